@@ -1,0 +1,35 @@
+"""What can go wrong, said so that the reader can act: what was got, what was expected, what to try.
+
+Everything scopeval raises on purpose is a `ScopevalError`. Each kind also inherits the builtin
+exception a caller would reach for first, so `except ValueError` keeps working.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DataError", "InputError", "MissingExtraError", "PlantError", "ScopevalError"]
+
+
+class ScopevalError(Exception):
+    """Base of every exception that scopeval raises on purpose."""
+
+
+class InputError(ScopevalError, ValueError):
+    """An argument has a wrong shape, value or kind."""
+
+
+class DataError(ScopevalError, ValueError):
+    """A file or table of logged data cannot be used; the message names file, column and row."""
+
+
+class PlantError(ScopevalError, RuntimeError):
+    """The environment could not be run at all, or no episode of it could be finished."""
+
+
+class MissingExtraError(ScopevalError, ImportError):
+    """An optional dependency is not installed; the message names the pip command."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed; "
+            f"try: pip install 'scopeval[{extra}]'"
+        )
