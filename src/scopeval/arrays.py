@@ -1,0 +1,104 @@
+"""Array types, and the checks that every room makes before it trusts an array.
+
+Each check returns the array in the form the callers compute with (float64, C order), or raises an
+`InputError` that names the argument and the first offending entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scopeval.errors import InputError
+
+__all__ = ["Bools", "Floats", "Ints", "as_floats", "check_cost", "check_probs", "where_first"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+#: How far a row of probabilities may be from summing to one (float32 softmax outputs pass).
+PROBABILITY_SLACK = 1e-5
+
+
+def where_first(bad: NDArray[np.bool_] | np.bool_, axes: tuple[str, ...] = ()) -> str:
+    """Name the first True entry: ``at t=3, s=7`` with axis names, ``at [3, 7]`` without."""
+    bad = np.asarray(bad)
+    index = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    count = int(bad.sum())
+    if len(axes) == len(index):
+        place = ", ".join(f"{axis}={int(i)}" for axis, i in zip(axes, index, strict=True))
+    else:
+        place = "[" + ", ".join(str(int(i)) for i in index) + "]"
+    return f"at {place}" + (f" (and {count - 1:,} more)" if count > 1 else "")
+
+
+def as_floats(
+    name: str, value: ArrayLike, *, ndim: tuple[int, ...] | None = None, axes: tuple[str, ...] = ()
+) -> Floats:
+    """Float64 array of the wanted dimension, all entries finite."""
+    array = _numeric(name, value)
+    if ndim is not None and array.ndim not in ndim:
+        wanted = " or ".join(str(n) for n in ndim)
+        raise InputError(
+            f"{name}: got an array of shape {array.shape}, expected {wanted} dimension(s)"
+        )
+    finite = np.isfinite(array)
+    if not finite.all():
+        bad = ~finite
+        raise InputError(
+            f"{name}: {array[bad][0]} {where_first(bad, axes[-array.ndim :] if axes else ())}; "
+            "expected finite numbers, try dropping or repairing those entries"
+        )
+    return array
+
+
+def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw: Any) -> Floats:
+    """Finite and nowhere negative: a cost is something one pays."""
+    array = as_floats(name, value, axes=axes, **kw)
+    bad = array < 0
+    if bad.any():
+        raise InputError(
+            f"{name}: negative cost {array[bad][0]:.6g} "
+            f"{where_first(bad, axes[-array.ndim :] if axes else ())}; expected costs >= 0, "
+            "try adding a constant to every step or passing the reward's sign-flipped part only"
+        )
+    return array
+
+
+def check_probs(name: str, value: ArrayLike, *, axes: tuple[str, ...] = ()) -> Floats:
+    """Rows (last axis) that are probability distributions; returned normalised to rounding."""
+    array = _numeric(name, value)
+    if array.ndim < 1 or array.shape[-1] == 0:
+        raise InputError(
+            f"{name}: got shape {array.shape}, expected at least one action in the last axis"
+        )
+    row_axes = axes[: array.ndim - 1]
+    bad = np.isnan(array).any(axis=-1)
+    if bad.any():
+        raise InputError(
+            f"{name}: NaN probability {where_first(bad, row_axes)}; expected rows of probabilities"
+        )
+    bad = (array < 0).any(axis=-1)
+    if bad.any():
+        raise InputError(
+            f"{name}: negative probability {array[bad].min():.6g} {where_first(bad, row_axes)}; "
+            "expected probabilities >= 0 (are these logits? try a softmax)"
+        )
+    total = array.sum(axis=-1)
+    bad = ~(np.abs(total - 1.0) <= PROBABILITY_SLACK)
+    if bad.any():
+        raise InputError(
+            f"{name}: probabilities sum to {total[bad][0]:.6g} {where_first(bad, row_axes)}; "
+            "expected 1, try p / p.sum(-1, keepdims=True)"
+        )
+    return np.asarray(array / total[..., None], dtype=np.float64)
+
+
+def _numeric(name: str, value: ArrayLike) -> Floats:
+    try:
+        return np.ascontiguousarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: cannot be read as an array of numbers ({error})") from error

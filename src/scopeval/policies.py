@@ -1,0 +1,274 @@
+"""Target policies, and what a policy offers at an observation.
+
+A *finite* policy answers ``probs(obs, t) -> [B, A]`` for a batch of observations at time t. One
+over continuous actions answers ``candidates(obs, t, rng)`` instead: K actions drawn from it, each
+with probability 1/K. `offer` reduces both to one form, a set of candidates with probabilities, and
+a behaviour policy re-weighs that set. Unbiasedness, the safety program and the estimators need
+nothing else, so no later room asks whether the action set is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scopeval.arrays import Floats, Ints, check_probs
+from scopeval.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "Behavior",
+    "CallablePolicy",
+    "Candidates",
+    "ContinuousPolicy",
+    "Policy",
+    "TabularPolicy",
+    "TorchPolicy",
+    "Weighing",
+    "as_policy",
+    "offer",
+    "weigh",
+]
+
+#: Observations of a batch: int64 [B] (discrete) or float64 [B, d].
+Observations = NDArray[Any]
+#: One time step for the whole batch, or one per row.
+Time = int | Ints
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A policy over a finite action set."""
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A] of every action, for observations [B] or [B, d] at time t."""
+        ...
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a policy offers at each of B observations: K actions and their probabilities [B, K].
+
+    ``actions`` is [B, K] (finite action sets: action numbers) or [B, K, d] (continuous actions).
+    """
+
+    actions: NDArray[Any]
+    probs: Floats
+
+
+@runtime_checkable
+class ContinuousPolicy(Protocol):
+    """A policy over continuous actions, known by draws from it."""
+
+    def candidates(self, obs: Observations, t: Time, rng: np.random.Generator) -> Candidates:
+        """Draw K actions per observation; ``probs`` is 1/K everywhere."""
+        ...
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How a behaviour policy re-weighs an offer.
+
+    ``probs`` [B, K] are the behaviour probabilities mu. ``control`` [B, K] is the control variate
+    b(s, a_k) that goes with them, or None for b = 0.
+    """
+
+    probs: Floats
+    control: Floats | None = None
+
+
+@runtime_checkable
+class Behavior(Protocol):
+    """A behaviour policy designed for one target: re-weighs what the target offers."""
+
+    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+        """Behaviour probabilities (and control variate) over the offered candidates."""
+        ...
+
+
+def offer(
+    policy: Policy | ContinuousPolicy, obs: Observations, t: Time, rng: np.random.Generator
+) -> Candidates:
+    """The candidates of any policy: all actions of a finite one, K draws of a continuous one."""
+    if isinstance(policy, ContinuousPolicy):
+        return policy.candidates(obs, t, rng)
+    probs = policy.probs(obs, t)
+    every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
+    return Candidates(actions=every, probs=probs)
+
+
+def weigh(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+    """The weighing of any behaviour: a designed one, or a plain policy over the same actions."""
+    if isinstance(behavior, Behavior):
+        return behavior.weigh(offered, obs, t)
+    probs = behavior.probs(obs, t)
+    if probs.shape != offered.probs.shape:
+        raise InputError(
+            f"behavior: got probabilities of shape {probs.shape} where the target offers "
+            f"{offered.probs.shape}; expected the same action set"
+        )
+    return Weighing(probs)
+
+
+class TabularPolicy:
+    """A policy given by a table: ``probs`` [S, A], or [T, S, A] when it depends on time.
+
+    Observations are state numbers. Rows must be distributions; they are normalised to rounding.
+    """
+
+    def __init__(self, probs: ArrayLike) -> None:
+        array = np.asarray(probs)
+        if array.ndim not in (2, 3):
+            raise InputError(
+                f"policy: got a table of shape {array.shape}, expected [S, A] or [T, S, A]"
+            )
+        axes = ("s",) if array.ndim == 2 else ("t", "s")
+        self._table = check_probs("policy", array, axes=axes)
+        self._table.setflags(write=False)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return int(self._table.shape[-2])
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self._table.shape[-1])
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of time steps the table covers, None when it does not depend on time."""
+        return int(self._table.shape[0]) if self._table.ndim == 3 else None
+
+    def table(self, horizon: int) -> Floats:
+        """The table as [horizon, S, A] (a view, not a copy)."""
+        if self._table.ndim == 2:
+            return np.broadcast_to(self._table, (horizon, *self._table.shape))
+        if self._table.shape[0] < horizon:
+            raise InputError(
+                f"policy: the table covers {self._table.shape[0]} time steps, expected at least "
+                f"the horizon {horizon}"
+            )
+        return self._table[:horizon]
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A] at state numbers [B]."""
+        states = self._states(obs)
+        if self._table.ndim == 2:
+            return self._table[states]
+        times = np.asarray(t)
+        if times.size and (times.min() < 0 or times.max() >= self._table.shape[0]):
+            raise InputError(
+                f"policy: asked at time {times.max()}, the table covers 0..{len(self._table) - 1}"
+            )
+        return np.asarray(self._table[times, states])
+
+    def _states(self, obs: Observations) -> Ints:
+        states = np.asarray(obs)
+        if states.ndim != 1 or not np.issubdtype(states.dtype, np.integer):
+            raise InputError(
+                f"policy: a tabular policy needs state numbers [B], got {states.dtype} "
+                f"{states.shape}"
+            )
+        if states.size and (states.min() < 0 or states.max() >= self.states):
+            worst = states[(states < 0) | (states >= self.states)][0]
+            raise InputError(f"policy: state {worst} is outside 0..{self.states - 1}")
+        return states.astype(np.int64, copy=False)
+
+    def __repr__(self) -> str:
+        return f"TabularPolicy(shape={self._table.shape})"
+
+
+class CallablePolicy:
+    """Any function ``f(obs, t)`` that returns probabilities [B, A]; every answer is checked."""
+
+    def __init__(self, function: Callable[[Observations, Time], ArrayLike]) -> None:
+        if not callable(function):
+            raise InputError(f"policy: {function!r} is not callable")
+        self._function = function
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A]."""
+        return _checked("policy", self._function(obs, t), len(obs))
+
+    def __repr__(self) -> str:
+        return f"CallablePolicy({getattr(self._function, '__qualname__', self._function)!r})"
+
+
+class TorchPolicy:
+    """A torch module that maps observations to logits [B, A].
+
+    Args:
+        module: called as ``module(obs)``, or ``module(obs, t)`` with ``with_time=True``; obs
+            arrives as float32 [B, d] (discrete observations as int64 [B]), t as int64 [B].
+        with_time: whether the module also takes the time step.
+
+    The module is put into evaluation mode and never trained; the softmax is taken in float64.
+    """
+
+    def __init__(self, module: torch.nn.Module, *, with_time: bool = False) -> None:
+        self.module = module.eval()
+        self.with_time = with_time
+
+    def logits(self, obs: Observations, t: Time) -> torch.Tensor:
+        """The module's own output, with gradients (ROS differentiates it)."""
+        import torch
+
+        inputs = np.asarray(obs)
+        kind = torch.int64 if np.issubdtype(inputs.dtype, np.integer) else torch.float32
+        tensor = torch.as_tensor(np.ascontiguousarray(inputs)).to(kind)
+        if self.with_time:
+            times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
+            out: torch.Tensor = self.module(tensor, times)
+        else:
+            out = self.module(tensor)
+        if out.ndim != 2 or len(out) != len(inputs):
+            raise InputError(
+                f"policy: the torch module returned shape {tuple(out.shape)} for {len(inputs)} "
+                "observations, expected logits of shape [B, A]"
+            )
+        return out
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Softmax of the module's logits, [B, A]."""
+        import torch
+
+        with torch.no_grad():
+            probs = torch.softmax(self.logits(obs, t).double(), dim=-1).numpy()
+        return _checked("policy (torch module)", probs, len(obs))
+
+    def __repr__(self) -> str:
+        return f"TorchPolicy({type(self.module).__name__})"
+
+
+def as_policy(source: object) -> Policy | ContinuousPolicy:
+    """Make a policy of whatever the user has: a policy, a table, a torch module, a function."""
+    if isinstance(source, Policy | ContinuousPolicy):
+        return source
+    if isinstance(source, np.ndarray | list | tuple):
+        return TabularPolicy(source)
+    if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
+        return TorchPolicy(source)  # type: ignore[arg-type]
+    if callable(source):
+        return CallablePolicy(source)
+    raise InputError(
+        f"policy: got {type(source).__name__}, expected an object with probs(obs, t), a table "
+        "[S, A] or [T, S, A], a torch module that gives logits, or a function (obs, t) -> [B, A]"
+    )
+
+
+def _checked(name: str, value: ArrayLike, rows: int) -> Floats:
+    probs = check_probs(name, value, axes=("row",))
+    if probs.ndim != 2 or len(probs) != rows:
+        raise InputError(
+            f"{name}: returned shape {probs.shape} for {rows} observations, expected "
+            f"[{rows}, number of actions]"
+        )
+    return probs
