@@ -1,0 +1,360 @@
+"""Did the behaviour policy keep its promise? A certificate afterwards, a guard while it runs.
+
+The promise is J^c(mu) <= (1 + epsilon) J^c(pi): in expectation an episode of the behaviour policy
+mu costs at most 1 + epsilon times one of the target pi. No episode of pi is needed to check it. An
+episode of mu has a realised cost G^c, and its importance-weighted cost PDIS^c is an unbiased
+estimate of pi's, so
+
+    D = G^c - (1 + epsilon) PDIS^c     has mean     J^c(mu) - (1 + epsilon) J^c(pi),
+
+and the promise holds exactly when E[D] <= 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scopeval.confidence import (
+    AsymptoticSequence,
+    BettingSequence,
+    ConfidenceSequence,
+    Interval,
+    finite_column,
+)
+from scopeval.confidence import interval as confidence_interval
+from scopeval.errors import InputError
+
+__all__ = ["Certificate", "Guard", "GuardState", "Verdict", "certify"]
+
+FloatArray = npt.NDArray[np.float64]
+Verdict = Literal["safe", "not refuted", "refuted"]
+
+_RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the weights
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What finished episodes of the behaviour policy say about its safety promise.
+
+    Attributes:
+        difference: Interval for E[D] = J^c(mu) - (1 + epsilon) J^c(pi), in units of cost.
+        ratio: Interval for J^c(mu) / J^c(pi). Open above (inf) when the target's cost is not
+            separated from 0; the estimate is NaN when no episode has any weighted cost.
+        verdict: "safe" when the interval of the difference ends at or below 0, "refuted" when it
+            begins above 0, "not refuted" in between.
+        cost: Mean cost of the behaviour policy's episodes.
+        target_cost: Mean importance-weighted cost: the estimate of the target's.
+        epsilon: The promise: at most 1 + epsilon times the target's cost.
+        alpha: Probability with which an interval may miss; each of the two firm verdicts is wrong
+            with probability alpha / 2 at most.
+        episodes: Number of episodes.
+    """
+
+    difference: Interval
+    ratio: Interval
+    verdict: Verdict
+    cost: float
+    target_cost: float
+    epsilon: float
+    alpha: float
+    episodes: int
+
+    @property
+    def sentence(self) -> str:
+        """The verdict and its numbers in plain words."""
+        limit = (
+            "the target's" if self.epsilon == 0 else f"{1 + self.epsilon:.4g} times the target's"
+        )
+        sure = f"with {100 * (1 - self.alpha):.4g}% confidence"
+        counted = f"{self.episodes:,} episode{'s' if self.episodes != 1 else ''}"
+        if self.verdict == "safe":
+            claim = f"Safe: {sure} the behaviour policy's expected cost is at most {limit}."
+        elif self.verdict == "refuted":
+            claim = f"Refuted: {sure} the behaviour policy's expected cost is above {limit}."
+        else:
+            claim = (
+                f"Not refuted: {counted} cannot tell whether the behaviour policy's expected cost "
+                f"is at most {limit}{self._more()}."
+            )
+        if self.cost == 0 == self.target_cost:
+            rare = 1 - self.alpha ** (1 / self.episodes)
+            return (
+                f"{claim} None of {counted} had any cost; {sure} fewer than "
+                f"{100 * rare:.2g}% of episodes have one."
+            )
+        return (
+            f"{claim} Over {counted} it cost {self.cost:.4g} per episode against an estimated "
+            f"{self.target_cost:.4g} for the target{self._ratio()}."
+        )
+
+    def _ratio(self) -> str:
+        r = self.ratio
+        if math.isfinite(r.high):
+            return f", a ratio of {r.estimate:.4g} (between {r.low:.4g} and {r.high:.4g})"
+        if math.isfinite(r.low) and r.low > 0:
+            return f", a ratio of at least {r.low:.4g}"
+        return "; too few episodes to bound the ratio"
+
+    def _more(self) -> str:
+        d = self.difference
+        if d.estimate == 0 or not math.isfinite(d.half_width):
+            return ""
+        needed = math.ceil(d.n * (d.half_width / d.estimate) ** 2)
+        return f" (a difference like the one seen takes about {needed:,})" if needed < 1e7 else ""
+
+
+def certify(
+    cost: npt.ArrayLike,
+    weighted_cost: npt.ArrayLike,
+    *,
+    epsilon: float = 0.0,
+    alpha: float = 0.05,
+) -> Certificate:
+    r"""Prove or refute the safety promise from finished episodes of the behaviour policy.
+
+    The difference gets a t interval on D. The ratio gets Fieller's set (Fieller 1954): all theta
+    that a t test of E[G^c - theta PDIS^c] = 0 does not reject. With means a, b of G^c and PDIS^c,
+    their sample (co)variances and q = t^2 / n it is
+
+        { theta : (b^2 - q s_bb) theta^2 - 2 (a b - q s_ab) theta + (a^2 - q s_aa) <= 0 },
+
+    so 1 + epsilon is in it exactly when 0 is in the interval of the difference. When the target's
+    cost is not separated from 0 (b^2 <= q s_bb) the set is unbounded; of it the lower end is kept
+    where no cost is negative and the set is a half-line. When cost and weighted cost are equal in
+    every episode, as with mu = pi, the ratio is 1. Where no cost is negative the ratio is not
+    either.
+
+    One episode decides nothing. Differences below a millionth of the cost count as rounding. Like
+    every t interval this one relies on enough episodes for the central limit theorem: look at
+    `scopeval.confidence.diagnose_weights` when weights are far from 1. The number of episodes must
+    not have been chosen by looking at their costs; that is what `Guard` is for.
+
+    Args:
+        cost: Realised cost of each episode of the behaviour policy, shape [n].
+        weighted_cost: Importance-weighted cost of the same episodes, shape [n].
+        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        alpha: Probability with which an interval may miss.
+
+    Raises:
+        InputError: No episodes, different lengths, or numbers that are not finite.
+    """
+    g, w = _episodes(cost, weighted_cost)
+    _check_epsilon(epsilon)
+    difference = confidence_interval(g - (1 + epsilon) * w, alpha=alpha)
+    tolerance = _RESOLUTION * _scale(g, w, epsilon) / g.size
+    verdict: Verdict = "not refuted"
+    if difference.high <= tolerance:
+        verdict = "safe"
+    elif difference.low > tolerance:
+        verdict = "refuted"
+    return Certificate(
+        difference=difference,
+        ratio=_ratio_interval(g, w, alpha),
+        verdict=verdict,
+        cost=float(g.mean()),
+        target_cost=float(w.mean()),
+        epsilon=epsilon,
+        alpha=alpha,
+        episodes=g.size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GuardState:
+    """What the guard knows after a batch.
+
+    Attributes:
+        tripped: Whether the behaviour policy should stop (and the target take over).
+        reason: Why, in words; None while nothing has tripped.
+        episodes: Episodes seen.
+        interval: One-sided anytime-valid interval [low, high) for E[D]; high is inf, or the upper
+            bound where bounds are known.
+        total_cost: Sum of the costs of all episodes seen.
+    """
+
+    tripped: bool
+    reason: str | None
+    episodes: int
+    interval: Interval
+    total_cost: float
+
+    @property
+    def lower_bound(self) -> float:
+        """Anytime-valid lower bound for E[D]; above 0 the promise is refuted."""
+        return self.interval.low
+
+
+class Guard:
+    """Watches the safety promise while the behaviour policy runs, and trips when it fails.
+
+    Trips when, after some batch,
+
+    - the anytime-valid lower bound for E[D] is above 0: the promise is refuted. When the promise
+      holds this happens with probability alpha at most *over all time*, however often one looks;
+    - the cost of one episode is above `episode_cost_limit`;
+    - the sum of all costs is above `total_cost_limit`.
+
+    Once tripped it stays tripped and keeps the first reason; later batches are still counted.
+
+    Importance weights have no useful bound in general, so the lower bound is that of
+    `AsymptoticSequence`: it assumes independent episodes, says nothing about E[D] for the first
+    `burn_in` of them, and like every central limit statement is blind to events not yet seen. The
+    two limits need no such assumption. Where D is bounded, `bounds` switches to `BettingSequence`,
+    which assumes neither.
+
+    Feed every episode that was started, also those that took long: a batch cut off when the fastest
+    episodes have ended favours short, cheap ones. With `bounds` the order within a batch counts as
+    the order of the episodes; otherwise it does not matter.
+
+    Args:
+        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        alpha: Probability of a false alarm over all time.
+        episode_cost_limit: The most that one episode may cost; None for no limit.
+        total_cost_limit: The most that all episodes together may cost; None for no limit.
+        bounds: (lo, hi) that contain every possible D, if there are such.
+        target_n: Number of episodes at which the bound on E[D] is to be tightest.
+        burn_in: Episodes before E[D] is judged at all. Not used with `bounds`, nor is `target_n`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 0.0,
+        alpha: float = 0.05,
+        episode_cost_limit: float | None = None,
+        total_cost_limit: float | None = None,
+        bounds: tuple[float, float] | None = None,
+        target_n: int = 1000,
+        burn_in: int = 50,
+    ) -> None:
+        _check_epsilon(epsilon)
+        for name, limit in (
+            ("episode_cost_limit", episode_cost_limit),
+            ("total_cost_limit", total_cost_limit),
+        ):
+            if limit is not None and math.isnan(limit):
+                raise InputError(f"{name} must be a number or None, got NaN")
+        self._sequence: ConfidenceSequence = (
+            AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower")
+            if bounds is None
+            else BettingSequence(alpha, bounds, side="lower", grid=2000)
+        )
+        self._epsilon = epsilon
+        self._episode_cost_limit = episode_cost_limit
+        self._total_cost_limit = total_cost_limit
+        self._total_cost = 0.0
+        self._scale = 0.0
+        self._reason: str | None = None
+
+    @property
+    def state(self) -> GuardState:
+        """What the guard knows now."""
+        found = self._sequence.interval
+        return GuardState(self._reason is not None, self._reason, found.n, found, self._total_cost)
+
+    def update(self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> GuardState:
+        """Take in a batch of finished episodes and say whether to go on.
+
+        Args:
+            cost: Realised cost of each episode, shape [k]; k may be 0.
+            weighted_cost: Importance-weighted cost of the same episodes, shape [k].
+
+        Raises:
+            InputError: Different lengths, numbers that are not finite, or D outside the bounds;
+                the batch is then not counted.
+        """
+        g, w = _episodes(cost, weighted_cost, at_least=0)
+        found = self._sequence.update(g - (1 + self._epsilon) * w)
+        self._total_cost += float(g.sum())
+        self._scale += _scale(g, w, self._epsilon)
+        if self._reason is None:
+            self._reason = self._why(g, found)
+        return self.state
+
+    def step_limit_exceeded(self, running_episode_cost: float) -> bool:
+        """Whether an episode under way has already cost too much: end it now.
+
+        True when its cost so far is above `episode_cost_limit`, or together with all finished
+        episodes above `total_cost_limit`; also when it is NaN and there is a limit. Costs that may
+        be negative can come back below; this does not wait for it. Changes nothing: feed the ended
+        episode to `update`, which then trips.
+        """
+        total = self._total_cost + running_episode_cost
+        return _above(running_episode_cost, self._episode_cost_limit) or _above(
+            total, self._total_cost_limit
+        )
+
+    def _why(self, g: FloatArray, found: Interval) -> str | None:
+        worst = float(g.max(initial=-math.inf))
+        if g.size and _above(worst, self._episode_cost_limit):
+            return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
+        if _above(self._total_cost, self._total_cost_limit):
+            return (
+                f"{found.n:,} episodes cost {self._total_cost:.4g} in total, "
+                f"above the limit of {self._total_cost_limit:.4g}"
+            )
+        if found.n and found.low > _RESOLUTION * self._scale / found.n:
+            return (
+                f"the promise is refuted after {found.n:,} episodes: the expected cost is above "
+                f"{1 + self._epsilon:.4g} times the target's by at least {found.low:.4g} "
+                f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
+            )
+        return None
+
+
+def _ratio_interval(g: FloatArray, w: FloatArray, alpha: float) -> Interval:
+    n = g.size
+    a, b = float(g.mean()), float(w.mean())
+    positive = bool(g.min() >= 0 and w.min() >= 0)
+    floor = 0.0 if positive else -math.inf
+    estimate = a / b if b != 0 else math.nan
+
+    def found(low: float, high: float) -> Interval:
+        return Interval(estimate, low, high, alpha, "fieller", n)
+
+    if n == 1 or not w.any():
+        return found(floor, math.inf)
+    if bool((np.abs(g - w) <= _RESOLUTION * np.maximum(np.abs(g), np.abs(w))).all()):
+        return found(estimate, estimate)  # the same costs: nothing is left to estimate
+    from scipy.special import stdtrit
+
+    q = float(stdtrit(n - 1, alpha / 2)) ** 2 / n
+    (s_aa, s_ab), (_, s_bb) = np.cov(g, w)
+    square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
+    root = math.sqrt(max(cross * cross - square * constant, 0.0))
+    if square > 0:
+        return found(max((cross - root) / square, floor), (cross + root) / square)
+    if square < 0 and positive and constant > 0:  # 0 is rejected: one half-line is left above 0
+        return found((cross - root) / square, math.inf)
+    return found(floor, math.inf)
+
+
+def _episodes(
+    cost: npt.ArrayLike, weighted_cost: npt.ArrayLike, at_least: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    g, w = finite_column(cost, "cost"), finite_column(weighted_cost, "weighted_cost")
+    if g.size != w.size:
+        raise InputError(
+            f"cost and weighted_cost must describe the same episodes, got {g.size} and {w.size}"
+        )
+    if g.size < at_least:
+        raise InputError("got no episodes; a certificate needs at least one, and two to say much")
+    return g, w
+
+
+def _scale(g: FloatArray, w: FloatArray, epsilon: float) -> float:
+    return float(np.abs(g).sum() + (1 + epsilon) * np.abs(w).sum())
+
+
+def _above(x: float, limit: float | None) -> bool:
+    return limit is not None and not x <= limit  # NaN is above every limit
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not (math.isfinite(epsilon) and epsilon > -1):
+        raise InputError(f"epsilon must be finite and above -1, got {epsilon}; 0 allows no excess")
