@@ -35,7 +35,7 @@ def episodes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Costs of mean 4 and weighted costs of mean 4 / ratio: J^c(mu) = ratio J^c(pi).
 
-    The weights are log-normal: `tail` = 1 gives D a skewness beyond -10.
+    The weights are log-normal: `tail` = 1 gives D a skewness of about -6.
     """
     cost = g.gamma(4.0, size=shape)
     return cost, cost * g.lognormal(-(tail**2) / 2, tail, shape) / ratio
@@ -62,12 +62,16 @@ def test_coverage_of_difference_and_ratio() -> None:
 
 
 def test_wrong_verdicts_at_the_edge_of_the_promise() -> None:
-    """With E[D] = 0 "refuted" and "safe" come up alpha / 2 of the time each, as n = 500 allows."""
-    runs = 2000
+    """With E[D] = 0 "refuted" and "safe" come up alpha / 2 of the time each (+- 0.004).
+
+    Seen to fail with twice the alpha.
+    """
+    runs = 4000
     cost, weighted = episodes(np.random.default_rng(2), (runs, 500), tail=0.2)
     verdicts = [certify(c, w).verdict for c, w in zip(cost, weighted, strict=True)]
     for firm in ("safe", "refuted"):
-        assert least(runs, ALPHA / 2 - 0.01) <= verdicts.count(firm) <= most(runs, ALPHA / 2 + 0.01)
+        count = verdicts.count(firm)
+        assert least(runs, ALPHA / 2 - 0.004) <= count <= most(runs, ALPHA / 2 + 0.004)
 
 
 @pytest.mark.parametrize(

@@ -203,9 +203,11 @@ class Guard:
 
     Importance weights have no useful bound in general, so the lower bound is that of
     `AsymptoticSequence`: it assumes independent episodes, says nothing about E[D] for the first
-    `burn_in` of them, and like every central limit statement is blind to events not yet seen. The
-    two limits need no such assumption. Where D is bounded, `bounds` switches to `BettingSequence`,
-    which assumes neither.
+    `burn_in` of them, and like every central limit statement is blind to events not yet seen. In
+    simulation (5,000 episodes, all times, E[D] = 0, alpha = 0.05) it gave false alarms in 0.034,
+    0.048 and 0.106 of the runs with log-normal weights of log-deviation 0.5, 1 and 1.5: with very
+    heavy weights they exceed alpha. The two limits need no assumption. Where D is bounded, `bounds`
+    switches to `BettingSequence`, which holds for every law and every number of episodes.
 
     Feed every episode that was started, also those that took long: a batch cut off when the fastest
     episodes have ended favours short, cheap ones. With `bounds` the order within a batch counts as
