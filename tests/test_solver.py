@@ -84,7 +84,7 @@ def check_optimal(weight: np.ndarray, cost: np.ndarray, budget: np.ndarray, sol:
     theta = np.where(lam > 0, lam / value, 0.0)
     slack = np.maximum(1 - theta * gap, 0.0)
     bound = (w * np.sqrt(slack[:, None] + theta[:, None] * excess)).sum(1) ** 2
-    np.testing.assert_allclose(value, bound, rtol=1e-7)
+    np.testing.assert_allclose(value, bound, rtol=1e-6)  # 1 - theta gap cancels
 
 
 @settings(max_examples=400, deadline=None)

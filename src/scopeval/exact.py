@@ -210,12 +210,12 @@ class Design(TabularPolicy):
 
 def values(mdp: TabularMDP, policy: ArrayLike | TabularPolicy) -> Values:
     """Q and v of a policy: q_t = r_t + gamma E[v_{t+1}(S')], v_t = sum_a pi q_t."""
-    return _backward(mdp, "reward", _probs(mdp, "policy", policy))
+    return _backward(mdp, "reward", policy_table(mdp, "policy", policy))
 
 
 def cost_values(mdp: TabularMDP, policy: ArrayLike | TabularPolicy) -> Values:
     """q^c and v^c of a policy: the same for costs."""
-    return _backward(mdp, "cost", _probs(mdp, "policy", policy))
+    return _backward(mdp, "cost", policy_table(mdp, "policy", policy))
 
 
 def assess(
@@ -232,9 +232,9 @@ def assess(
         behavior: mu.
         control_variate: b, [S, A] or [T, S, A]; None is b = 0 (PDIS).
     """
-    pi = _probs(mdp, "target", target)
-    mu = _probs(mdp, "behavior", behavior)
-    b = _control(mdp, control_variate)
+    pi = policy_table(mdp, "target", target)
+    mu = policy_table(mdp, "behavior", behavior)
+    b = control_table(mdp, control_variate)
     mean = np.zeros((mdp.horizon + 1, mdp.states))
     variance = np.zeros_like(mean)
     second = np.empty((mdp.horizon, mdp.states, mdp.actions))
@@ -286,7 +286,7 @@ def design(
     check_epsilon(epsilon)
     if constraint not in ("behavior", "target"):
         raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
-    pi = _probs(mdp, "target", target)
+    pi = policy_table(mdp, "target", target)
     q, v = (x := _backward(mdp, "reward", pi)).q, x.v
     cost_pi = _backward(mdp, "cost", pi)
     delta = (1.0 + epsilon) * cost_pi.v[:-1] if limit is None else _limit(mdp, limit)
@@ -342,7 +342,8 @@ def _second_moment(
     return lead**2 + noise + mdp.gamma**2 * (spread + mdp.expect(variance_next))
 
 
-def _probs(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) -> Floats:
+def policy_table(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) -> Floats:
+    """The policy as [T, S, A], checked against the MDP; `name` is for the message."""
     table = policy if isinstance(policy, TabularPolicy) else TabularPolicy(policy)
     if (table.states, table.actions) != (mdp.states, mdp.actions):
         raise InputError(
@@ -352,7 +353,8 @@ def _probs(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) -> Flo
     return table.table(mdp.horizon)
 
 
-def _control(mdp: TabularMDP, control: ArrayLike | None) -> Floats:
+def control_table(mdp: TabularMDP, control: ArrayLike | None) -> Floats:
+    """The control variate b as [T, S, A]; zeros for None."""
     shape = (mdp.horizon, mdp.states, mdp.actions)
     if control is None:
         return np.broadcast_to(np.float64(0.0), shape)

@@ -1,0 +1,153 @@
+"""The compiled part of `scopeval.simulate`: episodes of a finite MDP, one random stream each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def mix(x: Any) -> Any:
+    """SplitMix64's output function (Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * _M1
+    x = (x ^ (x >> np.uint64(27))) * _M2
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled  # type: ignore[untyped-decorator]
+def stream(seed: Any, episode: Any) -> Any:
+    """Where episode `episode` of run `seed` starts its random stream."""
+    return mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(episode) * _GOLDEN)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def uniform(state: Any, index: Any) -> Any:
+    """The index-th number in [0, 1) of a stream; any of them can be had without the others."""
+    x = mix(state + (np.uint64(index) + np.uint64(1)) * _GOLDEN)
+    return (x >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def draw(cumulative: Any, lo: int, hi: int, u: float) -> int:
+    """First index in lo..hi-1 whose cumulative probability exceeds u."""
+    if hi - lo > 16:
+        while lo < hi - 1:
+            mid = (lo + hi - 1) // 2
+            if cumulative[mid] > u:
+                hi = mid + 1
+            else:
+                lo = mid + 1
+        return lo
+    while lo < hi - 1 and cumulative[lo] <= u:
+        lo += 1
+    return lo
+
+
+@compiled  # type: ignore[untyped-decorator]
+def run(
+    seed: int,
+    first: int,
+    start: Any,  # [S] cumulative
+    indptr: Any,
+    following: Any,
+    chance: Any,  # p as CSR with cumulative rows
+    reward: Any,  # [T or 1, S, A]
+    spread: Any,  # standard deviation of the reward, [T or 1, S, A]
+    cost: Any,  # [T or 1, S, A]
+    mu: Any,  # [T, S, A] cumulative
+    states: Any,  # out [N, T+1]
+    actions: Any,  # out [N, T]
+    rewards: Any,  # out [N, T]
+    costs: Any,  # out [N, T]
+) -> None:
+    """Whole trajectories."""
+    N, T = actions.shape
+    A = mu.shape[2]
+    noisy = spread.max() > 0.0
+    for n in range(N):
+        key = stream(seed, first + n)
+        s = draw(start, 0, len(start), uniform(key, 0))
+        states[n, 0] = s
+        for t in range(T):
+            k = 4 * t + 1
+            a = draw(mu[t, s], 0, A, uniform(key, k))
+            actions[n, t] = a
+            rewards[n, t] = reward[t % len(reward), s, a]
+            if noisy:
+                rewards[n, t] += spread[t % len(spread), s, a] * normal(key, k + 2)
+            costs[n, t] = cost[t % len(cost), s, a]
+            row = s * A + a
+            s = following[draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))]
+            states[n, t + 1] = s
+
+
+@compiled  # type: ignore[untyped-decorator]
+def normal(key: Any, index: Any) -> float:
+    """A standard normal number from the uniforms index and index + 1 (Box and Muller)."""
+    radius = np.sqrt(-2.0 * np.log(1.0 - uniform(key, index)))
+    return float(radius * np.cos(2.0 * np.pi * uniform(key, index + 1)))
+
+
+@compiled  # type: ignore[untyped-decorator]
+def run_estimates(
+    seed: int,
+    first: int,
+    gamma: float,
+    start: Any,
+    indptr: Any,
+    following: Any,
+    chance: Any,
+    reward: Any,
+    spread: Any,
+    cost: Any,
+    mu: Any,
+    ratio: Any,  # [T, S, A] pi / mu
+    control: Any,  # [T or 1, S, A] b
+    baseline: Any,  # [T or 1, S] bbar
+    estimates: Any,  # out [N]
+    costs: Any,  # out [N]
+    weighted: Any,  # out [N]
+) -> None:
+    """The same episodes, reduced on the way to estimate, cost and importance-weighted cost.
+
+    G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
+    recursion of `exact` unrolled forwards.
+    """
+    N = len(estimates)
+    T, _, A = mu.shape
+    noisy = spread.max() > 0.0
+    for n in range(N):
+        key = stream(seed, first + n)
+        s = draw(start, 0, len(start), uniform(key, 0))
+        estimate = 0.0
+        paid = 0.0
+        due = 0.0
+        weight = 1.0  # W_{t-1}
+        discount = 1.0
+        for t in range(T):
+            k = 4 * t + 1
+            a = draw(mu[t, s], 0, A, uniform(key, k))
+            r = reward[t % len(reward), s, a]
+            if noisy:
+                r += spread[t % len(spread), s, a] * normal(key, k + 2)
+            c = cost[t % len(cost), s, a]
+            rho = ratio[t, s, a]
+            b = control[t % len(control), s, a]
+            estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            weight *= rho
+            paid += discount * c
+            due += discount * weight * c
+            discount *= gamma
+            row = s * A + a
+            s = following[draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))]
+        estimates[n] = estimate
+        costs[n] = paid
+        weighted[n] = due

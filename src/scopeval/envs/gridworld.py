@@ -1,0 +1,138 @@
+"""The paper's Gridworld: n x n cells, n steps, four actions, random reward and cost.
+
+The agent starts at the centre. With probability 0.1 the executed action is drawn uniformly; moves
+off the grid stay. Reward and cost belong to the *intended* action. A cell (x, y) and action draw
+
+    r(x, y, a) = U(0, 1) (20 y + 10 x + 1),  divided by the largest over the grid
+
+(the rule of the ODI authors' experiment); the paper only says "randomly generate". Four laws for
+the cost are offered, because how cost relates to reward decides how much safety costs:
+
+- ``same-tilt`` (default): the reward's rule with independent draws: value and danger lie in the
+  same direction;
+- ``uniform``: independent U(0, 1) everywhere;
+- ``reward``: the cost is the reward, the hardest case for safety;
+- ``opposite-tilt``: the rule mirrored, danger lies where there is little to gain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP
+from scopeval.policies import TabularPolicy
+
+__all__ = [
+    "COST_LAWS",
+    "Gridworld",
+    "logging_policies",
+    "make_gridworld_env",
+    "target_policies",
+]
+
+COST_LAWS = ("same-tilt", "uniform", "reward", "opposite-tilt")
+#: up, down, left, right as (dx, dy)
+MOVES = ((0, 1), (0, -1), (-1, 0), (1, 0))
+SLIP = 0.1
+
+
+@dataclass(frozen=True)
+class Gridworld:
+    """A Gridworld's recipe; `mdp()` builds it. State number = x * size + y."""
+
+    size: int = 10
+    cost_law: str = "same-tilt"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or int(self.size) != self.size or self.size < 2:
+            raise InputError(f"size: got {self.size!r}, expected a whole number of cells >= 2")
+        if self.cost_law not in COST_LAWS:
+            raise InputError(
+                f"cost_law: got {self.cost_law!r}, expected one of {', '.join(COST_LAWS)}"
+            )
+
+    def mdp(self) -> TabularMDP:
+        """The model, with sparse transitions."""
+        n = self.size
+        reward_rng, cost_rng = (
+            np.random.default_rng((self.seed, 0)),
+            np.random.default_rng((self.seed, 1)),
+        )
+        reward = _tilted(reward_rng, n)
+        cost = {
+            "same-tilt": lambda: _tilted(cost_rng, n),
+            "uniform": lambda: cost_rng.random((n * n, 4)),
+            "reward": lambda: reward,
+            "opposite-tilt": lambda: _tilted(cost_rng, n)[::-1],
+        }[self.cost_law]()
+        start = np.zeros(n * n)
+        start[(n // 2) * n + n // 2] = 1.0
+        return TabularMDP(start, _moves(n), reward, cost, horizon=n)
+
+
+def target_policies(count: int, size: int, *, seed: int = 0) -> list[TabularPolicy]:
+    """State-independent targets: normalised draws from U(0, 1)^4."""
+    draws = np.random.default_rng((seed, 2)).random((count, 4))
+    draws /= draws.sum(axis=1, keepdims=True)
+    return [TabularPolicy(np.broadcast_to(row, (size * size, 4))) for row in draws]
+
+
+def logging_policies(count: int, mdp: TabularMDP) -> list[TabularPolicy]:
+    """Controllers of every quality, from uniform-random to Boltzmann-optimal.
+
+    Policy k takes action a with probability proportional to exp(beta_k (Q*_t(s, a) - V*_t(s))),
+    Q* the optimal action values, in units of their mean spread over actions; beta runs from 0 to
+    10 in equal steps.
+    """
+    best = np.zeros(mdp.states)
+    q = np.empty((mdp.horizon, mdp.states, mdp.actions))
+    for t in reversed(range(mdp.horizon)):
+        q[t] = mdp.at("reward", t) + mdp.gamma * mdp.expect(best)
+        best = q[t].max(axis=1)
+    advantage = q - q.max(axis=2, keepdims=True)
+    scale = float(-advantage.mean()) or 1.0
+    policies = []
+    for beta in np.linspace(0.0, 10.0, count):
+        weight = np.exp(beta * advantage / scale)
+        policies.append(TabularPolicy(weight / weight.sum(axis=2, keepdims=True)))
+    return policies
+
+
+def make_gridworld_env(**recipe: Any) -> Any:
+    """Gymnasium's door: ``gymnasium.make("scopeval/Gridworld-v0", size=10, cost_law=...)``."""
+    from scopeval.envs.tabular import TabularEnv
+
+    return TabularEnv(Gridworld(**recipe).mdp())
+
+
+def _tilted(rng: np.random.Generator, n: int) -> Floats:
+    x, y = np.divmod(np.arange(n * n), n)
+    table: Floats = rng.random((n * n, 4)) * (20 * y + 10 * x + 1)[:, None]
+    table /= table.max()
+    return table
+
+
+def _moves(n: int) -> Any:
+    """Transitions as a sparse [S*4, S] matrix."""
+    from scipy import sparse
+
+    cells = np.arange(n * n)
+    x, y = np.divmod(cells, n)
+    landing = np.stack(
+        [np.clip(x + dx, 0, n - 1) * n + np.clip(y + dy, 0, n - 1) for dx, dy in MOVES], axis=1
+    )  # [S, 4]
+    rows, columns, chances = [], [], []
+    for intended in range(4):
+        for executed in range(4):
+            rows.append(cells * 4 + intended)
+            columns.append(landing[:, executed])
+            chance = SLIP / 4 + (1.0 - SLIP if executed == intended else 0.0)
+            chances.append(np.full(n * n, chance))
+    entries = (np.concatenate(chances), (np.concatenate(rows), np.concatenate(columns)))
+    return sparse.csr_array(sparse.coo_array(entries, shape=(n * n * 4, n * n)))

@@ -1,0 +1,212 @@
+"""A compiled simulator of finite MDPs: millions of episodes of any tabular policy.
+
+Episode i of seed s draws from a random stream of its own, a pure function of (s, i): the same
+episodes come out whatever the number of threads, whichever block they are asked for in, and whether
+whole trajectories or only their estimates are wanted. Within an episode, uniform number 0 draws the
+first state; at step t, number 4t+1 draws the action, 4t+2 the next state, and 4t+3, 4t+4 the noise
+of the reward (normal, with the MDP's `reward_variance`). All draws invert cumulative probabilities.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Floats, Ints
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP, control_table, policy_table
+from scopeval.policies import TabularPolicy
+
+__all__ = ["Moments", "Summaries", "Trajectories", "moments", "summaries", "trajectories"]
+
+#: Episodes in one piece of work.
+BLOCK = 16384
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """N whole episodes: states [N, T+1], actions, rewards and costs [N, T]."""
+
+    states: Ints
+    actions: Ints
+    rewards: Floats
+    costs: Floats
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """One number per episode, [N] each.
+
+    Attributes:
+        estimate: of J(pi), by the family of `exact` (b = 0: PDIS; on-policy: the return).
+        cost: what the episode cost.
+        weighted_cost: importance-weighted cost, an unbiased estimate of J^c(pi).
+    """
+
+    estimate: Floats
+    cost: Floats
+    weighted_cost: Floats
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and (co)variances over many episodes, gathered without keeping them."""
+
+    episodes: int
+    estimate: float
+    variance: float
+    cost: float
+    cost_variance: float
+    weighted_cost: float
+    weighted_cost_variance: float
+
+
+def trajectories(
+    mdp: TabularMDP,
+    behavior: ArrayLike | TabularPolicy,
+    *,
+    episodes: int,
+    seed: int = 0,
+    first: int = 0,
+    threads: int | None = None,
+) -> Trajectories:
+    """Run episodes first .. first+episodes-1 of `behavior` and keep everything."""
+    from scopeval._simulate_kernel import run
+
+    model = _model(mdp, behavior)
+    N, T = _count(episodes), mdp.horizon
+    states = np.empty((N, T + 1), np.int64)
+    actions = np.empty((N, T), np.int64)
+    rewards = np.empty((N, T))
+    costs = np.empty((N, T))
+
+    def work(lo: int, hi: int) -> None:
+        part = slice(lo, hi)
+        run(seed, first + lo, *model, states[part], actions[part], rewards[part], costs[part])
+
+    _spread(work, N, threads)
+    return Trajectories(states, actions, rewards, costs)
+
+
+def summaries(
+    mdp: TabularMDP,
+    target: ArrayLike | TabularPolicy,
+    behavior: ArrayLike | TabularPolicy | None = None,
+    *,
+    episodes: int,
+    control_variate: ArrayLike | None = None,
+    seed: int = 0,
+    first: int = 0,
+    threads: int | None = None,
+) -> Summaries:
+    """Run episodes of `behavior` (default: the target itself) and keep one estimate for each.
+
+    Args:
+        mdp: the model.
+        target: pi.
+        behavior: mu.
+        episodes: how many.
+        control_variate: b, [S, A] or [T, S, A]; None is b = 0.
+        seed: of the run.
+        first: number of the first episode.
+        threads: how many may work (default: all cores); the result does not depend on it.
+    """
+    from scopeval._simulate_kernel import run_estimates
+
+    pi = policy_table(mdp, "target", target)
+    mu = pi if behavior is None else policy_table(mdp, "behavior", behavior)
+    ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+    b = np.ascontiguousarray(control_table(mdp, control_variate))
+    bbar = (pi * b).sum(axis=2)
+    model = _model(mdp, TabularPolicy(mu))
+    N = _count(episodes)
+    out = [np.empty(N) for _ in range(3)]
+
+    def work(lo: int, hi: int) -> None:
+        parts = [x[lo:hi] for x in out]
+        run_estimates(seed, first + lo, mdp.gamma, *model, ratio, b, bbar, *parts)
+
+    _spread(work, N, threads)
+    return Summaries(*out)
+
+
+def moments(
+    mdp: TabularMDP,
+    target: ArrayLike | TabularPolicy,
+    behavior: ArrayLike | TabularPolicy | None = None,
+    *,
+    episodes: int,
+    control_variate: ArrayLike | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    block: int = 1 << 18,
+) -> Moments:
+    """Mean and variance over any number of episodes, in memory that does not grow with it."""
+    count, mean, square = 0, np.zeros(3), np.zeros(3)
+    for first in range(0, _count(episodes), block):
+        n = min(block, episodes - first)
+        part = summaries(
+            mdp,
+            target,
+            behavior,
+            episodes=n,
+            control_variate=control_variate,
+            seed=seed,
+            first=first,
+            threads=threads,
+        )
+        rows = np.stack([part.estimate, part.cost, part.weighted_cost])
+        centre = rows.mean(axis=1)
+        shift = centre - mean
+        square += ((rows - centre[:, None]) ** 2).sum(axis=1) + shift**2 * count * n / (count + n)
+        mean += shift * n / (count + n)
+        count += n
+    variance = square / max(count - 1, 1)
+    return Moments(count, *(float(x) for pair in zip(mean, variance, strict=True) for x in pair))
+
+
+def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object, ...]:
+    """What the kernels need of the MDP and the policy, as plain arrays."""
+    p = mdp.transition
+    indptr = p.indptr.astype(np.int64)
+    chance = np.cumsum(p.data)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    before = np.concatenate([[0.0], chance])[indptr[:-1]]
+    mu = policy_table(mdp, "behavior", behavior)
+
+    def timed(table: Floats) -> Floats:
+        return np.ascontiguousarray(table if table.ndim == 3 else table[None])
+
+    return (
+        np.cumsum(mdp.initial),
+        indptr,
+        p.indices.astype(np.int64),
+        chance - before[rows],
+        timed(mdp.reward),
+        timed(np.sqrt(mdp.reward_variance)),
+        timed(mdp.cost),
+        np.cumsum(mu, axis=2),
+    )
+
+
+def _count(episodes: int) -> int:
+    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 0:
+        raise InputError(f"episodes: got {episodes!r}, expected a whole number >= 0")
+    return int(episodes)
+
+
+def _spread(work: Callable[[int, int], None], episodes: int, threads: int | None) -> None:
+    """Share the episodes among threads; the kernels hold no lock."""
+    edges = [*range(0, episodes, BLOCK), episodes]
+    workers = min(threads or os.cpu_count() or 1, len(edges) - 1)
+    if workers <= 1:
+        work(0, episodes)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda span: work(*span), itertools.pairwise(edges)))
