@@ -567,11 +567,32 @@ def test_minari_datasets(kind):
     assert np.array_equal(computed.cost, log.reward**2)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
 def test_minari_by_name(monkeypatch, tmp_path):
-    pytest.importorskip("minari")
+    minari = pytest.importorskip("minari")
+    from gymnasium.spaces import Box, Discrete
+    from minari.data_collector import EpisodeBuffer
+
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     with pytest.raises(DataError, match="minari:no/such-v0"):
         read_logged("minari:no/such-v0")
+    log, ids = example(vector=True)
+    buffers = []
+    for number, one in enumerate(episodes_of(log, ids)):
+        steps = {name: list(values) for name, values in one.items()}
+        steps["terminations"], steps["truncations"] = (
+            steps.pop("terminated"),
+            steps.pop("truncated"),
+        )
+        infos = {"cost": [0.0, *steps.pop("costs")]}
+        buffers.append(EpisodeBuffer(id=number, infos=infos, **steps))
+    minari.create_dataset_from_buffers(
+        "test/tiny-v0", buffers, observation_space=Box(-9, 9, (3,), np.float64),
+        action_space=Discrete(4), algorithm_name="x", author="x", author_email="x",
+        code_permalink="x", description="x",
+    )  # fmt: skip
+    assert read_logged("minari:test/tiny-v0") == log
+    assert read_logged(minari.load_dataset("test/tiny-v0")) == log
 
 
 def test_minari_missing(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -94,7 +95,8 @@ class ArrowTable:
     @property
     def names(self) -> Sequence[str]:
         """The names of the columns."""
-        return list(self.table.column_names)
+        with reading(self.source, "a table"):  # names may not be text
+            return list(self.table.column_names)
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
         """One part, not copied; none if there are no rows."""
@@ -117,9 +119,17 @@ class NpzTable:
     def names(self) -> Sequence[str]:
         """The names of the arrays."""
         with reading(self.source, "NPZ"), zipfile.ZipFile(self.path) as archive:
-            for member in archive.infolist():
+            members = archive.infolist()
+            for member in members:
                 archive.open(member).close()  # compares the name here with that in the directory
-            return [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+            end = _last_bytes(self.path, 22)  # the record that closes the directory
+            promised = int.from_bytes(end[10:12], "little")
+            if end.startswith(b"PK\5\6") and promised not in (len(members), 0xFFFF):
+                raise DataError(
+                    f"{self.source}: the zip directory promises {promised} arrays and lists "
+                    f"{len(members)}; the file is corrupt"
+                )
+            return [m.filename[:-4] for m in members if m.filename.endswith(".npy")]
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
         """One part; the zip checksum of each array is verified."""
@@ -231,6 +241,12 @@ def identities(column: Any, origin: Origin) -> NDArray[np.int64]:
     codes: NDArray[np.int64] = np.frombuffer(b"".join(digests), np.int64)
     rows: NDArray[np.int64] = codes[encoded.indices.to_numpy()]
     return rows
+
+
+def _last_bytes(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-min(count, path.stat().st_size), os.SEEK_END)
+        return file.read()
 
 
 def _one_array(column: Any) -> Any:
