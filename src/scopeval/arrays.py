@@ -99,6 +99,6 @@ def check_probs(name: str, value: ArrayLike, *, axes: tuple[str, ...] = ()) -> F
 
 def _numeric(name: str, value: ArrayLike) -> Floats:
     try:
-        return np.ascontiguousarray(value, dtype=np.float64)
+        return np.asarray(value, dtype=np.float64, order="C")  # keeps a number a number
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: cannot be read as an array of numbers ({error})") from error
