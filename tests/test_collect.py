@@ -1,0 +1,501 @@
+"""Collection: seeds, ragged episodes, costs, failures, guards, candidates, and the fast path."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from scopeval import exact
+from scopeval.collect import NoEpisodeError, collect
+from scopeval.envs.tabular import TabularEnv
+from scopeval.episodes import Episodes
+from scopeval.errors import InputError, PlantError
+from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost, trajectory_weights
+from scopeval.policies import Candidates, TabularPolicy, TorchPolicy, Weighing
+from small_worlds import random_mdp, random_rows
+
+UNIFORM = TabularPolicy(np.full((50, 2), 0.5))
+
+
+class Walk(gymnasium.Env):
+    """A state that counts steps by action + 1 and ends above `top`; all it does can be broken."""
+
+    observation_space = gymnasium.spaces.Discrete(50)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, top=8, break_at=None, how="raise"):
+        self.top, self.break_at, self.how = top, break_at, how
+        self.closed = False
+        self.broken = False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        assert not self.closed
+        self.state = int(self.np_random.integers(3))
+        self.lucky = self.np_random.random() < 0.5
+        self.t = 0
+        return self.state, {}
+
+    def step(self, action):
+        self.state += int(action) + 1
+        self.t += 1
+        obs, reward, cost = self.state, float(self.state), 0.5 + action
+        if self.t == self.break_at and not self.lucky:
+            self.broken = True
+            if self.how == "raise":
+                raise RuntimeError("the belt slipped")
+            obs = {"obs": np.nan, "text": "??", "width": np.zeros(2)}.get(self.how, obs)
+            reward = {"nan": np.nan, "inf": -np.inf, "none": None}.get(self.how, reward)
+            cost = {"cost": np.nan, "negative": -1.0}.get(self.how, cost)
+            if self.how == "short":
+                return obs, reward
+            if self.how == "gone":
+                return obs, reward, False, False, {}
+        return obs, reward, self.state > self.top, False, {"cost": cost}
+
+    def close(self):
+        self.closed = True
+
+
+def same(a, b):
+    for f in fields(Episodes):
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        if not ((x is None and y is None) or np.array_equal(x, y)):
+            return False
+    return True
+
+
+class Tilted:
+    """A behaviour with a control variate."""
+
+    def weigh(self, offered, obs, t):
+        mu = offered.probs * (1.0 + np.arange(offered.probs.shape[1]))
+        return Weighing(mu / mu.sum(axis=1, keepdims=True), offered.actions * 1.0 + obs[:, None])
+
+
+@pytest.mark.parametrize("behavior", [None, Tilted()])
+def test_an_episode_is_the_same_however_it_is_asked_for(behavior):
+    whole = collect(Walk, UNIFORM, behavior, horizon=6, episodes=20, seed=3, batch=1)
+    assert same(collect(Walk(), UNIFORM, behavior, horizon=6, episodes=20, seed=3), whole)
+    for batch in (2, 7, 32):
+        again = collect(Walk, UNIFORM, behavior, horizon=6, episodes=20, seed=3, batch=batch)
+        assert same(again, whole)
+    parts = [
+        collect(Walk, UNIFORM, behavior, horizon=6, episodes=n, first=f, seed=3, batch=3)
+        for f, n in ((0, 5), (5, 1), (6, 14))
+    ]
+    assert same(Episodes.concat(parts), whole)
+    other = collect(Walk, UNIFORM, behavior, horizon=6, episodes=20, seed=4)
+    assert not np.array_equal(other.action, whole.action)
+    assert len(np.unique(whole.returns())) > 5
+
+
+def test_columns_are_what_happened():
+    episodes = collect(Walk, UNIFORM, Tilted(), horizon=6, episodes=40, seed=1)
+    assert (episodes.length < 6).any()
+    assert (episodes.length == 6).any()
+    for i in range(40):
+        n = episodes.length[i]
+        states = [*episodes.obs[i, :n], episodes.last_obs[i]]
+        np.testing.assert_array_equal(np.diff(states), episodes.action[i, :n] + 1)
+        np.testing.assert_array_equal(episodes.reward[i, :n], states[1:])
+        np.testing.assert_array_equal(episodes.cost[i, :n], episodes.action[i, :n] + 0.5)
+        assert episodes.terminated[i] == (states[-1] > 8)
+        assert episodes.terminated[i] or n == 6
+        mu = np.array([1, 2]) / 3
+        np.testing.assert_allclose(episodes.behavior_prob[i, :n], mu[episodes.action[i, :n]])
+        np.testing.assert_allclose(episodes.target_prob[i, :n], 0.5)
+        np.testing.assert_allclose(
+            episodes.control[i, :n], np.array(states[:-1]) + episodes.action[i, :n]
+        )
+        np.testing.assert_allclose(episodes.baseline[i, :n], np.array(states[:-1]) + 0.5)
+    assert not episodes.by_target.any()
+    assert not episodes.fallbacks.any()
+
+
+def test_on_policy_needs_no_behavior():
+    episodes = collect(Walk, UNIFORM, horizon=6, episodes=10)
+    assert episodes.by_target.all()
+    assert episodes.control is None
+    np.testing.assert_array_equal(monte_carlo(episodes), episodes.returns())
+
+
+def world(seed=0):
+    rng = np.random.default_rng(seed)
+    mdp = random_mdp(rng, states=4, actions=3, horizon=5)
+    return mdp, TabularPolicy(random_rows(rng, 4, 3) * 0.7 + 0.1)
+
+
+def within(values, mean, deviations=4.9):
+    """Wrong with probability 1e-6 for a right mean (fixed seeds: it was right once and stays)."""
+    return abs(values.mean() - mean) < deviations * values.std() / np.sqrt(len(values))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("method", ["scope", "scope-dr"])
+def test_unbiased_and_as_variable_and_dear_as_computed(method, fast):
+    mdp, target = world()
+    behavior = exact.design(mdp, target, method)
+    n = 60_000 if fast else 3_000
+    env = mdp if fast else (lambda: TabularEnv(mdp))
+    episodes = collect(env, target, behavior, horizon=mdp.horizon, episodes=n, seed=5)
+    estimate = (doubly_robust if method == "scope-dr" else pdis)(episodes, mdp.gamma)
+    expected = exact.assess(mdp, target, behavior, behavior.control)
+    assert within(estimate, expected.value)
+    assert within((estimate - expected.value) ** 2, expected.variance)
+    assert within(episodes.costs(), expected.cost)
+    assert within(pdis_cost(episodes), mdp.initial @ exact.cost_values(mdp, target).v[0])
+    assert within(trajectory_weights(episodes), 1.0)
+
+
+def test_the_fast_path_chunks_cuts_and_refuses():
+    mdp, target = world()
+    whole = collect(mdp, target, episodes=50, seed=2)
+    assert whole.horizon == 5
+    assert whole.by_target.all()
+    parts = [collect(mdp, target, episodes=25, first=f, seed=2) for f in (0, 25)]
+    assert same(Episodes.concat(parts), whole)
+    short = collect(mdp, target, episodes=50, seed=2, horizon=3)
+    np.testing.assert_array_equal(short.reward, whole.reward[:, :3])
+    np.testing.assert_array_equal(short.last_obs, whole.obs[:, 3])
+    assert not collect(mdp, target, episodes=5, cost="none").cost.any()
+    with pytest.raises(InputError, match="at most"):
+        collect(mdp, target, episodes=5, horizon=6)
+    with pytest.raises(InputError, match="TabularEnv"):
+        collect(mdp, lambda obs, t: np.full((len(obs), 3), 1 / 3), episodes=5)
+    with pytest.raises(InputError, match="TabularEnv"):
+        collect(mdp, target, Tilted(), episodes=5)
+    with pytest.raises(InputError, match="TabularEnv"):
+        collect(mdp, target, episodes=5, guard_step=lambda paid: paid > 1)
+
+
+def test_costs_from_info_six_values_a_name_a_function_or_not_at_all():
+    class Six(Walk):
+        def step(self, action):
+            obs, reward, terminated, truncated, _ = super().step(action)
+            return obs, reward, 2.0, terminated, truncated, {"energy": 3.0}
+
+    def run(env, cost=None):
+        return np.unique(collect(env, UNIFORM, horizon=2, episodes=5, cost=cost).cost)
+
+    np.testing.assert_array_equal(run(Walk), [0.5, 1.5])
+    np.testing.assert_array_equal(run(Six), [2.0])
+    np.testing.assert_array_equal(run(Six, "energy"), [3.0])
+    np.testing.assert_array_equal(run(Six, "none"), [0.0])
+
+    def function(obs, action, reward, next_obs, info):
+        assert next_obs == obs + action + 1 == reward
+        return info["energy"] + 10
+
+    np.testing.assert_array_equal(run(Six, function), [13.0])
+    with pytest.raises(InputError, match=r"info\['watts'\].*cost='none'"):
+        run(Six, "watts")
+    with pytest.raises(InputError, match="cost"):
+        run(Six, 3)
+
+
+def test_a_registered_name_vectors_and_a_torch_policy():
+    torch.manual_seed(0)
+    policy = TorchPolicy(torch.nn.Linear(4, 2))
+    kw = {"horizon": 60, "episodes": 6, "cost": "none", "seed": 1}
+    episodes = collect("CartPole-v1", policy, batch=3, **kw)
+    assert episodes.obs.shape == (6, 60, 4)
+    assert (episodes.length < 60).any()
+    assert (episodes.obs[~episodes.steps] == 0).all()
+    alone = collect("CartPole-v1", policy, batch=1, **kw)
+    np.testing.assert_array_equal(alone.action, episodes.action)
+    np.testing.assert_array_equal(alone.obs, episodes.obs)
+    with pytest.raises(PlantError, match="could not be made"):
+        collect("NoSuchThing-v7", policy, **kw)
+    with pytest.raises(InputError, match="cost='none'"):
+        collect("CartPole-v1", policy, horizon=5, episodes=2)
+
+
+class Square(gymnasium.Env):
+    """One step, reward a^2."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-9, 9, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert action.dtype == np.float32
+        assert action.shape == (1,)
+        reward = float(action[0]) ** 2
+        return np.zeros(1, np.float32), reward, True, False, {"cost": abs(float(action[0]))}
+
+
+class Normal:
+    """Candidates from N(0, 1)."""
+
+    def candidates(self, obs, t, rng):
+        return Candidates(rng.normal(size=(len(obs), 6, 1)), np.full((len(obs), 6), 1 / 6))
+
+
+class Large:
+    """Prefers large actions, with a control variate."""
+
+    def weigh(self, offered, obs, t):
+        weight = 0.3 + offered.actions[..., 0] ** 2
+        return Weighing(weight / weight.sum(axis=1, keepdims=True), offered.actions[..., 0] ** 2)
+
+
+def test_continuous_actions_by_candidates():
+    kw = {"horizon": 1, "episodes": 3000, "seed": 8}
+    episodes = collect(Square, Normal(), Large(), **kw, batch=50)
+    assert episodes.action.shape == (3000, 1, 1)
+    assert episodes.action.dtype == np.float64
+    assert within(pdis(episodes), 1.0)
+    assert within(doubly_robust(episodes), 1.0)
+    # with b = the reward itself only the spread between candidate sets is left: 2 / 6 of 2
+    assert doubly_robust(episodes).var() == pytest.approx(2 / 6, rel=0.15)
+    assert pdis(episodes).var() < 1.0 < collect(Square, Normal(), **kw).returns().var()
+    assert within(pdis_cost(episodes), np.sqrt(2 / np.pi))
+    few = collect(Square, Normal(), Large(), horizon=1, episodes=7, seed=8, batch=2)
+    np.testing.assert_array_equal(few.action, episodes.action[:7])
+    np.testing.assert_array_equal(few.behavior_prob, episodes.behavior_prob[:7])
+    with pytest.raises(InputError, match="continuous"):
+        collect(Square, Normal(), Normal(), **kw)
+
+
+FAULTS = {
+    "raise": "RuntimeError: the belt slipped",
+    "short": "step returned 2 values",
+    "obs": "NaN or infinity",
+    "width": "after ones of shape",
+    "text": "no array of numbers",
+    "nan": "reward is nan",
+    "inf": "reward is -inf",
+    "none": "reward is no number",
+    "cost": "cost is nan",
+    "negative": "cost is negative",
+    "gone": r"info\['cost'\] is missing",
+}
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_failing_environment_loses_that_episode_only(how, own):
+    good = collect(Walk, UNIFORM, horizon=6, episodes=20, seed=3)
+    made = []
+
+    def factory():
+        made.append(Walk(break_at=2, how=how))
+        return made[-1]
+
+    env = factory() if own else factory
+    episodes = collect(env, UNIFORM, horizon=6, episodes=20, seed=3)
+    gone = [lost.index for lost in episodes.lost]
+    assert 3 < len(gone) < 17
+    assert len(episodes) + len(gone) == 20
+    kept = np.setdiff1d(np.arange(20), gone)
+    np.testing.assert_array_equal(episodes.index, kept)
+    np.testing.assert_array_equal(episodes.action, good.action[kept])
+    np.testing.assert_array_equal(episodes.reward, good.reward[kept])
+    for lost in episodes.lost:
+        assert lost.step == 1
+        assert re.search(FAULTS[how], lost.reason)
+    if own:
+        assert not made[0].closed
+    else:
+        assert all(env.closed for env in made)
+        assert sum(env.broken for env in made) == len(gone)
+
+
+def test_nothing_finished_and_reset_failures():
+    class Stuck(Walk):
+        def reset(self, **kw):
+            raise OSError("no power")
+
+    with pytest.raises(NoEpisodeError, match=r"none of 3 .* no power") as caught:
+        collect(Stuck, UNIFORM, horizon=4, episodes=3)
+    assert [lost.index for lost in caught.value.episodes.lost] == [0, 1, 2]
+    good = collect(Walk, UNIFORM, horizon=4, episodes=2)
+    assert len(Episodes.concat([caught.value.episodes, good])) == 2
+    with pytest.raises(PlantError, match="no license"):
+        collect(lambda: _raise("no license"), UNIFORM, horizon=4, episodes=3)
+
+
+def _raise(text):
+    raise RuntimeError(text)
+
+
+def test_an_interrupt_keeps_what_is_finished():
+    done = []
+
+    def progress(finished, total):
+        done.append((finished, total))
+        if finished == 5:
+            raise KeyboardInterrupt
+
+    episodes = collect(Walk, UNIFORM, horizon=6, episodes=20, batch=1, progress=progress)
+    assert episodes.interrupted
+    assert len(episodes) == 5
+    assert done == [(i, 20) for i in range(1, 6)]
+    whole = collect(Walk, UNIFORM, horizon=6, episodes=20)
+    np.testing.assert_array_equal(episodes.reward, whole.reward[:5])
+
+    class Impatient(Walk):
+        def step(self, action):
+            if self.t == 3:
+                raise KeyboardInterrupt
+            return super().step(action)
+
+    episodes = collect(Impatient, UNIFORM, horizon=6, episodes=4, batch=2)
+    assert episodes.interrupted
+    assert len(episodes) == 0
+    assert [(lost.index, lost.step) for lost in episodes.lost] == [(0, 3), (1, 3)]
+    assert "interrupted" in episodes.lost[0].reason
+
+
+def test_stop_begins_no_more():
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) > 2
+
+    episodes = collect(Walk, UNIFORM, horizon=6, episodes=20, batch=3, stop=stop)
+    assert len(episodes) == 6
+    assert not episodes.interrupted
+
+
+class Flaky:
+    """Fails in one way or another where the state is 4 or more."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def weigh(self, offered, obs, t):
+        mu = np.tile([0.2, 0.8], (len(obs), 1))
+        b = np.ones_like(mu)
+        bad = obs >= 4
+        if self.how == "raise" and bad.any():
+            raise RuntimeError("no answer")
+        if self.how == "nan":
+            mu[bad] = np.nan
+        if self.how == "sum":
+            mu[bad] = 0.7
+        if self.how == "negative":
+            mu[bad] = [-0.5, 1.5]
+        if self.how == "control":
+            b[bad] = np.inf
+        if self.how == "shape" and bad.any():
+            mu = mu[:, :1]
+        return Weighing(mu, b)
+
+
+@pytest.mark.parametrize("how", ["raise", "nan", "sum", "negative", "control", "shape"])
+def test_a_failing_behavior_leaves_the_step_to_the_target(how):
+    episodes = collect(Walk, UNIFORM, Flaky(how), horizon=6, episodes=20)
+    bad = (episodes.obs >= 4) & episodes.steps
+    np.testing.assert_array_equal(episodes.fallbacks, bad.sum(axis=1))
+    np.testing.assert_array_equal(episodes.ratios[bad], 1)
+    np.testing.assert_array_equal(episodes.control[bad], 0)
+    np.testing.assert_array_equal(episodes.control[episodes.steps & ~bad], 1)
+    assert (episodes.ratios[episodes.steps & ~bad] != 1).all()
+    assert not episodes.lost
+
+
+def test_a_behavior_that_never_worked_is_an_error_and_so_is_a_broken_target():
+    with pytest.raises(InputError, match="action set"):
+        collect(Walk, UNIFORM, np.full((50, 3), 1 / 3), horizon=4, episodes=3)
+
+    class Wrong:
+        def weigh(self, offered, obs, t):
+            return Weighing(np.ones((len(obs), 5)) / 5)
+
+    with pytest.raises(InputError, match="action set"):
+        collect(Walk, UNIFORM, Wrong(), horizon=4, episodes=3)
+
+    class Nan:
+        def probs(self, obs, t):
+            return np.full((len(obs), 2), np.nan if t == 2 else 0.5)
+
+    with pytest.raises(InputError, match="target at t=2: NaN"):
+        collect(Walk, Nan(), horizon=4, episodes=3)
+
+
+def test_a_guard_hands_the_rest_of_an_episode_to_the_target():
+    seen = []
+
+    def guard(paid):
+        seen.append(paid)
+        return paid > 2
+
+    episodes = collect(Walk, UNIFORM, Tilted(), horizon=6, episodes=60, guard_step=guard, batch=9)
+    paid = np.cumsum(episodes.cost, axis=1)
+    forced = np.zeros_like(episodes.steps)
+    forced[:, 1:] = (paid[:, :-1] > 2) & episodes.steps[:, 1:]
+    assert 0 < forced.sum() < episodes.steps.sum()
+    np.testing.assert_array_equal(episodes.ratios[forced], 1)
+    assert (episodes.ratios[episodes.steps & ~forced] != 1).all()
+    np.testing.assert_array_equal(episodes.guarded, forced.sum(axis=1))
+    assert seen
+
+    wild = collect(
+        Walk, UNIFORM, Tilted(), horizon=6, episodes=9, guard_step=lambda paid: _raise("guard")
+    )
+    assert (wild.ratios[:, 1:] == 1).all()
+    assert (wild.ratios[:, 0] != 1).all()
+
+
+def test_estimates_stay_unbiased_under_a_guard():
+    mdp, target = world(1)
+    behavior = TabularPolicy(np.full((4, 3), 1 / 3))
+    episodes = collect(
+        lambda: TabularEnv(mdp),
+        target,
+        behavior,
+        horizon=mdp.horizon,
+        episodes=3000,
+        guard_step=lambda paid: paid > 2,
+        batch=100,
+    )
+    assert 0.1 < (episodes.guarded > 0).mean() < 0.95
+    assert within(pdis(episodes), exact.assess(mdp, target, target).value)
+
+
+def test_arguments_are_checked():
+    for change, message in (
+        ({"horizon": None}, "horizon"),
+        ({"horizon": 0}, "horizon"),
+        ({"episodes": 0}, "episodes"),
+        ({"seed": -1}, "seed"),
+        ({"first": 0.5}, "first"),
+        ({"batch": 0}, "batch"),
+    ):
+        with pytest.raises(InputError, match=message):
+            collect(Walk, UNIFORM, **({"horizon": 3, "episodes": 2} | change))
+    with pytest.raises(InputError, match="one episode at a time"):
+        collect(Walk(), UNIFORM, horizon=3, episodes=2, batch=4)
+    with pytest.raises(InputError, match="vector environment"):
+        collect(gymnasium.make_vec("CartPole-v1", num_envs=2), UNIFORM, horizon=3, episodes=2)
+    with pytest.raises(InputError, match="expected a Gymnasium environment"):
+        collect(3, UNIFORM, horizon=3, episodes=2)
+    with pytest.raises(InputError, match="made a int"):
+        collect(lambda: 3, UNIFORM, horizon=3, episodes=2)
+
+
+def test_observations_that_are_no_vectors_say_how_to_flatten():
+    class Image(Walk):
+        def reset(self, **kw):
+            super().reset(**kw)
+            return np.zeros((2, 2)), {}
+
+    class Words(Walk):
+        def reset(self, **kw):
+            super().reset(**kw)
+            return {"x": 1}, {}
+
+    for env in (Image, Words):
+        with pytest.raises(InputError, match="FlattenObservation"):
+            collect(env, UNIFORM, horizon=3, episodes=2)
