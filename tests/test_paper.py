@@ -468,7 +468,7 @@ def test_cost_to_go_of_the_target_is_safe_too(case, method):
 
 
 def test_cost_to_go_of_the_target_compounds_slack():
-    """At eps > 0 its slack can be spent once per step: the promise breaks, q^c under mu keeps it."""
+    """At eps > 0 its slack compounds and the promise can break; q^c under mu keeps it."""
     case = random_case(
         397,
         states=2,

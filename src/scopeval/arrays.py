@@ -6,6 +6,7 @@ Each check returns the array in the form the callers compute with (float64, C or
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from scopeval.errors import InputError
 
-__all__ = ["Bools", "Floats", "Ints", "as_floats", "check_cost", "check_probs", "where_first"]
+__all__ = [
+    "Bools",
+    "Floats",
+    "Ints",
+    "as_floats",
+    "check_cost",
+    "check_probs",
+    "check_whole",
+    "is_number",
+    "where_first",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,6 +37,8 @@ PROBABILITY_SLACK = 1e-5
 def where_first(bad: NDArray[np.bool_] | np.bool_, axes: tuple[str, ...] = ()) -> str:
     """Name the first True entry: ``at t=3, s=7`` with axis names, ``at [3, 7]`` without."""
     bad = np.asarray(bad)
+    if bad.ndim == 0:
+        return "in the only row"
     index = np.unravel_index(int(np.argmax(bad)), bad.shape)
     count = int(bad.sum())
     if len(axes) == len(index):
@@ -53,6 +66,19 @@ def as_floats(
             "expected finite numbers, try dropping or repairing those entries"
         )
     return array
+
+
+def is_number(value: Any) -> bool:
+    """One finite real number of any kind; True and "1" are none."""
+    real = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    return bool(real and np.isfinite(value))
+
+
+def check_whole(name: str, value: Any, least: int, what: str = "") -> int:
+    """A whole number, at least `least`; `what` is for the message."""
+    if not is_number(value) or int(value) != value or value < least:
+        raise InputError(f"{name}: got {value!r}, expected a whole number{what} >= {least}")
+    return int(value)
 
 
 def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw: Any) -> Floats:

@@ -26,7 +26,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats, as_floats, check_cost, check_probs, where_first
+from scopeval.arrays import (
+    Bools,
+    Floats,
+    as_floats,
+    check_cost,
+    check_probs,
+    check_whole,
+    is_number,
+    where_first,
+)
 from scopeval.errors import InputError
 from scopeval.methods import Method, method_named, tilt
 from scopeval.policies import TabularPolicy
@@ -71,11 +80,9 @@ class TabularMDP:
         gamma: float = 1.0,
         reward_variance: ArrayLike | None = None,
     ) -> None:
-        if isinstance(horizon, bool) or int(horizon) != horizon or horizon < 1:
-            raise InputError(f"horizon: got {horizon!r}, expected a whole number of steps >= 1")
-        if not 0.0 < gamma <= 1.0:
+        self.horizon = check_whole("horizon", horizon, 1, " of steps")
+        if not (is_number(gamma) and 0.0 < gamma <= 1.0):
             raise InputError(f"gamma: got {gamma!r}, expected a discount in (0, 1]")
-        self.horizon = int(horizon)
         self.gamma = float(gamma)
         self.initial = check_probs("initial", initial)
         if self.initial.ndim != 1:
@@ -130,8 +137,14 @@ class TabularMDP:
             p = sparse.csr_array(dense)
         if p.shape != (S * A, S):
             raise InputError(f"transition: got shape {p.shape}, expected [S*A, S] = {(S * A, S)}")
-        if not np.isfinite(p.data).all() or (p.data < 0).any():
-            raise InputError("transition: holds NaN, infinite or negative probabilities")
+        bad = ~(np.isfinite(p.data) & (p.data >= 0))
+        if bad.any():
+            entry = int(np.argmax(bad))
+            s, a = divmod(int(np.searchsorted(p.indptr, entry, side="right")) - 1, A)
+            raise InputError(
+                f"transition: probability {p.data[entry]:.6g} at s={s}, a={a}, "
+                f"s'={p.indices[entry]}; expected finite numbers >= 0"
+            )
         total = np.asarray(p.sum(axis=1)).ravel()
         bad = np.abs(total - 1.0) > 1e-8
         if bad.any():
@@ -144,6 +157,18 @@ class TabularMDP:
     def expect(self, value: Floats) -> Floats:
         """E[value(S') | s, a] as [S, A], for value [S]."""
         return np.asarray(self.transition @ value).reshape(self.states, self.actions)
+
+    def spread(self, value: Floats) -> Floats:
+        """Var[value(S') | s, a] as [S, A], by deviations: a large mean takes no digits away.
+
+        Spreads that rounding explains (a standard deviation of 1e-13 of the values) are zero.
+        """
+        p = self.transition
+        ahead = np.asarray(p @ value)
+        gap = value[p.indices] - np.repeat(ahead, np.diff(p.indptr))
+        square = np.add.reduceat(p.data * gap**2, p.indptr[:-1])
+        square[square <= 1e-26 * ahead**2] = 0.0
+        return np.asarray(square).reshape(self.states, self.actions)
 
     def at(self, name: str, t: int) -> Floats:
         """The table `reward`, `cost` or `reward_variance` at time t, [S, A]."""
@@ -239,14 +264,10 @@ def assess(
     variance = np.zeros_like(mean)
     second = np.empty((mdp.horizon, mdp.states, mdp.actions))
     for t in reversed(range(mdp.horizon)):
-        second[t] = _second_moment(mdp, t, mean[t + 1], variance[t + 1], b[t])
-        taken = mu[t] > 0
-        ratio = np.divide(pi[t], mu[t], out=np.zeros_like(pi[t]), where=taken)
-        residual = mdp.at("reward", t) + mdp.gamma * mdp.expect(mean[t + 1]) - b[t]
-        bbar = (pi[t] * b[t]).sum(axis=1)
-        lead = (np.where(taken, pi[t], 0.0) * residual).sum(axis=1)
-        mean[t] = bbar + lead
-        variance[t] = np.maximum((pi[t] * ratio * second[t]).sum(axis=1) - lead**2, 0.0)
+        residual, noise = _outcome(mdp, t, mean[t + 1], variance[t + 1], b[t])
+        second[t] = residual**2 + noise
+        lead, variance[t] = _weighted(pi[t], mu[t], residual, noise)
+        mean[t] = (pi[t] * b[t]).sum(axis=1) + lead
     start = mdp.initial
     expectation = float(start @ mean[0])
     spread = float(start @ (mean[0] - expectation) ** 2)
@@ -298,21 +319,20 @@ def design(
     variance = np.zeros((mdp.horizon + 1, mdp.states))
     cost_mu = np.zeros(mdp.states)
     for t in reversed(range(mdp.horizon)):
-        second = _second_moment(mdp, t, v[t + 1], variance[t + 1], b[t])
+        residual, noise = _outcome(mdp, t, v[t + 1], variance[t + 1], b[t])
         spent = mdp.at("cost", t) + mdp.gamma * mdp.expect(cost_mu)  # q^c under mu
-        step = tilt(how, pi[t], second, cost_pi.q[t] if constraint == "target" else spent, delta[t])
+        charged = cost_pi.q[t] if constraint == "target" else spent
+        step = tilt(how, pi[t], residual**2 + noise, charged, delta[t])
         mu[t], status[t], binding[t] = step.mu, step.status, step.binding
         cost_mu = (mu[t] * spent).sum(axis=1)
         ahead = mu[t] if how.follows_behavior else pi[t]
-        ratio = np.divide(pi[t], ahead, out=np.zeros_like(pi[t]), where=ahead > 0)
-        lead = v[t] - (pi[t] * b[t]).sum(axis=1)
-        variance[t] = np.maximum((pi[t] * ratio * second).sum(axis=1) - lead**2, 0.0)
+        variance[t] = _weighted(pi[t], ahead, residual, noise)[1]
     return Design(mu, how, q if how.control_variate else None, status, binding)
 
 
 def check_epsilon(epsilon: float) -> float:
     """A safety parameter: how much dearer than the target the behaviour may be."""
-    if not (np.isfinite(epsilon) and epsilon >= 0):
+    if not (is_number(epsilon) and epsilon >= 0):
         raise InputError(
             f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: never dearer than the "
             "target; 0.1: at most 10 % dearer)"
@@ -329,17 +349,27 @@ def _backward(mdp: TabularMDP, table: str, policy: Floats) -> Values:
     return Values(q, v)
 
 
-def _second_moment(
+def _outcome(
     mdp: TabularMDP, t: int, mean_next: Floats, variance_next: Floats, b: Floats
-) -> Floats:
-    """X_t, as the square of a mean plus a variance: never negative, and no rounding noise for 0."""
-    ahead = mdp.expect(mean_next)
-    square = mdp.expect(mean_next**2)
-    spread = square - ahead**2
-    spread = np.where(spread > 1e-14 * square, spread, 0.0)
-    lead = mdp.at("reward", t) + mdp.gamma * ahead - b
-    noise = mdp.at("reward_variance", t)
-    return lead**2 + noise + mdp.gamma**2 * (spread + mdp.expect(variance_next))
+) -> tuple[Floats, Floats]:
+    """Mean and variance of R + gamma G_{t+1} - b given (s, a), [S, A] each; X = mean^2 + variance.
+
+    Kept apart, because their sum would lose the variance next to a large mean.
+    """
+    mean = mdp.at("reward", t) + mdp.gamma * mdp.expect(mean_next) - b
+    noise = mdp.gamma**2 * (mdp.spread(mean_next) + mdp.expect(variance_next))
+    return mean, mdp.at("reward_variance", t) + noise
+
+
+def _weighted(pi: Floats, mu: Floats, mean: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance over actions drawn from mu of rho times an outcome, [S] each.
+
+    sum pi^2/mu X - lead^2 = sum mu (rho mean - lead)^2 + sum pi^2/mu noise: nothing cancels.
+    """
+    ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+    lead = (np.where(mu > 0, pi, 0.0) * mean).sum(axis=1)
+    scatter = mu * (ratio * mean - lead[:, None]) ** 2
+    return lead, (scatter + pi * ratio * noise).sum(axis=1)
 
 
 def policy_table(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) -> Floats:
