@@ -61,6 +61,8 @@ def as_floats(
     finite = np.isfinite(array)
     if not finite.all():
         bad = ~finite
+        if array.ndim == 0:
+            raise InputError(f"{name}: got {array}, expected a finite number")
         raise InputError(
             f"{name}: {array[bad][0]} {where_first(bad, axes[-array.ndim :] if axes else ())}; "
             "expected finite numbers, try dropping or repairing those entries"
