@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats, Ints
-from scopeval.errors import InputError
+from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.exact import TabularMDP, control_table, policy_table
 from scopeval.policies import TabularPolicy
 
@@ -80,7 +79,7 @@ def trajectories(
     from scopeval._simulate_kernel import run
 
     model = _model(mdp, behavior)
-    N, T = _count(episodes), mdp.horizon
+    N, T = check_whole("episodes", episodes, 0), mdp.horizon
     states = np.empty((N, T + 1), np.int64)
     actions = np.empty((N, T), np.int64)
     rewards = np.empty((N, T))
@@ -125,7 +124,7 @@ def summaries(
     b = np.ascontiguousarray(control_table(mdp, control_variate))
     bbar = (pi * b).sum(axis=2)
     model = _model(mdp, TabularPolicy(mu))
-    N = _count(episodes)
+    N = check_whole("episodes", episodes, 0)
     out = [np.empty(N) for _ in range(3)]
 
     def work(lo: int, hi: int) -> None:
@@ -148,8 +147,9 @@ def moments(
     block: int = 1 << 18,
 ) -> Moments:
     """Mean and variance over any number of episodes, in memory that does not grow with it."""
+    episodes = check_whole("episodes", episodes, 1)
     count, mean, square = 0, np.zeros(3), np.zeros(3)
-    for first in range(0, _count(episodes), block):
+    for first in range(0, episodes, check_whole("block", block, 1)):
         n = min(block, episodes - first)
         part = summaries(
             mdp,
@@ -175,30 +175,42 @@ def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object
     """What the kernels need of the MDP and the policy, as plain arrays."""
     p = mdp.transition
     indptr = p.indptr.astype(np.int64)
-    chance = np.cumsum(p.data)
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    before = np.concatenate([[0.0], chance])[indptr[:-1]]
     mu = policy_table(mdp, "behavior", behavior)
 
     def timed(table: Floats) -> Floats:
         return np.ascontiguousarray(table if table.ndim == 3 else table[None])
 
     return (
-        np.cumsum(mdp.initial),
+        cumulative(mdp.initial),
         indptr,
         p.indices.astype(np.int64),
-        chance - before[rows],
+        cumulative_rows(p.data, indptr),
         timed(mdp.reward),
         timed(np.sqrt(mdp.reward_variance)),
         timed(mdp.cost),
-        np.cumsum(mu, axis=2),
+        cumulative(mu),
     )
 
 
-def _count(episodes: int) -> int:
-    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 0:
-        raise InputError(f"episodes: got {episodes!r}, expected a whole number >= 0")
-    return int(episodes)
+def cumulative(probs: Floats) -> Floats:
+    """Running sums along the last axis, for draws by inversion.
+
+    They reach 1 at the last entry of positive probability: rounding never draws an impossible one.
+    """
+    sums = np.cumsum(probs, axis=-1)
+    sums[sums == sums[..., -1:]] = 1.0
+    return sums
+
+
+def cumulative_rows(data: Floats, indptr: Ints) -> Floats:
+    """`cumulative` of every row of a CSR matrix."""
+    sums = np.array(data)
+    begin, length = indptr[:-1], np.diff(indptr)
+    for k in range(1, int(length.max())):
+        at = begin[length > k] + k
+        sums[at] += sums[at - 1]
+    sums[sums == np.repeat(sums[indptr[1:] - 1], length)] = 1.0
+    return sums
 
 
 def _spread(work: Callable[[int, int], None], episodes: int, threads: int | None) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Floats, check_whole
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.policies import TabularPolicy
@@ -50,8 +50,7 @@ class Gridworld:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or int(self.size) != self.size or self.size < 2:
-            raise InputError(f"size: got {self.size!r}, expected a whole number of cells >= 2")
+        check_whole("size", self.size, 2, " of cells")
         if self.cost_law not in COST_LAWS:
             raise InputError(
                 f"cost_law: got {self.cost_law!r}, expected one of {', '.join(COST_LAWS)}"

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 
 from scopeval.exact import TabularMDP
+from scopeval.simulate import cumulative
 
 __all__ = ["TabularEnv"]
 
@@ -26,7 +27,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.mdp = mdp
         self.observation_space = gymnasium.spaces.Discrete(mdp.states)
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
-        self._start = np.cumsum(mdp.initial)
+        self._start = cumulative(mdp.initial)
         self._noisy = bool((mdp.reward_variance > 0).any())
         self._state = 0
         self._t = 0
@@ -46,7 +47,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         p = self.mdp.transition
         row = s * self.mdp.actions + a
         lo, hi = p.indptr[row], p.indptr[row + 1]
-        chosen = _draw(np.cumsum(p.data[lo:hi]), self.np_random.random())
+        chosen = _draw(cumulative(p.data[lo:hi]), self.np_random.random())
         reward = float(self.mdp.at("reward", t)[s, a])
         if self._noisy:
             spread = np.sqrt(self.mdp.at("reward_variance", t)[s, a])
