@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import platform
-import shlex
 import sys
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,7 @@ from typing import Any
 from scopeval import __version__
 from scopeval.errors import InputError
 
-__all__ = ["command_line", "machine", "now", "versions", "write_json"]
-
-
-def command_line() -> str:
-    """The command as it was typed, with the program's name instead of its path."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+__all__ = ["check_place", "machine", "now", "versions", "write_json"]
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -45,28 +39,38 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> Path:
-    """Write a result file whole or not at all: a temporary file beside it, then a rename."""
+def check_place(path: str | os.PathLike[str]) -> Path:
+    """Refuse a place where a file cannot be written, before the work of making it."""
     goal = Path(path)
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=goal.parent, prefix=f".{goal.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)  # mkstemp's files are private; a result is not
-            os.replace(name, goal)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        if goal.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(goal.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise InputError(
-            f"cannot write {goal}: {error.strerror or error}; try another place for the file"
-        ) from error
+        raise _unwritable(goal, error) from error
     return goal
+
+
+def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> Path:
+    """Write a result file whole or not at all: a temporary file beside it, then a rename."""
+    goal = check_place(path)
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, goal)
+    except OSError as error:
+        raise _unwritable(goal, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return goal
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    reason = error.strerror or str(error)
+    return InputError(f"cannot write {path}: {reason}; expected a file in a writable folder")
 
 
 def _processor() -> str:

@@ -26,12 +26,21 @@ def bench() -> None:
     """Measure speed against peers, as ratios."""
 
 
+@app.command("all")
+def every(ctx: typer.Context, quick: Quick = False) -> None:
+    """Every benchmark, one after the other."""
+    solver(ctx, quick=quick)
+
+
 @app.command()
 def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """The safety program: numpy, cvxpy and Clarabel beside it (about 15 s)."""
+    """The safety program beside numpy, cvxpy and Clarabel."""
     from scopeval.benchmarks import solver as benchmark
     from scopeval.benchmarks.harness import save
+    from scopeval.provenance import check_place
 
+    if json is not None:
+        check_place(json)
     config = benchmark.Config()
     if quick:
         config = benchmark.Config(rows=((10_000, 4), (4_000, 10)), solves=20, repeats=3)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli.console import columns, out, paragraph, plus_minus
+from scopeval.cli.console import columns, out, paragraph, plus_minus, progress_bar
 
 __all__ = ["demo"]
 
@@ -19,7 +19,9 @@ def demo(
     """Evaluate one policy in four ways, in seconds."""
     from scopeval.experiments.demo import Config, run
 
-    result = run(Config(seed=seed, episodes=episodes, runs=runs))
+    config = Config(seed=seed, episodes=episodes, runs=runs)
+    with progress_bar("designing and simulating (the first time also compiling)"):
+        result = run(config)
     console = out()
     pm = plus_minus(console)
     console.print("[bold]What is a policy worth, and what does it cost to find out?[/]\n")

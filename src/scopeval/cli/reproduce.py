@@ -51,11 +51,11 @@ def gridworld(
         "results"
     ),
 ) -> None:
-    """Relative variance, relative cost and cost needed on the Gridworld (under a minute)."""
+    """The Gridworld: variance, cost, and cost needed (a minute)."""
     from scopeval.envs.gridworld import COST_LAWS
     from scopeval.errors import InputError
     from scopeval.experiments import gridworld_exact as experiment
-    from scopeval.provenance import now, versions, write_json
+    from scopeval.provenance import check_place, now, versions, write_json
 
     if critics != "exact":
         raise InputError(f"critics: got {critics!r}, expected exact")
@@ -66,13 +66,14 @@ def gridworld(
         worlds=worlds,
         seed=seed,
     )
+    place = check_place(out_dir / "gridworld-exact.json")
     began = time.perf_counter()
     with progress_bar("Gridworld") as progress:
         table = experiment.run(config, progress)
     seconds = time.perf_counter() - began
     command = command_of(ctx, without=("out_dir",))
     path = write_json(
-        out_dir / "gridworld-exact.json",
+        place,
         {
             "command": command,
             "date": now(),

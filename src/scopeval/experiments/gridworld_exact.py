@@ -6,7 +6,7 @@ reach the accuracy of 1,000 on-policy episodes, in units of one on-policy episod
 
     needed = 1000 (variance / on-policy variance) (cost / on-policy cost)
 
-which is how every row of the paper's tables 1, 3 and 4 hangs together.
+which holds in every row of the paper's tables.
 
 How much SCOPE can win depends on the random draw of the world's rewards and costs as much as on the
 target. So every target gets a world of its own by default, and the standard error covers both.
