@@ -17,6 +17,7 @@ from scopeval.episodes import Episodes
 from scopeval.errors import InputError, PlantError
 from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost, trajectory_weights
 from scopeval.policies import Candidates, TabularPolicy, TorchPolicy, Weighing
+from scopeval.rollout import _draw
 from small_worlds import random_mdp, random_rows
 
 UNIFORM = TabularPolicy(np.full((50, 2), 0.5))
@@ -446,6 +447,31 @@ def test_a_guard_hands_the_rest_of_an_episode_to_the_target():
     )
     assert (wild.ratios[:, 1:] == 1).all()
     assert (wild.ratios[:, 0] != 1).all()
+
+
+def test_a_guard_is_not_taken_back():
+    calls = iter([True, *[False] * 100])
+    episodes = collect(
+        Walk, UNIFORM, Tilted(), horizon=4, episodes=3, batch=3, guard_step=lambda p: next(calls)
+    )
+    assert (episodes.ratios[:, 0] != 1).all()
+    assert (episodes.ratios[:, 1:] == 1).all()
+
+
+def test_an_environment_that_truncates_ends_the_episode():
+    def make():
+        return gymnasium.wrappers.TimeLimit(Walk(), 2)
+
+    episodes = collect(make, UNIFORM, horizon=6, episodes=4)
+    np.testing.assert_array_equal(episodes.length, 2)
+    assert not episodes.terminated.any()
+
+
+def test_draws_invert_and_never_take_what_has_no_probability():
+    probs = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    for u, action in ((0.0, 1), (0.4999, 1), (0.5, 3), (1 - 1e-16, 3)):
+        assert _draw(probs, np.array([u])) == action
+    assert _draw(probs * (1 - 1e-7), np.array([1 - 1e-9])) == 3  # a sum just short of u
 
 
 def test_estimates_stay_unbiased_under_a_guard():
