@@ -38,7 +38,7 @@ from scopeval.arrays import (
 )
 from scopeval.errors import InputError
 from scopeval.methods import Method, method_named, tilt
-from scopeval.policies import TabularPolicy
+from scopeval.policies import Candidates, Observations, TabularPolicy, Time, Weighing
 
 __all__ = [
     "Assessment",
@@ -231,6 +231,16 @@ class Design(TabularPolicy):
         self.control = control
         self.status = status
         self.binding = binding
+
+    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+        """This policy's probabilities, with the control variate that they were designed for.
+
+        With b = q, mu may leave out actions whose outcome is certain: without b that is a bias.
+        """
+        control = self.control
+        if control is not None:
+            control = np.asarray(control[np.asarray(t), np.asarray(obs)])
+        return Weighing(self.probs(obs, t), control)
 
 
 def values(mdp: TabularMDP, policy: ArrayLike | TabularPolicy) -> Values:

@@ -106,14 +106,15 @@ def offer(
 def weigh(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: Time) -> Weighing:
     """The weighing of any behaviour: a designed one, or a plain policy over the same actions."""
     if isinstance(behavior, Behavior):
-        return behavior.weigh(offered, obs, t)
-    probs = behavior.probs(obs, t)
-    if probs.shape != offered.probs.shape:
+        weighing = behavior.weigh(offered, obs, t)
+    else:
+        weighing = Weighing(behavior.probs(obs, t))
+    if weighing.probs.shape != offered.probs.shape:
         raise InputError(
-            f"behavior: got probabilities of shape {probs.shape} where the target offers "
+            f"behavior: got probabilities of shape {weighing.probs.shape} where the target offers "
             f"{offered.probs.shape}; expected the same action set"
         )
-    return Weighing(probs)
+    return weighing
 
 
 class TabularPolicy:
@@ -164,9 +165,11 @@ class TabularPolicy:
         if self._table.ndim == 2:
             return self._table[states]
         times = np.asarray(t)
-        if times.size and (times.min() < 0 or times.max() >= self._table.shape[0]):
+        outside = (times < 0) | (times >= len(self._table))
+        if outside.any():
             raise InputError(
-                f"policy: asked at time {times.max()}, the table covers 0..{len(self._table) - 1}"
+                f"policy: asked at time {times[outside][0]}, the table covers "
+                f"0..{len(self._table) - 1}"
             )
         return np.asarray(self._table[times, states])
 
