@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats, Ints, check_whole
+from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, control_table, policy_table
 from scopeval.policies import TabularPolicy
 
@@ -79,6 +80,7 @@ def trajectories(
     from scopeval._simulate_kernel import run
 
     model = _model(mdp, behavior)
+    _check_numbers(seed, first)
     N, T = check_whole("episodes", episodes, 0), mdp.horizon
     states = np.empty((N, T + 1), np.int64)
     actions = np.empty((N, T), np.int64)
@@ -124,6 +126,7 @@ def summaries(
     b = np.ascontiguousarray(control_table(mdp, control_variate))
     bbar = (pi * b).sum(axis=2)
     model = _model(mdp, TabularPolicy(mu))
+    _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
     out = [np.empty(N) for _ in range(3)]
 
@@ -190,6 +193,13 @@ def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object
         timed(mdp.cost),
         cumulative(mu),
     )
+
+
+def _check_numbers(seed: int, first: int) -> None:
+    """Streams are numbered by 64-bit integers."""
+    for name, value in (("seed", seed), ("first", first)):
+        if check_whole(name, value, 0) >= 2**63 or not hasattr(value, "__index__"):
+            raise InputError(f"{name}: got {value!r}, expected an integer in 0 .. 2^63 - 1")
 
 
 def cumulative(probs: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -50,9 +51,10 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         chosen = _draw(cumulative(p.data[lo:hi]), self.np_random.random())
         reward = float(self.mdp.at("reward", t)[s, a])
         if self._noisy:
-            spread = np.sqrt(self.mdp.at("reward_variance", t)[s, a])
-            radius = np.sqrt(-2.0 * np.log(1.0 - self.np_random.random()))
-            reward += float(spread * radius * np.cos(2.0 * np.pi * self.np_random.random()))
+            spread = math.sqrt(self.mdp.at("reward_variance", t)[s, a])
+            # the kernel's order and the C library's functions: the same bits
+            radius = math.sqrt(-2.0 * math.log(1.0 - self.np_random.random()))
+            reward += spread * (radius * math.cos(2.0 * math.pi * self.np_random.random()))
         cost = float(self.mdp.at("cost", t)[s, a])
         self._state = int(p.indices[lo + chosen])
         self._t += 1
