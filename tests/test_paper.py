@@ -25,7 +25,7 @@ from random_mdps import (
 )
 from scopeval import exact, simulate
 from scopeval.methods import Method
-from scopeval.solver import Status
+from scopeval.solver import Status, solve
 
 EPSILONS = (0.0, 0.1, 1.0)
 #: SCOPE's program without its constraint: the least variance that PDIS can have.
@@ -342,6 +342,15 @@ def test_no_feasible_policy_is_better(case, method, epsilon, seed):
                         other = (other * room + pi * excess) / (room + excess)
                     if other @ qc[t, s] <= delta and (other[(pi > 0) & (X[t, s] > 0)] > 0).all():
                         assert best <= spent(pi, other, X[t, s]) * (1 + 1e-9) + 1e-14
+
+
+def test_one_budget_for_all_rows():
+    """Section 4's constant threshold, at the solver: a number stands for every row."""
+    rng = np.random.default_rng(0)
+    weight, cost = rng.random((5, 3)), rng.random((5, 3))
+    np.testing.assert_array_equal(
+        solve(weight, cost, 0.6).mu, solve(weight, cost, np.full(5, 0.6)).mu
+    )
 
 
 def clarabel(weight: np.ndarray, cost: np.ndarray, budget: float) -> np.ndarray:
