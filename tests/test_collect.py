@@ -16,8 +16,9 @@ from scopeval.envs.tabular import TabularEnv
 from scopeval.episodes import Episodes
 from scopeval.errors import InputError, PlantError
 from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost, trajectory_weights
+from scopeval.plants import plants
 from scopeval.policies import Candidates, TabularPolicy, TorchPolicy, Weighing
-from scopeval.rollout import _draw
+from scopeval.rollout import draw_actions
 from small_worlds import random_mdp, random_rows
 
 UNIFORM = TabularPolicy(np.full((50, 2), 0.5))
@@ -357,6 +358,23 @@ def test_an_interrupt_keeps_what_is_finished():
     assert "interrupted" in episodes.lost[0].reason
 
 
+def test_environments_opened_once_serve_many_calls():
+    made = []
+
+    def factory():
+        made.append(Walk(break_at=2))
+        return made[-1]
+
+    with plants(factory, 4) as machines:
+        parts = [collect(machines, UNIFORM, horizon=6, episodes=8, first=f, seed=3) for f in (0, 8)]
+        assert sum(not env.closed for env in made) > 0
+        with pytest.raises(InputError, match="neither"):
+            collect(machines, UNIFORM, horizon=6, episodes=8, batch=2)
+    assert all(env.closed for env in made)
+    whole = collect(factory, UNIFORM, horizon=6, episodes=16, seed=3)
+    assert same(Episodes.concat(parts), whole)
+
+
 def test_stop_begins_no_more():
     asked = []
 
@@ -470,8 +488,8 @@ def test_an_environment_that_truncates_ends_the_episode():
 def test_draws_invert_and_never_take_what_has_no_probability():
     probs = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
     for u, action in ((0.0, 1), (0.4999, 1), (0.5, 3), (1 - 1e-16, 3)):
-        assert _draw(probs, np.array([u])) == action
-    assert _draw(probs * (1 - 1e-7), np.array([1 - 1e-9])) == 3  # a sum just short of u
+        assert draw_actions(probs, np.array([u])) == action
+    assert draw_actions(probs * (1 - 1e-7), np.array([1 - 1e-9])) == 3  # a sum just short of u
 
 
 def test_estimates_stay_unbiased_under_a_guard():

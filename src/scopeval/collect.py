@@ -26,7 +26,7 @@ from scopeval.arrays import Floats
 from scopeval.episodes import Episodes, LostEpisode
 from scopeval.errors import InputError, PlantError
 from scopeval.exact import Design, TabularMDP
-from scopeval.plants import Broken, CostFunction, plants
+from scopeval.plants import Broken, CostFunction, Plants, plants
 from scopeval.policies import (
     Behavior,
     Candidates,
@@ -74,9 +74,10 @@ def collect(
 
     Args:
         env: a Gymnasium environment; the name of a registered one; a function that makes one
-            (several are then run side by side, with one call of the policy per step); or a
-            `TabularMDP`, which the compiled simulator runs (tabular policies only; its random
-            numbers are its own, so the episodes are not those of the same MDP as an environment).
+            (several are then run side by side, with one call of the policy per step); what
+            `plants` has opened, for many calls with the same environments; or a `TabularMDP`,
+            which the compiled simulator runs (tabular policies only; its random numbers are its
+            own, so the episodes are not those of the same MDP as an environment).
         target: pi, in any form that `as_policy` takes.
         behavior: a `Behavior` designed for the target or a plain policy over the same finite
             actions; None runs the target itself.
@@ -121,7 +122,10 @@ def collect(
         return done
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
-    machines = plants(env, batch, cost)
+    opened = isinstance(env, Plants)
+    if opened and not (batch is None and cost is None):
+        raise InputError("env: opened with its own batch and cost, expected neither here")
+    machines: Plants = env if opened else plants(env, batch, cost)
     run = Rollout(policy, how, _whole("horizon", horizon, 1), guard_step, proven=first > 0)
     lost: list[LostEpisode] = []
     finished: list[Record] = []
@@ -148,8 +152,8 @@ def collect(
         interrupted = True
         lost += [LostEpisode(r.index, len(r.reward), "interrupted by the user") for r in running]
     finally:
-        for machine in machines:
-            machine.close()
+        if not opened:
+            machines.close()
     finished.sort(key=lambda record: record.index)
     lost.sort(key=lambda episode: episode.index)
     table = columns(finished, run.horizon, by_target=how is None, controlled=run.controlled)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scopeval.errors import InputError, PlantError
 
-__all__ = ["Broken", "CostFunction", "Outcome", "Plant", "plants"]
+__all__ = ["Broken", "CostFunction", "Outcome", "Plant", "Plants", "plants"]
 
 #: cost(obs, action, reward, next_obs, info)
 CostFunction = Callable[[Any, Any, float, Any, Mapping[str, Any]], float]
@@ -179,8 +179,23 @@ class Plant:
             self._env = None
 
 
-def plants(env: Any, batch: int | None, cost: str | CostFunction | None) -> list[Plant]:
-    """The environments to run side by side.
+class Plants(tuple[Plant, ...]):
+    """Environments to run side by side; leaving the `with` block closes those made here."""
+
+    def __enter__(self) -> Plants:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all; one that is used again is made anew."""
+        for plant in self:
+            plant.close()
+
+
+def plants(env: Any, batch: int | None = None, cost: str | CostFunction | None = None) -> Plants:
+    """Open environments to run side by side, for one or many calls of `collect`.
 
     Args:
         env: a Gymnasium environment, the name of a registered one, or a function that makes one.
@@ -204,7 +219,7 @@ def plants(env: Any, batch: int | None, cost: str | CostFunction | None) -> list
                 f"batch: got {batch} with one environment, which runs one episode at a time; try "
                 "env=function that makes an environment"
             )
-        return [Plant(None, env, common)]
+        return Plants([Plant(None, env, common)])
     if callable(env):
         return _made(env, batch, common)
     raise InputError(
@@ -213,7 +228,7 @@ def plants(env: Any, batch: int | None, cost: str | CostFunction | None) -> list
     )
 
 
-def _made(make: Callable[[], Any], batch: int | None, common: _Common) -> list[Plant]:
+def _made(make: Callable[[], Any], batch: int | None, common: _Common) -> Plants:
     try:
         first = make()
     except Exception as error:
@@ -223,7 +238,7 @@ def _made(make: Callable[[], Any], batch: int | None, common: _Common) -> list[P
             f"env: the function made a {type(first).__name__}, expected a Gymnasium environment"
         )
     rest = [Plant(make, None, common) for _ in range((batch or 8) - 1)]
-    return [Plant(make, first, common), *rest]
+    return Plants([Plant(make, first, common), *rest])
 
 
 def _registered(name: str) -> Callable[[], Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
 from scopeval.errors import InputError
-from scopeval.plants import Broken, Plant
+from scopeval.plants import Broken, Outcome, Plant
 from scopeval.policies import (
     Behavior,
     Candidates,
@@ -26,7 +26,7 @@ from scopeval.policies import (
     weigh,
 )
 
-__all__ = ["GuardStep", "Record", "Rollout", "columns"]
+__all__ = ["GuardStep", "Record", "Rollout", "columns", "draw_actions"]
 
 #: Costs so far of the running episodes [B] -> which of them the target runs from the next step on.
 GuardStep = Callable[[Floats], NDArray[Any]]
@@ -52,6 +52,15 @@ class Record:
         self.switched = False  # the guard gave it to the target
         self.fallbacks = 0
         self.guarded = 0
+
+    def add(self, action: NDArray[Any], outcome: Outcome) -> None:
+        """Write one step down."""
+        self.obs.append(outcome.obs)
+        self.action.append(action)
+        self.reward.append(outcome.reward)
+        self.cost.append(outcome.cost)
+        self.paid += outcome.cost
+        self.terminated = outcome.terminated
 
 
 class Rollout:
@@ -97,12 +106,7 @@ class Rollout:
                 except Broken as failure:
                     over(record, failure)
                     continue
-                record.obs.append(outcome.obs)
-                record.action.append(action)
-                record.reward.append(outcome.reward)
-                record.cost.append(outcome.cost)
-                record.paid += outcome.cost
-                record.terminated = outcome.terminated
+                record.add(action, outcome)
                 if outcome.terminated or outcome.truncated or t + 1 == self.horizon:
                     over(record, None)
                 else:
@@ -118,7 +122,7 @@ class Rollout:
         mu, control, failed = self.weighs(offered, obs, t)
         forced = np.array([record.switched for record in records])
         mu[forced] = p[forced]
-        chosen = _draw(mu, np.array([record.uniforms[t] for record in records]))
+        chosen = draw_actions(mu, np.array([record.uniforms[t] for record in records]))
         baseline = (p * control).sum(axis=1)
         actions = []
         for row, (record, k) in enumerate(zip(records, chosen, strict=True)):
@@ -218,7 +222,7 @@ def _valid(weighing: Weighing) -> Bools:
     return np.asarray(good)
 
 
-def _draw(probs: Floats, uniforms: Floats) -> Ints:
+def draw_actions(probs: Floats, uniforms: Floats) -> Ints:
     """Invert the cumulative probabilities; an action of probability 0 is never drawn."""
     cumulative = np.cumsum(probs, axis=1)
     chosen = (uniforms[:, None] >= cumulative).sum(axis=1)

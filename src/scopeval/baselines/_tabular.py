@@ -1,0 +1,74 @@
+"""What the compiled baselines need of a finite MDP, and threads that share independent runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Bools, Floats
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP, policy_table
+from scopeval.policies import TabularPolicy
+from scopeval.simulate import cumulative, cumulative_rows
+
+
+def world(mdp: TabularMDP) -> tuple[object, ...]:
+    """Plain arrays: start, transitions, reward, its spread, cost, and where episodes end."""
+    p = mdp.transition
+    indptr = p.indptr.astype(np.int64)
+
+    def timed(table: Floats) -> Floats:
+        return np.ascontiguousarray(table if table.ndim == 3 else table[None])
+
+    return (
+        cumulative(mdp.initial),
+        indptr,
+        p.indices.astype(np.int64),
+        cumulative_rows(p.data, indptr),
+        timed(mdp.reward),
+        timed(np.sqrt(mdp.reward_variance)),
+        timed(mdp.cost),
+        absorbing(mdp),
+    )
+
+
+def absorbing(mdp: TabularMDP) -> Bools:
+    """States that are the end of an episode: never left, nothing to earn or to pay. [S]."""
+    S, A = mdp.states, mdp.actions
+    stays = mdp.transition[np.arange(S * A), np.repeat(np.arange(S), A)]
+    ends = (np.asarray(stays).reshape(S, A) > 1 - 1e-12).all(axis=1)
+    for table in (mdp.reward, mdp.cost, mdp.reward_variance):
+        ends &= (table == 0).reshape(-1, S, A).all(axis=(0, 2))
+    return np.asarray(ends)
+
+
+def parameters(mdp: TabularMDP, target: ArrayLike | TabularPolicy, positions: bool) -> Floats:
+    """The target's table over what its parameters belong to: [1, S, A] or [T, S, A]."""
+    table = policy_table(mdp, "target", target)
+    if not positions:
+        return np.ascontiguousarray(table)
+    if (table != table[0]).any():
+        raise InputError(
+            "positions: the target depends on time, so its parameters belong to (t, position); "
+            "try positions=False"
+        )
+    return np.ascontiguousarray(table[:1])
+
+
+def spread_runs(work: Callable[[int, int], None], runs: int, threads: int | None) -> None:
+    """Call work(lo, hi) on pieces of the runs, which know nothing of each other."""
+    workers = min(threads or os.cpu_count() or 1, runs)
+    edges = np.linspace(0, runs, 4 * workers + 1).astype(int)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, edges[:-1].tolist(), edges[1:].tolist()))
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """A whole number that is large enough."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise InputError(f"{name}: got {value!r}, expected a whole number >= {least}")
+    return int(value)

@@ -1,0 +1,292 @@
+"""ROS: robust on-policy sampling (Zhong, Zhang, Schaefer, Albrecht, Hanna; NeurIPS 2022).
+
+On-policy episodes that correct each other: after every step the behaviour policy moves away from
+what has been seen too often, so that the data look more like the target's than chance would have
+it. With g the mean, over all steps ever collected, of grad log pi_theta(A|S) at the evaluation
+parameters theta_e,
+
+    theta_b = theta_e - alpha g,     the next action is drawn from pi_theta_b
+
+(their Algorithm 1). For a tabular softmax policy that is, with n(s,a) and n(s) counts of what was
+done and N the number of steps so far,
+
+    logit_b(s,a) = log pi(a|s) - alpha (n(s,a) - n(s) pi(a|s)) / N.
+
+The estimate is the plain mean of the returns: no importance weights. Episodes depend on each other,
+so an interval that takes them for independent is not valid; variance is measured across runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Floats, check_probs
+from scopeval.baselines._tabular import parameters, spread_runs, whole, world
+from scopeval.collect import NoEpisodeError
+from scopeval.episodes import Episodes, LostEpisode
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP
+from scopeval.plants import Broken, CostFunction, Plant, plants
+from scopeval.policies import Observations, TabularPolicy, Time, TorchPolicy
+from scopeval.rollout import Record, columns, draw_actions
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["RosRuns", "RosSampler", "ros", "ros_tabular"]
+
+
+@dataclass(frozen=True)
+class RosRuns:
+    """Independent runs of ROS, each of many episodes that are *not* independent.
+
+    Attributes:
+        returns: [runs, episodes].
+        costs: [runs, episodes].
+        offline_returns: returns of the episodes each run began with, [M]; they stay in the mean.
+    """
+
+    returns: Floats
+    costs: Floats
+    offline_returns: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def estimates(self) -> Floats:
+        """The estimate after each episode: running means of the returns, [runs, episodes]."""
+        known = len(self.offline_returns)
+        count = known + np.arange(1, self.returns.shape[1] + 1)
+        total = self.offline_returns.sum() + np.cumsum(self.returns, axis=1)
+        return np.asarray(total / count)
+
+
+def ros_tabular(
+    mdp: TabularMDP,
+    target: ArrayLike | TabularPolicy,
+    *,
+    runs: int,
+    episodes: int,
+    alpha: float = 1000.0,
+    seed: int = 0,
+    first: int = 0,
+    positions: bool = True,
+    reset_each_episode: bool = False,
+    offline: Episodes | None = None,
+    threads: int | None = None,
+) -> RosRuns:
+    """Many independent runs of ROS with a tabular softmax policy, compiled.
+
+    Args:
+        mdp: the model. An absorbing state without reward and cost ends the episode.
+        target: pi, the evaluation policy.
+        runs: independent repetitions of the whole evaluation.
+        episodes: of each run.
+        alpha: step size; the authors use 1,000 for tabular policies (10,000 with offline data).
+        seed: run r is a pure function of (seed, r), whatever the number of threads.
+        first: number of the first run.
+        positions: the policy's parameters belong to positions and are shared over time; False:
+            to (t, position), as for a target that depends on time.
+        reset_each_episode: an ablation: forget all counts after every episode.
+        offline: episodes to begin with, which must be (nearly) the target's own; they count like
+            ROS's own and their returns stay in the mean.
+        threads: how many may work (default: all cores).
+    """
+    from scopeval.baselines._ros_kernel import run_ros
+
+    table = parameters(mdp, target, positions)
+    counts = np.zeros(table.shape)
+    known = np.empty(0)
+    if offline is not None:
+        _count(offline, counts)
+        known = offline.returns(mdp.gamma)
+    size = (whole("runs", runs, 1), whole("episodes", episodes, 1))
+    returns, costs = np.empty(size), np.empty(size)
+    model = world(mdp)
+    step = _alpha(alpha)
+
+    def work(lo: int, hi: int) -> None:
+        run_ros(
+            whole("seed", seed, 0),
+            first + lo,
+            mdp.gamma,
+            step,
+            mdp.horizon,
+            *model,
+            table,
+            counts,
+            reset_each_episode,
+            returns[lo:hi],
+            costs[lo:hi],
+        )
+
+    spread_runs(work, runs, threads)
+    return RosRuns(returns, costs, known)
+
+
+class RosSampler:
+    """The moving behaviour policy pi_theta_b of a torch policy, by automatic differentiation.
+
+    The target's module is never changed: theta_b lives beside it.
+    """
+
+    def __init__(self, target: TorchPolicy, alpha: float = 10.0) -> None:
+        from scopeval.baselines._reparametrised import own_parameters
+
+        self.target = target
+        self.alpha = _alpha(alpha)
+        self.steps = 0
+        self._theta = own_parameters(target)
+        self._mean = {name: value.detach().double() * 0 for name, value in self._theta.items()}
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Pi_theta_b, [B, A]."""
+        import torch
+
+        from scopeval.baselines._reparametrised import with_parameters
+
+        with torch.no_grad():
+            moved = {
+                name: (value.double() - self.alpha * self._mean[name]).to(value.dtype)
+                for name, value in self._theta.items()
+            }
+        return with_parameters(self.target, moved).probs(obs, t)
+
+    def observe(self, obs: Observations, action: Any, t: Time) -> None:
+        """Fold the gradients of B steps into the running mean."""
+        from scopeval.baselines._reparametrised import log_likelihood_gradient
+
+        many = len(obs)
+        slope = log_likelihood_gradient(self.target, self._theta, obs, action, t, np.ones(many))
+        self.steps += many
+        self._mean = {
+            name: mean + (slope[name] - many * mean) / self.steps
+            for name, mean in self._mean.items()
+        }
+
+    def state(self) -> tuple[int, dict[str, torch.Tensor]]:
+        """What has been learned so far; tensors are replaced and never changed in place."""
+        return self.steps, self._mean
+
+    def restore(self, state: tuple[int, dict[str, torch.Tensor]]) -> None:
+        """Go back to an earlier `state`."""
+        self.steps, self._mean = state
+
+
+def ros(
+    env: Any,
+    target: TorchPolicy,
+    *,
+    horizon: int,
+    episodes: int,
+    alpha: float = 10.0,
+    seed: int = 0,
+    cost: str | CostFunction | None = None,
+    offline: Episodes | None = None,
+    reset_each_episode: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Episodes:
+    """One run of ROS with a torch policy in a Gymnasium environment.
+
+    The estimate is ``result.returns(gamma).mean()`` (with offline data: over both).
+
+    Args:
+        env: an environment, its registered name, or a function that makes one.
+        target: the evaluation policy.
+        horizon: T.
+        episodes: how many, one after the other: each changes what the next does.
+        alpha: step size; the authors use 10 on CartPole with a network.
+        seed: of the collection, as in `collect`.
+        cost: as in `collect`.
+        offline: (nearly) on-policy episodes to begin with.
+        reset_each_episode: an ablation: forget all steps after every episode.
+        progress: called as progress(done, total).
+
+    Returns:
+        Episodes with the probabilities that were used; the sampler forgets the steps of lost ones.
+    """
+    if not isinstance(target, TorchPolicy):
+        raise InputError(
+            f"target: got {type(target).__name__}, expected a TorchPolicy; try ros_tabular for "
+            "tabular policies"
+        )
+    whole("horizon", horizon, 1)
+    whole("episodes", episodes, 1)
+    sampler = RosSampler(target, alpha)
+    if offline is not None:
+        for t in range(offline.horizon):
+            rows = offline.length > t
+            if rows.any():
+                sampler.observe(offline.obs[rows, t], offline.action[rows, t], t)
+    beginning = sampler.state()
+    [plant] = plants(env, 1, cost)
+    finished: list[Record] = []
+    lost: list[LostEpisode] = []
+    interrupted = False
+    record = None
+    try:
+        for index in range(episodes):
+            before = beginning if reset_each_episode else sampler.state()
+            sampler.restore(before)
+            record = Record(index, seed, horizon)
+            try:
+                _episode(plant, sampler, record, horizon)
+                finished.append(record)
+            except Broken as failure:
+                sampler.restore(before)
+                lost.append(LostEpisode(index, len(record.reward), str(failure)))
+            record = None
+            if progress is not None:
+                progress(index + 1, episodes)
+    except KeyboardInterrupt:
+        interrupted = True
+        if record is not None:
+            reason = "interrupted by the user"
+            lost.append(LostEpisode(record.index, len(record.reward), reason))
+    finally:
+        plant.close()
+    table = columns(finished, horizon, by_target=False, controlled=False)
+    result = Episodes(**table, lost=tuple(lost), interrupted=interrupted)
+    if lost and not finished and not interrupted:
+        raise NoEpisodeError(result)
+    return result
+
+
+def _episode(plant: Plant, sampler: RosSampler, record: Record, horizon: int) -> None:
+    record.obs.append(plant.reset(record.plant_seed))
+    for t in range(horizon):
+        obs = record.obs[-1][None]
+        pi = check_probs(f"target at t={t}", sampler.target.probs(obs, t), axes=("row",))
+        try:
+            mu = sampler.probs(obs, t)
+        except InputError:  # too large a step: parameters overflowed
+            mu, record.fallbacks = pi, record.fallbacks + 1
+        k = int(draw_actions(mu, record.uniforms[t : t + 1])[0])
+        outcome = plant.step(np.asarray(k))
+        record.probs.append((mu[0, k], pi[0, k]))
+        record.controls.append((0.0, 0.0))
+        record.add(np.asarray(k), outcome)
+        sampler.observe(obs, [k], t)
+        if outcome.terminated or outcome.truncated:
+            break
+
+
+def _alpha(alpha: float) -> float:
+    if not (np.isfinite(alpha) and alpha >= 0):
+        raise InputError(f"alpha: got {alpha!r}, expected a finite number >= 0 (0: on-policy)")
+    return float(alpha)
+
+
+def _count(episodes: Episodes, counts: Floats) -> None:
+    depth, S, A = counts.shape
+    log = episodes.transitions()
+    states, actions = log["obs"], log["action"]
+    for name, values, many in (("obs", states, S), ("action", actions, A)):
+        if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+            raise InputError(f"offline: {name} holds vectors, expected numbers below {many}")
+        if values.size and not 0 <= values.min() <= values.max() < many:
+            raise InputError(f"offline: {name} {values.max()} is outside 0..{many - 1}")
+    np.add.at(counts, (log["t"] % depth, states, actions), 1.0)
