@@ -58,6 +58,18 @@ def test_means_and_variances_are_the_exact_ones(case, kind):
     assert z_of(run.weighted_cost, own_cost) < Z
 
 
+def test_weighted_cost_is_too_small_where_mu_leaves_actions_of_pi_out():
+    """Lambda keeps the value unbiased, not the cost: half of pi's cost is never seen here."""
+    mdp = exact.TabularMDP([1.0], np.ones((1, 2, 1)), [[0.0, 1.0]], [[1.0, 1.0]], 1)
+    pi = np.full((1, 2), 0.5)
+    mu = exact.design(mdp, pi, "scope")
+    np.testing.assert_array_equal(mu.table(1), [[[0.0, 1.0]]])
+    run = simulate.summaries(mdp, pi, mu, episodes=10)
+    np.testing.assert_array_equal(run.estimate, 0.5)
+    np.testing.assert_array_equal(run.cost, 1.0)
+    np.testing.assert_array_equal(run.weighted_cost, 0.5)  # J^c(pi) is 1
+
+
 def test_every_transition_has_its_probability():
     """Counts of (s, a, s') by a chi-square statistic with false alarm below 1e-6."""
     from scipy.stats import chi2

@@ -46,7 +46,9 @@ class Summaries:
     Attributes:
         estimate: of J(pi), by the family of `exact` (b = 0: PDIS; on-policy: the return).
         cost: what the episode cost.
-        weighted_cost: importance-weighted cost, an unbiased estimate of J^c(pi).
+        weighted_cost: importance-weighted cost, an unbiased estimate of J^c(pi) where mu covers
+            pi. A mu that leaves out actions of pi (its second moment there is 0, so the *value*
+            loses nothing) makes it too small.
     """
 
     estimate: Floats
