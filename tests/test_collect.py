@@ -176,6 +176,23 @@ def test_the_fast_path_chunks_cuts_and_refuses():
         collect(mdp, target, episodes=5, guard_step=lambda paid: paid > 1)
 
 
+def test_the_fast_path_ends_episodes_in_absorbing_states():
+    rng = np.random.default_rng(6)
+    mdp = random_mdp(rng, states=4, actions=2, horizon=6, ends=True)
+    target = TabularPolicy(random_rows(rng, 4, 2))
+    behavior = exact.design(mdp, target, "scope-dr")
+    episodes = collect(mdp, target, behavior, episodes=20_000, seed=1)
+    assert episodes.terminated.any()
+    assert not episodes.terminated.all()
+    np.testing.assert_array_equal(episodes.terminated, episodes.last_obs == 3)
+    assert (episodes.terminated | (episodes.length == 6)).all()
+    assert not (episodes.obs[episodes.steps] == 3).any()
+    expected = exact.assess(mdp, target, behavior, behavior.control)
+    assert within(doubly_robust(episodes), expected.value)
+    assert within((doubly_robust(episodes) - expected.value) ** 2, expected.variance)
+    assert within(episodes.costs(), expected.cost)
+
+
 def test_costs_from_info_six_values_a_name_a_function_or_not_at_all():
     class Six(Walk):
         def step(self, action):

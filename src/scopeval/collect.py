@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
 from scopeval.episodes import Episodes, LostEpisode
 from scopeval.errors import InputError, PlantError
 from scopeval.exact import Design, TabularMDP
@@ -77,7 +77,8 @@ def collect(
             (several are then run side by side, with one call of the policy per step); what
             `plants` has opened, for many calls with the same environments; or a `TabularMDP`,
             which the compiled simulator runs (tabular policies only; its random numbers are its
-            own, so the episodes are not those of the same MDP as an environment).
+            own, so the episodes are not those of the same MDP as an environment; an absorbing
+            state without reward and cost ends the episode).
         target: pi, in any form that `as_policy` takes.
         behavior: a `Behavior` designed for the target or a plain policy over the same finite
             actions; None runs the target itself.
@@ -212,27 +213,42 @@ def _simulated(
     if mdp.horizon < T:
         raise InputError(f"horizon: got {T}, expected at most the MDP's {mdp.horizon}")
     run = trajectories(mdp, table or target, episodes=episodes, seed=seed, first=first)
-    states, actions, times = run.states[:, :T], run.actions[:, :T], np.arange(T)
+    over = absorbing(mdp)[run.states[:, 1 : T + 1]]
+    length = np.where(over.any(axis=1), np.argmax(over, axis=1) + 1, T)
+    times = np.arange(T)
+    real = times < length[:, None]
+    states, actions = run.states[:, :T] * real, run.actions[:, :T] * real
     pi, mu = target.table(T), (table or target).table(T)
     control = baseline = None
     if isinstance(behavior, _Tabled):
         b = behavior.control[:T]
-        control, baseline = b[times, states, actions], (pi * b).sum(axis=2)[times, states]
+        control = b[times, states, actions] * real
+        baseline = (pi * b).sum(axis=2)[times, states] * real
     return Episodes(
         obs=states,
         action=actions,
-        reward=run.rewards[:, :T],
-        cost=np.zeros_like(run.costs[:, :T]) if free else run.costs[:, :T],
-        behavior_prob=mu[times, states, actions],
-        target_prob=pi[times, states, actions],
-        length=np.full(episodes, T),
-        last_obs=run.states[:, T],
-        terminated=np.zeros(episodes, np.bool_),
+        reward=run.rewards[:, :T] * real,
+        cost=run.costs[:, :T] * (real & (not free)),
+        behavior_prob=np.where(real, mu[times, states, actions], 1.0),
+        target_prob=np.where(real, pi[times, states, actions], 1.0),
+        length=length,
+        last_obs=run.states[np.arange(episodes), length],
+        terminated=np.asarray(over.any(axis=1)),
         control=control,
         baseline=baseline,
         by_target=np.full(episodes, behavior is None),
         index=np.arange(first, first + episodes),
     )
+
+
+def absorbing(mdp: TabularMDP) -> Bools:
+    """States that are the end of an episode: never left, nothing to earn or to pay. [S]."""
+    S, A = mdp.states, mdp.actions
+    stays = mdp.transition[np.arange(S * A), np.repeat(np.arange(S), A)]
+    ends = (np.asarray(stays).reshape(S, A) > 1 - 1e-12).all(axis=1)
+    for table in (mdp.reward, mdp.cost, mdp.reward_variance):
+        ends &= (table == 0).reshape(-1, S, A).all(axis=(0, 2))
+    return np.asarray(ends)
 
 
 def _whole(name: str, value: int, least: int) -> int:

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Floats
+from scopeval.collect import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, policy_table
 from scopeval.policies import TabularPolicy
@@ -34,16 +35,6 @@ def world(mdp: TabularMDP) -> tuple[object, ...]:
         timed(mdp.cost),
         absorbing(mdp),
     )
-
-
-def absorbing(mdp: TabularMDP) -> Bools:
-    """States that are the end of an episode: never left, nothing to earn or to pay. [S]."""
-    S, A = mdp.states, mdp.actions
-    stays = mdp.transition[np.arange(S * A), np.repeat(np.arange(S), A)]
-    ends = (np.asarray(stays).reshape(S, A) > 1 - 1e-12).all(axis=1)
-    for table in (mdp.reward, mdp.cost, mdp.reward_variance):
-        ends &= (table == 0).reshape(-1, S, A).all(axis=(0, 2))
-    return np.asarray(ends)
 
 
 def parameters(mdp: TabularMDP, target: ArrayLike | TabularPolicy, positions: bool) -> Floats:

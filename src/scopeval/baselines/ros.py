@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats, check_probs
 from scopeval.baselines._tabular import parameters, spread_runs, whole, world
-from scopeval.collect import NoEpisodeError
+from scopeval.collect import NoEpisodeError, absorbing
 from scopeval.episodes import Episodes, LostEpisode
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
@@ -102,6 +102,7 @@ def ros_tabular(
     known = np.empty(0)
     if offline is not None:
         _count(offline, counts)
+        counts[:, absorbing(mdp)] = 0.0  # an episode is over there
         known = offline.returns(mdp.gamma)
     size = (whole("runs", runs, 1), whole("episodes", episodes, 1))
     returns, costs = np.empty(size), np.empty(size)
