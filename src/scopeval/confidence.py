@@ -17,15 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
+from scopeval.moments import Moments as _Moments
 
 __all__ = [
     "AsymptoticSequence",
     "BettingSequence",
     "ConfidenceSequence",
     "Interval",
+    "RunningWeights",
     "WeightDiagnostics",
     "diagnose_weights",
     "interval",
+    "moments_interval",
     "required_n",
 ]
 
@@ -135,14 +138,22 @@ def interval(
         std = 0.0 if constant else float(x.std(ddof=1))
         half = std * math.sqrt(2 * log_term / n) + 7 * (hi - lo) * log_term / (3 * (n - 1))
         return Interval(mean, max(mean - half, lo), min(mean + half, hi), alpha, method, n)
-    if n == 1:
-        return Interval(mean, -math.inf, math.inf, alpha, method, n)
-    if constant:
-        return Interval(mean, mean, mean, alpha, method, n)
-    if method == "bootstrap":
+    if method == "bootstrap" and n > 1 and not constant:
         return Interval(mean, *_bca(x, alpha, rng), alpha, method, n)
-    half = _quantile(alpha, n if method == "t" else None) * float(x.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, alpha, method, n)
+    found = _Moments()
+    found.merge(x)
+    return moments_interval(found, alpha=alpha, method=method)
+
+
+def moments_interval(moments: _Moments, *, alpha: float = 0.05, method: Method = "t") -> Interval:
+    """The interval of `interval` from the moments of the values alone ("t" or "normal")."""
+    m = moments
+    if m.n < 2:
+        return Interval(m.mean if m.n else math.nan, -math.inf, math.inf, alpha, method, m.n)
+    if m.constant:
+        return Interval(m.low, m.low, m.low, alpha, method, m.n)
+    half = _quantile(alpha, None if method == "normal" else m.n) * m.std / math.sqrt(m.n)
+    return Interval(m.mean, m.mean - half, m.mean + half, alpha, method, m.n)
 
 
 def required_n(std: float, half_width: float, alpha: float = 0.05) -> int:
@@ -184,60 +195,6 @@ class ConfidenceSequence(Protocol):
     def update(self, values: npt.ArrayLike) -> Interval:
         """Take in a batch (maybe empty, maybe one number) and give the interval after it."""
         ...
-
-
-@dataclass(slots=True)
-class _Moments:
-    """Count, mean and central sums of powers, merged batch by batch (Chan et al. 1983, Pebay 2008).
-
-    square = sum (x - mean)^2 and cube = sum (x - mean)^3.
-    """
-
-    n: int = 0
-    mean: float = 0.0
-    square: float = 0.0
-    cube: float = 0.0
-    low: float = math.inf
-    high: float = -math.inf
-
-    def merge(self, x: FloatArray) -> None:
-        """Take in the values x, shape [k]."""
-        k = x.size
-        if k == 0:
-            return
-        mean = float(x.mean())
-        centred = x - mean
-        square = float(np.dot(centred, centred))
-        cube = float(np.dot(centred * centred, centred))
-        n, total = self.n, self.n + k
-        gap = mean - self.mean
-        self.cube += (
-            cube
-            + gap * gap * gap * n * k * (n - k) / total**2
-            + 3 * gap * (n * square - k * self.square) / total
-        )
-        self.square += square + gap * gap * n * k / total
-        self.mean += gap * k / total
-        self.n = total
-        self.low = min(self.low, float(x.min()))
-        self.high = max(self.high, float(x.max()))
-
-    @property
-    def constant(self) -> bool:
-        """Whether all values so far are equal."""
-        return self.low == self.high
-
-    @property
-    def std(self) -> float:
-        """Sample standard deviation (n - 1); 0 for fewer than two values."""
-        return 0.0 if self.n < 2 or self.constant else math.sqrt(self.square / (self.n - 1))
-
-    @property
-    def skewness(self) -> float:
-        """Sample skewness: the third standardised moment; 0 for equal values."""
-        if self.constant or self.square <= 0.0:
-            return 0.0
-        return self.cube / self.square * math.sqrt(self.n / self.square)
 
 
 class AsymptoticSequence:
@@ -324,6 +281,16 @@ class AsymptoticSequence:
             if self._side != "lower":
                 high = estimate + m.std * (radius + max(shift, 0.0))
         return Interval(estimate, low, high, self._alpha, "asymptotic sequence", m.n)
+
+    @property
+    def moments(self) -> _Moments:
+        """Moments of the values so far."""
+        return self._moments
+
+    @property
+    def radius(self) -> float:
+        """Half-width now for values of deviation 1 without skewness; inf before the burn-in."""
+        return self._radius(self._moments.n) if self._moments.n >= self._burn_in else math.inf
 
     def update(self, values: npt.ArrayLike) -> Interval:
         """Take in a batch (maybe empty, maybe one number) and give the interval after it."""
@@ -493,35 +460,73 @@ def diagnose_weights(weights: npt.ArrayLike) -> WeightDiagnostics:
     Raises:
         InputError: No weights, negative, NaN or infinite ones.
     """
-    w = finite_column(weights, "weights")
-    n = w.size
-    if n == 0:
-        raise InputError("got no weights; expected one per episode")
-    if w.min() < 0:
-        i = int(w.argmin())
-        raise InputError(f"weights must be at least 0, got {w[i]} at index {i}")
-    largest = float(w.max())
-    if largest == 0:
-        said = "all weights are zero: no episode says anything about the target"
-        return WeightDiagnostics(n, 0.0, 0.0, None, (said,))
-    share = w / largest  # the scale is free, and squares cannot overflow
-    share /= share.sum()
-    size, top = min(float(1 / np.dot(share, share)), float(n)), float(share.max())
-    k = _tail_index(w / largest)
-    said_all = []
-    if size < 0.1 * n:
-        said_all.append(
-            f"{n} weighted episodes say as much as {size:.1f} equal ones; "
-            "a behaviour policy closer to the target would help"
-        )
-    if top > max(0.1, 10 / n):
-        said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
-    if k is not None and k > _HEAVY_TAIL:
-        said_all.append(
-            f"the weights have a heavy tail (Pareto k = {k:.2f}, above {_HEAVY_TAIL}): "
-            "larger ones are still to come, and the interval is too narrow until they do"
-        )
-    return WeightDiagnostics(n, size, top, k, tuple(said_all))
+    running = RunningWeights()
+    running.update(weights)
+    return running.diagnostics
+
+
+class RunningWeights:
+    """`diagnose_weights` for weights that come batch by batch; keeps only the largest ones."""
+
+    _KEPT = 1 << 14  # enough for the tail of 30 million weights
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._largest = 0.0
+        self._sum = 0.0  # of w / largest, so that squares cannot overflow
+        self._squares = 0.0
+        self._top: FloatArray = np.empty(0)
+
+    def update(self, weights: npt.ArrayLike) -> None:
+        """Take in a batch."""
+        w = finite_column(weights, "weights")
+        if w.size == 0:
+            return
+        if w.min() < 0:
+            i = int(w.argmin())
+            raise InputError(f"weights must be at least 0, got {w[i]} at index {i}")
+        self._n += w.size
+        largest = max(self._largest, float(w.max()))
+        if largest == 0:
+            return
+        scale = self._largest / largest
+        share = w / largest
+        self._sum = self._sum * scale + float(share.sum())
+        self._squares = self._squares * scale * scale + float(np.dot(share, share))
+        self._largest = largest
+        top = np.concatenate([self._top, w])
+        self._top = np.partition(top, -self._KEPT)[-self._KEPT :] if len(top) > self._KEPT else top
+
+    @property
+    def largest(self) -> float:
+        """The largest weight so far."""
+        return self._largest
+
+    @property
+    def diagnostics(self) -> WeightDiagnostics:
+        """What the weights so far say."""
+        n = self._n
+        if n == 0:
+            raise InputError("got no weights; expected one per episode")
+        if self._largest == 0:
+            said = "all weights are zero: no episode says anything about the target"
+            return WeightDiagnostics(n, 0.0, 0.0, None, (said,))
+        size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
+        k = _tail_index(self._top / self._largest, n)
+        said_all = []
+        if size < 0.1 * n:
+            said_all.append(
+                f"{n} weighted episodes say as much as {size:.1f} equal ones; "
+                "a behaviour policy closer to the target would help"
+            )
+        if top > max(0.1, 10 / n):
+            said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
+        if k is not None and k > _HEAVY_TAIL:
+            said_all.append(
+                f"the weights have a heavy tail (Pareto k = {k:.2f}, above {_HEAVY_TAIL}): "
+                "larger ones are still to come, and the interval is too narrow until they do"
+            )
+        return WeightDiagnostics(n, size, top, k, tuple(said_all))
 
 
 def finite_column(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -545,16 +550,17 @@ def finite_column(values: npt.ArrayLike, name: str) -> FloatArray:
     return x
 
 
-def _tail_index(w: FloatArray) -> float | None:
-    """Shape of a generalised Pareto law of the largest weights (Zhang and Stephens 2009).
+def _tail_index(w: FloatArray, n: int) -> float | None:
+    """Shape of a generalised Pareto law of the largest of n weights (Zhang and Stephens 2009).
+
+    `w` holds at least the largest ones.
 
     With k(b) = mean log(1 - b x) the profile likelihood is l(b) = m (log(-b / k(b)) - k(b) - 1);
     b is its mean under that likelihood and a weak prior, and k = k(b) is drawn a little to 1/2.
     """
-    n = w.size
     if n < 25:
         return None
-    m = min(n // 5, math.ceil(3 * math.sqrt(n)))
+    m = min(n // 5, math.ceil(3 * math.sqrt(n)), w.size - 1)
     tail = np.sort(w)[-m - 1 :]
     x = tail[1:] - tail[0]
     x = x[x > 1e-12 * tail[-1]]
