@@ -138,7 +138,7 @@ def collect(
         if failure is None:
             finished.append(record)
         else:
-            lost.append(LostEpisode(record.index, len(record.reward), str(failure)))
+            lost.append(LostEpisode(record.index, len(record.reward), str(failure), record.paid))
         if progress is not None:
             progress(len(finished) + len(lost), episodes)
 
@@ -151,7 +151,8 @@ def collect(
             run.side_by_side(list(zip(running, machines, strict=False)), over)
     except KeyboardInterrupt:
         interrupted = True
-        lost += [LostEpisode(r.index, len(r.reward), "interrupted by the user") for r in running]
+        reason = "interrupted by the user"
+        lost += [LostEpisode(r.index, len(r.reward), reason, r.paid) for r in running]
     finally:
         if not opened:
             machines.close()

@@ -37,11 +37,13 @@ class LostEpisode:
         index: its number under the seed of the collection.
         step: time step at which it broke; 0 is the reset or the first step.
         reason: what happened, in words.
+        cost: what it had cost by then (not discounted).
     """
 
     index: int
     step: int
     reason: str
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,6 +8,9 @@ estimate of pi's, so
     D = G^c - (1 + epsilon) PDIS^c     has mean     J^c(mu) - (1 + epsilon) J^c(pi),
 
 and the promise holds exactly when E[D] <= 0.
+
+Coverage: PDIS^c is unbiased where mu takes every action that pi may take. A mu that leaves some out
+makes it too small and D too large: "safe" can still be proved, but nothing can be refuted.
 """
 
 from __future__ import annotations
@@ -25,14 +28,15 @@ from scopeval.confidence import (
     ConfidenceSequence,
     Interval,
     finite_column,
+    moments_interval,
 )
-from scopeval.confidence import interval as confidence_interval
 from scopeval.errors import InputError
+from scopeval.moments import Scatter
 
-__all__ = ["Certificate", "Guard", "GuardState", "Verdict", "certify"]
+__all__ = ["Certificate", "Guard", "GuardState", "Ledger", "Verdict", "certify"]
 
 FloatArray = npt.NDArray[np.float64]
-Verdict = Literal["safe", "not refuted", "refuted"]
+Verdict = Literal["safe", "not refuted", "refuted", "not covered"]
 
 _RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the weights
 
@@ -46,7 +50,8 @@ class Certificate:
         ratio: Interval for J^c(mu) / J^c(pi). Open above (inf) when the target's cost is not
             separated from 0; the estimate is NaN when no episode has any weighted cost.
         verdict: "safe" when the interval of the difference ends at or below 0, "refuted" when it
-            begins above 0, "not refuted" in between.
+            begins above 0, "not refuted" in between. "not covered" takes the place of the last two
+            where the behaviour policy leaves out actions of the target.
         cost: Mean cost of the behaviour policy's episodes.
         target_cost: Mean importance-weighted cost: the estimate of the target's.
         epsilon: The promise: at most 1 + epsilon times the target's cost.
@@ -76,6 +81,11 @@ class Certificate:
             claim = f"Safe: {sure} the behaviour policy's expected cost is at most {limit}."
         elif self.verdict == "refuted":
             claim = f"Refuted: {sure} the behaviour policy's expected cost is above {limit}."
+        elif self.verdict == "not covered":
+            claim = (
+                "Not covered: the behaviour policy leaves out actions that the target takes, so "
+                "the target's cost is underestimated and the promise can be proved but not refuted."
+            )
         else:
             claim = (
                 f"Not refuted: {counted} cannot tell whether the behaviour policy's expected cost "
@@ -114,6 +124,7 @@ def certify(
     *,
     epsilon: float = 0.0,
     alpha: float = 0.05,
+    covered: bool = True,
 ) -> Certificate:
     r"""Prove or refute the safety promise from finished episodes of the behaviour policy.
 
@@ -132,36 +143,124 @@ def certify(
     One episode decides nothing. Differences below a millionth of the cost count as rounding. Like
     every t interval this one relies on enough episodes for the central limit theorem: look at
     `scopeval.confidence.diagnose_weights` when weights are far from 1. The number of episodes must
-    not have been chosen by looking at their costs; that is what `Guard` is for.
+    not have been chosen by looking at their costs; for that there are `Guard` and
+    `Ledger.certificate` with ``anytime=True``.
 
     Args:
         cost: Realised cost of each episode of the behaviour policy, shape [n].
         weighted_cost: Importance-weighted cost of the same episodes, shape [n].
         epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
         alpha: Probability with which an interval may miss.
+        covered: Whether the behaviour policy takes every action that the target may take.
 
     Raises:
         InputError: No episodes, different lengths, or numbers that are not finite.
     """
     g, w = _episodes(cost, weighted_cost)
-    _check_epsilon(epsilon)
-    difference = confidence_interval(g - (1 + epsilon) * w, alpha=alpha)
-    tolerance = _RESOLUTION * _scale(g, w, epsilon) / g.size
-    verdict: Verdict = "not refuted"
-    if difference.high <= tolerance:
-        verdict = "safe"
-    elif difference.low > tolerance:
-        verdict = "refuted"
-    return Certificate(
-        difference=difference,
-        ratio=_ratio_interval(g, w, alpha),
-        verdict=verdict,
-        cost=float(g.mean()),
-        target_cost=float(w.mean()),
-        epsilon=epsilon,
-        alpha=alpha,
-        episodes=g.size,
-    )
+    ledger = Ledger(epsilon=epsilon, alpha=alpha)
+    ledger.update(g, w)
+    return ledger.certificate(covered=covered)
+
+
+class Ledger:
+    """Costs of finished episodes, kept as sums: a certificate at any time, in constant memory.
+
+    Args:
+        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        alpha: Probability with which an interval may miss.
+        target_n: Number of episodes at which the anytime-valid certificate is to be sharpest.
+    """
+
+    def __init__(self, *, epsilon: float = 0.0, alpha: float = 0.05, target_n: int = 1000) -> None:
+        _check_epsilon(epsilon)
+        self._epsilon = epsilon
+        self._alpha = alpha
+        self._sequence = AsymptoticSequence(alpha, target_n)  # of D
+        self._pairs = Scatter(2)  # G^c and PDIS^c
+        self._scale = 0.0
+        self._equal = True
+        self._positive = True
+        self._weighted = False
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes it holds."""
+        return self._pairs.n
+
+    def update(self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> None:
+        """Take in a batch of finished episodes, shape [k]; k may be 0."""
+        g, w = _episodes(cost, weighted_cost, at_least=0)
+        self._sequence.update(g - (1 + self._epsilon) * w)
+        self._pairs.merge(np.stack([g, w], axis=1))
+        self._scale += _scale(g, w, self._epsilon)
+        equal = np.abs(g - w) <= _RESOLUTION * np.maximum(np.abs(g), np.abs(w))
+        self._equal &= bool(equal.all())
+        self._positive &= bool(g.min(initial=0.0) >= 0 and w.min(initial=0.0) >= 0)
+        self._weighted |= bool(w.any())
+
+    def certificate(self, *, covered: bool = True, anytime: bool = False) -> Certificate:
+        """The certificate now.
+
+        Args:
+            covered: Whether the behaviour policy takes every action that the target may take.
+            anytime: The number of episodes was decided by what they showed: the intervals are then
+                those of `AsymptoticSequence`, the ratio with its radius for t / sqrt(n).
+        """
+        n = self._pairs.n
+        if n == 0:
+            raise InputError("got no episodes; a certificate needs at least one")
+        moments = self._sequence.moments
+        difference = (
+            self._sequence.interval if anytime else moments_interval(moments, alpha=self._alpha)
+        )
+        tolerance = _RESOLUTION * self._scale / n
+        if anytime and max(abs(moments.low), abs(moments.high)) <= tolerance:
+            difference = moments_interval(moments, alpha=self._alpha)  # the target's own costs
+        verdict: Verdict = "not refuted" if covered else "not covered"
+        if difference.high <= tolerance:
+            verdict = "safe"
+        elif difference.low > tolerance and covered:
+            verdict = "refuted"
+        return Certificate(
+            difference=difference,
+            ratio=self._ratio(anytime),
+            verdict=verdict,
+            cost=float(self._pairs.mean[0]),
+            target_cost=float(self._pairs.mean[1]),
+            epsilon=self._epsilon,
+            alpha=self._alpha,
+            episodes=n,
+        )
+
+    def _ratio(self, anytime: bool) -> Interval:
+        n = self._pairs.n
+        a, b = (float(x) for x in self._pairs.mean)
+        floor = 0.0 if self._positive else -math.inf
+        estimate = a / b if b != 0 else math.nan
+
+        def found(low: float, high: float) -> Interval:
+            return Interval(estimate, low, high, self._alpha, "fieller", n)
+
+        if n == 1 or not self._weighted:
+            return found(floor, math.inf)
+        if self._equal:
+            return found(estimate, estimate)  # the same costs: nothing is left to estimate
+        if anytime:
+            q = self._sequence.radius**2
+            if math.isinf(q):
+                return found(floor, math.inf)
+        else:
+            from scipy.special import stdtrit
+
+            q = float(stdtrit(n - 1, self._alpha / 2)) ** 2 / n
+        (s_aa, s_ab), (_, s_bb) = self._pairs.covariance
+        square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
+        root = math.sqrt(max(cross * cross - square * constant, 0.0))
+        if square > 0:
+            return found(max((cross - root) / square, floor), (cross + root) / square)
+        if square < 0 and self._positive and constant > 0:  # 0 is rejected: a half-line above 0
+            return found((cross - root) / square, math.inf)
+        return found(floor, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,24 +358,52 @@ class Guard:
         found = self._sequence.interval
         return GuardState(self._reason is not None, self._reason, found.n, found, self._total_cost)
 
-    def update(self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> GuardState:
+    @property
+    def limited(self) -> bool:
+        """Whether it has a limit that can be exceeded in the middle of an episode."""
+        return self._episode_cost_limit is not None or self._total_cost_limit is not None
+
+    def update(
+        self,
+        cost: npt.ArrayLike,
+        weighted_cost: npt.ArrayLike,
+        *,
+        spent: npt.ArrayLike | None = None,
+        lost: float = 0.0,
+        covered: bool = True,
+    ) -> GuardState:
         """Take in a batch of finished episodes and say whether to go on.
 
         Args:
             cost: Realised cost of each episode, shape [k]; k may be 0.
             weighted_cost: Importance-weighted cost of the same episodes, shape [k].
+            spent: What the limits are about, where that differs from `cost` (which is discounted
+                if the promise is), shape [k].
+            lost: What unfinished episodes have cost, for the total.
+            covered: Whether the behaviour policy takes every action that the target may take; if
+                not, nothing is said about E[D].
 
         Raises:
             InputError: Different lengths, numbers that are not finite, or D outside the bounds;
                 the batch is then not counted.
         """
         g, w = _episodes(cost, weighted_cost, at_least=0)
+        paid = g if spent is None else finite_column(spent, "spent")
         found = self._sequence.update(g - (1 + self._epsilon) * w)
-        self._total_cost += float(g.sum())
+        self._total_cost += float(paid.sum()) + lost
         self._scale += _scale(g, w, self._epsilon)
         if self._reason is None:
-            self._reason = self._why(g, found)
+            self._reason = self._why(paid, found, covered)
         return self.state
+
+    def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
+        """`step_limit_exceeded` for episodes that run side by side, costs so far [B].
+
+        Together they must not exceed the total either. The form that `collect` asks for.
+        """
+        over = [_above(float(x), self._episode_cost_limit) for x in running]
+        total = self._total_cost + float(running.sum())
+        return np.array(over, np.bool_) | _above(total, self._total_cost_limit)
 
     def step_limit_exceeded(self, running_episode_cost: float) -> bool:
         """Whether an episode under way has already cost too much: end it now.
@@ -291,7 +418,7 @@ class Guard:
             total, self._total_cost_limit
         )
 
-    def _why(self, g: FloatArray, found: Interval) -> str | None:
+    def _why(self, g: FloatArray, found: Interval, covered: bool) -> str | None:
         worst = float(g.max(initial=-math.inf))
         if g.size and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
@@ -300,40 +427,13 @@ class Guard:
                 f"{found.n:,} episodes cost {self._total_cost:.4g} in total, "
                 f"above the limit of {self._total_cost_limit:.4g}"
             )
-        if found.n and found.low > _RESOLUTION * self._scale / found.n:
+        if covered and found.n and found.low > _RESOLUTION * self._scale / found.n:
             return (
                 f"the promise is refuted after {found.n:,} episodes: the expected cost is above "
                 f"{1 + self._epsilon:.4g} times the target's by at least {found.low:.4g} "
                 f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
             )
         return None
-
-
-def _ratio_interval(g: FloatArray, w: FloatArray, alpha: float) -> Interval:
-    n = g.size
-    a, b = float(g.mean()), float(w.mean())
-    positive = bool(g.min() >= 0 and w.min() >= 0)
-    floor = 0.0 if positive else -math.inf
-    estimate = a / b if b != 0 else math.nan
-
-    def found(low: float, high: float) -> Interval:
-        return Interval(estimate, low, high, alpha, "fieller", n)
-
-    if n == 1 or not w.any():
-        return found(floor, math.inf)
-    if bool((np.abs(g - w) <= _RESOLUTION * np.maximum(np.abs(g), np.abs(w))).all()):
-        return found(estimate, estimate)  # the same costs: nothing is left to estimate
-    from scipy.special import stdtrit
-
-    q = float(stdtrit(n - 1, alpha / 2)) ** 2 / n
-    (s_aa, s_ab), (_, s_bb) = np.cov(g, w)
-    square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
-    root = math.sqrt(max(cross * cross - square * constant, 0.0))
-    if square > 0:
-        return found(max((cross - root) / square, floor), (cross + root) / square)
-    if square < 0 and positive and constant > 0:  # 0 is rejected: one half-line is left above 0
-        return found((cross - root) / square, math.inf)
-    return found(floor, math.inf)
 
 
 def _episodes(
