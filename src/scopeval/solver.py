@@ -136,7 +136,7 @@ def solve(
 
 def _matrix(name: str, value: ArrayLike) -> Floats:
     try:
-        return np.ascontiguousarray(value, dtype=np.float64)
+        return np.asarray(value, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: cannot be read as an array of numbers ({error})") from error
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from scopeval.arrays import Floats, check_whole
 from scopeval.errors import InputError
-from scopeval.exact import TabularMDP
+from scopeval.exact import TabularMDP, values
 from scopeval.policies import TabularPolicy
 
 __all__ = [
@@ -82,24 +82,34 @@ def target_policies(count: int, size: int, *, seed: int = 0) -> list[TabularPoli
     return [TabularPolicy(np.broadcast_to(row, (size * size, 4))) for row in draws]
 
 
-def logging_policies(count: int, mdp: TabularMDP) -> list[TabularPolicy]:
-    """Controllers of every quality, from uniform-random to Boltzmann-optimal.
+def logging_policies(count: int, mdp: TabularMDP, *, seed: int = 0) -> list[TabularPolicy]:
+    """Controllers of every quality: randomly initialised ones, trained to different degrees.
 
-    Policy k takes action a with probability proportional to exp(beta_k (Q*_t(s, a) - V*_t(s))),
-    Q* the optimal action values, in units of their mean spread over actions; beta runs from 0 to
-    10 in equal steps.
+    Controller k prefers actions by a draw p_k of its own (normalised U(0, 1)^A) and has learned to
+    some degree beta_k: pi_k(a | s, t) is proportional to p_k(a) exp(beta_k Q*_t(s, a)), Q* the
+    optimal action values. beta_k is such that it has gone a share k / (count - 1) of the way from
+    its untrained value to 95 % of the optimum (the paper: performances range "from completely
+    random initialized policies to well-trained policies").
     """
     best = np.zeros(mdp.states)
     q = np.empty((mdp.horizon, mdp.states, mdp.actions))
     for t in reversed(range(mdp.horizon)):
         q[t] = mdp.at("reward", t) + mdp.gamma * mdp.expect(best)
         best = q[t].max(axis=1)
-    advantage = q - q.max(axis=2, keepdims=True)
-    scale = float(-advantage.mean()) or 1.0
+    scale = float((q.max(axis=2) - q.mean(axis=2)).mean()) or 1.0
+    advantage = (q - q.max(axis=2, keepdims=True)) / scale
+    draws = np.random.default_rng((seed, 3)).random((count, mdp.actions))
+    betas = np.concatenate([[0.0], np.geomspace(0.1, 100.0, 11)])
     policies = []
-    for beta in np.linspace(0.0, 10.0, count):
-        weight = np.exp(beta * advantage / scale)
-        policies.append(TabularPolicy(weight / weight.sum(axis=2, keepdims=True)))
+    for draw, share in zip(draws, np.linspace(0.0, 0.95, count), strict=True):
+
+        def trained(beta: float, draw: Floats = draw) -> TabularPolicy:
+            weight = draw * np.exp(beta * advantage)
+            return TabularPolicy(weight / weight.sum(axis=2, keepdims=True))
+
+        worth = [float(mdp.initial @ values(mdp, trained(beta)).v[0]) for beta in betas]
+        wanted = worth[0] + share * (float(mdp.initial @ best) - worth[0])
+        policies.append(trained(float(np.interp(wanted, worth, betas))))
     return policies
 
 

@@ -1,0 +1,588 @@
+r"""From logged data and a target to a safe, variance-minimising behaviour policy: Algorithm 1.
+
+`sweep` is the paper's algorithm; `design` runs it with the precautions that estimated critics need:
+
+1. The logs are halved. A behaviour policy is designed on each half and *checked* by critics that
+   learn from the other half: what it is worth there, not what its own critics promise.
+2. That check decides how far to depart from the target (the *floor*: mu <- (1-floor) mu + floor pi,
+   floor = 1 being the target itself) and how much of the budget to leave unspent (the *margin*: by
+   as much as the checked cost came out too high).
+3. The final design uses all of the logs, with that floor and margin.
+
+Differs from the paper: the second moment X is learned in the form (q - b)^2 + noise +
+E[gamma^2 V'], equal to its extended reward r~ for b = 0 and gamma = 1 (see `exact`), because each
+part is at least zero and needs no model of the reward. The cost in the constraint is q^c under mu,
+as in the paper's program; q^c under pi, as its Algorithm 1 lists, is ``constraint="target"``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, Ints
+from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, weigh_rows
+from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_table import TableRegression, merge_rows
+from scopeval.critics import Critic, Estimates, Regression, Rows, Targets
+from scopeval.data import Transitions
+from scopeval.errors import InputError
+from scopeval.exact import check_epsilon
+from scopeval.methods import METHODS, Method, method_named
+from scopeval.policies import ContinuousPolicy, Observations, Policy, TabularPolicy, as_policy
+
+__all__ = ["design", "sweep"]
+
+#: Departures from the target that the check chooses among.
+FLOORS = (0.02, 0.25, 0.5, 0.75)
+
+#: mu and b of every followed behaviour at the points: (t, pi, estimates) -> [(mu, b), ...]
+Follow = Callable[[int, Floats, Estimates], list[tuple[Floats, Floats]]]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Points:
+    """The observations at which a sweep needs values, and what they mean to the rows.
+
+    Attributes:
+        obs: [P] state numbers or [P, d].
+        initial: [P] distribution of the first observation.
+        logged: [P] how often each was logged, as shares.
+    """
+
+    obs: Observations
+    initial: Floats
+    logged: Floats
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a backward sweep found.
+
+    Attributes:
+        critics: one per time step.
+        variance: [k] variance of one episode's estimate, per followed behaviour.
+        cost: [k] expected cost of an episode, likewise; index 0 is the target itself, b = 0.
+        kept: share of logged states where mu is pi, mean over time; of the last behaviour.
+    """
+
+    critics: list[Critic]
+    variance: Floats
+    cost: Floats
+    kept: float
+
+
+def sweep(
+    rows: Sequence[Rows],
+    points: Points,
+    successor: Sequence[Ints],
+    target: Policy,
+    follow: Follow,
+    regression: Regression,
+    *,
+    horizon: int,
+    gamma: float,
+    actions: int,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Swept:
+    """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on.
+
+    Args:
+        rows: the rows to learn from at each time step; one entry serves every step (time-pooled).
+        points: where values are needed.
+        successor: for each entry of rows, the index of every row's next observation in points.
+        target: pi.
+        follow: the behaviours whose cost and variance are carried along.
+        regression: how critics are learned.
+        horizon: T.
+        gamma: discount.
+        actions: number of actions.
+        seed: of whatever the regression draws.
+        tick: called after every time step.
+    """
+    pooled = len(rows) == 1
+    learners = [regression.learner(part, actions, seed) for part in rows] if pooled else []
+    v = np.zeros(len(points.obs))
+    v_cost = np.zeros_like(v)
+    V = costs = np.zeros((len(v), 1))
+    critics: list[Critic] = []
+    kept = 0.0
+    for t in reversed(range(horizon)):  # Alg. 1, line 4
+        part, to = (rows[0], successor[0]) if pooled else (rows[t], successor[t])
+        learner = learners[0] if pooled else regression.learner(part, actions, seed)
+        ahead = gamma * part.alive
+        critic = learner.fit(  # Alg. 1, lines 3 and 5
+            Targets(
+                reward=part.reward + ahead * v[to],
+                cost_target=part.cost + ahead * v_cost[to],
+                cost_behavior=part.cost[:, None] + ahead[:, None] * costs[to],
+                carried=(gamma * ahead)[:, None] * V[to],
+                reward_noise=part.reward_noise,
+            )
+        )
+        critics.append(critic)
+        e = critic.at(points.obs)
+        pi = target.probs(points.obs, t)
+        behaviors = follow(t, pi, e)  # Alg. 1, line 6
+        v = (pi * e.q).sum(axis=1)
+        v_cost = (pi * e.cost_target).sum(axis=1)
+        unsure = (pi**2 * e.error).sum(axis=1)  # squared error of v: E[v^2] is larger than v^2
+        every_cost, every_variance = [], []
+        for j, (mu, b) in enumerate(behaviors):
+            column = min(j, e.carried.shape[2] - 1)  # the first fit carries zeros for all
+            second = (e.q - b) ** 2 + e.noise + e.carried[..., column]
+            ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+            lead = v - (pi * b).sum(axis=1)
+            variance = (pi * ratio * second).sum(axis=1) - lead**2 - unsure
+            every_variance.append(np.maximum(variance, 0.0))
+            every_cost.append((mu * e.cost_behavior[..., column]).sum(axis=1))
+        V, costs = np.stack(every_variance, axis=1), np.stack(every_cost, axis=1)
+        same = (np.abs(behaviors[-1][0] - pi) < 1e-12).all(axis=1)
+        kept += float(points.logged @ same) / horizon
+        tick()
+    start = points.initial
+    spread = float(start @ (v - start @ v) ** 2)
+    return Swept(critics[::-1], start @ V + spread, start @ costs, kept)
+
+
+def design(
+    logged: Transitions | Iterable[Transitions],
+    target: object,
+    *,
+    horizon: int,
+    method: str | Method = "scope",
+    epsilon: float = 0.0,
+    gamma: float = 1.0,
+    regression: str | Regression = "auto",
+    features: NDArray[Any] | None = None,
+    time_varying: bool = False,
+    floor: float = FLOORS[0],
+    constraint: str = "behavior",
+    limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> BehaviorPolicy:
+    """Learn a behaviour policy for `target` from logs of unknown controllers.
+
+    Args:
+        logged: the log, or batches of it (`stream_logged`), which are then merged as they come:
+            state numbers only.
+        target: pi: a policy, a table, a torch module that gives logits, or a function.
+        horizon: T, the length of an episode.
+        method: "scope" (the paper's), "scope-dr" (with a control variate), "odi", "dopt",
+            "on-policy".
+        epsilon: the expected cost may be (1+epsilon) times the target's.
+        gamma: discount, of rewards and costs alike.
+        regression: "table" (state numbers), "mlp" (vectors), "auto" chooses by the observations;
+            or a `Regression` of your own.
+        features: [S, d] coordinates of the states, so that pairs never logged can be guessed from
+            their neighbours (table only).
+        time_varying: whether rewards or dynamics depend on t beyond the observation. If not (the
+            default, and the paper's setting), every logged row serves every time step.
+        floor: at least this share of the target's own probabilities stays in the mixture: bounds
+            every importance ratio by 1/floor, so that the estimate is unbiased whatever the
+            critics say.
+        constraint: "behavior" or "target": whose cost-to-go the budget is spent on.
+        limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
+            target's.
+        seed: of the halving and the networks.
+        progress: called with (what, done, total).
+
+    Returns:
+        A `BehaviorPolicy`; print its `summary()` before running it.
+    """
+    began = time.perf_counter()
+    how = method_named(method)
+    pi = as_policy(target)
+    if isinstance(pi, ContinuousPolicy):
+        raise InputError("design: learning for continuous actions is not supported yet")
+    recipe = Recipe(
+        method=how.name,
+        epsilon=check_epsilon(epsilon),
+        horizon=_whole("horizon", horizon),
+        gamma=_between("gamma", gamma, 0.0, 1.0),
+        floor=_between("floor", floor, 0.0, 1.0),
+        margin=0.0,
+        constraint=constraint,
+        limit=limit,
+    )
+    if constraint not in ("behavior", "target"):
+        raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
+
+    log = _gather(logged, pi, recipe.horizon, seed)
+    learn = _regression(regression, log, pi, features)
+    run = _Run(log, pi, recipe, learn, time_varying, seed, progress)
+    return run.design(how, began)
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The log as rows, with the fold of each, and where episodes start."""
+
+    rows: Rows
+    fold: Ints
+    starts: Rows
+    actions: int
+    count: int
+    notes: tuple[str, ...]
+
+
+class _Run:
+    """One call of `design`: the halves, the check, the final sweep."""
+
+    def __init__(
+        self,
+        log: _Log,
+        target: Policy,
+        recipe: Recipe,
+        regression: Regression,
+        time_varying: bool,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
+        self.time_varying, self.seed, self.progress = time_varying, seed, progress
+        rows = log.rows if time_varying else replace(log.rows, t=np.zeros_like(log.rows.t))
+        self.halves = [self._prepare(rows.select(log.fold == k)) for k in range(2)]
+        self.whole = self._prepare(rows)
+        self.points = self._points()
+        self.done = 0
+
+    # -- the steps ---------------------------------------------------------------------------
+
+    def design(self, how: Method, began: float) -> BehaviorPolicy:
+        """Halve, check, design."""
+        floors = tuple(f for f in FLOORS if f > self.recipe.floor)
+        floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
+        checked_variance, checked_cost, disagreement = self._check(how, floors)
+        best = int(np.argmin(checked_variance))
+        recipe = replace(self.recipe, floor=floors[best])
+        if how.constrained and recipe.limit is None:
+            excess = float(checked_cost[best]) - (1.0 + recipe.epsilon)
+            recipe = replace(recipe, margin=float(np.clip(excess, 0.0, 0.5)))
+        warnings = []
+        if how.tilted and checked_variance[best] >= 1.0:
+            warnings.append(
+                "the logs are too thin: on held-out logs the design was no better than running the "
+                "target itself (relative variance "
+                f"{checked_variance[best]:.2f}); it stays at the target. Use on-policy evaluation, "
+                "or log more"
+            )
+            how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
+        final, binding, infeasible = self._final(how, recipe)
+        support = self._support()
+        if support < 0.9:
+            warnings.append(
+                f"{1 - support:.0%} of the target's actions were never logged where the target "
+                "takes them; the behaviour keeps the target's probabilities there"
+            )
+        if infeasible > 0.01:
+            warnings.append(
+                f"in {infeasible:.0%} of the logged states no affordable behaviour exists"
+                + (" under the absolute limit" if recipe.limit is not None else "")
+                + "; the target is kept there"
+            )
+        report = Report(
+            rows=self.log.count,
+            regression=self.regression.name,
+            support=support,
+            binding=binding,
+            kept=final.kept,
+            prediction=Prediction(
+                variance=float(_ratio(final.variance[-1], final.variance[0])),
+                cost=float(_ratio(final.cost[-1], final.cost[0])),
+                checked_variance=float(checked_variance[best]) if how.tilted else 1.0,
+                checked_cost=float(checked_cost[best]) if how.tilted else 1.0,
+            ),
+            holdout=disagreement,
+            warnings=tuple(warnings),
+            seconds=time.perf_counter() - began,
+            notes=self.log.notes,
+        )
+        return BehaviorPolicy(self.target, final.critics, recipe, report)
+
+    def _check(
+        self, how: Method, floors: tuple[float, ...]
+    ) -> tuple[Floats, Floats, dict[str, float]]:
+        """Design on each half, judge by critics of the other half, for every floor."""
+        variance, cost = np.zeros(len(floors)), np.zeros(len(floors))
+        base_variance = base_cost = 0.0
+        bare = replace(self.recipe, floor=0.0)
+        designed = [self._sweep(half, self._own(how, self.recipe)) for half in self.halves]
+        for k in range(2):
+            critics = designed[k].critics
+
+            def fixed(
+                t: int, pi: Floats, e: Estimates, critics: list[Critic] = critics
+            ) -> list[tuple[Floats, Floats]]:
+                mu, b = weigh_rows(how, bare, pi, critics[t].at(self.points.obs))
+                mixed = [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
+                return [(pi, np.zeros_like(pi)), *mixed]
+
+            found = self._sweep(self.halves[1 - k], fixed)
+            variance += found.variance[1:]
+            cost += found.cost[1:]
+            base_variance += found.variance[0]
+            base_cost += found.cost[0]
+        middle = self.recipe.horizon // 2
+        a, b = (d.critics[middle].at(self.points.obs) for d in designed)
+        weight = (self.points.logged[:, None] * (a.known & b.known)).ravel()
+        errors = {
+            "reward critic": _disagreement(a.q, b.q, weight),
+            "cost critic": _disagreement(a.cost_target, b.cost_target, weight),
+        }
+        return _ratio(variance, base_variance), _ratio(cost, base_cost), errors
+
+    def _final(self, how: Method, recipe: Recipe) -> tuple[Swept, float, float]:
+        """All of the logs; also the shares of logged states that bind or have no answer."""
+        from scopeval.behavior import Counts, budget
+
+        binding = infeasible = 0.0
+        own = self._own(how, recipe)
+
+        def follow(t: int, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
+            nonlocal binding, infeasible
+            behaviors = own(t, pi, e)
+            if how.constrained:
+                mu = behaviors[-1][0]
+                cost = e.cost_behavior[..., -1]
+                if recipe.constraint == "target":
+                    cost = e.cost_target
+                mass = np.where(e.known, pi, 0.0).sum(axis=1)
+                allowed = budget(recipe, pi, e.cost_target, cost, e.known) * mass
+                if recipe.floor < 1.0:
+                    bare = (mu - recipe.floor * pi) / (1.0 - recipe.floor)
+                    spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
+                    tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
+                    binding += float(self.points.logged @ tight) / recipe.horizon
+                counts = Counts()
+                weigh_rows(how, recipe, pi, e, counts=counts)
+                infeasible += counts.infeasible / len(pi) / recipe.horizon
+            return behaviors
+
+        return self._sweep(self.whole, follow), binding, infeasible
+
+    # -- what the steps share ----------------------------------------------------------------
+
+    def _own(self, how: Method, recipe: Recipe) -> Follow:
+        """Follow the target and the behaviour that these very critics imply."""
+
+        def follow(t: int, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
+            return [(pi, np.zeros_like(pi)), weigh_rows(how, recipe, pi, e)]
+
+        return follow
+
+    def _sweep(self, prepared: list[Rows], follow: Follow) -> Swept:
+        total = 5 * self.recipe.horizon
+
+        def tick() -> None:
+            self.done += 1
+            if self.progress is not None:
+                self.progress("design", self.done, total)
+
+        return sweep(
+            prepared,
+            self.points,
+            [self._index(rows.next_obs) for rows in prepared],
+            self.target,
+            follow,
+            self.regression,
+            horizon=self.recipe.horizon,
+            gamma=self.recipe.gamma,
+            actions=self.log.actions,
+            seed=self.seed,
+            tick=tick,
+        )
+
+    def _prepare(self, rows: Rows) -> list[Rows]:
+        """Rows for the sweep: one set for all steps, or one per step."""
+        if not self.time_varying:
+            return [self.regression.prepare(rows, self.log.actions)]
+        parts = []
+        for t in range(self.recipe.horizon):
+            now = np.flatnonzero(rows.t == t)
+            if len(now) == 0:
+                raise InputError(
+                    f"logged: no rows of time step {t}, expected some for every step of the "
+                    f"horizon {self.recipe.horizon}; try time_varying=False if rewards and "
+                    "dynamics do not depend on t"
+                )
+            parts.append(self.regression.prepare(rows.select(now), self.log.actions))
+        return parts
+
+    def _points(self) -> Points:
+        rows, starts = self.log.rows, self.log.starts
+        if rows.obs.ndim == 1:
+            every = [part for half in (*self.halves, self.whole) for part in half]
+            size = 1 + max(int(max(p.obs.max(), p.next_obs.max())) for p in every)
+            if isinstance(self.target, TabularPolicy):
+                size = max(size, self.target.states)
+            initial = np.bincount(starts.obs, starts.weight, size)
+            logged = np.bincount(rows.obs, rows.weight, size)
+            return Points(np.arange(size), initial / initial.sum(), logged / logged.sum())
+        # vectors: every next observation of the log, then every first one
+        obs = np.concatenate([rows.next_obs, starts.obs])
+        initial = np.concatenate([np.zeros(len(rows)), starts.weight])
+        logged = np.concatenate([rows.weight, np.zeros(len(starts))])
+        return Points(obs, initial / initial.sum(), logged / logged.sum())
+
+    def _index(self, next_obs: Observations) -> Ints:
+        """Where rows find their next observation among the points."""
+        if next_obs.ndim == 1:
+            return next_obs
+        order = getattr(self, "_order", None)
+        if order is None:
+            self._order = order = {
+                row.tobytes(): i for i, row in enumerate(self.points.obs[: len(self.log.rows)])
+            }
+        return np.array([order[row.tobytes()] for row in np.ascontiguousarray(next_obs)])
+
+    def _support(self) -> float:
+        """Share of the target's actions, at the logged states, that were ever logged there."""
+        if self.points.obs.ndim > 1:  # vectors never repeat: whether the action was logged at all
+            taken = np.bincount(self.log.rows.action, minlength=self.log.actions) > 0
+            seen = np.broadcast_to(taken, (len(self.points.obs), self.log.actions))
+        else:
+            seen = np.zeros((len(self.points.obs), self.log.actions), np.bool_)
+            seen[self.log.rows.obs, self.log.rows.action] = True
+        pi = self.target.probs(self.points.obs, 0)
+        return float(self.points.logged @ (pi * seen).sum(axis=1))
+
+
+def _gather(
+    logged: Transitions | Iterable[Transitions], target: Policy, horizon: int, seed: int
+) -> _Log:
+    """Rows, folds and starts of a log, read once; batches are merged as they come."""
+    streamed = not isinstance(logged, Transitions)
+    batches: Iterable[Transitions] = [logged] if isinstance(logged, Transitions) else logged
+    parts: list[tuple[Rows, Rows, Ints]] = []
+    count, actions = 0, 0
+    notes: tuple[str, ...] = ()
+    rng = np.random.default_rng((seed, 11))
+    for batch in batches:
+        if not isinstance(batch, Transitions):
+            raise InputError(
+                f"logged: got {type(batch).__name__}, expected Transitions (try read_logged) or "
+                "batches of them (try stream_logged)"
+            )
+        if not batch.discrete_actions:
+            raise InputError("design: learning for continuous actions is not supported yet")
+        if streamed and not batch.discrete_obs:
+            raise InputError(
+                "logged: streams are merged as they come, which needs state numbers; got vectors, "
+                "try read_logged"
+            )
+        if actions == 0:
+            probe = target.probs(np.asarray(batch.obs[:1]), 0)
+            actions = int(probe.shape[1])
+        batch.check(horizon=horizon, actions=actions, source="logged")
+        rows = Rows(
+            t=batch.t,
+            obs=batch.obs,
+            action=batch.action,
+            reward=batch.reward,
+            reward_noise=np.zeros(len(batch)),
+            cost=batch.cost,
+            next_obs=batch.next_obs,
+            alive=(~batch.terminated).astype(np.float64),
+            weight=np.ones(len(batch)),
+            borrowed=np.zeros(len(batch), np.bool_),
+        )
+        fold = (rng.permutation(len(rows)) % 2).astype(np.int64)
+        starts = rows.select(np.flatnonzero(rows.t == rows.t.min()))
+        if batch.discrete_obs:
+            halves = [merge_rows(rows.select(fold == k)) for k in range(2) if (fold == k).any()]
+            fold = np.repeat(np.arange(len(halves)), [len(half) for half in halves])
+            rows = _concat(halves)
+            starts = merge_rows(starts)
+        parts.append((rows, starts, fold))
+        count += len(batch)
+        notes = tuple(dict.fromkeys((*notes, *batch.notes)))
+        if streamed and len(parts) > 8:
+            parts = [_condense(parts)]
+    if not parts:
+        raise InputError("logged: no batches, expected logged rows")
+    if len(parts) > 1:
+        parts = [_condense(parts)]
+    rows, starts, fold = parts[0]
+    if len(np.unique(fold)) < 2:
+        raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
+    first = starts.t == starts.t.min()
+    if starts.t.min() > 0:
+        notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
+    return _Log(rows, fold, starts.select(first), actions, count, notes)
+
+
+def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:
+    halves = [
+        merge_rows(_concat([rows.select(fold == k) for rows, _, fold in parts])) for k in range(2)
+    ]
+    fold = np.repeat(np.arange(2), [len(half) for half in halves])
+    return _concat(halves), merge_rows(_concat([starts for _, starts, _ in parts])), fold
+
+
+def _concat(parts: list[Rows]) -> Rows:
+    names = Rows.__dataclass_fields__
+    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _regression(
+    regression: str | Regression, log: _Log, target: Policy, features: NDArray[Any] | None
+) -> Regression:
+    discrete = log.rows.obs.ndim == 1
+    if not isinstance(regression, str):
+        return regression
+    if regression == "auto":
+        regression = "table" if discrete else "mlp"
+    if regression == "table":
+        if not discrete:
+            raise InputError(
+                "regression: 'table' needs state numbers, the log holds vectors; try 'mlp'"
+            )
+        states = target.states if isinstance(target, TabularPolicy) else None
+        return TableRegression(states=states, features=features)
+    if regression == "mlp":
+        states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
+        if discrete and isinstance(target, TabularPolicy):
+            states = max(states or 0, target.states)
+        return MLPRegression(states=states)
+    raise InputError(
+        f"regression: got {regression!r}, expected 'auto', 'table', 'mlp' or a Regression"
+    )
+
+
+def _ratio(value: Any, base: Any) -> Any:
+    """Value / base, 1 where both are zero (nothing to win, nothing to pay)."""
+    value, base = np.asarray(value, dtype=float), np.asarray(base, dtype=float)
+    safe = np.where(base > 0, base, 1.0)
+    return np.where(base > 0, value / safe, np.where(value > 0, np.inf, 1.0))
+
+
+def _disagreement(a: Floats, b: Floats, weight: Floats) -> float:
+    """Root mean square difference of two critics that share no data, in units of their spread."""
+    a, b, total = a.ravel(), b.ravel(), weight.sum()
+    if total == 0:
+        return float("nan")
+    weight = weight / total
+    mean = (a + b) / 2
+    spread = np.sqrt(weight @ (mean - weight @ mean) ** 2)
+    return float(np.sqrt(weight @ (a - b) ** 2) / spread) if spread > 0 else 0.0
+
+
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise InputError(f"{name}: got {value!r}, expected a whole number >= 1")
+    return int(value)
+
+
+def _between(name: str, value: float, low: float, high: float) -> float:
+    if not low <= value <= high or (name == "gamma" and value == 0):
+        raise InputError(f"{name}: got {value!r}, expected a number in [{low:g}, {high:g}]")
+    return float(value)
