@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "estimators": (),
     "confidence": ("moments",),
     "safety": (),
-    "evaluate": ("evaluation", "batches", "tally"),
+    "evaluate": ("evaluation", "batches", "tally", "plan"),
     "provenance": (),
     "envs": (),
     "baselines": (),

@@ -56,7 +56,8 @@ class Certificate:
         target_cost: Mean importance-weighted cost: the estimate of the target's.
         epsilon: The promise: at most 1 + epsilon times the target's cost.
         alpha: Probability with which an interval may miss; each of the two firm verdicts is wrong
-            with probability alpha / 2 at most.
+            with probability alpha / 2 at most ("refuted" by a `Guard`, which spends all of its
+            alpha on that side: alpha).
         episodes: Number of episodes.
     """
 
@@ -274,6 +275,7 @@ class GuardState:
         interval: One-sided anytime-valid interval [low, high) for E[D]; high is inf, or the upper
             bound where bounds are known.
         total_cost: Sum of the costs of all episodes seen.
+        refuted: Whether it tripped because the promise is refuted (and not because of a limit).
     """
 
     tripped: bool
@@ -281,6 +283,7 @@ class GuardState:
     episodes: int
     interval: Interval
     total_cost: float
+    refuted: bool = False
 
     @property
     def lower_bound(self) -> float:
@@ -351,12 +354,14 @@ class Guard:
         self._total_cost = 0.0
         self._scale = 0.0
         self._reason: str | None = None
+        self._refuted = False
 
     @property
     def state(self) -> GuardState:
         """What the guard knows now."""
         found = self._sequence.interval
-        return GuardState(self._reason is not None, self._reason, found.n, found, self._total_cost)
+        tripped = self._reason is not None
+        return GuardState(tripped, self._reason, found.n, found, self._total_cost, self._refuted)
 
     @property
     def limited(self) -> bool:
@@ -428,9 +433,11 @@ class Guard:
                 f"above the limit of {self._total_cost_limit:.4g}"
             )
         if covered and found.n and found.low > _RESOLUTION * self._scale / found.n:
+            self._refuted = True
+            times = f"{1 + self._epsilon:.4g} times " if self._epsilon else ""
             return (
                 f"the promise is refuted after {found.n:,} episodes: the expected cost is above "
-                f"{1 + self._epsilon:.4g} times the target's by at least {found.low:.4g} "
+                f"{times}the target's by at least {found.low:.4g} "
                 f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
             )
         return None
