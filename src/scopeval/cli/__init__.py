@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import bench, demo, reproduce
+from scopeval.cli import bench, demo, design, evaluate, reproduce
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -49,6 +49,8 @@ def scopeval(
 
 
 app.command("demo")(demo.demo)
+app.command("design")(design.design)
+app.command("evaluate")(evaluate.evaluate)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(bench.app, name="bench")
 

@@ -1,0 +1,76 @@
+"""``scopeval design``: from logs to a behaviour policy."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scopeval.cli.console import out, progress_bar
+
+__all__ = ["design"]
+
+
+def design(
+    data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .npz or a folder.")],
+    policy: Annotated[
+        str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
+    ],
+    horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
+    out_file: Annotated[Path, typer.Option("--out", help="File for the behaviour policy.")],
+    method: Annotated[str, typer.Option(help="scope, scope-dr, odi, dopt or on-policy.")] = "scope",
+    epsilon: Annotated[float, typer.Option(help="It may cost 1 + epsilon times the target.")] = 0.0,
+    gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
+    regression: Annotated[str, typer.Option(help="table, mlp or auto.")] = "auto",
+    features: Annotated[
+        Path | None, typer.Option(help="Coordinates of the states: .npy or .csv.")
+    ] = None,
+    time_varying: Annotated[
+        bool, typer.Option("--time-varying", help="Rewards or dynamics depend on time.")
+    ] = False,
+    floor: Annotated[float, typer.Option(help="Least share of the target.")] = 0.02,
+    limit: Annotated[
+        float | None, typer.Option(help="Absolute limit on the cost instead of epsilon.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the halving and the networks.")] = 0,
+) -> None:
+    """Learn a safe behaviour policy from logged data."""
+    from scopeval.cli.sources import features_from, options_from, policy_from
+    from scopeval.design import design as learn
+    from scopeval.provenance import check_place
+    from scopeval.readers import read_logged
+
+    place = check_place(out_file)
+    names = options_from(columns or [], "columns")
+    target, coordinates = policy_from(policy), features_from(features)
+    with progress_bar("reading the log") as progress:
+        logged = read_logged(data, columns=names, horizon=horizon)
+        behavior = learn(
+            logged,
+            target,
+            horizon=horizon,
+            method=method,
+            epsilon=epsilon,
+            gamma=gamma,
+            regression=regression,
+            features=coordinates,
+            time_varying=time_varying,
+            floor=floor,
+            limit=limit,
+            seed=seed,
+            progress=lambda what, done, total: progress(done, total, "designing"),
+        )
+        behavior.save(place)
+    console = out()
+    for line in behavior.summary().splitlines():
+        console.print(
+            textwrap.fill(line, console.width, subsequent_indent=" " * 23),
+            markup=False,
+            soft_wrap=True,
+        )
+    console.print(f"written to {place}", markup=False, soft_wrap=True)

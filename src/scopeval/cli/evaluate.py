@@ -1,0 +1,125 @@
+"""``scopeval evaluate``: what a policy is worth, by running a behaviour policy in its place."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scopeval.cli.console import command_of, err, out, progress_bar
+
+if TYPE_CHECKING:
+    from scopeval.evaluate import Running
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    ctx: typer.Context,
+    env: Annotated[str, typer.Option(help="A registered environment, or module:name.")],
+    policy: Annotated[
+        str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
+    ],
+    behavior: Annotated[
+        str | None,
+        typer.Option(
+            help="What to run: .scope by scopeval design, or as --policy.",
+            show_default="the target itself",
+        ),
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of an episode.", show_default="the behaviour's"),
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(help="Stop after so many episodes.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Stop when the interval is +- so narrow.")
+    ] = None,
+    cost_budget: Annotated[
+        float | None, typer.Option(help="Stop when so much has been spent.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The interval may miss with this chance.")] = 0.05,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="The promise to certify.", show_default="the behaviour's, or 0"),
+    ] = None,
+    gamma: Annotated[
+        float | None, typer.Option(help="Discount.", show_default="the behaviour's, or 1")
+    ] = None,
+    estimator: Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")] = "auto",
+    cost: Annotated[
+        str | None,
+        typer.Option(help="Cost: a name in info, module:name or none.", show_default="cost"),
+    ] = None,
+    guard: Annotated[
+        bool, typer.Option(help="Let the target take over when the promise is refuted.")
+    ] = True,
+    batch: Annotated[
+        int | None, typer.Option(help="Environments side by side.", show_default="8")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the episodes.")] = 0,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write this file.")] = None,
+) -> None:
+    """Estimate a policy's value, with its interval, cost and safety."""
+    from scopeval.behavior import load
+    from scopeval.cli.sources import cost_from, environment_from, policy_from
+    from scopeval.evaluate import evaluate as run
+    from scopeval.provenance import check_place, now, versions, write_json
+
+    if json is not None:
+        check_place(json)
+    target = policy_from(policy)
+    if behavior is None:
+        runner: object = None
+    elif behavior.endswith(".scope"):
+        runner = load(behavior, target)
+    else:
+        runner = policy_from(behavior)
+    world = environment_from(env)
+    with progress_bar("evaluating") as bar:
+        result = run(
+            world,
+            target,
+            runner,
+            horizon=horizon,
+            episodes=episodes,
+            precision=precision,
+            cost_budget=cost_budget,
+            alpha=alpha,
+            epsilon=epsilon,
+            gamma=gamma,
+            estimator=estimator,
+            cost=cost_from(cost),
+            guard=guard,
+            batch=batch,
+            seed=seed,
+            progress=lambda now: bar(*_progress(now, precision, cost_budget)),
+        )
+    out().print(result.summary(), markup=False, soft_wrap=True)
+    if json is not None:
+        content = {
+            "command": command_of(ctx, without=("json",)),
+            "date": now(),
+            "versions": versions("numpy", "gymnasium"),
+            **result.to_dict(),
+        }
+        out().print(f"written to {write_json(json, content)}", markup=False, soft_wrap=True)
+    if result.stopped.startswith("interrupted"):
+        err().print("interrupted")
+        raise typer.Exit(130)
+
+
+def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:
+    """Done, total and words for the bar: towards whichever end is nearest."""
+    shares = []
+    if now.total is not None:
+        shares.append(now.done / now.total)
+    if precision is not None and math.isfinite(now.half_width) and now.half_width > 0:
+        shares.append((precision / now.half_width) ** 2)
+    if budget is not None:
+        shares.append(now.cost / budget)
+    share = min(max(shares, default=0.0), 1.0)
+    width = f" +- {now.half_width:.2g}" if math.isfinite(now.half_width) else ""
+    return int(1000 * share), 1000, f"{now.estimate:.4g}{width}, cost {now.cost:,.4g}"

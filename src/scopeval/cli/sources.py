@@ -1,0 +1,156 @@
+"""What the user names on the command line: policies, environments, tables. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.errors import DataError, InputError
+from scopeval.policies import ContinuousPolicy, Policy, TorchPolicy, as_policy
+
+__all__ = ["cost_from", "environment_from", "features_from", "options_from", "policy_from"]
+
+_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_TORCH = (".pt", ".ts", ".pth")
+_TABLES = (".npy", ".npz", ".csv")
+
+
+def policy_from(text: str) -> Policy | ContinuousPolicy:
+    """A policy: a table in a file, a TorchScript file, or module:attribute."""
+    path = Path(text)
+    if path.suffix in _TABLES:
+        return as_policy(_table(path, "policy"))
+    if path.suffix in _TORCH:
+        return TorchPolicy(_script(path))
+    if _ATTRIBUTE.fullmatch(text):
+        return as_policy(_attribute(text, "policy"))
+    raise InputError(
+        f"policy: got {text!r}, expected a table (.npy, .npz, .csv), a TorchScript file (.pt, "
+        ".ts) or module:attribute"
+    )
+
+
+def environment_from(text: str) -> Any:
+    """An environment: the name of a registered one, or module:attribute."""
+    if _ATTRIBUTE.fullmatch(text):
+        return _attribute(text, "env")
+    import scopeval.envs  # noqa: F401  (registers its environments)
+
+    return text
+
+
+def cost_from(text: str | None) -> Any:
+    """Where the cost of a step is found: a name in info, "none", or module:attribute."""
+    if text is not None and _ATTRIBUTE.fullmatch(text):
+        return _attribute(text, "cost")
+    return text
+
+
+def features_from(path: Path | None) -> NDArray[np.float64] | None:
+    """Coordinates of the states, one row each."""
+    return None if path is None else _table(path, "features")
+
+
+def options_from(pairs: list[str], name: str) -> dict[str, Any] | None:
+    """``key=value`` words as a mapping; several values are separated by commas."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise InputError(f"{name}: got {pair!r}, expected field=column, as in reward=r")
+        found[key] = value.split(",") if "," in value else value
+    return found or None
+
+
+def _table(path: Path, what: str) -> NDArray[Any]:
+    """An array from .npy, .npz (its only array) or .csv."""
+    try:
+        if path.suffix == ".csv":
+            return _csv(path)
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if not hasattr(loaded, "files"):
+                return np.asarray(loaded)
+            if len(loaded.files) != 1:
+                raise DataError(
+                    f"{path}: holds the arrays {', '.join(loaded.files)}; expected one, the {what}"
+                )
+            return np.asarray(loaded[loaded.files[0]])
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read as a table of numbers ({error})") from error
+
+
+def _csv(path: Path) -> NDArray[Any]:
+    """Rows of numbers; a first line that is not numbers is a heading."""
+    with open(path, encoding="utf-8") as file:
+        first = file.readline()
+    try:
+        [float(word) for word in first.split(",")]
+        skip = 0
+    except ValueError:
+        skip = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an empty file: refused below
+        table = np.loadtxt(path, delimiter=",", skiprows=skip, ndmin=2, encoding="utf-8")
+    if not table.size:
+        raise DataError(f"{path}: holds no rows")
+    return table
+
+
+def _script(path: Path) -> Any:
+    """A TorchScript module. Pickled modules are refused: reading one runs whatever is inside."""
+    import torch
+
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            scripted = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        scripted = False
+    if scripted:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                return torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DataError(f"{path}: TorchScript cannot read it ({reason})") from error
+    raise DataError(
+        f"{path}: not a TorchScript file, and pickled modules are not read because that would run "
+        "code; try torch.jit.trace(module, example).save(path), or module:attribute"
+    )
+
+
+def _attribute(text: str, what: str) -> Any:
+    """``module:attribute``, from the current directory or what is installed."""
+    name, _, path = text.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"{what}: cannot import {name!r} for {text!r} ({error})") from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise InputError(f"{what}: importing {name!r} failed ({said})") from error
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise InputError(f"{what}: {name!r} has no {path!r}, asked for by {text!r}") from error
+    return found
