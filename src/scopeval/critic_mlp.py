@@ -1,22 +1,27 @@
-"""Critics for vectors: small networks, all heads and both folds trained in one batched pass.
+"""Critics for vectors: small networks, one per critic, fold and time step.
 
-As in the paper: one hidden layer of 64, Adam with rate 1e-3, one network per critic and time step.
-Added here, because errors of a critic cost more than the tilt wins:
+As in the paper: one hidden layer of 64, Adam with rate 1e-3. Added here, because errors of a critic
+cost more than the tilt wins:
 
-- inputs are standardised, targets too (per step), and the step t starts from the weights of t + 1;
-- a linear path runs beside the hidden layer;
+- inputs are standardised, targets too (per step), and step t starts from the weights of t + 1;
+- the linear part of every head is solved exactly (ridge, per action; the normal equations do not
+  change with t, so they are factorised once) and the network learns what is left of the target; a
+  network that does not help on held-out rows is switched off;
 - two folds: networks of fold 0 never see rows of fold 1. The noise head is fitted to the squared
-  error of the *other* fold's q; training stops when the other fold's error stops falling; the
-  estimate is the mean of the folds, and half their difference is the error of q;
+  error of the *other* fold's q; training stops when the error on rows of the other fold stops
+  falling; the estimate is the mean of the folds, and half their difference is the error of q;
 - an observation outside the range of the logs is unknown (for state numbers: a pair never logged).
 
-The gradient of such a network is five matrix products; they are written out, for all heads at once.
+Networks share nothing, so they are trained side by side, each by a compiled loop that holds no
+lock. The result does not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +31,15 @@ from scopeval.critics import Critic, Estimates, Learner, Rows, Targets
 from scopeval.errors import InputError
 from scopeval.policies import Observations
 
-if TYPE_CHECKING:
-    import torch
-
 __all__ = ["MLPCritic", "MLPRegression"]
 
-WEIGHTS = ("w1", "b1", "w2", "b2", "w3")
+#: Rows of the other fold on which training is judged.
+HELD_OUT = 2048
+#: How far outside the logged range an observation is still known, in ranges.
+SLACK = 0.1
+#: Pseudo-rows at the mean that every one-hot pair starts with.
+ONE_HOT_RIDGE = 0.1
+ONE_HOT_NOISE_RIDGE = 2.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,6 @@ class MLPRegression:
         first_steps: most training steps at t = T-1, where nothing is known yet.
         steps: most training steps at every earlier t.
         patience: checks without improvement on the other fold before training stops.
-        slack: how far outside the logged range an observation is still known, in ranges.
     """
 
     states: int | None = None
@@ -56,7 +63,6 @@ class MLPRegression:
     first_steps: int = 1000
     steps: int = 80
     patience: int = 3
-    slack: float = 0.1
     name: str = "mlp"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -72,187 +78,224 @@ class _MLPLearner:
     """The networks' inputs, and the weights of the last fitted step to start from."""
 
     def __init__(self, how: MLPRegression, rows: Rows, actions: int, seed: int) -> None:
-        import torch
-
         if len(rows) < 4:
             raise InputError(f"logged: got {len(rows)} rows, expected at least 4 for a network")
-        self.how, self.A = how, actions
-        self.random = torch.Generator().manual_seed(seed)
-        self.mean, self.scale, self.low, self.high = _standards(how, rows)
-        self.known = _logged_pairs(how, rows, actions)
-        x = _encode(rows.obs, how.states, self.mean, self.scale)
-        order = np.random.default_rng((seed, 5)).permutation(len(rows))
+        self.how, self.A, self.seed = how, actions, seed
+        self.fitted = 0
+        self.mean, self.scale, self.low, self.high = _standards(rows)
+        self.pairs = _logged_pairs(how, rows, actions)
+        rng = np.random.default_rng((seed, 5))
+        order = rng.permutation(len(rows))
         half = len(rows) // 2
         self.folds = [np.sort(order[:half]), np.sort(order[half:])]
-        self.x = [torch.from_numpy(x[f]) for f in self.folds]
-        self.action = [torch.from_numpy(rows.action[f]) for f in self.folds]
-        self.upto = [torch.from_numpy(np.cumsum(rows.weight[f])) for f in self.folds]
-        self.row_weight = rows.weight
-        self.net: dict[str, torch.Tensor] | None = None
+        self.weight = rows.weight
+        self.inputs = [self._inputs(rows, fold) for fold in self.folds]
+        self.held = []  # rows of the fold on which the *other* fold's networks are judged
+        for fold in self.folds:
+            share = rows.weight[fold] / rows.weight[fold].sum()
+            self.held.append(rng.choice(len(fold), size=HELD_OUT, p=share))
+        every = np.arange(len(rows))
+        self.ridges = [
+            _Ridge(*self._inputs(rows, fold), how.states, actions, rows.weight[fold])
+            for fold in (*self.folds, every)
+        ]
+        # rows whose pair the other fold has never seen say nothing about the noise
+        self.judged = np.ones(len(rows))
+        if how.states is not None:
+            for f, fold in enumerate(self.folds):
+                met = self.ridges[1 - f].count.reshape(-1, actions) > 0
+                self.judged[fold] = met[rows.obs[fold], rows.action[fold]]
+            if not self.judged.any():
+                self.judged[:] = 1.0
+        self.net: NDArray[np.float32] | None = None
+
+    def _inputs(self, rows: Rows, fold: NDArray[np.int64]) -> tuple[Any, Any, Any, Any]:
+        """x, state numbers, actions and cumulative weights of a fold; one of the first two."""
+        upto = np.cumsum(rows.weight[fold])
+        if self.how.states is not None:
+            return np.empty((0, 1), np.float32), rows.obs[fold], rows.action[fold], upto
+        x = _standardised(rows.obs[fold], self.mean, self.scale)
+        return x, np.empty(0, np.int64), rows.action[fold], upto
+
+    @property
+    def width(self) -> int:
+        """Number of inputs."""
+        return self.how.states if self.how.states is not None else len(self.mean)
 
     def fit(self, targets: Targets) -> Critic:
-        import torch
-
         k = targets.cost_behavior.shape[1]
         heads = np.column_stack(
             [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
         )
-        centre = np.average(heads, axis=0, weights=self.row_weight)
-        spread = np.sqrt(np.average((heads - centre) ** 2, axis=0, weights=self.row_weight))
+        centre = np.average(heads, axis=0, weights=self.weight)
+        spread = np.sqrt(np.average((heads - centre) ** 2, axis=0, weights=self.weight))
         spread = np.where(spread > 1e-12, spread, 1.0)
         y = ((heads - centre) / spread).astype(np.float32)
-        extra = (targets.reward_noise / spread[0] ** 2).astype(np.float32)
-        parts = [(torch.from_numpy(y[f]), torch.from_numpy(extra[f])) for f in self.folds]
-        H = heads.shape[1] + 1
-        first = self.net is None or self.net["b2"].shape[1] != H
-        if first:
-            self.net = self._fresh(H)
+        H = heads.shape[1]
+        fresh = self.net is None or self.net.shape[1] != H + 1
+        if fresh:
+            self.net = self._fresh(H + 1)
         assert self.net is not None
-        self._train(self.net, parts, self.how.first_steps if first else self.how.steps)
+        steps = self.how.first_steps if fresh else self.how.steps
+        self._solve(y, slice(0, H))
+        self._train([(f, head, y[:, head]) for f in range(2) for head in range(H)], steps)
+        noise = np.empty(len(y), np.float32)
+        for f in range(2):  # the squared error of the fold that has not seen the row
+            noise[self.folds[f]] = (y[self.folds[f], 0] - self._predict(1 - f, 0, f)) ** 2
+        noise += (targets.reward_noise / spread[0] ** 2).astype(np.float32)
+        level = max(float(np.average(noise, weights=self.weight * self.judged)), 1e-12)
+        scaled = np.where(self.judged > 0, np.minimum(noise / level, 100.0), 1.0)
+        scaled = (scaled - 1.0).astype(np.float32)  # 0: as noisy as the average
+        self._solve(scaled[:, None], slice(H, H + 1), ONE_HOT_NOISE_RIDGE)
+        self._train([(f, H, scaled) for f in range(2)], steps)
+        full = [self.ridges[2].solve(y), self.ridges[2].solve(scaled[:, None], ONE_HOT_NOISE_RIDGE)]
+        self.fitted += 1
         return MLPCritic(
-            **{name: self.net[name].numpy().copy() for name in WEIGHTS},
-            centre=centre,
-            spread=spread,
+            net=self.net.copy(),
+            shape=np.array([self.width, self.how.hidden, self.A]),
+            intercept=np.concatenate([part[0] for part in full]).astype(np.float32),
+            slope=np.concatenate([part[1] for part in full]).astype(np.float32),
+            centre=np.append(centre, level * spread[0] ** 2),
+            spread=np.append(spread, level * spread[0] ** 2),
             mean=self.mean,
             scale=self.scale,
             low=self.low,
             high=self.high,
-            pairs=self.known,
+            pairs=self.pairs,
             followed=np.int64(k),
         )
 
-    def _fresh(self, H: int) -> dict[str, torch.Tensor]:
-        """New networks [2 folds, H heads, ...]; the output starts at zero."""
-        import torch
-
-        d, h, A = self.x[0].shape[1], self.how.hidden, self.A
-        bound = 1.0 / np.sqrt(max(1.0, d if self.how.states is None else 1.0))
-        w1 = (torch.rand((2, H, d, h), generator=self.random) * 2 - 1) * bound
-        b1 = (torch.rand((2, H, 1, h), generator=self.random) * 2 - 1) * bound
-        w2 = (torch.rand((2, H, h, A), generator=self.random) * 2 - 1) * 0.1 / np.sqrt(h)
-        return {
-            "w1": w1,
-            "b1": b1,
-            "w2": w2,
-            "b2": torch.zeros((2, H, 1, A)),
-            "w3": torch.zeros((2, H, d, A)),
-        }
-
-    def _train(
-        self,
-        net: dict[str, torch.Tensor],
-        parts: list[tuple[torch.Tensor, torch.Tensor]],
-        steps: int,
+    def _solve(
+        self, y: NDArray[np.float32], heads: slice, one_hot_ridge: float = ONE_HOT_RIDGE
     ) -> None:
-        """Adam on squared errors, stopped by the other fold; the best weights are kept."""
-        import torch
-
-        moment = {name: torch.zeros_like(w) for name, w in net.items()}
-        square = {name: torch.zeros_like(w) for name, w in net.items()}
-        size = min(self.how.batch, *(len(x) for x in self.x))
-        held = [self._draw(f, 4 * size) for f in range(2)]
-        best, best_error, stale = None, np.inf, 0
-        for step in range(1, steps + 1):
-            rows = [self._draw(f, size) for f in range(2)]
-            gradient = self._gradient(net, rows, parts)
-            rate = self.how.rate * (1.0 if step <= 0.7 * steps else 0.3)
-            for name, g in gradient.items():
-                moment[name].mul_(0.9).add_(g, alpha=0.1)
-                square[name].mul_(0.999).addcmul_(g, g, value=0.001)
-                up = moment[name] / (1 - 0.9**step)
-                down = (square[name] / (1 - 0.999**step)).sqrt_().add_(1e-8)
-                net[name].addcdiv_(up, down, value=-rate)
-            if step % 25 == 0 or step == steps:
-                error = self._held_out(net, held, parts)
-                if error < best_error * 0.999:
-                    best_error, stale = error, 0
-                    best = {name: w.clone() for name, w in net.items()}
-                else:
-                    stale += 1
-                    if stale >= self.how.patience:
-                        break
-        if best is not None:
-            for name, w in net.items():
-                w.copy_(best[name])
-
-    def _draw(self, fold: int, size: int) -> torch.Tensor:
-        import torch
-
-        upto = self.upto[fold]  # a row that stands for n logged ones is drawn n times as often
-        u = torch.rand(size, generator=self.random, dtype=torch.float64) * upto[-1]
-        return torch.searchsorted(upto, u, right=True).clamp_(max=len(upto) - 1)
-
-    def _gradient(
-        self,
-        net: dict[str, torch.Tensor],
-        rows: list[torch.Tensor],
-        parts: list[tuple[torch.Tensor, torch.Tensor]],
-    ) -> dict[str, torch.Tensor]:
-        """Of sum_heads mean_rows (prediction - target)^2, by hand."""
-        import torch
-
-        x = torch.stack([self.x[f][rows[f]] for f in range(2)])  # [2, B, d]
-        act = torch.stack([self.action[f][rows[f]] for f in range(2)])  # [2, B]
-        y = torch.stack([parts[f][0][rows[f]] for f in range(2)]).transpose(1, 2)  # [2, H-1, B]
-        extra = torch.stack([parts[f][1][rows[f]] for f in range(2)])
-
-        x4 = x[:, None]
-        hidden = torch.relu(x4 @ net["w1"] + net["b1"])  # [2, H, B, h]
-        out = hidden @ net["w2"] + x4 @ net["w3"] + net["b2"]  # [2, H, B, A]
-        taken = act[:, None, :, None].expand(-1, out.shape[1], -1, 1)
-        prediction = out.gather(3, taken).squeeze(3)  # [2, H, B]
-        q_other = _forward(net, x, fold_of_net=(1, 0), head=0)
-        q_other = q_other.gather(2, act[:, :, None]).squeeze(2)
-        noise = (y[:, 0] - q_other) ** 2 + extra
-        target = torch.cat([y, noise[:, None].clamp(max=100.0)], dim=1)
-        slope = (2.0 / x.shape[1]) * (prediction - target)
-        d_out = torch.zeros_like(out).scatter_(3, taken, slope[..., None])
-        d_hidden = (d_out @ net["w2"].transpose(2, 3)) * (hidden > 0)
-        xt = x4.transpose(2, 3)
-        return {
-            "w1": xt @ d_hidden,
-            "b1": d_hidden.sum(dim=2, keepdim=True),
-            "w2": hidden.transpose(2, 3) @ d_out,
-            "b2": d_out.sum(dim=2, keepdim=True),
-            "w3": xt @ d_out,
-        }
-
-    def _held_out(
-        self,
-        net: dict[str, torch.Tensor],
-        rows: list[torch.Tensor],
-        parts: list[tuple[torch.Tensor, torch.Tensor]],
-    ) -> float:
-        """Squared error of each fold's mean heads on rows of the other fold."""
-        total = 0.0
+        """Put the exact linear part into the networks' linear path."""
+        assert self.net is not None
         for f in range(2):
-            x, act = self.x[f][rows[f]], self.action[f][rows[f]]
-            hidden = (x @ net["w1"][1 - f, :-1] + net["b1"][1 - f, :-1]).relu()
-            out = hidden @ net["w2"][1 - f, :-1] + x @ net["w3"][1 - f, :-1] + net["b2"][1 - f, :-1]
-            prediction = out.gather(2, act[None, :, None].expand(len(out), -1, 1)).squeeze(2)
-            total += float(((prediction - parts[f][0][rows[f]].T) ** 2).mean())
-        return total
+            intercept, slope = self.ridges[f].solve(y[self.folds[f]], one_hot_ridge)
+            *_, b2, w3 = _unpack(self.net[f, heads], self.width, self.how.hidden, self.A)
+            b2[...], w3[...] = intercept, slope
+
+    def _fresh(self, H: int) -> NDArray[np.float32]:
+        """New networks [2 folds, H heads, all weights]; the linear path starts at zero."""
+        d, h, A = self.width, self.how.hidden, self.A
+        rng = np.random.default_rng((self.seed, 6))
+        bound = 1.0 if self.how.states is not None else 1.0 / np.sqrt(d)
+        net = np.zeros((2, H, d * h + h + A * h + A + A * d), np.float32)
+        net[..., : d * h + h] = rng.uniform(-bound, bound, (2, H, d * h + h))
+        small = 0.1 / np.sqrt(h)
+        net[..., d * h + h : d * h + h + A * h] = rng.uniform(-small, small, (2, H, A * h))
+        return net
+
+    def _train(self, jobs: list[tuple[int, int, NDArray[np.float32]]], steps: int) -> None:
+        """Train (fold, head, targets of all rows), side by side."""
+        from scopeval._critic_kernel import train
+
+        assert self.net is not None
+        net = self.net
+
+        def work(job: tuple[int, int, NDArray[np.float32]]) -> None:
+            f, head, y = job
+            x, code, act, upto = self.inputs[f]
+            other, held = self.inputs[1 - f], self.held[1 - f]
+            seed = np.random.SeedSequence((self.seed, self.fitted, f, head)).generate_state(1)[0]
+            train(
+                x,
+                code,
+                act,
+                y[self.folds[f]],
+                upto,
+                other[0][held] if len(other[0]) else other[0],
+                other[1][held] if len(other[1]) else other[1],
+                other[2][held],
+                y[self.folds[1 - f]][held],
+                net[f, head],
+                self.width,
+                self.how.hidden,
+                self.A,
+                steps,
+                self.how.batch,
+                self.how.rate,
+                self.how.patience,
+                int(seed),
+            )
+
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(work, jobs))
+
+    def _predict(self, net_fold: int, head: int, row_fold: int) -> NDArray[np.float32]:
+        """One head's answers for the rows of a fold, by the networks of another."""
+        from scopeval._critic_kernel import predict
+
+        assert self.net is not None
+        x, code, act, _ = self.inputs[row_fold]
+        weights = _unpack(self.net[net_fold, head], self.width, self.how.hidden, self.A)
+        return np.asarray(predict(x, code, act, *weights))
 
 
-def _forward(
-    net: dict[str, torch.Tensor], x: torch.Tensor, fold_of_net: tuple[int, int], head: int
-) -> torch.Tensor:
-    """One head's outputs [2, B, A] for x [2, B, d], by the networks of the given folds."""
-    f = list(fold_of_net)
-    hidden = (x @ net["w1"][f, head] + net["b1"][f, head]).relu()
-    out: torch.Tensor = hidden @ net["w2"][f, head] + x @ net["w3"][f, head] + net["b2"][f, head]
-    return out
+class _Ridge:
+    """Linear regression per action, its normal equations factorised once."""
+
+    def __init__(
+        self, x: Any, code: Any, act: Any, upto: Any, states: int | None, A: int, weight: Floats
+    ) -> None:
+        self.x, self.code, self.act, self.weight = x, code, act, weight
+        self.states, self.A = states, A
+        if states is not None:  # one-hot: the normal equations are a count
+            self.pair = code * A + act
+            self.count = np.bincount(self.pair, weight, states * A)
+            return
+        self.parts = []
+        for a in range(A):
+            rows = np.flatnonzero(act == a)
+            z = np.column_stack([np.ones(len(rows)), x[rows]]).astype(np.float64)
+            zw = z * weight[rows, None]
+            gram = z.T @ zw
+            gram[1:, 1:] += (1.0 + 1e-3 * weight[rows].sum()) * np.eye(x.shape[1])
+            gram[0, 0] += 1e-3
+            self.parts.append((rows, np.linalg.solve(gram, zw.T)))
+
+    def solve(
+        self, y: NDArray[np.float32], one_hot_ridge: float = ONE_HOT_RIDGE
+    ) -> tuple[Floats, Floats]:
+        """Intercepts [H, A] and slopes [H, A, d] for targets [n, H]."""
+        H = y.shape[1]
+        if self.states is not None:
+            slope = np.empty((H, self.A, self.states))
+            for head in range(H):
+                total = np.bincount(self.pair, self.weight * y[:, head], len(self.count))
+                table = total / (self.count + one_hot_ridge)
+                slope[head] = table.reshape(self.states, self.A).T
+            return np.zeros((H, self.A)), slope
+        solved = [inverse @ y[rows] for rows, inverse in self.parts]  # [1 + d, H] each
+        both = np.stack(solved, axis=1)  # [1 + d, A, H]
+        return both[0].T, np.moveaxis(both[1:], (0, 1, 2), (2, 1, 0))
+
+
+def _unpack(flat: NDArray[np.float32], d: int, h: int, A: int) -> tuple[Any, ...]:
+    """w1 [d, h], b1 [h], w2 [A, h], b2 [A], w3 [A, d] of flat weights [..., all]."""
+    lead = flat.shape[:-1]
+    o1, o2, o3, o4 = d * h, d * h + h, d * h + h + A * h, d * h + h + A * h + A
+    return (
+        flat[..., :o1].reshape(*lead, d, h),
+        flat[..., o1:o2],
+        flat[..., o2:o3].reshape(*lead, A, h),
+        flat[..., o3:o4],
+        flat[..., o4:].reshape(*lead, A, d),
+    )
 
 
 @dataclass(frozen=True)
 class MLPCritic:
-    """The networks of one time step, [2 folds, heads, ...], and how to read them."""
+    """The networks of one time step, [2 folds, heads, all weights], and how to read them.
 
-    w1: NDArray[np.float32]
-    b1: NDArray[np.float32]
-    w2: NDArray[np.float32]
-    b2: NDArray[np.float32]
-    w3: NDArray[np.float32]
+    `intercept` [heads, A] and `slope` [heads, A, d] are the linear part learned from both folds
+    together; the folds' own linear parts serve only to see how far they differ.
+    """
+
+    net: NDArray[np.float32]
+    intercept: NDArray[np.float32]
+    slope: NDArray[np.float32]
+    shape: NDArray[np.int64]
     centre: Floats
     spread: Floats
     mean: NDArray[np.float32]
@@ -266,54 +309,52 @@ class MLPCritic:
         """Mean of the folds; the noise head and half the folds' difference tell how sure."""
         k = int(self.followed)
         obs = np.asarray(obs)
-        states = None if obs.ndim > 1 else len(self.pairs)
-        out = self._outputs(obs, states)  # [2, H, B, A]
-        scale = np.append(self.spread, self.spread[0] ** 2)[:, None, None]
-        shift = np.append(self.centre, 0.0)[:, None, None]
-        mean = out.mean(axis=0) * scale + shift
-        error = ((out[0, 0] - out[1, 0]) * (0.5 * self.spread[0])) ** 2
-        noise = np.maximum(mean[-1], 1e-3 * self.spread[0] ** 2)
+        parts = [self._outputs(obs[i : i + 4096]) for i in range(0, max(len(obs), 1), 4096)]
+        out = np.concatenate([part[0] for part in parts], axis=1)  # [H, B, A]
+        difference = np.concatenate([part[1] for part in parts])  # [B, A], of the folds' q
+        known = self._known(obs)
+        if obs.ndim == 1:  # a pair never logged: the mean of the state's logged ones
+            some = known.any(axis=1, keepdims=True)
+            count = np.maximum(known.sum(axis=1, keepdims=True), 1)
+            usual = (out * known).sum(axis=2, keepdims=True) / count
+            out = np.where(known | ~some, out, usual)
+        mean = out * self.spread[:, None, None] + self.centre[:, None, None]
+        noise = np.maximum(mean[-1], 0.05 * self.spread[-1])
+        error = np.minimum((difference * (0.5 * self.spread[0])) ** 2, noise)
         return Estimates(
             q=mean[0],
             cost_target=np.maximum(mean[1], 0.0),
             cost_behavior=np.maximum(np.moveaxis(mean[2 : 2 + k], 0, -1), 0.0),
             carried=np.maximum(np.moveaxis(mean[2 + k : 2 + 2 * k], 0, -1), 0.0),
-            noise=noise,
-            error=np.minimum(error, noise),
-            known=self._known(obs),
+            noise=noise + error,
+            error=error,
+            known=known,
         )
 
-    def _outputs(self, obs: Observations, states: int | None) -> Floats:
-        if states is not None:  # one-hot: a row of the weights
-            s = np.clip(obs, 0, states - 1)
-            hidden = np.maximum((self.w1[:, :, s] / self.scale[0]) + self.b1, 0.0)
-            out = hidden @ self.w2 + self.w3[:, :, s] / self.scale[0] + self.b2
+    def _outputs(self, obs: Observations) -> tuple[Floats, Floats]:
+        """All heads [H, B, A], and the difference of the folds' q [B, A], in standard units."""
+        w1, b1, w2, b2, w3 = _unpack(self.net, *(int(n) for n in self.shape))
+        w2, b1 = np.swapaxes(w2, 2, 3), b1[:, :, None]
+        if obs.ndim == 1:  # one-hot: a row of the weights
+            s = np.clip(obs, 0, int(self.shape[0]) - 1)
+            learned = np.maximum(w1[:, :, s] + b1, 0.0) @ w2
+            linear = np.swapaxes(self.slope[..., s], 1, 2)
+            own = w3[0, 0][:, s].T - w3[1, 0][:, s].T
         else:
-            x = _encode(obs, None, self.mean, self.scale)
-            if len(x) > 4096:
-                return self._torch_outputs(x)
-            hidden = np.maximum(x @ self.w1 + self.b1, 0.0)
-            out = hidden @ self.w2 + x @ self.w3 + self.b2
-        return np.asarray(out, dtype=np.float64)
-
-    def _torch_outputs(self, x: NDArray[np.float32]) -> Floats:
-        """The same for large batches, in parts that fit the cache."""
-        import torch
-
-        net = [torch.from_numpy(getattr(self, name)) for name in WEIGHTS]
-        w1, b1, w2, b2, w3 = net
-        parts = []
-        for part in torch.from_numpy(x).split(4096):
-            hidden = torch.relu(part @ w1 + b1)
-            parts.append(hidden @ w2 + part @ w3 + b2)
-        return torch.cat(parts, dim=2).double().numpy()
+            x = _standardised(obs, self.mean, self.scale)
+            learned = np.maximum(x @ w1 + b1, 0.0) @ w2
+            linear = x @ np.swapaxes(self.slope, 1, 2)
+            own = x @ (w3[0, 0] - w3[1, 0]).T
+        heads = learned.mean(axis=0) + linear + self.intercept[:, None]
+        difference = learned[0, 0] - learned[1, 0] + own + b2[0, 0] - b2[1, 0]
+        return np.asarray(heads, np.float64), np.asarray(difference, np.float64)
 
     def _known(self, obs: Observations) -> Bools:
         if obs.ndim == 1:
             inside = (obs >= 0) & (obs < len(self.pairs))
             return np.asarray(self.pairs[np.where(inside, obs, 0)] & inside[:, None])
-        inside = ((obs >= self.low) & (obs <= self.high)).all(axis=1)
-        return np.asarray(inside[:, None] & self.pairs[0])
+        within = np.all((obs >= self.low) & (obs <= self.high), axis=1, keepdims=True)
+        return np.asarray(within & self.pairs[0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""
@@ -321,7 +362,7 @@ class MLPCritic:
 
 
 def _standards(
-    how: MLPRegression, rows: Rows
+    rows: Rows,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Floats, Floats]:
     """Mean and scale of the inputs, and the range within which they are known."""
     if rows.obs.ndim == 1:
@@ -331,7 +372,7 @@ def _standards(
     scale = np.where(scale > 1e-8, scale, 1.0)
     both = np.concatenate([rows.obs, rows.next_obs])
     low, high = both.min(axis=0), both.max(axis=0)
-    room = how.slack * (high - low) + 1e-9
+    room = SLACK * (high - low) + 1e-9
     return mean.astype(np.float32), scale.astype(np.float32), low - room, high + room
 
 
@@ -342,12 +383,7 @@ def _logged_pairs(how: MLPRegression, rows: Rows, actions: int) -> Bools:
     return pairs
 
 
-def _encode(
-    obs: Observations,
-    states: int | None,
-    mean: NDArray[np.float32],
-    scale: NDArray[np.float32],
+def _standardised(
+    obs: Observations, mean: NDArray[np.float32], scale: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    if states is not None:
-        return np.asarray(np.eye(states, dtype=np.float32)[obs] / scale[0])
-    return np.asarray((obs - mean) / scale, dtype=np.float32)
+    return np.ascontiguousarray((obs - mean) / scale, dtype=np.float32)
