@@ -6,10 +6,11 @@ unlike the logs, a program without an answer, a critic that is not finite.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,16 +31,21 @@ from scopeval.policies import (
     ContinuousPolicy,
     Observations,
     Policy,
+    TabularPolicy,
     Time,
     Weighing,
     as_policy,
     offer,
 )
+from scopeval.simulate import cumulative
 from scopeval.solver import Status
 
 __all__ = ["Action", "BehaviorPolicy", "Prediction", "load"]
 
 FORMAT = 1
+CHECKSUM = 32  # bytes of a SHA-256
+#: Critics that say more than this (or not a number) are not believed: squares would overflow.
+LARGEST = 1e150
 KINDS = {"table": TableCritic, "mlp": MLPCritic}
 
 
@@ -97,6 +103,15 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What the target looked like: number of actions (0: not known), width of vectors, states."""
+
+    actions: int = 0
+    width: int | None = None
+    states: int | None = None
+
+
+@dataclass(frozen=True)
 class Report:
     """What was learned about the logs and the design; printed by `summary`."""
 
@@ -110,6 +125,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    shape: Shape = field(default_factory=lambda: Shape())
 
 
 class BehaviorPolicy:
@@ -164,7 +180,7 @@ class BehaviorPolicy:
         offered = offer(self.target, batch, t, rng)
         weighing = self.weigh(offered, batch, t)
         mu = weighing.probs[0]
-        k = min(int(np.searchsorted(np.cumsum(mu), rng.random(), side="right")), len(mu) - 1)
+        k = int(np.searchsorted(cumulative(mu), rng.random(), side="right"))
         b, bbar = 0.0, 0.0
         if weighing.control is not None:
             b = float(weighing.control[0, k])
@@ -187,6 +203,11 @@ class BehaviorPolicy:
             self.counts.unseen += len(pi)
             return pi, np.zeros_like(pi)
         estimates = self.critics[t].at(obs, actions)
+        if estimates.q.shape != pi.shape:
+            raise InputError(
+                f"target: offers {pi.shape[1]} actions, the behaviour policy was designed for "
+                f"{estimates.q.shape[1]}"
+            )
         return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
 
     # -- telling -----------------------------------------------------------------------------
@@ -250,12 +271,22 @@ class BehaviorPolicy:
     # -- keeping -----------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write one file, whole or not at all; `load` brings it back. No pickle inside."""
-        arrays: dict[str, NDArray[Any]] = {}
-        kind = next((name for name, k in KINDS.items() if isinstance(self.critics[0], k)), "other")
+        """Write one file, whole or not at all; `load` brings it back. No pickle inside.
+
+        The file is a NumPy archive (a zip file) whose comment is the checksum of all before it.
+
+        Raises:
+            InputError: critics of your own, which `load` could not bring back.
+            DataError: the file cannot be written there.
+        """
         parts = [critic.arrays() for critic in self.critics]
-        for name in parts[0]:
-            arrays[name] = np.stack([part[name] for part in parts])
+        kind = next((name for name, k in KINDS.items() if isinstance(self.critics[0], k)), None)
+        if kind is None:
+            raise InputError(
+                f"save: critics of type {type(self.critics[0]).__name__} cannot be brought back; "
+                "try regression='mlp' or 'table'"
+            )
+        arrays = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
         header = {
             "format": FORMAT,
             "kind": kind,
@@ -263,17 +294,22 @@ class BehaviorPolicy:
             "report": asdict(self.report),
         }
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        content = buffer.getvalue()[:-2] + CHECKSUM.to_bytes(2, "little")  # length of the comment
+        place = Path(path).resolve()  # a link keeps pointing to the file
+        draft = place.with_name(f".{place.name}.{secrets.token_hex(6)}.tmp")
         try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            try:
+                with draft.open("xb") as file:
+                    file.write(content + hashlib.sha256(content).digest())
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(draft, place)
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written ({error})") from error
 
 
 def weigh_rows(
@@ -284,29 +320,43 @@ def weigh_rows(
     *,
     counts: Counts | None = None,
 ) -> tuple[Floats, Floats]:
-    """Mu and b from a critic's estimates: the program, then the floor, pi wherever in doubt."""
-    finite = np.isfinite(e.q + e.cost_target + e.noise + e.cost_behavior.sum(2)).all(axis=1)
-    finite &= np.isfinite(e.carried).all(axis=(1, 2))
-    clean = np.where(finite[:, None], 1.0, np.nan)
-    b = np.nan_to_num(e.q * clean) if method.control_variate else np.zeros_like(pi)
+    """Mu and b from a critic's estimates: the program, then the floor, pi wherever in doubt.
+
+    Whatever the numbers are, the rows of mu are distributions and b is finite.
+    """
     followed = -1 if method.follows_behavior else 0
-    second = (e.q - b) ** 2 + e.noise + e.carried[..., followed]
-    known = e.known & finite[:, None]
     cost = e.cost_behavior[..., -1] if recipe.constraint == "behavior" else e.cost_target
+    parts = np.stack([e.q, e.noise, e.carried[..., followed], e.cost_target, cost])
+    finite = (np.abs(parts) <= LARGEST).all(axis=(0, 2))
+    if not finite.all():
+        parts = np.where(finite[:, None], parts, 0.0)
+    q, (noise, carried, cost_target, cost) = parts[0], np.maximum(parts[1:], 0.0)
+    b = q if method.control_variate else np.zeros_like(pi)
+    known = e.known & finite[:, None]
     step = tilt(
         method,
         pi,
-        np.nan_to_num(second * clean),
-        np.nan_to_num(cost * clean),
-        budget(recipe, pi, np.nan_to_num(e.cost_target * clean), np.nan_to_num(cost), known),
+        (q - b) ** 2 + noise + carried,
+        *_scaled(cost, budget(recipe, pi, cost_target, cost, known)),
         known,
     )
     if counts is not None:
+        seen = (known & (pi > 0)).any(axis=1)
         counts.not_finite += int((~finite).sum())
         counts.unseen += int((finite & ~((known | (pi == 0)).all(axis=1))).sum())
-        counts.infeasible += int((step.status == Status.INFEASIBLE).sum())
+        counts.infeasible += int((seen & (step.status == Status.INFEASIBLE)).sum())
     mu = (1.0 - recipe.floor) * step.mu + recipe.floor * pi
     return mu, b
+
+
+def _scaled(cost: Floats, allowed: Floats) -> tuple[Floats, Floats]:
+    """Costs and budget of the rows, in other units where the solver's sums would lose them."""
+    unit = np.maximum(cost.max(axis=1), np.abs(allowed))
+    odd = (unit > 0) & ((unit < 1e-100) | (unit > 1e100))
+    if odd.any():
+        unit = np.where(odd, unit, 1.0)
+        cost, allowed = cost / unit[:, None], allowed / unit
+    return cost, allowed
 
 
 def budget(
@@ -319,27 +369,42 @@ def budget(
     """
     mass = np.where(known, pi, 0.0).sum(axis=1)
     if recipe.limit is None:
-        spend = (1.0 + recipe.epsilon - recipe.margin) * np.where(known, pi * cost_target, 0).sum(1)
+        share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
+        spend = share * np.where(known, pi * cost_target, 0.0).sum(axis=1)
     else:
-        spend = recipe.limit * (1.0 - recipe.margin) - np.where(known, 0.0, pi * cost).sum(axis=1)
-    return np.asarray(spend / np.where(mass > 0, mass, 1.0))
+        limit = min(recipe.limit, LARGEST) * (1.0 - recipe.margin)
+        spend = limit - np.where(known, 0.0, pi * cost).sum(axis=1)
+    with np.errstate(over="ignore"):
+        allowed = spend / np.where(mass > 0, mass, 1.0)
+    return np.asarray(np.clip(allowed, -(LARGEST**2), LARGEST**2))
 
 
 def load(path: str | Path, target: object) -> BehaviorPolicy:
     """Bring a saved behaviour policy back, for the target it was designed for.
 
     The target itself is not in the file: it is the user's, and may be a network.
+
+    Raises:
+        DataError: not a file that `save` wrote, damaged, or written in another format.
+        InputError: a target of another shape.
     """
+    policy = as_policy(target)
     name = f"{path}"
     try:
         raw = Path(path).read_bytes()
-        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
     except FileNotFoundError as error:
         raise DataError(f"{name}: no such file") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as e:
-        raise DataError(f"{name}: not a saved behaviour policy, or damaged ({e})") from e
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error})") from error
+    content, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
+    if hashlib.sha256(content).digest() != checksum:
+        raise DataError(
+            f"{name}: not a saved behaviour policy, or damaged (its checksum is not there or "
+            "wrong); expected a file written by BehaviorPolicy.save, try designing anew"
+        )
     try:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
         header = json.loads(bytes(arrays.pop("header")).decode())
         if header["format"] != FORMAT:
             raise DataError(
@@ -349,14 +414,47 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
         recipe = Recipe(**header["recipe"])
         report = header["report"]
         report["prediction"] = Prediction(**report["prediction"])
+        report["shape"] = Shape(**report["shape"])
         report["warnings"] = tuple(report["warnings"])
         report["notes"] = tuple(report["notes"])
         kind = KINDS[header["kind"]]
         critics = [
             kind(**{key: value[t] for key, value in arrays.items()}) for t in range(recipe.horizon)
         ]
-        return BehaviorPolicy(as_policy(target), critics, recipe, Report(**report))
+        behavior = BehaviorPolicy(policy, critics, recipe, Report(**report))
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{name}: not a saved behaviour policy, or damaged ({error!r})") from error
+    _check_target(name, behavior)
+    return behavior
+
+
+def _check_target(name: str, behavior: BehaviorPolicy) -> None:
+    """See that a loaded policy can be asked about this target."""
+    target, shape, horizon = behavior.target, behavior.report.shape, behavior.recipe.horizon
+    if isinstance(target, ContinuousPolicy) or not shape.actions:
+        return
+    if isinstance(target, TabularPolicy):
+        if shape.states is not None and target.states != shape.states:
+            raise InputError(
+                f"target: has {target.states} states, {name} was designed for one with "
+                f"{shape.states}; expected the same target"
+            )
+        if target.horizon is not None and target.horizon < horizon:
+            raise InputError(
+                f"target: covers {target.horizon} time steps, {name} was designed for {horizon}"
+            )
+    obs = np.zeros(1, np.int64) if shape.width is None else np.zeros((1, shape.width))
+    try:
+        offered = np.asarray(target.probs(obs, 0))
+    except Exception as error:
+        raise InputError(
+            f"target: cannot be asked about observations as in the logs of {name} "
+            f"({type(error).__name__}: {error}); expected the target it was designed for"
+        ) from error
+    if offered.shape != (1, shape.actions):
+        raise InputError(
+            f"target: offers {offered.shape[-1]} actions, {name} was designed for "
+            f"{shape.actions}; expected the same target"
+        )

@@ -84,9 +84,13 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
     keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
     if by_time:
         keys.insert(0, rows.t)
-    code = np.zeros(len(rows), np.int64)
+    code, codes = np.zeros(len(rows), np.int64), 1
     for key in keys:
-        code = code * (int(key.max(initial=0)) + 1) + key
+        size = int(key.max(initial=0)) + 1
+        if codes * size >= 2**63:  # too many combinations to number: number those that occur
+            code = np.unique(code, return_inverse=True)[1]
+            codes = int(code.max(initial=0)) + 1
+        code, codes = code * size + key, codes * size
     _, first, group = np.unique(code, return_index=True, return_inverse=True)
     weight = np.bincount(group, rows.weight).astype(np.float64)
 
@@ -114,7 +118,10 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
     from scipy.spatial import KDTree
 
     everywhere = KDTree(points)
-    spacing = float(np.median(everywhere.query(points, k=min(2, len(points)))[0][:, -1]))
+    if len(points) < 2:
+        return rows
+    apart = everywhere.query(points, k=2)[0][:, -1]
+    spacing = float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
     parts = [rows]
     for a in range(actions):
         source = np.flatnonzero(rows.action == a)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
+from scopeval.errors import InputError
 from scopeval.policies import Observations
 
 __all__ = [
@@ -119,6 +120,18 @@ class Estimates:
     error: Floats
     known: Bools
 
+    def select(self, which: NDArray[Any]) -> Estimates:
+        """The answer at some of the observations."""
+        return Estimates(
+            self.q[which],
+            self.cost_target[which],
+            self.cost_behavior[which],
+            self.carried[which],
+            self.noise[which],
+            self.error[which],
+            self.known[which],
+        )
+
 
 class Critic(Protocol):
     """The critics of one time step, ready to answer."""
@@ -165,7 +178,10 @@ class SupervisedRegression:
 
     Args:
         make: called for every head, fold and time step, returns a fresh regressor.
-        states: number of states when observations are state numbers.
+        states: number of states when observations are state numbers; None: as the logs show.
+
+    Unknown are pairs of state and action that were never logged; for vectors, actions never logged
+    and observations outside the logged range.
     """
 
     name = "supervised"
@@ -185,17 +201,50 @@ class SupervisedRegression:
 
 class _SupervisedLearner:
     def __init__(self, how: SupervisedRegression, rows: Rows, actions: int, seed: int) -> None:
+        if len(rows) < 4:
+            raise InputError(f"logged: got {len(rows)} rows, expected at least 4 for two folds")
         self.how, self.actions, self.states = how, actions, how.states
         if rows.obs.ndim == 1 and self.states is None:
             self.states = int(max(rows.obs.max(), rows.next_obs.max())) + 1
+        both = np.concatenate([rows.obs, rows.next_obs])
+        self.low, self.high = both.min(axis=0), both.max(axis=0)
+        self.pairs = np.zeros((self.states or 1, actions), np.bool_)
+        self.pairs[rows.obs if rows.obs.ndim == 1 else 0, rows.action] = True
         self.inputs = self.encode(rows.obs, rows.action)
         order = np.random.default_rng(seed).permutation(len(rows))
         self.folds = [np.sort(order[k::2]) for k in range(2)]
 
     def encode(self, obs: Observations, action: Ints) -> Floats:
         one_hot = np.eye(self.actions)[action]
-        vectors = np.eye(self.states)[obs] if obs.ndim == 1 and self.states else obs
-        return np.concatenate([vectors, one_hot], axis=1)
+        if obs.ndim > 1:
+            return np.concatenate([obs, one_hot], axis=1)
+        states = np.zeros((len(obs), self.states or 1))
+        inside = np.flatnonzero((obs >= 0) & (obs < states.shape[1]))
+        states[inside, obs[inside]] = 1.0
+        return np.concatenate([states, one_hot], axis=1)
+
+    def known(self, obs: Observations) -> Bools:
+        """State numbers: pairs in the logs. Vectors: actions in the logs, within their range."""
+        if obs.ndim > 1:
+            room = 0.1 * (self.high - self.low) + 1e-9
+            inside = ((obs >= self.low - room) & (obs <= self.high + room)).all(axis=1)
+            return np.asarray(inside[:, None] & self.pairs[0])
+        inside = (obs >= 0) & (obs < len(self.pairs))
+        return np.asarray(self.pairs[np.where(inside, obs, 0)] & inside[:, None])
+
+    def fitted(self, inputs: Floats, target: Floats) -> Any:
+        model = self.how.make()
+        model.fit(inputs, target)
+        return model
+
+    def answers(self, model: Any, inputs: Floats) -> Floats:
+        answers = np.asarray(model.predict(inputs), dtype=np.float64)
+        if answers.size != len(inputs):
+            raise InputError(
+                f"regression: {type(model).__name__}.predict returned shape {answers.shape} for "
+                f"{len(inputs)} rows, expected ({len(inputs)},)"
+            )
+        return answers.reshape(len(inputs))
 
     def fit(self, targets: Targets) -> Critic:
         k = targets.cost_behavior.shape[1]
@@ -206,16 +255,13 @@ class _SupervisedLearner:
         noise = np.empty(len(heads))
         for fold in range(2):
             mine, other = self.folds[fold], self.folds[1 - fold]
-            fitted = [
-                self.how.make().fit(self.inputs[mine], heads[mine, h])
-                for h in range(heads.shape[1])
-            ]
+            fitted = [self.fitted(self.inputs[mine], heads[mine, h]) for h in range(heads.shape[1])]
             models.append(fitted)
-            noise[other] = (heads[other, 0] - fitted[0].predict(self.inputs[other])) ** 2
+            noise[other] = (heads[other, 0] - self.answers(fitted[0], self.inputs[other])) ** 2
         noise += targets.reward_noise
         for fold in range(2):
             mine = self.folds[fold]
-            models[fold].append(self.how.make().fit(self.inputs[mine], noise[mine]))
+            models[fold].append(self.fitted(self.inputs[mine], noise[mine]))
         return _SupervisedCritic(self, models, k)
 
 
@@ -227,7 +273,7 @@ class _SupervisedCritic:
         B, A = len(obs), self.learner.actions
         inputs = self.learner.encode(np.repeat(obs, A, axis=0), np.tile(np.arange(A), B))
         answers = np.stack(
-            [[model.predict(inputs) for model in fold] for fold in self.models]
+            [[self.learner.answers(model, inputs) for model in fold] for fold in self.models]
         ).reshape(2, -1, B, A)
         mean, k = answers.mean(axis=0), self.k
         error = ((answers[0, 0] - answers[1, 0]) / 2.0) ** 2
@@ -238,12 +284,10 @@ class _SupervisedCritic:
             carried=np.maximum(np.moveaxis(mean[2 + k : 2 + 2 * k], 0, -1), 0.0),
             noise=np.maximum(mean[-1], 0.0) + error,
             error=error,
-            known=np.ones((B, A), np.bool_),
+            known=self.learner.known(obs),
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        from scopeval.errors import InputError
-
         raise InputError(
             "save: a behaviour policy learned by your own regressors cannot be saved (scopeval "
             "never pickles); try regression='mlp' or 'table'"

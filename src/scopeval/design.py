@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
-from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, weigh_rows
+from scopeval.arrays import Floats, Ints, as_floats, check_whole, is_number
+from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, Shape, weigh_rows
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_table import TableRegression, merge_rows
 from scopeval.critics import Critic, Estimates, Regression, Rows, Targets
 from scopeval.data import Transitions
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError
 from scopeval.exact import check_epsilon
 from scopeval.methods import METHODS, Method, method_named
 from scopeval.policies import ContinuousPolicy, Observations, Policy, TabularPolicy, as_policy
@@ -40,6 +40,9 @@ __all__ = ["design", "sweep"]
 
 #: Departures from the target that the check chooses among.
 FLOORS = (0.02, 0.25, 0.5, 0.75)
+
+#: Largest table (states times actions) that is tried.
+MOST_PAIRS = 50_000_000
 
 #: mu and b of every followed behaviour at the points: (t, pi, estimates) -> [(mu, b), ...]
 Follow = Callable[[int, Floats, Estimates], list[tuple[Floats, Floats]]]
@@ -89,6 +92,7 @@ def sweep(
     horizon: int,
     gamma: float,
     actions: int,
+    followed: int,
     seed: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Swept:
@@ -104,6 +108,7 @@ def sweep(
         horizon: T.
         gamma: discount.
         actions: number of actions.
+        followed: how many behaviours `follow` returns.
         seed: of whatever the regression draws.
         tick: called after every time step.
     """
@@ -111,7 +116,7 @@ def sweep(
     learners = [regression.learner(part, actions, seed) for part in rows] if pooled else []
     v = np.zeros(len(points.obs))
     v_cost = np.zeros_like(v)
-    V = costs = np.zeros((len(v), 1))
+    V = costs = np.zeros((len(v), followed))
     critics: list[Critic] = []
     kept = 0.0
     for t in reversed(range(horizon)):  # Alg. 1, line 4
@@ -136,13 +141,12 @@ def sweep(
         unsure = (pi**2 * e.error).sum(axis=1)  # squared error of v: E[v^2] is larger than v^2
         every_cost, every_variance = [], []
         for j, (mu, b) in enumerate(behaviors):
-            column = min(j, e.carried.shape[2] - 1)  # the first fit carries zeros for all
-            second = (e.q - b) ** 2 + e.noise + e.carried[..., column]
+            second = (e.q - b) ** 2 + e.noise + e.carried[..., j]
             ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
             lead = v - (pi * b).sum(axis=1)
             variance = (pi * ratio * second).sum(axis=1) - lead**2 - unsure
             every_variance.append(np.maximum(variance, 0.0))
-            every_cost.append((mu * e.cost_behavior[..., column]).sum(axis=1))
+            every_cost.append((mu * e.cost_behavior[..., j]).sum(axis=1))
         V, costs = np.stack(every_variance, axis=1), np.stack(every_cost, axis=1)
         same = (np.abs(behaviors[-1][0] - pi) < 1e-12).all(axis=1)
         kept += float(points.logged @ same) / horizon
@@ -203,20 +207,28 @@ def design(
     pi = as_policy(target)
     if isinstance(pi, ContinuousPolicy):
         raise InputError("design: learning for continuous actions is not supported yet")
+    if METHODS.get(how.name) != how:
+        raise InputError(f"method: got {how!r}, expected one of {', '.join(METHODS)}")
+    if limit is not None and not (is_number(limit) and limit >= 0):
+        raise InputError(
+            f"limit: got {limit!r}, expected a number >= 0: what the rest of an episode may cost"
+        )
     recipe = Recipe(
         method=how.name,
         epsilon=check_epsilon(epsilon),
-        horizon=_whole("horizon", horizon),
+        horizon=check_whole("horizon", horizon, 1, " of steps"),
         gamma=_between("gamma", gamma, 0.0, 1.0),
         floor=_between("floor", floor, 0.0, 1.0),
         margin=0.0,
         constraint=constraint,
-        limit=limit,
+        limit=None if limit is None else float(limit),
     )
+    seed = check_whole("seed", seed, 0)
     if constraint not in ("behavior", "target"):
         raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
 
-    log = _gather(logged, pi, recipe.horizon, seed)
+    merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
+    log = _gather(logged, pi, recipe.horizon, seed, merge)
     learn = _regression(regression, log, pi, features)
     run = _Run(log, pi, recipe, learn, time_varying, seed, progress)
     return run.design(how, began)
@@ -262,10 +274,11 @@ class _Run:
         floors = tuple(f for f in FLOORS if f > self.recipe.floor)
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
         checked_variance, checked_cost, disagreement = self._check(how, floors)
+        checked_variance[np.isnan(checked_variance)] = np.inf
         best = int(np.argmin(checked_variance))
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
-            excess = float(checked_cost[best]) - (1.0 + recipe.epsilon)
+            excess = float(np.nan_to_num(checked_cost[best])) - (1.0 + recipe.epsilon)
             recipe = replace(recipe, margin=float(np.clip(excess, 0.0, 0.5)))
         warnings = []
         if how.tilted and checked_variance[best] >= 1.0:
@@ -305,6 +318,11 @@ class _Run:
             warnings=tuple(warnings),
             seconds=time.perf_counter() - began,
             notes=self.log.notes,
+            shape=Shape(
+                actions=self.log.actions,
+                width=None if self.points.obs.ndim == 1 else int(self.points.obs.shape[1]),
+                states=self.target.states if isinstance(self.target, TabularPolicy) else None,
+            ),
         )
         return BehaviorPolicy(self.target, final.critics, recipe, report)
 
@@ -315,7 +333,7 @@ class _Run:
         variance, cost = np.zeros(len(floors)), np.zeros(len(floors))
         base_variance = base_cost = 0.0
         bare = replace(self.recipe, floor=0.0)
-        designed = [self._sweep(half, self._own(how, self.recipe)) for half in self.halves]
+        designed = [self._sweep(half, self._own(how, self.recipe), 2) for half in self.halves]
         for k in range(2):
             critics = designed[k].critics
 
@@ -326,7 +344,7 @@ class _Run:
                 mixed = [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
                 return [(pi, np.zeros_like(pi)), *mixed]
 
-            found = self._sweep(self.halves[1 - k], fixed)
+            found = self._sweep(self.halves[1 - k], fixed, 1 + len(floors))
             variance += found.variance[1:]
             cost += found.cost[1:]
             base_variance += found.variance[0]
@@ -345,6 +363,7 @@ class _Run:
         from scopeval.behavior import Counts, budget
 
         binding = infeasible = 0.0
+        visited = np.flatnonzero(self.points.logged)
         own = self._own(how, recipe)
 
         def follow(t: int, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
@@ -363,11 +382,11 @@ class _Run:
                     tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
                     binding += float(self.points.logged @ tight) / recipe.horizon
                 counts = Counts()
-                weigh_rows(how, recipe, pi, e, counts=counts)
-                infeasible += counts.infeasible / len(pi) / recipe.horizon
+                weigh_rows(how, recipe, pi[visited], e.select(visited), counts=counts)
+                infeasible += counts.infeasible / len(visited) / recipe.horizon
             return behaviors
 
-        return self._sweep(self.whole, follow), binding, infeasible
+        return self._sweep(self.whole, follow, 2), binding, infeasible
 
     # -- what the steps share ----------------------------------------------------------------
 
@@ -379,7 +398,7 @@ class _Run:
 
         return follow
 
-    def _sweep(self, prepared: list[Rows], follow: Follow) -> Swept:
+    def _sweep(self, prepared: list[Rows], follow: Follow, followed: int) -> Swept:
         total = 5 * self.recipe.horizon
 
         def tick() -> None:
@@ -397,6 +416,7 @@ class _Run:
             horizon=self.recipe.horizon,
             gamma=self.recipe.gamma,
             actions=self.log.actions,
+            followed=followed,
             seed=self.seed,
             tick=tick,
         )
@@ -457,10 +477,28 @@ class _Run:
 
 
 def _gather(
-    logged: Transitions | Iterable[Transitions], target: Policy, horizon: int, seed: int
+    logged: Transitions | Iterable[Transitions],
+    target: Policy,
+    horizon: int,
+    seed: int,
+    merge: bool,
 ) -> _Log:
-    """Rows, folds and starts of a log, read once; batches are merged as they come."""
+    """Rows, folds and starts of a log, read once; batches are merged as they come.
+
+    Only a table may merge: what else draws folds of its own among the rows would put all rows of
+    one outcome into the same fold.
+    """
     streamed = not isinstance(logged, Transitions)
+    if streamed and not isinstance(logged, Iterable):
+        raise InputError(
+            f"logged: got {type(logged).__name__}, expected Transitions (try read_logged) or "
+            "batches of them (try stream_logged)"
+        )
+    if streamed and not merge:
+        raise InputError(
+            "logged: streams are merged as they come, which only the table can learn from; try "
+            "regression='table' or read_logged"
+        )
     batches: Iterable[Transitions] = [logged] if isinstance(logged, Transitions) else logged
     parts: list[tuple[Rows, Rows, Ints]] = []
     count, actions = 0, 0
@@ -490,18 +528,15 @@ def _gather(
             reward=batch.reward,
             reward_noise=np.zeros(len(batch)),
             cost=batch.cost,
-            next_obs=batch.next_obs,
+            next_obs=_following(batch),
             alive=(~batch.terminated).astype(np.float64),
             weight=np.ones(len(batch)),
             borrowed=np.zeros(len(batch), np.bool_),
         )
-        fold = (rng.permutation(len(rows)) % 2).astype(np.int64)
+        fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
         starts = rows.select(np.flatnonzero(rows.t == rows.t.min()))
-        if batch.discrete_obs:
-            halves = [merge_rows(rows.select(fold == k)) for k in range(2) if (fold == k).any()]
-            fold = np.repeat(np.arange(len(halves)), [len(half) for half in halves])
-            rows = _concat(halves)
-            starts = merge_rows(starts)
+        if merge and batch.discrete_obs:
+            rows, starts, fold = _condense([(rows, starts, fold)])
         parts.append((rows, starts, fold))
         count += len(batch)
         notes = tuple(dict.fromkeys((*notes, *batch.notes)))
@@ -518,6 +553,14 @@ def _gather(
     if starts.t.min() > 0:
         notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
     return _Log(rows, fold, starts.select(first), actions, count, notes)
+
+
+def _following(batch: Transitions) -> Observations:
+    """Next observations; after the end of an episode there is none, so its own stands in."""
+    if not batch.terminated.any():
+        return batch.next_obs
+    ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
+    return np.where(ended, batch.obs, batch.next_obs)
 
 
 def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:
@@ -537,25 +580,51 @@ def _regression(
     regression: str | Regression, log: _Log, target: Policy, features: NDArray[Any] | None
 ) -> Regression:
     discrete = log.rows.obs.ndim == 1
-    if not isinstance(regression, str):
-        return regression
+    states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
+    if states is not None and isinstance(target, TabularPolicy):
+        if states > target.states:
+            raise DataError(
+                f"logged: holds state {states - 1}, the target's table covers 0..."
+                f"{target.states - 1}; expected a log of the target's problem"
+            )
+        states = target.states
+    if states is not None and states * log.actions > MOST_PAIRS:
+        raise DataError(
+            f"logged: holds state {states - 1}, a table would need {states * log.actions:,} "
+            f"entries per time step, expected at most {MOST_PAIRS:,}; try numbering the states "
+            "from 0 without gaps, or vectors"
+        )
     if regression == "auto":
         regression = "table" if discrete else "mlp"
+    if features is not None and regression != "table":
+        raise InputError(
+            "features: only regression='table' borrows from neighbours; leave features out"
+        )
     if regression == "table":
         if not discrete:
             raise InputError(
                 "regression: 'table' needs state numbers, the log holds vectors; try 'mlp'"
             )
-        states = target.states if isinstance(target, TabularPolicy) else None
-        return TableRegression(states=states, features=features)
+        return TableRegression(states=states, features=_features(features, states))
     if regression == "mlp":
-        states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
-        if discrete and isinstance(target, TabularPolicy):
-            states = max(states or 0, target.states)
         return MLPRegression(states=states)
-    raise InputError(
-        f"regression: got {regression!r}, expected 'auto', 'table', 'mlp' or a Regression"
-    )
+    if isinstance(regression, str) or not hasattr(regression, "learner"):
+        raise InputError(
+            f"regression: got {regression!r}, expected 'auto', 'table', 'mlp' or a Regression"
+        )
+    return regression
+
+
+def _features(features: NDArray[Any] | None, states: int | None) -> Floats | None:
+    if features is None:
+        return None
+    points = as_floats("features", features, ndim=(2,), axes=("s", "feature"))
+    if len(points) != states or points.shape[1] == 0:
+        raise InputError(
+            f"features: got shape {points.shape}, expected [{states}, d], one row of coordinates "
+            "per state"
+        )
+    return points
 
 
 def _ratio(value: Any, base: Any) -> Any:
@@ -576,13 +645,9 @@ def _disagreement(a: Floats, b: Floats, weight: Floats) -> float:
     return float(np.sqrt(weight @ (a - b) ** 2) / spread) if spread > 0 else 0.0
 
 
-def _whole(name: str, value: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise InputError(f"{name}: got {value!r}, expected a whole number >= 1")
-    return int(value)
-
-
 def _between(name: str, value: float, low: float, high: float) -> float:
-    if not low <= value <= high or (name == "gamma" and value == 0):
-        raise InputError(f"{name}: got {value!r}, expected a number in [{low:g}, {high:g}]")
+    inside = is_number(value) and low <= value <= high
+    if not inside or (name == "gamma" and value == 0):
+        bracket = "(" if name == "gamma" else "["
+        raise InputError(f"{name}: got {value!r}, expected a number in {bracket}{low:g}, {high:g}]")
     return float(value)

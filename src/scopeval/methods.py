@@ -54,7 +54,7 @@ def method_named(name: str | Method) -> Method:
     """Look a method up by name."""
     if isinstance(name, Method):
         return name
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise InputError(f"method: got {name!r}, expected one of {', '.join(METHODS)}")
     return METHODS[name]
 
@@ -95,13 +95,17 @@ def tilt(
     if not method.tilted:
         return Tilt(target, np.zeros(rows, np.int8), np.zeros(rows, np.bool_))
     weight = target * np.sqrt(second_moment)
+    largest = weight.max(axis=1, keepdims=True)
+    tiny = (largest > 0) & (largest < 1e-100)
+    if tiny.any():  # the solver's reciprocals would overflow; the scale does not matter
+        weight = np.divide(weight, largest, out=weight.copy(), where=tiny)
     mass = np.ones((rows, 1))
     if known is not None:
         weight = np.where(known, weight, 0.0)
         mass = np.where(known, target, 0.0).sum(axis=1, keepdims=True)
-        if cost is not None:  # never the cheapest, so never given the left-over probability
+        if cost is not None:  # as dear as the dearest, so never given the left-over probability
             dearest = np.where(known, cost, -np.inf).max(axis=1, initial=-np.inf, keepdims=True)
-            cost = np.where(known, cost, np.where(np.isfinite(dearest), dearest + 1.0, 0.0))
+            cost = np.where(known, cost, np.where(np.isfinite(dearest), dearest, 0.0))
     if method.constrained:
         assert cost is not None
         assert budget is not None
