@@ -37,5 +37,5 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[dev,minari]'
+	$(PIP) -e '.[dev,minari,ray]'
 	touch $@ $(VENV)/.core
