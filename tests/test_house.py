@@ -33,6 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "safety": (),
     "evaluate": ("evaluation", "batches", "tally", "plan"),
     "provenance": (),
+    "backends": (),
     "envs": (),
     "baselines": (),
     "experiments": (),
