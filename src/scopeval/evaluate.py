@@ -18,6 +18,7 @@ import numpy as np
 
 from scopeval.arrays import check_whole
 from scopeval.batches import open_source, summarise
+from scopeval.confidence import Interval
 from scopeval.episodes import EpisodeLog, Episodes
 from scopeval.errors import InputError
 from scopeval.estimators import QFunction, controlled
@@ -36,12 +37,18 @@ ESTIMATORS = ("auto", "mc", "is", "pdis", "dr")
 
 @dataclass(frozen=True)
 class Running:
-    """How an evaluation under way stands: episodes done of how many (None: open), and so on."""
+    """How an evaluation under way stands.
+
+    Attributes:
+        done: episodes started and over.
+        total: of how many; None: until precision or budget is reached.
+        interval: anytime-valid, so that it may be looked at.
+        cost: spent so far.
+    """
 
     done: int
     total: int | None
-    estimate: float
-    half_width: float
+    interval: Interval
     cost: float
 
 
@@ -157,9 +164,7 @@ def evaluate(
                 switched = tally.started if state.tripped else None
             if progress is not None:
                 now = tally.interval(anytime=True)
-                progress(
-                    Running(tally.started, episodes, now.estimate, now.half_width, tally.total)
-                )
+                progress(Running(tally.started, episodes, now, tally.total))
     except KeyboardInterrupt:
         plan.stopped = INTERRUPTED
     finally:

@@ -144,7 +144,7 @@ class Evaluation:
             said += f" ({self.started - self.finished:,} more were lost)"
         if self.cost.total > 0:
             said += (
-                f" at a cost of {self.cost.per_episode:.4g} each ({self.cost.total:,.6g} in all)"
+                f" at a cost of {self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in all)"
             )
         return said + self._compared() + "."
 

@@ -30,6 +30,8 @@ def bench() -> None:
 def every(ctx: typer.Context, quick: Quick = False) -> None:
     """Every benchmark, one after the other."""
     solver(ctx, quick=quick)
+    typer.echo()
+    simulate(ctx, quick=quick)
 
 
 @app.command()
@@ -51,6 +53,36 @@ def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
     if json is not None:
         packages = ("numpy", "numba", "cvxpy", "clarabel")
         path = save(json, "solver", command, rows, packages=packages, seed=config.seed)
+        typer.echo(f"written to {path}")
+
+
+@app.command()
+def simulate(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """The simulator beside Gymnasium's vector environment and numpy."""
+    from dataclasses import asdict
+
+    from scopeval.benchmarks import simulate as benchmark
+    from scopeval.benchmarks.harness import save
+    from scopeval.provenance import check_place
+
+    if json is not None:
+        check_place(json)
+    config = benchmark.Config()
+    if quick:
+        config = benchmark.Config(episodes=50_000, peer_episodes=64, repeats=1)
+    with progress_bar("measuring"):
+        rows = benchmark.run(config)
+        peaks = benchmark.memory(config)
+    command = command_of(ctx, without=("json",))
+    _show("simulator, time per step", rows, command)
+    for peak in peaks:
+        typer.echo(f"evaluate, {peak.episodes:,} episodes: {peak.megabytes:,.0f} MB at most")
+    if json is not None:
+        packages = ("numpy", "numba", "gymnasium")
+        found = [asdict(peak) for peak in peaks]
+        path = save(
+            json, "simulate", command, rows, packages=packages, seed=config.seed, memory=found
+        )
         typer.echo(f"written to {path}")
 
 

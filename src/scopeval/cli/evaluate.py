@@ -113,13 +113,14 @@ def evaluate(
 
 def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:
     """Done, total and words for the bar: towards whichever end is nearest."""
+    half = now.interval.half_width
     shares = []
     if now.total is not None:
         shares.append(now.done / now.total)
-    if precision is not None and math.isfinite(now.half_width) and now.half_width > 0:
-        shares.append((precision / now.half_width) ** 2)
+    if precision is not None and math.isfinite(half) and half > 0:
+        shares.append((precision / half) ** 2)
     if budget is not None:
         shares.append(now.cost / budget)
     share = min(max(shares, default=0.0), 1.0)
-    width = f" +- {now.half_width:.2g}" if math.isfinite(now.half_width) else ""
-    return int(1000 * share), 1000, f"{now.estimate:.4g}{width}, cost {now.cost:,.4g}"
+    width = f" +- {half:.2g}" if math.isfinite(half) else ""
+    return int(1000 * share), 1000, f"{now.interval.estimate:.4g}{width}, cost {now.cost:,.4g}"
