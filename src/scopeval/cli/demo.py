@@ -2,70 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import columns, out, paragraph, plus_minus, progress_bar
+from scopeval.cli.console import columns, command_of, out, paragraph, plus_minus, progress_bar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from scopeval.experiments.demo import Demo
+    from scopeval.report import Page
 
 __all__ = ["demo"]
 
 
 def demo(
+    ctx: typer.Context,
     seed: Annotated[int, typer.Option(help="Of the world, the policy and the episodes.")] = 0,
-    episodes: Annotated[int, typer.Option(help="Episodes of one run.")] = 1000,
-    runs: Annotated[int, typer.Option(help="Runs of each method.")] = 200,
+    episodes: Annotated[int, typer.Option(help="Episodes of each evaluation.")] = 1000,
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Folder for the logs and the report.")
+    ] = Path("demo"),
 ) -> None:
-    """Evaluate one policy in four ways, in seconds."""
+    """From old logs to a policy's value and a report, in seconds."""
     from scopeval.experiments.demo import Config, run
+    from scopeval.report import write_report
 
-    config = Config(seed=seed, episodes=episodes, runs=runs)
-    with progress_bar("designing and simulating (the first time also compiling)"):
-        result = run(config)
+    began = time.perf_counter()
+    with progress_bar("starting") as progress:
+        result = run(Config(seed=seed, episodes=episodes), out_dir, progress)
+        progress(9, 10, "writing the report")
+        page = _page(result, command_of(ctx, without=("out_dir",)))
+        report = write_report(page, out_dir / "report.html")
+    _show(result, report, time.perf_counter() - began)
+
+
+def _show(result: Demo, report: Path, seconds: float) -> None:
+    from scopeval.report.answer import answer_of
+
     console = out()
-    pm = plus_minus(console)
+    method, found = list(result.evaluations.items())[-1]
+    config, plan = result.config, result.behaviors[method].predicted
     console.print("[bold]What is a policy worth, and what does it cost to find out?[/]\n")
     paragraph(
         console,
-        f"A 10 x 10 Gridworld with random rewards and costs, a policy whose exact value is "
-        f"{result.truth:.4f}, and four ways to estimate that value from {episodes:,} simulated "
-        f"episodes; each is repeated {runs:,} times.",
+        f"Logs: {config.logged:,} episodes by {config.controllers} old controllers "
+        f"({config.size} x {config.size} Gridworld) in {result.logs}. Design: from those logs "
+        f"alone, a behaviour policy to run in place of yours; {method} expects {plan.variance:.0%} "
+        f"of the variance at {plan.cost:.0%} of the cost.",
     )
     console.print()
-    table = columns(
-        "\nmethod",
-        "\nfirst estimate",
-        "typical\nerror",
-        "\nvariance",
-        "\ncost",
-        "worst\nstate",
-        "cost\nneeded",
+    console.print(_table(result, plus_minus(console)))
+    console.print()
+    paragraph(
+        console, f"{answer_of(found)} {_guard(result)} The exact value is {result.truth:.4f}."
     )
-    for row in result.rows:
-        table.add_row(
-            row.method,
-            f"{row.first_run.estimate:.4f} {pm} {row.first_run.half_width:.4f}",
-            f"{row.error:.4f}",
-            f"{row.variance:.3f}",
-            f"{row.cost:.3f}",
-            f"{row.worst_state:.2f}",
-            f"{row.needed:,.0f}",
+    console.print()
+    console.print(f"Report: {report} ({seconds:.0f} s)", markup=False, soft_wrap=True)
+    console.print(f"Seed {config.seed}; another world: scopeval demo --seed {config.seed + 1}")
+
+
+def _table(result: Demo, pm: str) -> Table:
+    from scopeval.report.answer import amount, signed, with_error
+
+    table = columns("what is run", "episodes", "estimate", "off by", "cost", "safe")
+    runs = {f"behaviour policy, {name}": e for name, e in result.evaluations.items()}
+    runs["your policy itself"] = result.on_policy
+    if result.same_precision is not None:
+        runs["the same, longer"] = result.same_precision
+    for name, e in runs.items():
+        verdict = (
+            "" if e.by_target == e.finished or e.certificate is None else e.certificate.verdict
         )
-    console.print(table)
-    console.print()
-    paragraph(
-        console,
-        "Variance and cost of an episode are measured, relative to running the policy itself "
-        "(on-policy). Cost needed: for the accuracy of 1,000 on-policy episodes, in on-policy "
-        "episodes. Worst state: expected cost from a state on, relative to the policy's, where it "
-        f"is largest (exact). {pm}: 95 % interval.",
-    )
-    console.print()
-    odi = next(row for row in result.rows if row.method == "odi")
-    paragraph(
-        console,
-        f"odi ignores cost: from its worst state on it costs {odi.worst_state:.1f} times as much "
-        "as the policy would. scope, the paper's method, and scope-dr, the same with a control "
-        "variate, promise at most 1 from every state on. Here all are designed from exact values, "
-        f"the best case. This is world {seed}; for another: scopeval demo --seed {seed + 1}",
+        table.add_row(
+            name,
+            f"{e.finished:,}",
+            with_error(e).replace("±", pm),
+            signed(e.estimate - result.truth, e.interval.half_width).replace("\N{MINUS SIGN}", "-"),
+            amount(e.cost.total),
+            {"safe": "proved", "not refuted": "not refuted", "refuted": "NO"}.get(verdict, verdict),
+        )
+    return table
+
+
+def _guard(result: Demo) -> str:
+    stepped = [
+        f"{method} after {e.guard.switched_after:,} episodes"
+        for method, e in result.evaluations.items()
+        if e.guard is not None and e.guard.switched_after is not None
+    ]
+    if stepped:
+        return f"The guard let your policy take over from {' and '.join(stepped)}."
+    return "The guard watched the cost and had no reason to step in."
+
+
+def _page(result: Demo, command: str) -> Page:
+    from scopeval.report import page_of_evaluation
+
+    *others, method = result.evaluations
+    config = result.config
+    beside = {f"behaviour policy ({name})": result.evaluations[name] for name in others}
+    if result.same_precision is not None:
+        beside["the policy itself, to the same precision"] = result.same_precision
+    return page_of_evaluation(
+        result.evaluations[method],
+        result.behaviors[method],
+        result.on_policy,
+        beside=beside,
+        truth=result.truth,
+        title="scopeval demo: a policy in a Gridworld",
+        intro=f"A {config.size} x {config.size} Gridworld with random rewards and costs stands for "
+        f"the plant. {config.controllers} old controllers left logs of {config.logged:,} episodes "
+        f"({result.rows:,} steps). From these a behaviour policy was designed, and run in place of "
+        "a policy that nobody had run before.",
+        command=command,
+        seed=config.seed,
     )

@@ -1,24 +1,40 @@
-"""The first five seconds: one policy, four ways to evaluate it, simulated episode by episode.
+"""The whole mission in a minute: old logs, a design from them, a guarded evaluation, and the truth.
 
-The design of every method comes from exact values, the figures from simulated episodes: each method
-runs the same number of episodes several times over, and is compared with running the policy itself.
+A Gridworld whose exact value is known stands for the plant. Thirty old controllers have left logs;
+a policy nobody has run yet is to be evaluated. The logs become a Parquet file, the file a behaviour
+policy, the behaviour policy episodes, those an answer. The policy itself is then run as well, for
+as many episodes and for as many as the same precision takes: the comparison that one usually cannot
+afford.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from scopeval import exact, simulate
-from scopeval.confidence import Interval, interval
-from scopeval.envs.gridworld import Gridworld, target_policies
+from scopeval.arrays import check_whole
+from scopeval.behavior import BehaviorPolicy
+from scopeval.data import Transitions
+from scopeval.design import design
+from scopeval.envs.gridworld import Gridworld, logging_policies, target_policies
 from scopeval.errors import InputError
-from scopeval.experiments.gridworld_exact import worst_state
+from scopeval.evaluate import evaluate
+from scopeval.evaluation import Evaluation
+from scopeval.parquet import write_logged
+from scopeval.policies import TabularPolicy
+from scopeval.readers import read_logged
 
-__all__ = ["METHODS", "Config", "Demo", "Row", "run"]
+__all__ = ["METHODS", "Config", "Demo", "old_logs", "run"]
 
-METHODS = ("on-policy", "odi", "scope", "scope-dr")
+#: The paper's method, and the one with a control variate, which the page is about.
+METHODS = ("scope", "scope-dr")
+#: The policy itself is run for so many episodes at most.
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -30,82 +46,135 @@ class Config:
     cost_law: str = "same-tilt"
     """How costs are drawn, see `envs.gridworld`."""
     seed: int = 0
-    """Of the world, the policy and the episodes."""
+    """Of the world, the policy, the logs and the episodes."""
+    controllers: int = 30
+    """Old controllers in the logs, from untrained to nearly optimal."""
+    logged: int = 1000
+    """Episodes in the logs."""
     episodes: int = 1000
-    """Episodes of one run."""
-    runs: int = 200
-    """Independent runs of each method."""
+    """Episodes of each evaluation."""
 
     def __post_init__(self) -> None:
-        for name, least in (("episodes", 2), ("runs", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise InputError(f"{name}: got {value}, expected a whole number >= {least}")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method, measured.
-
-    Attributes:
-        method: its name.
-        first_run: the estimate of the first run with its 95 % confidence interval.
-        error: mean |estimate - truth| over the runs.
-        variance: variance of one episode's estimate over on-policy's.
-        cost: mean cost of an episode over on-policy's.
-        worst_state: the largest ratio of cost-to-go over the target's (exact, not measured).
-    """
-
-    method: str
-    first_run: Interval
-    error: float
-    variance: float
-    cost: float
-    worst_state: float
-
-    @property
-    def needed(self) -> float:
-        """Cost to reach the accuracy of 1,000 on-policy episodes, in on-policy episodes."""
-        return 1000.0 * self.variance * self.cost
+        least = {"seed": 0, "controllers": 1, "logged": self.controllers, "episodes": 2}
+        for name, smallest in least.items():
+            check_whole(name, getattr(self, name), smallest)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The result: J(pi), and one row for each method."""
+    """What came out.
+
+    Attributes:
+        config: of the run.
+        logs: where the logs were written.
+        rows: steps in the logs.
+        truth: J(pi), exact.
+        behaviors: by method, designed from the logs.
+        evaluations: by method, of the same policy, guard on.
+        on_policy: the policy itself, for as many episodes.
+        same_precision: the policy itself, for as many episodes as the interval of the last
+            method's evaluation takes; None where that cannot be said.
+    """
 
     config: Config
+    logs: Path
+    rows: int
     truth: float
-    rows: tuple[Row, ...]
+    behaviors: dict[str, BehaviorPolicy]
+    evaluations: dict[str, Evaluation]
+    on_policy: Evaluation
+    same_precision: Evaluation | None
 
 
-def run(config: Config) -> Demo:
-    """Design, simulate and compare; a pure function of the config."""
+def run(
+    config: Config,
+    folder: str | Path,
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+) -> Demo:
+    """Logs, designs, evaluations, comparison; the logs are written to ``folder/logs.parquet``."""
     mdp = Gridworld(config.size, config.cost_law, config.seed).mdp()
     target = target_policies(1, config.size, seed=config.seed)[0]
-    truth = exact.assess(mdp, target, target).value
-    rows: list[Row] = []
-    variance = cost = np.nan
-    for method in METHODS:
-        behavior = exact.design(mdp, target, method)
-        episodes = simulate.summaries(
+    steps = 2 + 2 * len(METHODS)
+
+    progress(0, steps, "writing logs (the first time also compiling)")
+    path = _place(folder) / "logs.parquet"
+    controllers = logging_policies(config.controllers, mdp, seed=config.seed)
+    write_logged(old_logs(mdp, controllers, config.logged, seed=_seed(config, 0)), path)
+    log = read_logged(path)
+
+    cells = np.stack(np.divmod(np.arange(mdp.states), config.size), axis=1)
+    behaviors: dict[str, BehaviorPolicy] = {}
+    evaluations: dict[str, Evaluation] = {}
+    for k, method in enumerate(METHODS):
+        progress(1 + 2 * k, steps, f"designing by {method}")
+        behavior = design(
+            log, target, horizon=mdp.horizon, method=method, features=cells, seed=config.seed
+        )
+        progress(2 + 2 * k, steps, f"evaluating by {method}")
+        behaviors[method] = behavior
+        evaluations[method] = evaluate(
             mdp,
             target,
             behavior,
-            episodes=config.runs * config.episodes,
-            control_variate=behavior.control,
-            seed=config.seed,
+            episodes=config.episodes,
+            seed=_seed(config, 1 + k),
+            guard=True,
+            keep=True,
         )
-        if method == "on-policy":
-            variance, cost = episodes.estimate.var(ddof=1), episodes.cost.mean()
-        by_run = episodes.estimate.reshape(config.runs, config.episodes)
-        rows.append(
-            Row(
-                method,
-                first_run=interval(by_run[0]),
-                error=float(np.abs(by_run.mean(axis=1) - truth).mean()),
-                variance=float(episodes.estimate.var(ddof=1) / variance),
-                cost=float(episodes.cost.mean() / cost),
-                worst_state=worst_state(mdp, target, behavior),
-            )
+    progress(steps - 1, steps, "running the policy itself")
+    many = evaluations[METHODS[-1]].on_policy
+    same = None
+    if many.unknown is None and 1 < many.episodes < _MOST:
+        same = evaluate(mdp, target, episodes=math.ceil(many.episodes), seed=_seed(config, 9))
+    return Demo(
+        config=config,
+        logs=path,
+        rows=len(log),
+        truth=exact.assess(mdp, target, target).value,
+        behaviors=behaviors,
+        evaluations=evaluations,
+        on_policy=evaluate(mdp, target, episodes=config.episodes, seed=_seed(config, 8), keep=True),
+        same_precision=same,
+    )
+
+
+def old_logs(
+    mdp: exact.TabularMDP, controllers: list[TabularPolicy], episodes: int, *, seed: int
+) -> Transitions:
+    """Episodes of several controllers, in equal shares; who ran which is not written down."""
+    parts: dict[str, list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]] = {}
+    for policy, numbers in zip(
+        controllers, np.array_split(np.arange(episodes), len(controllers)), strict=True
+    ):
+        seen = simulate.trajectories(
+            mdp, policy, episodes=len(numbers), first=int(numbers[0]), seed=seed
         )
-    return Demo(config, truth, tuple(rows))
+        columns = {
+            "t": np.tile(np.arange(mdp.horizon), len(numbers)),
+            "obs": seen.states[:, :-1],
+            "action": seen.actions,
+            "reward": seen.rewards,
+            "cost": seen.costs,
+            "next_obs": seen.states[:, 1:],
+        }
+        for name, column in columns.items():
+            parts.setdefault(name, []).append(column.ravel())
+    t, obs, action, reward, cost, next_obs = (np.concatenate(x) for x in parts.values())
+    never = np.zeros(len(t), np.bool_)
+    return Transitions(t, obs, action, reward, cost, next_obs, never)
+
+
+def _seed(config: Config, stream: int) -> int:
+    """Seeds that share no random numbers: the logs must not know the evaluation's dice."""
+    return int(np.random.SeedSequence((config.seed, stream)).generate_state(1)[0])
+
+
+def _place(folder: str | Path) -> Path:
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {place}: {error.strerror}; expected a folder, or none yet"
+        ) from error
+    return place

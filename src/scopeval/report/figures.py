@@ -1,0 +1,159 @@
+"""Drawings: matplotlib to SVG that belongs to a page.
+
+The SVG has no fonts, no dates and no addresses in it. Its text is text, in the page's font; its
+colours are the page's (CSS variables), so that it is right in dark and in light; names inside it
+start with a fingerprint of the drawing, so that two drawings on a page do not mix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from scopeval.report.page import Figure, Shape
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["INK", "LINE", "OPEN", "OURS", "OWN", "SAFE", "SOFT", "UNSAFE", "canvas", "figure_of"]
+
+#: Colours to draw with. In the page each is a variable with a light and a dark value.
+INK, SOFT, LINE = "#000000", "#56606a", "#d9dcdf"
+OURS, OWN, SAFE, UNSAFE, OPEN = "#0b63b5", "#b35900", "#1a7f37", "#b42318", "#855600"
+
+#: Colour in the drawing -> variable in the page; below, what matplotlib draws with by default.
+_VARIABLES = {
+    INK: "currentColor",
+    SOFT: "var(--soft)",
+    LINE: "var(--line)",
+    OURS: "var(--ours)",
+    OWN: "var(--own)",
+    SAFE: "var(--good)",
+    UNSAFE: "var(--bad)",
+    OPEN: "var(--open)",
+    "#ffffff": "var(--card)",
+    "#b0b0b0": "var(--line)",
+    "#cccccc": "var(--line)",
+    "#808080": "var(--soft)",
+    "#7f7f7f": "var(--c7)",
+    "#1f77b4": "var(--ours)",
+    "#ff7f0e": "var(--own)",
+    "#2ca02c": "var(--c2)",
+    "#d62728": "var(--c3)",
+    "#9467bd": "var(--c4)",
+    "#8c564b": "var(--c5)",
+    "#e377c2": "var(--c6)",
+    "#bcbd22": "var(--c8)",
+    "#17becf": "var(--c9)",
+}
+
+#: What matplotlib sets for everything, and that what it leaves black is the text's colour.
+_ROOT = "fill: currentColor; stroke-linejoin: round; stroke-linecap: butt"
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 11.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 10.0,
+    "lines.linewidth": 1.6,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def canvas(width: float = 4.8, height: float = 3.1) -> Iterator[tuple[Drawing, Axes]]:
+    """One pair of axes in the page's style, in inches; made without pyplot, so nothing lingers."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Drawing
+
+    with mpl.rc_context():
+        mpl.rcdefaults()  # what a user has set elsewhere must not change the bytes
+        mpl.rcParams.update(_STYLE)
+        drawing = Drawing(figsize=(width, height))
+        yield drawing, drawing.add_subplot()
+
+
+def figure_of(drawing: Drawing, *, label: str, caption: str, shape: Shape | None = None) -> Figure:
+    """Any matplotlib figure for a page.
+
+    Args:
+        drawing: it. Black, white, greys and the colours that matplotlib takes by default follow
+            the page into the dark; other colours stay what they are.
+        label: what a reader who cannot see it should know.
+        caption: what it shows.
+        shape: see `Figure`; None: wide when it was drawn wider than 7 inches.
+    """
+    if shape is None:
+        shape = "wide" if drawing.get_size_inches()[0] > 7.0 else "plain"
+    return Figure(_inline(_svg(drawing)), label, caption, shape)
+
+
+def _svg(drawing: Drawing) -> str:
+    import matplotlib as mpl
+
+    text = io.StringIO()
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "scopeval",
+        "path.simplify": True,
+    }
+    with mpl.rc_context(settings):
+        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        drawing.savefig(text, format="svg", transparent=True, metadata=nothing)
+    return text.getvalue()
+
+
+def _inline(svg: str) -> str:
+    """An SVG document as an element of an HTML page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0]), svg)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    own = hashlib.sha256(svg.encode()).hexdigest()[:8]
+
+    def named(tag: re.Match[str]) -> str:
+        text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", tag[0])
+        return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}-", text)
+
+    svg = re.sub(r"<[^>]*>", named, svg)
+    svg = re.sub(r"<(g|defs)>\s*</\1>", "", svg)
+    return re.sub(r"\s*\n\s*", "\n", svg).strip()
+
+
+def _tag(tag: str) -> str:
+    """One tag with the page's colours and font; text between tags is never touched."""
+    if tag.startswith("<svg"):
+        box = re.search(r'viewBox="[^"]*"', tag)
+        assert box is not None
+        return f'<svg {box[0]} aria-hidden="true" focusable="false" style="{_ROOT}">'
+    tag = tag.replace("xlink:href", "href")
+    tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
+    tag = re.sub(r"font-family:[^;\"]*;? *", "", tag)
+    tag = re.sub(r"#[0-9a-f]{6}\b", lambda m: _VARIABLES.get(m[0], m[0]), tag)
+    # hundredths of a point: nobody sees more
+    return re.sub(
+        r' (d|x|y|width|height)="[^"]*"',
+        lambda part: re.sub(r"-?\d+\.\d{3,}", lambda m: _short(float(m[0])), part[0]),
+        tag,
+    )
+
+
+def _short(x: float) -> str:
+    return f"{x:.2f}".rstrip("0").rstrip(".") if round(x, 2) else "0"

@@ -1,0 +1,185 @@
+"""What a report is made of, and how it becomes a file.
+
+A `Page` is plain text and finished figures: it knows nothing of evaluations or experiments. Every
+text is escaped; only the drawings of `figures.figure_of` go in as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from scopeval.errors import InputError
+from scopeval.provenance import check_place, versions
+
+__all__ = [
+    "Check",
+    "Fact",
+    "Figure",
+    "Page",
+    "Section",
+    "Table",
+    "Verdict",
+    "how_to_reproduce",
+    "render",
+    "write_report",
+]
+
+Tone = Literal["good", "open", "bad", "plain"]
+Shape = Literal["plain", "wide", "tall"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Safe or not, in two or three words.
+
+    Attributes:
+        tone: how to feel about it; a colour and a sign that stand beside the words.
+        text: the words.
+    """
+
+    tone: Tone
+    text: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number that everybody asks for."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first column names the rows, the others hold numbers."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        wrong = [row for row in self.rows if len(row) != len(self.header)]
+        if wrong:
+            raise InputError(
+                f"rows: got {len(wrong[0])} cells in {wrong[0]!r}, expected {len(self.header)}, "
+                "one for each word of the header"
+            )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing.
+
+    Attributes:
+        svg: as `figures.figure_of` made it; goes into the page as it is.
+        label: what a reader who cannot see it should know.
+        caption: what it shows, below it.
+        shape: "wide" takes the width of the page, "tall" stands beside two others.
+    """
+
+    svg: str
+    label: str
+    caption: str
+    shape: Shape = "plain"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that was looked at; `tone` says how it came out."""
+
+    tone: Tone
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, paragraphs, then whatever else there is, in this order."""
+
+    title: str
+    text: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    checks: tuple[Check, ...] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report: first the answer, then everything that belongs to it."""
+
+    title: str
+    answer: str
+    verdict: Verdict
+    facts: tuple[Fact, ...] = ()
+    sections: tuple[Section, ...] = ()
+
+
+def how_to_reproduce(
+    command: str | None = None,
+    *,
+    seed: int | None = None,
+    packages: Sequence[str] = ("numpy", "scipy", "numba", "torch"),
+    more: Mapping[str, str] | None = None,
+) -> Section:
+    """The last section: the command, the seed and the versions.
+
+    Args:
+        command: as one can type it; line breaks stay.
+        seed: of everything random.
+        packages: whose versions matter.
+        more: other rows of the table.
+    """
+    rows = [] if seed is None else [("seed", str(seed))]
+    rows += list((more or {}).items())
+    rows += list(versions(*packages).items())
+    return Section(
+        "How to reproduce this",
+        ("The same seed and versions give the same numbers, and this page byte for byte.",)
+        if seed is not None
+        else (),
+        tables=(Table("Seed and versions", ("what", "which"), tuple(rows)),),
+        code=command or "",
+    )
+
+
+def render(page: Page) -> str:
+    """The page as HTML."""
+    from jinja2 import Environment, StrictUndefined
+
+    room = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    here = resources.files("scopeval.report")
+    source = here.joinpath("page.html.jinja").read_text(encoding="utf-8")
+    style = here.joinpath("page.css").read_text(encoding="utf-8")
+    html = room.from_string(source).render(page=page, style=style, versions=versions())
+    return html.rstrip() + "\n"
+
+
+def write_report(page: Page, path: str | os.PathLike[str]) -> Path:
+    """Write the page as one HTML file, whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written there.
+    """
+    goal = check_place(path)
+    html = render(page)
+    part = goal.with_name(f".{goal.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        part.write_text(html, encoding="utf-8")
+        os.replace(part, goal)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(
+            f"cannot write {goal}: {reason}; expected a file in a writable folder"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return goal
