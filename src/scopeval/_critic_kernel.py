@@ -7,6 +7,9 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+#: A network must lower the held-out error by this share to be better than none.
+WORTH = 0.02
+
 compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 
 
@@ -159,7 +162,7 @@ def train(
     flat[:] = best
     answer = predict(held_x, held_code, held_act, w1, b1, np.zeros_like(w2), b2, w3)
     bare = np.mean((answer - held_y) ** 2)
-    if bare <= best_error:
+    if bare <= best_error * (1.0 + WORTH):
         w2[:, :] = np.float32(0.0)
         best_error = bare
     return float(best_error)

@@ -124,9 +124,9 @@ class _MLPLearner:
 
     def fit(self, targets: Targets) -> Critic:
         k = targets.cost_behavior.shape[1]
-        heads = np.column_stack(
-            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
-        )
+        # what a behaviour costs beyond the target: a small difference, learned as such
+        beyond = targets.cost_behavior - targets.cost_target[:, None]
+        heads = np.column_stack([targets.reward, targets.cost_target, beyond, targets.carried])
         centre = np.average(heads, axis=0, weights=self.weight)
         spread = np.sqrt(np.average((heads - centre) ** 2, axis=0, weights=self.weight))
         spread = np.where(spread > 1e-12, spread, 1.0)
@@ -324,7 +324,7 @@ class MLPCritic:
         return Estimates(
             q=mean[0],
             cost_target=np.maximum(mean[1], 0.0),
-            cost_behavior=np.maximum(np.moveaxis(mean[2 : 2 + k], 0, -1), 0.0),
+            cost_behavior=np.maximum(np.moveaxis(mean[1] + mean[2 : 2 + k], 0, -1), 0.0),
             carried=np.maximum(np.moveaxis(mean[2 + k : 2 + 2 * k], 0, -1), 0.0),
             noise=noise + error,
             error=error,
