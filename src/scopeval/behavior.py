@@ -327,7 +327,7 @@ def weigh_rows(
     followed = -1 if method.follows_behavior else 0
     cost = e.cost_behavior[..., -1] if recipe.constraint == "behavior" else e.cost_target
     parts = np.stack([e.q, e.noise, e.carried[..., followed], e.cost_target, cost])
-    finite = (np.abs(parts) <= LARGEST).all(axis=(0, 2))
+    finite = np.asarray((np.abs(parts) <= LARGEST).all(axis=(0, 2)))
     if not finite.all():
         parts = np.where(finite[:, None], parts, 0.0)
     q, (noise, carried, cost_target, cost) = parts[0], np.maximum(parts[1:], 0.0)
@@ -340,13 +340,16 @@ def weigh_rows(
         *_scaled(cost, budget(recipe, pi, cost_target, cost, known)),
         known,
     )
+    mu = step.mu
+    finite &= (np.abs(mu.sum(axis=1) - 1.0) < 1e-9) & (mu >= 0).all(axis=1)
+    if not finite.all():
+        mu = np.where(finite[:, None], mu, pi)
     if counts is not None:
         seen = (known & (pi > 0)).any(axis=1)
         counts.not_finite += int((~finite).sum())
         counts.unseen += int((finite & ~((known | (pi == 0)).all(axis=1))).sum())
         counts.infeasible += int((seen & (step.status == Status.INFEASIBLE)).sum())
-    mu = (1.0 - recipe.floor) * step.mu + recipe.floor * pi
-    return mu, b
+    return (1.0 - recipe.floor) * mu + recipe.floor * pi, b
 
 
 def _scaled(cost: Floats, allowed: Floats) -> tuple[Floats, Floats]:

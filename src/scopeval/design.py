@@ -273,23 +273,38 @@ class _Run:
         """Halve, check, design."""
         floors = tuple(f for f in FLOORS if f > self.recipe.floor)
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
-        checked_variance, checked_cost, disagreement = self._check(how, floors)
+        checked_variance, both_costs, disagreement = self._check(how, floors)
+        checked_cost = both_costs.mean(axis=0)
         checked_variance[np.isnan(checked_variance)] = np.inf
         best = int(np.argmin(checked_variance))
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
-            excess = float(np.nan_to_num(checked_cost[best])) - (1.0 + recipe.epsilon)
+            # what both halves say, less what they cannot agree on
+            doubt = 0.5 * abs(float(both_costs[0, best] - both_costs[1, best]))
+            excess = float(np.nan_to_num(checked_cost[best] - doubt)) - (1.0 + recipe.epsilon)
             recipe = replace(recipe, margin=float(np.clip(excess, 0.0, 0.5)))
         warnings = []
-        if how.tilted and checked_variance[best] >= 1.0:
+        found, where = float(checked_variance[best]), "held-out logs"
+        if how.tilted and found < 1.0:
+            final, binding, infeasible = self._final(how, recipe)
+            found, where = float(_ratio(final.variance[-1], final.variance[0])), "all of the logs"
+        if how.tilted and not found < 1.0:
             warnings.append(
-                "the logs are too thin: on held-out logs the design was no better than running the "
-                "target itself (relative variance "
-                f"{checked_variance[best]:.2f}); it stays at the target. Use on-policy evaluation, "
-                "or log more"
+                f"the logs are too thin: on {where} the design was no better than running the "
+                f"target itself (relative variance {found:.2f}); it stays at the target. Use "
+                "on-policy evaluation, or log more"
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
-        final, binding, infeasible = self._final(how, recipe)
+        if not how.tilted:
+            final, binding, infeasible = self._final(how, recipe)
+        if how.tilted and not final.variance[-1] <= final.variance[0]:
+            warnings.append(
+                "the safe design has more predicted variance than running the target itself "
+                f"({_ratio(final.variance[-1], final.variance[0]):.2f} times); it stays at the "
+                "target. Use on-policy evaluation, log more, or allow a larger epsilon"
+            )
+            how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
+            final, binding, infeasible = self._final(how, recipe)
         support = self._support()
         if support < 0.9:
             warnings.append(
@@ -330,8 +345,8 @@ class _Run:
         self, how: Method, floors: tuple[float, ...]
     ) -> tuple[Floats, Floats, dict[str, float]]:
         """Design on each half, judge by critics of the other half, for every floor."""
-        variance, cost = np.zeros(len(floors)), np.zeros(len(floors))
-        base_variance = base_cost = 0.0
+        variance, costs = np.zeros(len(floors)), np.zeros((2, len(floors)))
+        base_variance = 0.0
         bare = replace(self.recipe, floor=0.0)
         designed = [self._sweep(half, self._own(how, self.recipe), 2) for half in self.halves]
         for k in range(2):
@@ -346,9 +361,8 @@ class _Run:
 
             found = self._sweep(self.halves[1 - k], fixed, 1 + len(floors))
             variance += found.variance[1:]
-            cost += found.cost[1:]
             base_variance += found.variance[0]
-            base_cost += found.cost[0]
+            costs[k] = _ratio(found.cost[1:], found.cost[0])
         middle = self.recipe.horizon // 2
         a, b = (d.critics[middle].at(self.points.obs) for d in designed)
         weight = (self.points.logged[:, None] * (a.known & b.known)).ravel()
@@ -356,7 +370,7 @@ class _Run:
             "reward critic": _disagreement(a.q, b.q, weight),
             "cost critic": _disagreement(a.cost_target, b.cost_target, weight),
         }
-        return _ratio(variance, base_variance), _ratio(cost, base_cost), errors
+        return _ratio(variance, base_variance), costs, errors
 
     def _final(self, how: Method, recipe: Recipe) -> tuple[Swept, float, float]:
         """All of the logs; also the shares of logged states that bind or have no answer."""
