@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from random_mdps import Case
 
+from random_mdps import Case
 from scopeval import simulate
 from scopeval.data import Transitions
 from scopeval.envs.gridworld import logging_policies

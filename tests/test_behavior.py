@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
 from logged_worlds import rows_of
 from random_mdps import random_case
-
 from scopeval import behavior as room
 from scopeval import design, exact, load
 from scopeval.behavior import BehaviorPolicy, Counts, Prediction, Recipe, Report, weigh_rows
@@ -283,7 +283,7 @@ def test_doubt_is_counted_while_acting(learned, network):
 def test_another_action_set_is_named(learned):
     policy, _ = learned
     other = room.Candidates(np.arange(3)[None], np.full((1, 3), 1 / 3))
-    with pytest.raises(InputError, match="offers 3 actions.*designed for 4"):
+    with pytest.raises(InputError, match=r"offers 3 actions.*designed for 4"):
         policy.weigh(other, np.array([0]), 0)
 
 
@@ -408,11 +408,11 @@ def test_loading_for_another_target_is_refused(learned, network, tmp_path):
     path = tmp_path / "behavior.scope"
     policy.save(path)
     probs = target.table(5)
-    with pytest.raises(InputError, match="has 7 states.*designed for one with 6"):
+    with pytest.raises(InputError, match=r"has 7 states.*designed for one with 6"):
         load(path, np.full((7, 4), 0.25))
-    with pytest.raises(InputError, match="offers 3 actions.*designed for 4"):
+    with pytest.raises(InputError, match=r"offers 3 actions.*designed for 4"):
         load(path, np.full((6, 3), 1 / 3))
-    with pytest.raises(InputError, match="covers 3 time steps.*designed for 5"):
+    with pytest.raises(InputError, match=r"covers 3 time steps.*designed for 5"):
         load(path, np.array(probs[:3]))
     with pytest.raises(InputError, match="cannot be asked"):
         load(path, vector_target)
@@ -425,7 +425,7 @@ def test_loading_for_another_target_is_refused(learned, network, tmp_path):
 
 @pytest.mark.parametrize("moment", ["savez_compressed", "fsync", "replace"])
 def test_never_half_written(learned, tmp_path, monkeypatch, moment):
-    policy, target = learned
+    policy, _ = learned
     path = tmp_path / "behavior.scope"
     policy.save(path)
     before = path.read_bytes()
@@ -444,7 +444,7 @@ def test_never_half_written(learned, tmp_path, monkeypatch, moment):
 
 
 def test_critics_of_ones_own_are_not_saved(learned, tmp_path):
-    policy, target = learned
+    _, target = learned
 
     class Own:
         def arrays(self):

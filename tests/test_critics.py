@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from logged_worlds import rows_of
 from random_mdps import random_case
-
 from scopeval import design, exact
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_table import TableRegression, merge_rows

@@ -81,6 +81,7 @@ class Swept:
     kept: float
 
 
+@np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are told by counts
 def sweep(
     rows: Sequence[Rows],
     points: Points,
