@@ -188,7 +188,7 @@ class _MLPLearner:
 
     def _train(self, jobs: list[tuple[int, int, NDArray[np.float32]]], steps: int) -> None:
         """Train (fold, head, targets of all rows), side by side."""
-        from scopeval._critic_kernel import train
+        from scopeval._critic_mlp_kernel import train
 
         assert self.net is not None
         net = self.net
@@ -224,7 +224,7 @@ class _MLPLearner:
 
     def _predict(self, net_fold: int, head: int, row_fold: int) -> NDArray[np.float32]:
         """One head's answers for the rows of a fold, by the networks of another."""
-        from scopeval._critic_kernel import predict
+        from scopeval._critic_mlp_kernel import predict
 
         assert self.net is not None
         x, code, act, _ = self.inputs[row_fold]

@@ -226,7 +226,7 @@ class TorchPolicy:
 
         inputs = np.asarray(obs)
         kind = torch.int64 if np.issubdtype(inputs.dtype, np.integer) else torch.float32
-        tensor = torch.as_tensor(np.ascontiguousarray(inputs)).to(kind)
+        tensor = torch.tensor(inputs, dtype=kind)  # a copy: logs are read-only
         if self.with_time:
             times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
             out: torch.Tensor = self.module(tensor, times)
