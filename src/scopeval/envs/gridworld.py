@@ -17,12 +17,15 @@ the cost are offered, because how cost relates to reward decides how much safety
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from scopeval import simulate
 from scopeval.arrays import Floats, check_whole
+from scopeval.data import Transitions
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, values
 from scopeval.policies import TabularPolicy
@@ -30,7 +33,10 @@ from scopeval.policies import TabularPolicy
 __all__ = [
     "COST_LAWS",
     "Gridworld",
+    "cells",
+    "gridworld_logs",
     "logging_policies",
+    "logs_of",
     "make_gridworld_env",
     "target_policies",
 ]
@@ -111,6 +117,42 @@ def logging_policies(count: int, mdp: TabularMDP, *, seed: int = 0) -> list[Tabu
         wanted = worth[0] + share * (float(mdp.initial @ best) - worth[0])
         policies.append(trained(float(np.interp(wanted, worth, betas))))
     return policies
+
+
+def gridworld_logs(mdp: TabularMDP, episodes: int, *, seed: int = 0) -> Transitions:
+    """The paper's logs: episodes of 30 `logging_policies` of this seed, in turn."""
+    return logs_of(mdp, logging_policies(30, mdp, seed=seed), episodes, seed=seed)
+
+
+def logs_of(
+    mdp: TabularMDP, controllers: Sequence[TabularPolicy], episodes: int, *, seed: int = 0
+) -> Transitions:
+    """Episode i by controller i modulo their number; fewer episodes are a part of more."""
+    check_whole("episodes", episodes, 1)
+    stream = int(np.random.SeedSequence((seed, 4)).generate_state(1, np.uint64)[0]) >> 1
+    T, many = mdp.horizon, len(controllers)
+    parts = []
+    for k, controller in enumerate(controllers[:episodes]):
+        count = len(range(k, episodes, many))
+        run = simulate.trajectories(
+            mdp, controller, episodes=count, seed=stream, first=k << 40, threads=1
+        )
+        parts.append(
+            Transitions(
+                t=np.tile(np.arange(T), count),
+                obs=run.states[:, :-1].ravel(),
+                action=run.actions.ravel(),
+                reward=run.rewards.ravel(),
+                cost=run.costs.ravel(),
+                next_obs=run.states[:, 1:].ravel(),
+            )
+        )
+    return Transitions.concat(parts)
+
+
+def cells(size: int) -> Floats:
+    """Coordinates (x, y) of the states, [S, 2]: features for learning."""
+    return np.stack(np.divmod(np.arange(size * size), size), axis=1).astype(np.float64)
 
 
 def make_gridworld_env(**recipe: Any) -> Any:

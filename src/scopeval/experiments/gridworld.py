@@ -1,0 +1,446 @@
+"""The paper's Gridworld: tables and curves of every method, learned from the same logs.
+
+Thirty targets, each in a world of its own (see `gridworld_exact` for why) with 1,000 logged
+episodes of 30 other controllers; 30 runs of 1,000 episodes for each method. For every method:
+
+- *relative variance* and *relative cost* of one episode. Designs are assessed exactly in the true
+  model; ROS, whose episodes depend on each other, by the variance over runs of its last estimate;
+- *cost needed* for on-policy's accuracy after 1,000 episodes, in on-policy episodes:
+  1000 (relative variance) (relative cost), as in every row of the paper;
+- *crossing*: the same, read off the measured error curves: the cost from which on the mean error
+  stays below on-policy's last one. The one to trust for ROS, whose error does not fall like
+  1 / sqrt(episodes).
+
+`direct` is no sampling method: the critics' own answer v(s0), from the logs alone and for free. No
+number of episodes makes its error smaller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scopeval import exact
+from scopeval.arrays import Floats, Ints, check_whole
+from scopeval.backends import Progress, run_shards
+from scopeval.envs.gridworld import Gridworld
+from scopeval.errors import InputError
+from scopeval.experiments.gridworld_exact import PAPER, Statistic
+from scopeval.experiments.gridworld_target import (
+    EPSILONS,
+    FRONTIER,
+    METHODS,
+    Shard,
+    TargetResult,
+    episode_grid,
+    evaluate_target,
+)
+
+__all__ = ["CRITICS", "Block", "Config", "Crossing", "Result", "Row", "run"]
+
+CRITICS = ("table", "mlp")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to run."""
+
+    sizes: tuple[int, ...] = (10, 30)
+    """Cells along one side; also the horizon. The paper has 10 and 30."""
+    cost_laws: tuple[str, ...] = ("same-tilt",)
+    """How costs are drawn, see `envs.gridworld`."""
+    targets: int = 30
+    """Number of target policies, as in the paper."""
+    worlds: int | None = None
+    """Number of worlds that the targets share in turn; None: one world for each target."""
+    seed: int = 0
+    """Target k lives in world seed + (k modulo worlds); logs and runs of target k follow from
+    (seed, k)."""
+    runs: int = 30
+    """Independent runs of each method for each target, as in the paper."""
+    episodes: int = 1000
+    """Episodes of one run, as in the paper."""
+    logged: int = 1000
+    """Logged episodes to learn from, as in the paper."""
+    critics: str = "table"
+    """What learns the values: "table" (with the cells' coordinates as features) or "mlp"."""
+    epsilon: float = 0.0
+    """Safety parameter of the constrained methods."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("targets", 1), ("runs", 2), ("episodes", 2), ("logged", 1)):
+            check_whole(name, getattr(self, name), least)
+        check_whole("seed", self.seed, 0)
+        if self.worlds is not None and not 1 <= self.worlds <= self.targets:
+            raise InputError(
+                f"worlds: got {self.worlds} for {self.targets} targets; expected at least one, and "
+                "at most one for each target"
+            )
+        if self.critics not in CRITICS:
+            raise InputError(f"critics: got {self.critics!r}, expected one of {', '.join(CRITICS)}")
+        exact.check_epsilon(self.epsilon)
+        for size in self.sizes:
+            for law in self.cost_laws:
+                Gridworld(size, law)  # says what is wrong before anything is computed
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The pieces of work: sizes, laws, targets."""
+        return [
+            Shard(
+                size=size,
+                cost_law=law,
+                target=k,
+                world=self.seed + (k if self.worlds is None else k % self.worlds),
+                seed=self.seed,
+                runs=self.runs,
+                episodes=self.episodes,
+                logged=self.logged,
+                critics=self.critics,
+                epsilon=self.epsilon,
+            )
+            for size in self.sizes
+            for law in self.cost_laws
+            for k in range(self.targets)
+        ]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The cost from which on a method is as accurate as on-policy is in the end.
+
+    Attributes:
+        cost: in on-policy episodes; None where the method never gets there.
+        standard_error: by leaving out one target at a time; None where it is not defined.
+    """
+
+    cost: float | None
+    standard_error: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over all targets; see `gridworld_target.Outcome` for the fields.
+
+    ``variance`` and ``cost`` are exact for on-policy and designs, measured for ROS. ``errors`` and
+    ``costs`` are [targets, grid].
+    """
+
+    method: str
+    variance: Statistic
+    cost: Statistic
+    measured_variance: Statistic
+    measured_square: Statistic
+    measured_cost: Statistic
+    bias: Statistic
+    worst_state: Statistic | None
+    limit_variance: Statistic | None
+    limit_cost: Statistic | None
+    predicted_variance: Statistic | None
+    predicted_cost: Statistic | None
+    errors: Floats
+    costs: Floats
+    crossing: Crossing
+
+    @property
+    def exactly(self) -> bool:
+        """Whether variance and cost are computed and not measured."""
+        return self.worst_state is not None
+
+    @property
+    def needed(self) -> Statistic:
+        """Cost for the accuracy of 1,000 on-policy episodes, target by target.
+
+        ROS may be biased, so there the squared error stands for the variance.
+        """
+        inaccuracy = self.variance if self.exactly else self.measured_square
+        return Statistic(1000.0 * inaccuracy.values * self.cost.values)
+
+    @property
+    def saved(self) -> float:
+        """Share of the on-policy cost that is saved at equal accuracy."""
+        return 1.0 - self.needed.mean / 1000.0
+
+    @property
+    def limit_needed(self) -> Statistic | None:
+        """`needed` with exact values."""
+        if self.limit_variance is None or self.limit_cost is None:
+            return None
+        return Statistic(1000.0 * self.limit_variance.values * self.limit_cost.values)
+
+    @property
+    def unsafe(self) -> int:
+        """Number of targets whose cost is more than one per cent above on-policy's."""
+        return int((self.cost.values > 1.01).sum())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: statistics over targets, and mean curves with standard errors."""
+        statistics = {
+            "relative_variance": self.variance,
+            "relative_cost": self.cost,
+            "cost_needed": self.needed,
+            "measured_variance": self.measured_variance,
+            "measured_square": self.measured_square,
+            "measured_cost": self.measured_cost,
+            "bias": self.bias,
+            "worst_state": self.worst_state,
+            "limit_variance": self.limit_variance,
+            "limit_cost": self.limit_cost,
+            "predicted_variance": self.predicted_variance,
+            "predicted_cost": self.predicted_cost,
+        }
+        return {
+            "method": self.method,
+            "exact": self.exactly,
+            **{name: s.as_dict() if s is not None else None for name, s in statistics.items()},
+            "saved": self.saved,
+            "crossing": asdict(self.crossing),
+            "curve": {
+                "error": self.errors.mean(axis=0).tolist(),
+                "standard_error": standard_errors(self.errors).tolist(),
+                "cost": self.costs.mean(axis=0).tolist(),
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """One method at the safety parameters `EPSILONS`; arrays are [targets, epsilons]."""
+
+    method: str
+    variance: Floats
+    cost: Floats
+    limit_variance: Floats
+    limit_cost: Floats
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: means over targets."""
+        arrays = {k: v for k, v in vars(self).items() if k != "method"}
+        return {
+            "method": self.method,
+            "epsilon": list(EPSILONS),
+            **{name: values.mean(axis=0).tolist() for name, values in arrays.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Block:
+    """All methods on one size and cost law."""
+
+    size: int
+    cost_law: str
+    grid: Ints = field(repr=False)
+    rows: tuple[Row, ...] = field(repr=False)
+    direct_error: Statistic = field(repr=False)
+    direct_square: Statistic = field(repr=False)
+    frontier: tuple[Frontier, ...] = field(repr=False)
+
+    def row(self, method: str) -> Row:
+        """The row of one method."""
+        return next(row for row in self.rows if row.method == method)
+
+    @property
+    def cheapest(self) -> Row:
+        """The method with the least crossing (the least cost needed where nothing crosses)."""
+        return min(
+            (row for row in self.rows if row.method != "on-policy"),
+            key=lambda row: (row.crossing.cost is None, row.crossing.cost or row.needed.mean),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "size": self.size,
+            "cost_law": self.cost_law,
+            "episodes": self.grid.tolist(),
+            "methods": [row.as_dict() for row in self.rows],
+            "direct": {
+                "error": self.direct_error.as_dict(),
+                "squared_error": self.direct_square.as_dict(),
+            },
+            "frontier": [line.as_dict() for line in self.frontier],
+            "cheapest": self.cheapest.method,
+            "paper": {
+                label: {"relative_variance": v, "relative_cost": c, "cost_needed": n}
+                for label, (v, c, n) in PAPER.get(self.size, {}).items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was asked, and one block for each size and cost law."""
+
+    config: Config
+    blocks: tuple[Block, ...] = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "experiment": "gridworld",
+            "config": asdict(self.config),
+            "blocks": [block.as_dict() for block in self.blocks],
+        }
+
+    def tables(self) -> dict[str, dict[str, list[Any]]]:
+        """Every number target by target, as columns: ``targets``, ``curves`` and ``frontier``."""
+        targets: list[dict[str, Any]] = []
+        curves: list[dict[str, Any]] = []
+        frontier: list[dict[str, Any]] = []
+        for block in self.blocks:
+            at = {"size": block.size, "cost_law": block.cost_law}
+            for k in range(self.config.targets):
+                for row in block.rows:
+                    here = {**at, "method": row.method, "target": k}
+                    numbers = {
+                        name: float(s.values[k]) if isinstance(s, Statistic) else None
+                        for name, s in vars(row).items()
+                        if name in _STATISTICS
+                    }
+                    targets.append({**here, **numbers})
+                    curves += [
+                        {**here, "episodes": int(n), "error": float(e), "cost": float(c)}
+                        for n, e, c in zip(block.grid, row.errors[k], row.costs[k], strict=True)
+                    ]
+                for line in block.frontier:
+                    here = {**at, "method": line.method, "target": k}
+                    frontier += [
+                        {
+                            **here,
+                            "epsilon": epsilon,
+                            "variance": float(line.variance[k, j]),
+                            "cost": float(line.cost[k, j]),
+                            "limit_variance": float(line.limit_variance[k, j]),
+                            "limit_cost": float(line.limit_cost[k, j]),
+                        }
+                        for j, epsilon in enumerate(EPSILONS)
+                    ]
+        named = {"targets": targets, "curves": curves, "frontier": frontier}
+        return {name: {c: [r[c] for r in rows] for c in rows[0]} for name, rows in named.items()}
+
+
+def run(
+    config: Config,
+    *,
+    folder: str | os.PathLike[str],
+    backend: str = "processes",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> Result:
+    """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
+    shards = config.shards
+    answers = run_shards(
+        evaluate_target,
+        shards,
+        folder=folder,
+        backend=backend,
+        workers=workers,
+        address=address,
+        progress=progress,
+        notify=notify,
+    )
+    results = [TargetResult.of(answer) for answer in answers]
+    blocks = []
+    for first in range(0, len(shards), config.targets):
+        shard = shards[first]
+        of_block = results[first : first + config.targets]
+        blocks.append(_block(shard, of_block, episode_grid(config.episodes)))
+    return Result(config, tuple(blocks))
+
+
+_STATISTICS = (
+    "variance",
+    "cost",
+    "measured_variance",
+    "measured_square",
+    "measured_cost",
+    "bias",
+    "worst_state",
+    "limit_variance",
+    "limit_cost",
+    "predicted_variance",
+    "predicted_cost",
+)
+
+
+def _block(shard: Shard, results: Sequence[TargetResult], grid: Ints) -> Block:
+    own = np.array([r.outcomes["on-policy"].errors for r in results])
+    rows = []
+    for method in METHODS:
+        outcomes = [r.outcomes[method] for r in results]
+        found: dict[str, Any] = {}
+        for name in _STATISTICS:
+            numbers = [getattr(outcome, name) for outcome in outcomes]
+            found[name] = None if numbers[0] is None else Statistic(np.array(numbers))
+        for name in ("variance", "cost"):  # ROS: measured
+            found[name] = found[name] or found[f"measured_{name}"]
+        errors = np.array([outcome.errors for outcome in outcomes])
+        costs = np.array([outcome.costs for outcome in outcomes])
+        crossing = crossing_of(errors, costs, own)
+        if method == "on-policy":
+            crossing = Crossing(float(grid[-1]), None)  # by definition
+        rows.append(Row(method, **found, errors=errors, costs=costs, crossing=crossing))
+    frontier = []
+    for method in FRONTIER:
+        points = [[p for p in r.frontier if p.method == method] for r in results]
+        arrays = [
+            np.array([[getattr(p, name) for p in of_target] for of_target in points])
+            for name in ("variance", "cost", "limit_variance", "limit_cost")
+        ]
+        frontier.append(Frontier(method, *arrays))
+    return Block(
+        shard.size,
+        shard.cost_law,
+        grid,
+        tuple(rows),
+        Statistic(np.array([r.direct_error for r in results])),
+        Statistic(np.array([r.direct_square for r in results])),
+        tuple(frontier),
+    )
+
+
+def crossing_of(errors: Floats, costs: Floats, own: Floats) -> Crossing:
+    """Where the mean over targets of `errors` [K, G] falls below on-policy's last mean error.
+
+    Between two points of the grid both axes are logarithmic. The standard error is the jackknife's
+    over targets.
+    """
+    targets = len(errors)
+    everyone = np.ones(targets, np.bool_)
+    cost = _cross(errors, costs, own, everyone)
+    if targets < 2 or cost is None:
+        return Crossing(cost, None)
+    without = [_cross(errors, costs, own, np.arange(targets) != k) for k in range(targets)]
+    if any(one is None for one in without):
+        return Crossing(cost, None)
+    left = np.array(without, dtype=np.float64)
+    spread = (targets - 1) / targets * ((left - left.mean()) ** 2).sum()
+    return Crossing(cost, float(np.sqrt(spread)))
+
+
+def _cross(errors: Floats, costs: Floats, own: Floats, which: Any) -> float | None:
+    level = float(own[which, -1].mean())
+    error, cost = errors[which].mean(axis=0), costs[which].mean(axis=0)
+    above = np.flatnonzero(error > level)
+    if len(above) == 0:
+        return float(cost[0])
+    last = int(above[-1])
+    if last == len(error) - 1:
+        return None
+    e, c = np.log(error[last : last + 2]), np.log(cost[last : last + 2])
+    share = (e[0] - np.log(level)) / (e[0] - e[1])
+    return float(np.exp(c[0] + share * (c[1] - c[0])))
+
+
+def standard_errors(values: Floats) -> Floats:
+    """Standard errors over the first axis; zero for a single row."""
+    rows = len(values)
+    if rows < 2:
+        return np.zeros(values.shape[1:])
+    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(rows))
