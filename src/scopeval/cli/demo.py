@@ -49,10 +49,10 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
     console.print("[bold]What is a policy worth, and what does it cost to find out?[/]\n")
     paragraph(
         console,
-        f"Logs: {config.logged:,} episodes by {config.controllers} old controllers "
-        f"({config.size} x {config.size} Gridworld) in {result.logs}. Design: from those logs "
-        f"alone, a behaviour policy to run in place of yours; {method} expects {plan.variance:.0%} "
-        f"of the variance at {plan.cost:.0%} of the cost.",
+        f"{config.controllers} old controllers left logs of {config.logged:,} episodes in a "
+        f"{config.size} x {config.size} Gridworld. From the logs alone a behaviour policy is "
+        f"designed, to run in place of yours: {method} expects {plan.variance:.0%} of the variance "
+        f"at {plan.cost:.0%} of the cost.",
     )
     console.print()
     console.print(_table(result, plus_minus(console)))
@@ -61,6 +61,7 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
         console, f"{answer_of(found)} {_guard(result)} The exact value is {result.truth:.4f}."
     )
     console.print()
+    console.print(f"Logs:   {result.logs}", markup=False, soft_wrap=True)
     console.print(f"Report: {report} ({seconds:.0f} s)", markup=False, soft_wrap=True)
     console.print(f"Seed {config.seed}; another world: scopeval demo --seed {config.seed + 1}")
 

@@ -16,20 +16,18 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import exact, simulate
+from scopeval import exact
 from scopeval.arrays import check_whole
 from scopeval.behavior import BehaviorPolicy
-from scopeval.data import Transitions
 from scopeval.design import design
-from scopeval.envs.gridworld import Gridworld, logging_policies, target_policies
+from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.errors import InputError
 from scopeval.evaluate import evaluate
 from scopeval.evaluation import Evaluation
 from scopeval.parquet import write_logged
-from scopeval.policies import TabularPolicy
 from scopeval.readers import read_logged
 
-__all__ = ["METHODS", "Config", "Demo", "old_logs", "run"]
+__all__ = ["METHODS", "Config", "Demo", "run"]
 
 #: The paper's method, and the one with a control variate, which the page is about.
 METHODS = ("scope", "scope-dr")
@@ -99,16 +97,20 @@ def run(
     progress(0, steps, "writing logs (the first time also compiling)")
     path = _place(folder) / "logs.parquet"
     controllers = logging_policies(config.controllers, mdp, seed=config.seed)
-    write_logged(old_logs(mdp, controllers, config.logged, seed=_seed(config, 0)), path)
+    write_logged(logs_of(mdp, controllers, config.logged, seed=config.seed), path)
     log = read_logged(path)
 
-    cells = np.stack(np.divmod(np.arange(mdp.states), config.size), axis=1)
     behaviors: dict[str, BehaviorPolicy] = {}
     evaluations: dict[str, Evaluation] = {}
     for k, method in enumerate(METHODS):
         progress(1 + 2 * k, steps, f"designing by {method}")
         behavior = design(
-            log, target, horizon=mdp.horizon, method=method, features=cells, seed=config.seed
+            log,
+            target,
+            horizon=mdp.horizon,
+            method=method,
+            features=cells(config.size),
+            seed=config.seed,
         )
         progress(2 + 2 * k, steps, f"evaluating by {method}")
         behaviors[method] = behavior
@@ -136,32 +138,6 @@ def run(
         on_policy=evaluate(mdp, target, episodes=config.episodes, seed=_seed(config, 8), keep=True),
         same_precision=same,
     )
-
-
-def old_logs(
-    mdp: exact.TabularMDP, controllers: list[TabularPolicy], episodes: int, *, seed: int
-) -> Transitions:
-    """Episodes of several controllers, in equal shares; who ran which is not written down."""
-    parts: dict[str, list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]] = {}
-    for policy, numbers in zip(
-        controllers, np.array_split(np.arange(episodes), len(controllers)), strict=True
-    ):
-        seen = simulate.trajectories(
-            mdp, policy, episodes=len(numbers), first=int(numbers[0]), seed=seed
-        )
-        columns = {
-            "t": np.tile(np.arange(mdp.horizon), len(numbers)),
-            "obs": seen.states[:, :-1],
-            "action": seen.actions,
-            "reward": seen.rewards,
-            "cost": seen.costs,
-            "next_obs": seen.states[:, 1:],
-        }
-        for name, column in columns.items():
-            parts.setdefault(name, []).append(column.ravel())
-    t, obs, action, reward, cost, next_obs = (np.concatenate(x) for x in parts.values())
-    never = np.zeros(len(t), np.bool_)
-    return Transitions(t, obs, action, reward, cost, next_obs, never)
 
 
 def _seed(config: Config, stream: int) -> int:

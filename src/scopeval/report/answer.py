@@ -23,8 +23,8 @@ __all__ = [
 _SAFETY = {
     "safe": ("and safely", "good", "Safe"),
     "refuted": ("but not safely", "bad", "Not safe"),
-    "not refuted": ("whether safely is not decided", "open", "Safety not decided"),
-    "not covered": ("whether safely cannot be told", "open", "Safety cannot be told"),
+    "not refuted": ("though not yet proved safe", "open", "Safety not decided"),
+    "not covered": ("though its safety cannot be told", "open", "Safety cannot be told"),
 }
 
 

@@ -137,7 +137,8 @@ def running_figure(
                 clip_on=False,
                 zorder=5,
             )
-        _limits(ax, shown, truth)
+        ends = [x for x in (truth, end.low, end.high) if x is not None and math.isfinite(x)]
+        _limits(ax, shown, ends)
         ax.set_xlabel("episodes" if by == "episodes" else "cost spent")
         ax.set_ylabel("estimate of the value")
         if own is not None or truth is not None:
@@ -154,9 +155,9 @@ def running_figure(
         )
 
 
-def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], truth: float | None) -> None:
+def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[float]) -> None:
     """Show the bands from where they mean something; the first episodes are off the chart."""
-    low, high = [] if truth is None else [truth], [] if truth is None else [truth]
+    low, high = list(within), list(within)
     for _, band in shown:
         start = int(np.searchsorted(band.at, 0.12 * band.at[-1]))
         for ends, store in (
@@ -254,7 +255,7 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
             band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
         )
         ax.plot(band.at, band.mean, color=OURS)
-        _limits(ax, [(band.at, band)], 0.0)
+        _limits(ax, [(band.at, band)], [0.0])
         ax.set_xlabel("episodes of the behaviour policy")
         ax.set_ylabel("cost less what is allowed")
         said = "the guard never had a reason to step in"

@@ -170,11 +170,12 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
     if not by_itself(e):
         off = abs(d.mean_weight - 1)
         fine = off <= 4 * d.mean_weight_error + 1e-6
+        error = f" ± {d.mean_weight_error:.3f}" if math.isfinite(d.mean_weight_error) else ""
         said.append(
             Check(
                 "good" if fine else "bad",
-                f"The weights average {d.mean_weight:.3f} ± {d.mean_weight_error:.3f}, where 1 is "
-                f"expected; the largest is {d.largest_weight:.3g}.",
+                f"The weights average {d.mean_weight:.3f}{error}, where 1 is expected; the largest "
+                f"is {d.largest_weight:.3g}.",
             )
         )
         share = d.effective_size / max(e.finished, 1)

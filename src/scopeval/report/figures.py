@@ -40,6 +40,7 @@ _VARIABLES = {
     "#b0b0b0": "var(--line)",
     "#cccccc": "var(--line)",
     "#808080": "var(--soft)",
+    "#767676": "currentColor",
     "#7f7f7f": "var(--c7)",
     "#1f77b4": "var(--ours)",
     "#ff7f0e": "var(--own)",
@@ -140,9 +141,10 @@ def _inline(svg: str) -> str:
 def _tag(tag: str) -> str:
     """One tag with the page's colours and font; text between tags is never touched."""
     if tag.startswith("<svg"):
-        box = re.search(r'viewBox="[^"]*"', tag)
+        box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', tag)
         assert box is not None
-        return f'<svg {box[0]} aria-hidden="true" focusable="false" style="{_ROOT}">'
+        style = f"--drawn: {float(box[1]):.0f}px; {_ROOT}"
+        return f'<svg {box[0]} aria-hidden="true" focusable="false" style="{style}">'
     tag = tag.replace("xlink:href", "href")
     tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
     tag = re.sub(r"font-family:[^;\"]*;? *", "", tag)
