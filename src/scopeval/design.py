@@ -599,7 +599,7 @@ def _regression(
     if states is not None and isinstance(target, TabularPolicy):
         if states > target.states:
             raise DataError(
-                f"logged: holds state {states - 1}, the target's table covers 0..."
+                f"logged: holds state {states - 1}, the target's table covers 0.."
                 f"{target.states - 1}; expected a log of the target's problem"
             )
         states = target.states

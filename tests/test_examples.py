@@ -1,0 +1,63 @@
+"""Examples run as they are, in seconds, and show what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
+#: Examples that a test of their own runs, or that need more than the package.
+ELSEWHERE: set[str] = set()
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_own_regression(capsys):
+    module = example("own_regression")
+    behavior = module.main()
+    assert "supervised" in capsys.readouterr().out
+    assert behavior.recipe.method == "scope-dr"
+    assert behavior.predicted.variance < 0.7
+    assert behavior.predicted.cost <= 1.01
+    mu = behavior.probs(np.array([[0.0], [9.0]]), 0)
+    np.testing.assert_allclose(mu[1], module.target(np.array([[9.0]]), 0)[0])  # far from the logs
+
+
+def test_contextual_bandit(capsys):
+    variance, cost = example("contextual_bandit").main()
+    assert "horizon 1" in capsys.readouterr().out
+    assert variance < 0.9
+    assert cost < 1.02
+
+
+def test_own_logs(tmp_path, capsys):
+    saved = example("own_logs").main(tmp_path)
+    said = capsys.readouterr().out
+    assert "3,200 rows" in said
+    assert "allowed: 1.050" in said
+    assert saved.exists()
+
+
+@pytest.mark.parametrize("name", ["own_logs"])
+def test_runs_as_a_program(name):
+    ran = subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py"], capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "predicted variance" in ran.stdout
+
+
+def test_every_example_is_run():
+    ours = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert set(EXAMPLES) - ELSEWHERE <= ours
