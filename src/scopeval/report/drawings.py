@@ -268,8 +268,8 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
             drawing,
             label="Line: the running mean of cost less what is allowed, with its interval; zero is "
             f"the limit; {said}.",
-            caption="The same while it ran. A guard steps in when the whole interval lies above "
-            f"zero; {said}.",
+            caption="Cost of an episode less what is allowed, while it ran. A guard steps in when "
+            f"the whole interval lies above zero; {said}.",
             shape="tall",
         )
 

@@ -168,32 +168,8 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
         )
     )
     if not by_itself(e):
-        off = abs(d.mean_weight - 1)
-        fine = off <= 4 * d.mean_weight_error + 1e-6
-        error = f" ± {d.mean_weight_error:.3f}" if math.isfinite(d.mean_weight_error) else ""
-        said.append(
-            Check(
-                "good" if fine else "bad",
-                f"The weights average {d.mean_weight:.3f}{error}, where 1 is expected; the largest "
-                f"is {d.largest_weight:.3g}.",
-            )
-        )
-        share = d.effective_size / max(e.finished, 1)
-        said.append(
-            Check(
-                "good" if share >= 0.3 else "open",
-                f"They say as much as {d.effective_size:,.0f} equally weighted episodes "
-                f"({share:.0%} of {e.finished:,}).",
-            )
-        )
-        if d.tail_index is not None and d.tail_index <= 0.7:
-            said.append(
-                Check(
-                    "good",
-                    f"Their tail is light (Pareto index {d.tail_index:.2f}; above 0.7 the interval "
-                    "would be too narrow).",
-                )
-            )
+        told = _weights(e)
+        said += [check for check in told if check.tone == "good" or not d.warnings]
         said += _guarded(e)
     if d.lost:
         said.append(
@@ -220,6 +196,33 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             Check("bad", f"In {d.fallbacks:,} steps the behaviour policy failed; the policy acted.")
         )
     return tuple(said)
+
+
+def _weights(e: Evaluation) -> list[Check]:
+    d = e.diagnostics
+    error = f" ± {d.mean_weight_error:.3f}" if math.isfinite(d.mean_weight_error) else ""
+    share = d.effective_size / max(e.finished, 1)
+    said = [
+        Check(
+            "good" if abs(d.mean_weight - 1) <= 4 * d.mean_weight_error + 1e-6 else "bad",
+            f"The weights average {d.mean_weight:.3f}{error}, where 1 is expected; the largest is "
+            f"{d.largest_weight:.3g}.",
+        ),
+        Check(
+            "good" if share >= 0.3 else "open",
+            f"They say as much as {d.effective_size:,.0f} equally weighted episodes "
+            f"({share:.0%} of {e.finished:,}).",
+        ),
+    ]
+    if d.tail_index is not None and d.tail_index <= 0.7:
+        said.append(
+            Check(
+                "good",
+                f"Their tail is light (Pareto index {d.tail_index:.2f}; above 0.7 the interval "
+                "would be too narrow).",
+            )
+        )
+    return said
 
 
 def _guarded(e: Evaluation) -> list[Check]:
