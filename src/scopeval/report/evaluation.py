@@ -163,8 +163,8 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             "good",
             "The interval is anytime-valid: it holds however the number of episodes came about."
             if adaptive
-            else f"The interval ({e.interval.method}) is right for a number of episodes that was "
-            f"fixed in advance, and it was: {e.stopped}.",
+            else f"The interval ({e.interval.method}) is right if the number of episodes was fixed "
+            f"in advance ({e.stopped}).",
         )
     )
     if not by_itself(e):

@@ -108,7 +108,8 @@ def _answer(result: Result) -> str:
     safely = (
         f"but not always safely: {'; '.join(dearer)}"
         if dearer
-        else "and an episode costs no more than the policy's own, within standard error"
+        else f"and an episode costs at most {1 + result.config.epsilon:g} times the policy's own, "
+        "on average over the policies and within standard error"
     )
     return (
         f"On the Gridworld ({', '.join(sizes)}), finding out what a policy is worth costs "

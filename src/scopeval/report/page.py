@@ -141,9 +141,7 @@ def how_to_reproduce(
     rows += list(versions(*packages).items())
     return Section(
         "How to reproduce this",
-        ("The same seed and versions give the same numbers, and this page byte for byte.",)
-        if seed is not None
-        else (),
+        ("What this page was made with.",),
         tables=(Table("Seed and versions", ("what", "which"), tuple(rows)),),
         code=command or "",
     )
