@@ -172,6 +172,16 @@ def test_evaluate_says_and_writes_the_answer(env, tmp_path):
     assert content["sentence"] in " ".join(result.stdout.split())
 
 
+def test_evaluate_writes_a_page(tmp_path):
+    page = tmp_path / "page.html"
+    result = invoke(*EVALUATE, "--behavior", "mu.scope", "--episodes", "200", "--report", str(page))
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    assert "The policy is worth" in text
+    assert "--report" not in text  # the command shown is the one that gives the numbers
+    assert text.count("<svg") >= 4
+
+
 def test_a_registered_environment():
     # its own world is 10 x 10, not the 5 x 5 of the policy here
     table = np.tile(PI.table(1)[0][:1], (100, 1))

@@ -61,15 +61,17 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the episodes.")] = 0,
     json: Annotated[Path | None, typer.Option("--json", help="Also write this file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write a page, such as r.html.")] = None,
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
-    from scopeval.behavior import load
+    from scopeval.behavior import BehaviorPolicy, load
     from scopeval.cli.sources import cost_from, environment_from, policy_from
     from scopeval.evaluate import evaluate as run
     from scopeval.provenance import check_place, now, versions, write_json
 
-    if json is not None:
-        check_place(json)
+    for place in (json, report):
+        if place is not None:
+            check_place(place)
     target = policy_from(policy)
     if behavior is None:
         runner: object = None
@@ -95,12 +97,21 @@ def evaluate(
             guard=guard,
             batch=batch,
             seed=seed,
+            keep=report is not None,
             progress=lambda now: bar(*_progress(now, precision, cost_budget)),
         )
     out().print(result.summary(), markup=False, soft_wrap=True)
+    command = command_of(ctx, without=("json", "report"))
+    if report is not None:
+        from scopeval.report import page_of_evaluation, write_report
+
+        designed = runner if isinstance(runner, BehaviorPolicy) else None
+        page = page_of_evaluation(result, designed, gamma=gamma, seed=seed, command=command)
+        write_report(page, report)
+        out().print(f"page written to {report}", markup=False, soft_wrap=True)
     if json is not None:
         content = {
-            "command": command_of(ctx, without=("json",)),
+            "command": command,
             "date": now(),
             "versions": versions("numpy", "gymnasium"),
             **result.to_dict(),
