@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scopeval.experiments.gridworld import standard_errors
-from scopeval.experiments.gridworld_target import DESIGNS, EPSILONS
+from scopeval.experiments.gridworld_target import DESIGNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from scopeval.experiments import log_quality as log_quality_experiment
-    from scopeval.experiments.gridworld import Block, Result
+    from scopeval.experiments.gridworld import Block, Frontier, Result
 
 __all__ = [
     "cost_by_target",
@@ -192,7 +192,7 @@ def frontier(result: Result) -> Figure:
                         label=f"{line.method}, {'learned' if learned else 'exact values'}",
                     )
                 if line.method == "scope":
-                    _name_epsilons(ax, line.cost.mean(axis=0), line.variance.mean(axis=0))
+                    _name_epsilons(ax, line)
             for method in ("odi", "ros"):
                 row = block.row(method)
                 colour, _, marker = LOOK[method]
@@ -214,9 +214,14 @@ def frontier(result: Result) -> Figure:
         return figure
 
 
-def _name_epsilons(ax: Axes, cost: Any, variance: Any) -> None:
-    for j in (0, 1):  # the others lie on top of each other
-        text = f"eps {EPSILONS[j]:g}" if j == 0 else f"eps {EPSILONS[1]:g} to {EPSILONS[-1]:g}"
+def _name_epsilons(ax: Axes, line: Frontier) -> None:
+    """The first; and the others together, for they lie close to each other."""
+    cost, variance = line.cost.mean(axis=0), line.variance.mean(axis=0)
+    first, *others = line.epsilons
+    names = [f"eps {first:g}"]
+    if others:
+        names.append(f"eps {others[0]:g}" + (f" to {others[-1]:g}" if others[1:] else ""))
+    for j, text in enumerate(names):
         ax.annotate(
             text,
             (cost[j], variance[j]),

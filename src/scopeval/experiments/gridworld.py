@@ -70,6 +70,8 @@ class Config:
     """What learns the values: "table" (with the cells' coordinates as features) or "mlp"."""
     epsilon: float = 0.0
     """Safety parameter of the constrained methods."""
+    epsilons: tuple[float, ...] = EPSILONS
+    """Safety parameters of the variance-cost frontier; each is two more designs for each target."""
 
     def __post_init__(self) -> None:
         for name, least in (("targets", 1), ("runs", 2), ("episodes", 2), ("logged", 1)):
@@ -82,7 +84,8 @@ class Config:
             )
         if self.critics not in CRITICS:
             raise InputError(f"critics: got {self.critics!r}, expected one of {', '.join(CRITICS)}")
-        exact.check_epsilon(self.epsilon)
+        for epsilon in (self.epsilon, *self.epsilons):
+            exact.check_epsilon(epsilon)
         for size in self.sizes:
             for law in self.cost_laws:
                 Gridworld(size, law)  # says what is wrong before anything is computed
@@ -102,6 +105,7 @@ class Config:
                 logged=self.logged,
                 critics=self.critics,
                 epsilon=self.epsilon,
+                epsilons=self.epsilons,
             )
             for size in self.sizes
             for law in self.cost_laws
@@ -209,9 +213,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Frontier:
-    """One method at the safety parameters `EPSILONS`; arrays are [targets, epsilons]."""
+    """One method at several safety parameters; arrays are [targets, epsilons]."""
 
     method: str
+    epsilons: tuple[float, ...]
     variance: Floats
     cost: Floats
     limit_variance: Floats
@@ -219,10 +224,10 @@ class Frontier:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: means over targets."""
-        arrays = {k: v for k, v in vars(self).items() if k != "method"}
+        arrays = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return {
             "method": self.method,
-            "epsilon": list(EPSILONS),
+            "epsilon": list(self.epsilons),
             **{name: values.mean(axis=0).tolist() for name, values in arrays.items()},
         }
 
@@ -317,7 +322,7 @@ class Result:
                             "limit_variance": float(line.limit_variance[k, j]),
                             "limit_cost": float(line.limit_cost[k, j]),
                         }
-                        for j, epsilon in enumerate(EPSILONS)
+                        for j, epsilon in enumerate(line.epsilons)
                     ]
         named = {"targets": targets, "curves": curves, "frontier": frontier}
         return {name: {c: [r[c] for r in rows] for c in rows[0]} for name, rows in named.items()}
@@ -393,7 +398,7 @@ def _block(shard: Shard, results: Sequence[TargetResult], grid: Ints) -> Block:
             np.array([[getattr(p, name) for p in of_target] for of_target in points])
             for name in ("variance", "cost", "limit_variance", "limit_cost")
         ]
-        frontier.append(Frontier(method, *arrays))
+        frontier.append(Frontier(method, shard.epsilons, *arrays))
     return Block(
         shard.size,
         shard.cost_law,

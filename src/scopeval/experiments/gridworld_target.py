@@ -28,7 +28,7 @@ __all__ = ["DESIGNS", "EPSILONS", "FRONTIER", "METHODS", "Shard", "TargetResult"
 DESIGNS = ("scope", "scope-dr", "odi", "dopt")
 #: Methods that run episodes. (`direct`, the critics' own answer, runs none.)
 METHODS = ("on-policy", *DESIGNS, "ros", "ros-reset")
-#: The variance-cost frontier: which methods, at which safety parameters.
+#: The variance-cost frontier: which methods, at which safety parameters by default.
 FRONTIER = ("scope", "scope-dr")
 EPSILONS = (0.0, 0.1, 0.25, 0.5, 1.0)
 
@@ -47,6 +47,7 @@ class Shard:
     logged: int
     critics: str
     epsilon: float
+    epsilons: tuple[float, ...]
 
     @property
     def label(self) -> str:
@@ -116,7 +117,7 @@ class TargetResult:
         direct_error: its signed error in units of `unit`.
         direct_square: its squared error over the variance of one on-policy episode.
         outcomes: by method.
-        frontier: `FRONTIER` at `EPSILONS`.
+        frontier: `FRONTIER` at the shard's `epsilons`.
     """
 
     truth: float
@@ -166,7 +167,7 @@ def evaluate_target(shard: Shard) -> dict[str, Any]:
             frontier=tuple(
                 one.point(method, epsilon, learned[method])
                 for method in FRONTIER
-                for epsilon in EPSILONS
+                for epsilon in shard.epsilons
             ),
         )
     )
