@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format bench clean
+.PHONY: demo test lint types format bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
@@ -26,6 +26,9 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/scopeval bench all
 
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
 clean:
 	rm -rf $(VENV) dist build site results .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -38,4 +41,8 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[dev,minari,ray]'
+	touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[docs]'
 	touch $@ $(VENV)/.core

@@ -1,0 +1,91 @@
+"""Put the stored Gridworld results into docs/reproduce.md: ``python docs/make_results.py``.
+
+They are read from docs/results/gridworld, where ``scopeval reproduce gridworld --out`` wrote them.
+A test checks that the page says what the file says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE / "reproduce.md"
+RESULTS = HERE / "results" / "gridworld"
+PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+FIGURES = {
+    "error-cost": "Error against cost spent",
+    "error-episodes": "Error against episodes",
+    "frontier": "Variance against cost for several epsilons",
+    "cost-by-target": "Cost of each target's behaviour policy, relative to the target's own",
+}
+
+
+def page(text: str) -> str:
+    """The page with the results that are stored now."""
+    place = RESULTS / "gridworld.json"
+    if not place.is_file():
+        return PART.sub("", text)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    parts = [f"```sh\n{content['command']}\n```\n"]
+    parts += [_block(block) for block in content["blocks"]]
+    for name, words in FIGURES.items():
+        if (RESULTS / f"{name}.svg").is_file():
+            parts.append(f"![{words}](results/gridworld/{name}.svg)\n\n*{words}.*\n")
+    took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
+    return PART.sub(lambda _: "\n" + "\n".join([*parts, took]) + "\n\n", text)
+
+
+def _block(block: dict[str, Any]) -> str:
+    size = block["size"]
+    lines = [
+        f"**{size} x {size}, cost law {block['cost_law']}**\n",
+        "| method | variance | cost | worst state | needed | saved | crossing | in the paper |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in block["methods"]:
+        if row["method"] == "on-policy":
+            continue
+        worst = row["worst_state"]
+        cells = [
+            row["method"],
+            _plus_minus(row["relative_variance"], ".3f"),
+            _plus_minus(row["relative_cost"], ".3f"),
+            f"{max(worst['values']):.2f}" if worst else "",
+            _plus_minus(row["cost_needed"], ".0f"),
+            f"{row['saved']:.0%}",
+            _crossing(row["crossing"]),
+            _paper(block["paper"].get(row["method"])),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plus_minus(statistic: dict[str, Any], form: str) -> str:
+    error = statistic["standard_error"]
+    mean = format(statistic["mean"], form)
+    return mean if error is None else f"{mean} ± {format(error, form)}"
+
+
+def _crossing(crossing: dict[str, Any]) -> str:
+    if crossing["cost"] is None:
+        return "not reached"
+    return _plus_minus({"mean": crossing["cost"], **crossing}, ".0f")
+
+
+def _paper(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    return f"{row['relative_variance']:.3f}, {row['relative_cost']:.3f}, {row['cost_needed']}"
+
+
+def _cores(content: dict[str, Any]) -> str:
+    machine = content.get("machine", {})
+    return f"{machine.get('cores', '?')} cores ({machine.get('cpu', 'unknown')})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written to {PAGE}")

@@ -1,0 +1,31 @@
+"""An estimator of your own: PDIS with clipped ratios, its interval, and why it is not offered.
+
+An estimator is a function of `Episodes` with one value per episode. Clipping makes the values
+tamer, and wrong: their mean is no longer the policy's value.
+"""
+
+import numpy as np
+
+from scopeval import TabularPolicy, collect, exact
+from scopeval.confidence import interval
+from scopeval.envs.gridworld import Gridworld, target_policies
+from scopeval.estimators import pdis
+
+
+def clipped_pdis(episodes, largest):
+    """G_t = min(rho_t, largest) (R_t + G_{t+1}), backwards in t."""
+    ratios = np.minimum(episodes.ratios, largest)
+    value = np.zeros(len(episodes))
+    for t in reversed(range(episodes.horizon)):
+        value = ratios[:, t] * (episodes.reward[:, t] + value)
+    return value
+
+
+mdp = Gridworld(size=5, seed=0).mdp()
+policy = target_policies(1, size=5)[0]
+uniform = TabularPolicy(np.full((25, 4), 0.25))  # what was run, instead of a design
+episodes = collect(mdp, policy, uniform, episodes=2000)
+
+print(f"exact     {exact.assess(mdp, policy, policy).value:.3f}")
+print(f"pdis      {interval(pdis(episodes))}")
+print(f"clipped   {interval(clipped_pdis(episodes, largest=1.2))}")
