@@ -26,6 +26,7 @@ from scopeval.envs.gridworld import (
 )
 from scopeval.errors import InputError
 from scopeval.experiments import figures, gridworld, log_quality
+from scopeval.experiments.curves import Crossing, crossing_of
 from scopeval.experiments.gridworld_exact import Statistic
 from scopeval.experiments.gridworld_target import EPSILONS, METHODS, episode_grid, evaluate_target
 
@@ -87,7 +88,7 @@ def test_shapes_and_what_holds_by_definition(result):
         assert row.exactly == (not row.method.startswith("ros"))
     own = block.row("on-policy")
     assert (own.variance.mean, own.cost.mean, own.needed.mean) == (1.0, 1.0, 1000.0)
-    assert own.crossing == gridworld.Crossing(float(SMALL.episodes), None)
+    assert own.crossing == Crossing(float(SMALL.episodes), None)
     for line in block.frontier:
         assert line.variance.shape == (SMALL.targets, len(EPSILONS))
         row = block.row(line.method)
@@ -227,7 +228,7 @@ OWN = curve(1.0, 0.3, 0.1, 0.03)
     ],
 )
 def test_crossings(errors, cost):
-    found = gridworld.crossing_of(errors, COSTS, OWN)
+    found = crossing_of(errors, COSTS, OWN)
     assert found.cost == (None if cost is None else pytest.approx(cost))
     assert found.standard_error is None  # one target
 
@@ -237,10 +238,9 @@ def test_crossings_standard_error_is_the_jackknifes():
     errors = curve(0.5, 0.15, 0.05, 0.015) * rng.uniform(0.8, 1.2, (6, 1))
     costs, own = np.repeat(COSTS, 6, axis=0), np.repeat(OWN, 6, axis=0)
     left = [
-        gridworld.crossing_of(*(np.delete(x, k, axis=0) for x in (errors, costs, own))).cost
-        for k in range(6)
+        crossing_of(*(np.delete(x, k, axis=0) for x in (errors, costs, own))).cost for k in range(6)
     ]
-    found = gridworld.crossing_of(errors, costs, own)
+    found = crossing_of(errors, costs, own)
     assert found.standard_error == pytest.approx(np.sqrt(5 / 6 * 6 * np.var(left)))
 
 

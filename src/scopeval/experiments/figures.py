@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scopeval.experiments.gridworld import standard_errors
+from scopeval.experiments.curves import standard_errors
 from scopeval.experiments.gridworld_target import DESIGNS
 
 if TYPE_CHECKING:
