@@ -295,7 +295,8 @@ class GroupMean:
 def test_own_regressor_agrees_with_the_table():
     """A regressor that is a table finds what the table finds: folds are drawn among all rows.
 
-    6,000 rows, 15 pairs: means differ by the rounding of the halves, at most 8 standard errors.
+    6,000 rows, 15 pairs: means differ by how unevenly a pair falls into the halves (0.01 here);
+    folds among merged rows would hold different outcomes and be off by 1.
     """
     case, _ = world("pooled, random rewards", 4)
     log = rows_of(case, 6000, seed=3)
@@ -304,7 +305,7 @@ def test_own_regressor_agrees_with_the_table():
     for t in range(4):
         mine, theirs = own.critics[t].at(np.arange(5)), table.critics[t].at(np.arange(5))
         assert np.abs(mine.q - theirs.q).max() < 0.03
-        assert np.abs(mine.noise - theirs.noise).max() < 0.03 * theirs.noise.max()
+        assert np.abs(mine.noise - theirs.noise).max() < 0.1 * theirs.noise.max()
         assert mine.known.all()
     assert own.predicted.variance == pytest.approx(table.predicted.variance, rel=0.02)
 

@@ -11,6 +11,7 @@ from scopeval import design, exact, read_logged, stream_logged, write_logged
 from scopeval.data import Transitions
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.policies import TabularPolicy
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,21 @@ def test_batches_of_any_size():
     backwards = [log.select(slice(30, 60)), log.select(slice(0, 30))]
     again = design(backwards, case.target, horizon=3)
     np.testing.assert_allclose(again.critics[0].q, whole.critics[0].q, rtol=1e-9)
-    if again.recipe.method == whole.recipe.method == "on-policy":
-        assert again.predicted.cost == whole.predicted.cost
+
+
+def test_episodes_start_where_time_starts():
+    """A batch without t = 0 adds nothing to the distribution of first states."""
+    from scopeval.design import _gather
+
+    late = Transitions([1, 2, 1], [2, 2, 1], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
+    early = Transitions([0, 0, 1], [0, 1, 2], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
+    target = TabularPolicy(np.full((3, 2), 0.5))
+    for batches in ([late, early], [early, late]):
+        log = _gather(batches, target, 3, 0, True)
+        assert sorted(log.starts.obs) == [0, 1]
+        assert log.starts.weight.sum() == 2
+        assert not log.notes
+    assert "start at t = 1" in _gather([late], target, 3, 0, True).notes[0]
 
 
 def test_bad_batches_are_named(world, tmp_path):

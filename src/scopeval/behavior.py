@@ -337,7 +337,8 @@ def weigh_rows(
         method,
         pi,
         (q - b) ** 2 + noise + carried,
-        *_scaled(cost, budget(recipe, pi, cost_target, cost, known)),
+        cost,
+        budget(recipe, pi, cost_target, cost, known),
         known,
     )
     mu = step.mu
@@ -350,16 +351,6 @@ def weigh_rows(
         counts.unseen += int((finite & ~((known | (pi == 0)).all(axis=1))).sum())
         counts.infeasible += int((seen & (step.status == Status.INFEASIBLE)).sum())
     return (1.0 - recipe.floor) * mu + recipe.floor * pi, b
-
-
-def _scaled(cost: Floats, allowed: Floats) -> tuple[Floats, Floats]:
-    """Costs and budget of the rows, in other units where the solver's sums would lose them."""
-    unit = np.maximum(cost.max(axis=1), np.abs(allowed))
-    odd = (unit > 0) & ((unit < 1e-100) | (unit > 1e100))
-    if odd.any():
-        unit = np.where(odd, unit, 1.0)
-        cost, allowed = cost / unit[:, None], allowed / unit
-    return cost, allowed
 
 
 def budget(

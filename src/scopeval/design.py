@@ -276,7 +276,6 @@ class _Run:
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
-        checked_variance[np.isnan(checked_variance)] = np.inf
         best = int(np.argmin(checked_variance))
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
