@@ -27,7 +27,7 @@ def page(text: str) -> str:
     """The page with the results that are stored now."""
     place = RESULTS / "gridworld.json"
     if not place.is_file():
-        return PART.sub("", text)
+        return PART.sub("\nNo full run is stored yet; the command above makes one.\n\n", text)
     content = json.loads(place.read_text(encoding="utf-8"))
     parts = [f"```sh\n{content['command']}\n```\n"]
     parts += [_block(block) for block in content["blocks"]]
