@@ -39,11 +39,12 @@ def world(name, seed):
 @pytest.mark.parametrize("seed", [0, 1, 3])
 @pytest.mark.parametrize("name", WORLDS)
 def test_with_many_rows_the_table_is_the_truth(name, seed):
-    """300,000 rows over 15 (60, per step) pairs.
+    """300,000 rows over 15 (60, per step) pairs; compared where a pair has 1,000 rows or more.
 
-    The tolerances are about 8 standard errors of a pair's mean, so that a right table fails with a
-    probability below 1e-12 per number; a recursion that loses the discount, the terminations, the
-    variance of the rewards or the target's time fails by ten times as much (tried).
+    Over 200 worlds of other seeds no error came above 0.71 of its tolerance, so that a right table
+    fails for less than 2 % of the seeds (95 % confidence), and for these seeds never. Tried, and
+    seen to fail: a recursion that forgets the discount of the variance, the terminations, the
+    variance of the rewards, the target's time, or whose cost and variance it carries.
     """
     case, how = world(name, seed)
     log = rows_of(case, 300_000, seed=seed, absorbing=how.get("absorbing", False))
@@ -66,13 +67,17 @@ def test_with_many_rows_the_table_is_the_truth(name, seed):
     else:
         assert known[1:].all()
 
+    rows = np.zeros((4, 5, 3))
+    np.add.at(rows, (log.t, log.obs, log.action), 1)
+    known &= (rows if how["time_varying"] else rows.sum(axis=0)) >= 1000
+
     def close(name, truth, tolerance):
         got = np.stack([getattr(c, name) for c in learned.critics])
         got = got[..., -1] if got.ndim == 4 else got
         error = np.abs(got - truth)[known]
         assert error.max() < tolerance * np.abs(truth).max(), f"{name}: off by {error.max()}"
 
-    slack = 0.06 if how["time_varying"] else 0.02
+    slack = 0.06 if how["time_varying"] else 0.03
     close("q", exact.values(mdp, case.target).q, slack)
     close("cost_target", exact.cost_values(mdp, case.target).q, slack)
     close("cost_behavior", exact.cost_values(mdp, mu).q, slack)
