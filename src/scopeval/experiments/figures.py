@@ -237,11 +237,12 @@ def _title(block: Block) -> str:
 
 
 def _legend(figure: Figure, axes: Any) -> None:
-    """Below the panels, in as many columns as there is room for."""
+    """Below the panels, in as few rows as there is room for, evenly filled."""
     handles, labels = axes[0].get_legend_handles_labels()
-    room = 11.0 * figure.get_size_inches()[0]
-    columns = max(1, int(room // (6 + max(len(label) for label in labels))))
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+    room = 13.0 * figure.get_size_inches()[0]
+    most = max(1, int(room // (6 + max(len(label) for label in labels))))
+    rows = -(-len(labels) // most)
+    figure.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // rows))
 
 
 def _plain_ticks(ax: Axes) -> None:
