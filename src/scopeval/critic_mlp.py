@@ -334,15 +334,21 @@ class MLPCritic:
     def _outputs(self, obs: Observations) -> tuple[Floats, Floats]:
         """All heads [H, B, A], and the difference of the folds' q [B, A], in standard units."""
         w1, b1, w2, b2, w3 = _unpack(self.net, *(int(n) for n in self.shape))
-        w2, b1 = np.swapaxes(w2, 2, 3), b1[:, :, None]
+        on = w2.any(axis=(2, 3))  # networks that are not switched off
+        learned = np.zeros((*w2.shape[:2], len(obs), w2.shape[2]), np.float32)
         if obs.ndim == 1:  # one-hot: a row of the weights
             s = np.clip(obs, 0, int(self.shape[0]) - 1)
-            learned = np.maximum(w1[:, :, s] + b1, 0.0) @ w2
+            for net in zip(*np.nonzero(on), strict=True):
+                learned[net] = np.maximum(w1[net][s] + b1[net], 0.0) @ w2[net].T
             linear = np.swapaxes(self.slope[..., s], 1, 2)
             own = w3[0, 0][:, s].T - w3[1, 0][:, s].T
         else:
             x = _standardised(obs, self.mean, self.scale)
-            learned = np.maximum(x @ w1 + b1, 0.0) @ w2
+            for net in zip(*np.nonzero(on), strict=True):
+                hidden = x @ w1[net]
+                hidden += b1[net]
+                np.maximum(hidden, 0.0, out=hidden)
+                learned[net] = hidden @ w2[net].T
             linear = x @ np.swapaxes(self.slope, 1, 2)
             own = x @ (w3[0, 0] - w3[1, 0]).T
         heads = learned.mean(axis=0) + linear + self.intercept[:, None]

@@ -44,8 +44,11 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 #: Largest table (states times actions) that is tried.
 MOST_PAIRS = 50_000_000
 
-#: mu and b of every followed behaviour at the points: (t, pi, estimates) -> [(mu, b), ...]
-Follow = Callable[[int, Floats, Estimates], list[tuple[Floats, Floats]]]
+#: At most so many rows of each half serve the check of a design for vectors.
+CHECK_ROWS = 25_000
+
+#: mu and b of every followed behaviour: (t, observations, pi, estimates) -> [(mu, b), ...]
+Follow = Callable[[int, Observations, Floats, Estimates], list[tuple[Floats, Floats]]]
 Progress = Callable[[str, int, int], None]
 
 
@@ -136,7 +139,7 @@ def sweep(
         critics.append(critic)
         e = critic.at(points.obs)
         pi = target.probs(points.obs, t)
-        behaviors = follow(t, pi, e)  # Alg. 1, line 6
+        behaviors = follow(t, points.obs, pi, e)  # Alg. 1, line 6
         v = (pi * e.q).sum(axis=1)
         v_cost = (pi * e.cost_target).sum(axis=1)
         unsure = (pi**2 * e.error).sum(axis=1)  # squared error of v: E[v^2] is larger than v^2
@@ -263,7 +266,9 @@ class _Run:
         self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
         self.time_varying, self.seed, self.progress = time_varying, seed, progress
         rows = log.rows if time_varying else replace(log.rows, t=np.zeros_like(log.rows.t))
-        self.halves = [self._prepare(rows.select(log.fold == k)) for k in range(2)]
+        most = CHECK_ROWS if rows.obs.ndim > 1 and not time_varying else len(rows)
+        halves = [np.flatnonzero(log.fold == k) for k in range(2)]
+        self.halves = [self._prepare(rows.select(_thinned(half, most, seed))) for half in halves]
         self.whole = self._prepare(rows)
         self.points = self._points()
         self.done = 0
@@ -349,9 +354,13 @@ class _Run:
             critics = designed[k].critics
 
             def fixed(
-                t: int, pi: Floats, e: Estimates, critics: list[Critic] = critics
+                t: int,
+                obs: Observations,
+                pi: Floats,
+                e: Estimates,
+                critics: list[Critic] = critics,
             ) -> list[tuple[Floats, Floats]]:
-                mu, b = weigh_rows(how, bare, pi, critics[t].at(self.points.obs))
+                mu, b = weigh_rows(how, bare, pi, critics[t].at(obs))
                 mixed = [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
                 return [(pi, np.zeros_like(pi)), *mixed]
 
@@ -360,8 +369,9 @@ class _Run:
             base_variance += found.variance[0]
             costs[k] = _ratio(found.cost[1:], found.cost[0])
         middle = self.recipe.horizon // 2
-        a, b = (d.critics[middle].at(self.points.obs) for d in designed)
-        weight = (self.points.logged[:, None] * (a.known & b.known)).ravel()
+        seen = _thinned(np.flatnonzero(self.points.logged), CHECK_ROWS, self.seed)
+        a, b = (d.critics[middle].at(self.points.obs[seen]) for d in designed)
+        weight = (self.points.logged[seen, None] * (a.known & b.known)).ravel()
         errors = {
             "reward critic": _disagreement(a.q, b.q, weight),
             "cost critic": _disagreement(a.cost_target, b.cost_target, weight),
@@ -376,9 +386,11 @@ class _Run:
         visited = np.flatnonzero(self.points.logged)
         own = self._own(how, recipe)
 
-        def follow(t: int, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
+        def follow(
+            t: int, obs: Observations, pi: Floats, e: Estimates
+        ) -> list[tuple[Floats, Floats]]:
             nonlocal binding, infeasible
-            behaviors = own(t, pi, e)
+            behaviors = own(t, obs, pi, e)
             if how.constrained:
                 mu = behaviors[-1][0]
                 cost = e.cost_behavior[..., -1]
@@ -403,7 +415,9 @@ class _Run:
     def _own(self, how: Method, recipe: Recipe) -> Follow:
         """Follow the target and the behaviour that these very critics imply."""
 
-        def follow(t: int, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
+        def follow(
+            t: int, obs: Observations, pi: Floats, e: Estimates
+        ) -> list[tuple[Floats, Floats]]:
             return [(pi, np.zeros_like(pi)), weigh_rows(how, recipe, pi, e)]
 
         return follow
@@ -416,10 +430,17 @@ class _Run:
             if self.progress is not None:
                 self.progress("design", self.done, total)
 
+        successor = [self._index(rows.next_obs) for rows in prepared]
+        points = self.points
+        if points.obs.ndim > 1 and prepared is not self.whole:  # only what these rows need
+            needed = np.unique(np.concatenate([*successor, np.flatnonzero(points.initial)]))
+            successor = [np.searchsorted(needed, index) for index in successor]
+            logged = points.logged[needed]
+            points = Points(points.obs[needed], points.initial[needed], logged / logged.sum())
         return sweep(
             prepared,
-            self.points,
-            [self._index(rows.next_obs) for rows in prepared],
+            points,
+            successor,
             self.target,
             follow,
             self.regression,
@@ -635,6 +656,13 @@ def _features(features: NDArray[Any] | None, states: int | None) -> Floats | Non
             "per state"
         )
     return points
+
+
+def _thinned(rows: Ints, most: int, seed: int) -> Ints:
+    """At most so many of the rows, drawn at random, in their order."""
+    if len(rows) <= most:
+        return rows
+    return np.sort(np.random.default_rng((seed, 12)).choice(rows, most, replace=False))
 
 
 def _ratio(value: Any, base: Any) -> Any:
