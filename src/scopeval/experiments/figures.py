@@ -41,9 +41,9 @@ LOOK: dict[str, tuple[str, Any, str]] = {
     "scope": ("#0f7fc4", "-", "s"),
     "scope-dr": ("#00986f", "-", "D"),
     "odi": ("#d98a00", "--", "^"),
-    "dopt": ("#c75fa0", (0, (5, 1, 1, 1)), "v"),
+    "dopt": ("#c75fa0", (0, (1.5, 2.5)), "v"),
     "ros": ("#d55e00", ":", "P"),
-    "ros-reset": ("#a08560", (0, (1, 2)), "X"),
+    "ros-reset": ("#a08560", (0, (4, 1.5, 1, 1.5)), "X"),
 }
 
 _STYLE: dict[Any, Any] = {
