@@ -41,7 +41,7 @@ from scopeval.experiments.gridworld_target import (
     evaluate_target,
 )
 
-__all__ = ["CRITICS", "Block", "Config", "Frontier", "Result", "Row", "run"]
+__all__ = ["CRITICS", "Block", "Config", "Crossing", "Frontier", "Result", "Row", "run"]
 
 CRITICS = ("table", "mlp")
 
