@@ -44,6 +44,8 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 #: Largest table (states times actions) that is tried.
 MOST_PAIRS = 50_000_000
 
+#: With a control variate, the checked relative variance must be below this; else b = 0.
+TRUST = 0.9
 #: At most so many rows of each half serve the check of a design for vectors.
 CHECK_ROWS = 25_000
 
@@ -275,22 +277,31 @@ class _Run:
 
     # -- the steps ---------------------------------------------------------------------------
 
-    def design(self, how: Method, began: float) -> BehaviorPolicy:
+    def design(self, how: Method, began: float, warnings: tuple[str, ...] = ()) -> BehaviorPolicy:
         """Halve, check, design."""
         floors = tuple(f for f in FLOORS if f > self.recipe.floor)
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(checked_variance))
+        if how.control_variate and how.tilted and not checked_variance[best] < TRUST:
+            # a poor control variate can do more harm than a poor tilt
+            told = (
+                f"the logs are too thin for a control variate (relative variance on held-out logs "
+                f"{checked_variance[best]:.2f}); designed without one",
+            )
+            plain = METHODS["scope" if how.constrained else "odi"]
+            self.recipe = replace(self.recipe, method=plain.name)
+            return self.design(plain, began, (*warnings, *told))
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
             # what both halves say, less what they cannot agree on
             doubt = 0.5 * abs(float(both_costs[0, best] - both_costs[1, best]))
             excess = float(np.nan_to_num(checked_cost[best] - doubt)) - (1.0 + recipe.epsilon)
             recipe = replace(recipe, margin=float(np.clip(excess, 0.0, 0.5)))
-        warnings = []
+        words = list(warnings)
         if how.tilted and not checked_variance[best] < 1.0:
-            warnings.append(
+            words.append(
                 "the logs are too thin: on held-out logs the design was no better than running the "
                 "target itself (relative variance "
                 f"{checked_variance[best]:.2f}); it stays at the target. Use on-policy evaluation, "
@@ -299,7 +310,7 @@ class _Run:
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
         final, binding, infeasible = self._final(how, recipe)
         if how.tilted and not final.variance[-1] <= final.variance[0]:
-            warnings.append(
+            words.append(
                 "the safe design has more predicted variance than running the target itself "
                 f"({_ratio(final.variance[-1], final.variance[0]):.2f} times); it stays at the "
                 "target. Use on-policy evaluation, log more, or allow a larger epsilon"
@@ -308,12 +319,12 @@ class _Run:
             final, binding, infeasible = self._final(how, recipe)
         support = self._support()
         if support < 0.9:
-            warnings.append(
+            words.append(
                 f"{1 - support:.0%} of the target's actions were never logged where the target "
                 "takes them; the behaviour keeps the target's probabilities there"
             )
         if infeasible > 0.01:
-            warnings.append(
+            words.append(
                 f"in {infeasible:.0%} of the logged states no affordable behaviour exists"
                 + (" under the absolute limit" if recipe.limit is not None else "")
                 + "; the target is kept there"
@@ -331,7 +342,7 @@ class _Run:
                 checked_cost=float(checked_cost[best]) if how.tilted else 1.0,
             ),
             holdout=disagreement,
-            warnings=tuple(warnings),
+            warnings=tuple(words),
             seconds=time.perf_counter() - began,
             notes=self.log.notes,
             shape=Shape(
