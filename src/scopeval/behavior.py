@@ -245,7 +245,8 @@ class BehaviorPolicy:
             f"(checked on held-out logs: {p.checked_variance:.3f})",
             f"  predicted cost       {p.cost:.3f} of the target's "
             f"(checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
-            f"  support              {report.support:.1%} of the target's actions are in the logs",
+            f"  support              {report.support:.1%} of the target's own steps are in "
+            "the logs",
             f"  constraint binds     in {report.binding:.1%} of the logged states",
             f"  keeps to the target  {recipe.floor:.0%} everywhere, wholly in {report.kept:.1%} "
             "of the logged states",

@@ -45,7 +45,9 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 MOST_PAIRS = 50_000_000
 
 #: With a control variate, the checked relative variance must be below this; else b = 0.
-TRUST = 0.9
+TRUST = 0.85
+#: The logs must show at least this share of the target's own steps; else the target is kept.
+LEAST_SUPPORT = 0.25
 #: At most so many rows of each half serve the check of a design for vectors.
 CHECK_ROWS = 25_000
 
@@ -279,6 +281,14 @@ class _Run:
 
     def design(self, how: Method, began: float, warnings: tuple[str, ...] = ()) -> BehaviorPolicy:
         """Halve, check, design."""
+        support = self._support()
+        if how.tilted and support < LEAST_SUPPORT:
+            told = (
+                f"the logs show only {support:.0%} of the target's own steps, too few to judge a "
+                "departure from it; it stays at the target. Use on-policy evaluation, or log more",
+            )
+            how, warnings = METHODS["on-policy"], (*warnings, *told)
+            self.recipe = replace(self.recipe, method=how.name)
         floors = tuple(f for f in FLOORS if f > self.recipe.floor)
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
         checked_variance, both_costs, disagreement = self._check(how, floors)
@@ -317,11 +327,10 @@ class _Run:
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
             final, binding, infeasible = self._final(how, recipe)
-        support = self._support()
-        if support < 0.9:
+        if LEAST_SUPPORT <= support < 0.9:
             words.append(
-                f"{1 - support:.0%} of the target's actions were never logged where the target "
-                "takes them; the behaviour keeps the target's probabilities there"
+                f"the logs do not show {1 - support:.0%} of the target's own steps; there the "
+                "behaviour keeps to the target, or to guesses from neighbouring states"
             )
         if infeasible > 0.01:
             words.append(
@@ -507,15 +516,31 @@ class _Run:
         return np.array([order[row.tobytes()] for row in np.ascontiguousarray(next_obs)])
 
     def _support(self) -> float:
-        """Share of the target's actions, at the logged states, that were ever logged there."""
-        if self.points.obs.ndim > 1:  # vectors never repeat: whether the action was logged at all
-            taken = np.bincount(self.log.rows.action, minlength=self.log.actions) > 0
-            seen = np.broadcast_to(taken, (len(self.points.obs), self.log.actions))
-        else:
-            seen = np.zeros((len(self.points.obs), self.log.actions), np.bool_)
-            seen[self.log.rows.obs, self.log.rows.action] = True
-        pi = self.target.probs(self.points.obs, 0)
-        return float(self.points.logged @ (pi * seen).sum(axis=1))
+        """Share of the target's own steps that the logs show.
+
+        State numbers: the target is followed forwards through what was logged (and borrowed); a
+        step counts if its pair was logged. Where nothing is known of a pair, all that would follow
+        is lost. Vectors never repeat: whether the action was logged at all.
+        """
+        horizon, A = self.recipe.horizon, self.log.actions
+        if self.points.obs.ndim > 1:
+            taken = np.bincount(self.log.rows.action, minlength=A) > 0
+            pi = self.target.probs(self.points.obs, 0)
+            return float(self.points.logged @ (pi * taken).sum(axis=1))
+        S = len(self.points.obs)
+        here = self.points.initial
+        shown, total = 0.0, float(horizon)
+        for t in range(horizon):
+            rows = self.whole[min(t, len(self.whole) - 1)]
+            pair = rows.obs * A + rows.action
+            count = np.bincount(pair, rows.weight, S * A)
+            logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
+            step = (here[:, None] * self.target.probs(self.points.obs, t)).ravel()
+            shown += float(step @ logged)
+            flow = step[pair] * rows.weight / count[pair]
+            here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)
+            total -= float(flow @ (1.0 - rows.alive)) * (horizon - 1 - t)  # over: no logs needed
+        return float(shown / max(total, 1e-12))
 
 
 def _gather(
