@@ -278,11 +278,19 @@ def test_same_bits_for_any_number_of_threads_and_any_neighbours():
         ([[]], [[]], [1], "at least one action"),
         ([1, 1], [1, 1], [1], "weight: got shape"),
         ([["a", "b"]], [[1, 1]], [1], "weight: cannot be read"),
+        ([[1, 1]], [[1e308, -1e308]], [1], "row 0: a weight, cost or budget is 1e300 or larger"),
+        ([[1, 1]], [[1, 1]], [1e305], "row 0: a weight, cost or budget is 1e300 or larger"),
     ],
 )
 def test_bad_input_names_the_row(weight, cost, budget, message):
     with pytest.raises(InputError, match=message):
         solve(weight, cost, budget)
+
+
+def test_weights_too_small_to_be_told_from_zero():
+    sol = solve([[1e-310, 1e-312]], [[1.0, 2.0]], [1.5], fallback=[[0.3, 0.7]])
+    assert sol.status[0] == Status.INDIFFERENT
+    np.testing.assert_array_equal(sol.mu, [[0.3, 0.7]])
 
 
 def test_no_rows():

@@ -22,6 +22,9 @@ TIE = 1e-13
 STEP = 1e-5
 #: The same for Newton's, whose error falls with the second power.
 NEWTON_STEP = 1e-8
+#: Weights below count as zero; weights and costs above are refused: their squares and differences
+#: could not be told from infinity.
+TINY, HUGE = 1e-300, 1e300
 LARGEST_BLOCK = 128
 BLOCK_ENTRIES = 4096
 
@@ -74,18 +77,17 @@ def solve_rows(
                 e[a, k] = cost[start + k, a]
         for a in range(A):
             for k in range(n):
-                good[k] = good[k] & (w[a, k] >= 0.0) & (w[a, k] + abs(e[a, k]) < np.inf)
+                good[k] = good[k] & (w[a, k] >= 0.0) & (w[a, k] + abs(e[a, k]) < HUGE)
                 largest[k] = w[a, k] if w[a, k] > largest[k] else largest[k]
                 cheapest[k] = e[a, k] if e[a, k] < cheapest[k] else cheapest[k]
                 tie[k] = e[a, k] if e[a, k] > tie[k] else tie[k]
         for k in range(n):
             limit = budget[start + k]
-            if not (good[k] and abs(limit) < np.inf):
+            if not (good[k] and abs(limit) < HUGE):
                 return start + k
             tie[k] = TIE * max(abs(cheapest[k]), abs(tie[k]), abs(limit))
             gap[k] = limit - cheapest[k]
-            largest[k] = largest[k] if largest[k] > 0.0 else 1.0
-            scale[k] = 1.0 / largest[k]
+            scale[k] = 1.0 / largest[k] if largest[k] > TINY else 0.0  # 0: all weights are zero
         for a in range(A):
             for k in range(n):
                 x = e[a, k] - cheapest[k]

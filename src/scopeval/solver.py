@@ -149,7 +149,9 @@ def _refuse(row: int, weight: Floats, cost: Floats, budget: Floats) -> None:
             place = f"row {row}" + (f", action {int(np.argmax(bad))}" if name != "budget" else "")
             wanted = "finite weights >= 0" if name == "weight" else "finite numbers"
             raise InputError(f"{name}: got {values[bad][0]:.6g} at {place}; expected {wanted}")
-    raise InputError(f"row {row}: weight and cost are too large to add up; try scaling them down")
+    raise InputError(
+        f"row {row}: a weight, cost or budget is 1e300 or larger; try scaling them down"
+    )
 
 
 def _fill(
