@@ -26,7 +26,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "exact": (),
     "simulate": (),
     "critics": ("critic_table", "critic_mlp", "critic_linear", "critic_kernel"),
-    "design": ("behavior",),
+    "design": (
+        "behavior",
+        "gathering",
+    ),
     "collect": ("plants", "rollout"),
     "estimators": (),
     "confidence": ("moments",),

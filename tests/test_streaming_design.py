@@ -87,17 +87,17 @@ def test_batches_of_any_size():
 
 def test_episodes_start_where_time_starts():
     """A batch without t = 0 adds nothing to the distribution of first states."""
-    from scopeval.design import _gather
+    from scopeval.gathering import gather
 
     late = Transitions([1, 2, 1], [2, 2, 1], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
     early = Transitions([0, 0, 1], [0, 1, 2], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
     target = TabularPolicy(np.full((3, 2), 0.5))
     for batches in ([late, early], [early, late]):
-        log = _gather(batches, target, 3, 0, True)
+        log = gather(batches, target, 3, 0, True)
         assert sorted(log.starts.obs) == [0, 1]
         assert log.starts.weight.sum() == 2
         assert not log.notes
-    assert "start at t = 1" in _gather([late], target, 3, 0, True).notes[0]
+    assert "start at t = 1" in gather([late], target, 3, 0, True).notes[0]
 
 
 def test_bad_batches_are_named(world, tmp_path):

@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats, Ints, as_floats, check_whole, is_number
 from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, Shape, weigh_rows
 from scopeval.critic_mlp import MLPRegression
-from scopeval.critic_table import TableRegression, merge_rows
+from scopeval.critic_table import TableRegression
 from scopeval.critics import Critic, Estimates, Regression, Rows, Targets
 from scopeval.data import Transitions
 from scopeval.errors import DataError, InputError
 from scopeval.exact import check_epsilon
+from scopeval.gathering import Log, gather
 from scopeval.methods import METHODS, Method, method_named
 from scopeval.policies import ContinuousPolicy, Observations, Policy, TabularPolicy, as_policy
 
@@ -45,9 +46,11 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 MOST_PAIRS = 50_000_000
 
 #: With a control variate, the checked relative variance must be below this; else b = 0.
-TRUST = 0.85
+TRUST = 0.75
 #: The logs must show at least this share of the target's own steps; else the target is kept.
 LEAST_SUPPORT = 0.25
+#: And this share for a control variate; else b = 0.
+VARIATE_SUPPORT = 0.5
 #: At most so many rows of each half serve the check of a design for vectors.
 CHECK_ROWS = 25_000
 
@@ -236,22 +239,10 @@ def design(
         raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
 
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
-    log = _gather(logged, pi, recipe.horizon, seed, merge)
+    log = gather(logged, pi, recipe.horizon, seed, merge)
     learn = _regression(regression, log, pi, features)
     run = _Run(log, pi, recipe, learn, time_varying, seed, progress)
     return run.design(how, began)
-
-
-@dataclass(frozen=True)
-class _Log:
-    """The log as rows, with the fold of each, and where episodes start."""
-
-    rows: Rows
-    fold: Ints
-    starts: Rows
-    actions: int
-    count: int
-    notes: tuple[str, ...]
 
 
 class _Run:
@@ -259,7 +250,7 @@ class _Run:
 
     def __init__(
         self,
-        log: _Log,
+        log: Log,
         target: Policy,
         recipe: Recipe,
         regression: Regression,
@@ -294,11 +285,13 @@ class _Run:
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(checked_variance))
-        if how.control_variate and how.tilted and not checked_variance[best] < TRUST:
+        if how.control_variate and not (
+            checked_variance[best] < TRUST and support >= VARIATE_SUPPORT
+        ):
             # a poor control variate can do more harm than a poor tilt
             told = (
-                f"the logs are too thin for a control variate (relative variance on held-out logs "
-                f"{checked_variance[best]:.2f}); designed without one",
+                "the logs are too thin for a control variate (relative variance on held-out logs "
+                f"{checked_variance[best]:.2f}, support {support:.0%}); designed without one",
             )
             plain = METHODS["scope" if how.constrained else "odi"]
             self.recipe = replace(self.recipe, method=plain.name)
@@ -543,108 +536,8 @@ class _Run:
         return float(shown / max(total, 1e-12))
 
 
-def _gather(
-    logged: Transitions | Iterable[Transitions],
-    target: Policy,
-    horizon: int,
-    seed: int,
-    merge: bool,
-) -> _Log:
-    """Rows, folds and starts of a log, read once; batches are merged as they come.
-
-    Only a table may merge: what else draws folds of its own among the rows would put all rows of
-    one outcome into the same fold.
-    """
-    streamed = not isinstance(logged, Transitions)
-    if streamed and not isinstance(logged, Iterable):
-        raise InputError(
-            f"logged: got {type(logged).__name__}, expected Transitions (try read_logged) or "
-            "batches of them (try stream_logged)"
-        )
-    if streamed and not merge:
-        raise InputError(
-            "logged: streams are merged as they come, which only the table can learn from; try "
-            "regression='table' or read_logged"
-        )
-    batches: Iterable[Transitions] = [logged] if isinstance(logged, Transitions) else logged
-    parts: list[tuple[Rows, Rows, Ints]] = []
-    count, actions = 0, 0
-    notes: tuple[str, ...] = ()
-    rng = np.random.default_rng((seed, 11))
-    for batch in batches:
-        if not isinstance(batch, Transitions):
-            raise InputError(
-                f"logged: got {type(batch).__name__}, expected Transitions (try read_logged) or "
-                "batches of them (try stream_logged)"
-            )
-        if not batch.discrete_actions:
-            raise InputError("design: learning for continuous actions is not supported yet")
-        if streamed and not batch.discrete_obs:
-            raise InputError(
-                "logged: streams are merged as they come, which needs state numbers; got vectors, "
-                "try read_logged"
-            )
-        if actions == 0:
-            probe = target.probs(np.asarray(batch.obs[:1]), 0)
-            actions = int(probe.shape[1])
-        batch.check(horizon=horizon, actions=actions, source="logged")
-        rows = Rows(
-            t=batch.t,
-            obs=batch.obs,
-            action=batch.action,
-            reward=batch.reward,
-            reward_noise=np.zeros(len(batch)),
-            cost=batch.cost,
-            next_obs=_following(batch),
-            alive=(~batch.terminated).astype(np.float64),
-            weight=np.ones(len(batch)),
-            borrowed=np.zeros(len(batch), np.bool_),
-        )
-        fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
-        starts = rows.select(np.flatnonzero(rows.t == rows.t.min()))
-        if merge and batch.discrete_obs:
-            rows, starts, fold = _condense([(rows, starts, fold)])
-        parts.append((rows, starts, fold))
-        count += len(batch)
-        notes = tuple(dict.fromkeys((*notes, *batch.notes)))
-        if streamed and len(parts) > 8:
-            parts = [_condense(parts)]
-    if not parts:
-        raise InputError("logged: no batches, expected logged rows")
-    if len(parts) > 1:
-        parts = [_condense(parts)]
-    rows, starts, fold = parts[0]
-    if len(np.unique(fold)) < 2:
-        raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
-    first = starts.t == starts.t.min()
-    if starts.t.min() > 0:
-        notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
-    return _Log(rows, fold, starts.select(first), actions, count, notes)
-
-
-def _following(batch: Transitions) -> Observations:
-    """Next observations; after the end of an episode there is none, so its own stands in."""
-    if not batch.terminated.any():
-        return batch.next_obs
-    ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
-    return np.where(ended, batch.obs, batch.next_obs)
-
-
-def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:
-    halves = [
-        merge_rows(_concat([rows.select(fold == k) for rows, _, fold in parts])) for k in range(2)
-    ]
-    fold = np.repeat(np.arange(2), [len(half) for half in halves])
-    return _concat(halves), merge_rows(_concat([starts for _, starts, _ in parts])), fold
-
-
-def _concat(parts: list[Rows]) -> Rows:
-    names = Rows.__dataclass_fields__
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
 def _regression(
-    regression: str | Regression, log: _Log, target: Policy, features: NDArray[Any] | None
+    regression: str | Regression, log: Log, target: Policy, features: NDArray[Any] | None
 ) -> Regression:
     discrete = log.rows.obs.ndim == 1
     states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
