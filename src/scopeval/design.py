@@ -45,8 +45,10 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 #: Largest table (states times actions) that is tried.
 MOST_PAIRS = 50_000_000
 
-#: With a control variate, the checked relative variance must be below this; else b = 0.
+#: A control variate is used if the checked relative variance is below this, or ...
 TRUST = 0.75
+#: ... at most this many times the predicted one, so that there is little, but surely, to win.
+AGREEMENT = 1.08
 #: The logs must show at least this share of the target's own steps; else the target is kept.
 LEAST_SUPPORT = 0.25
 #: And this share for a control variate; else b = 0.
@@ -285,17 +287,9 @@ class _Run:
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(checked_variance))
-        if how.control_variate and not (
-            checked_variance[best] < TRUST and support >= VARIATE_SUPPORT
-        ):
-            # a poor control variate can do more harm than a poor tilt
-            told = (
-                "the logs are too thin for a control variate (relative variance on held-out logs "
-                f"{checked_variance[best]:.2f}, support {support:.0%}); designed without one",
-            )
-            plain = METHODS["scope" if how.constrained else "odi"]
-            self.recipe = replace(self.recipe, method=plain.name)
-            return self.design(plain, began, (*warnings, *told))
+        checked = float(checked_variance[best])
+        if how.control_variate and not (checked < 1.0 and support >= VARIATE_SUPPORT):
+            return self._without_control(how, began, warnings, checked, support)
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
             # what both halves say, less what they cannot agree on
@@ -312,6 +306,9 @@ class _Run:
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
         final, binding, infeasible = self._final(how, recipe)
+        predicted = float(_ratio(final.variance[-1], final.variance[0]))
+        if how.control_variate and checked >= TRUST and checked > AGREEMENT * predicted:
+            return self._without_control(how, began, warnings, checked, support)
         if how.tilted and not final.variance[-1] <= final.variance[0]:
             words.append(
                 "the safe design has more predicted variance than running the target itself "
@@ -354,6 +351,23 @@ class _Run:
             ),
         )
         return BehaviorPolicy(self.target, final.critics, recipe, report)
+
+    def _without_control(
+        self,
+        how: Method,
+        began: float,
+        warnings: tuple[str, ...],
+        checked: float,
+        support: float,
+    ) -> BehaviorPolicy:
+        """The same with b = 0: a poor control variate can do more harm than a poor tilt."""
+        told = (
+            "the logs are too thin for a control variate (relative variance on held-out logs "
+            f"{checked:.2f}, support {support:.0%}); designed without one"
+        )
+        plain = METHODS["scope" if how.constrained else "odi"]
+        self.recipe = replace(self.recipe, method=plain.name)
+        return self.design(plain, began, (*warnings, told))
 
     def _check(
         self, how: Method, floors: tuple[float, ...]
