@@ -45,10 +45,10 @@ FLOORS = (0.02, 0.25, 0.5, 0.75)
 #: Largest table (states times actions) that is tried.
 MOST_PAIRS = 50_000_000
 
-#: A control variate is used if the checked relative variance is below this, or ...
-TRUST = 0.75
-#: ... at most this many times the predicted one, so that there is little, but surely, to win.
-AGREEMENT = 1.08
+#: A control variate is used if the checked relative variance is below this, and ...
+WORTH = 0.9
+#: ... below this too, or at most so many times the predicted one: little to win, but surely.
+TRUST, AGREEMENT = 0.75, 1.08
 #: The logs must show at least this share of the target's own steps; else the target is kept.
 LEAST_SUPPORT = 0.25
 #: And this share for a control variate; else b = 0.
@@ -288,7 +288,7 @@ class _Run:
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(checked_variance))
         checked = float(checked_variance[best])
-        if how.control_variate and not (checked < 1.0 and support >= VARIATE_SUPPORT):
+        if how.control_variate and not (checked < WORTH and support >= VARIATE_SUPPORT):
             return self._without_control(how, began, warnings, checked, support)
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
