@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.evaluate import estimate as estimate
     from scopeval.evaluate import evaluate as evaluate
     from scopeval.evaluation import Evaluation as Evaluation
+    from scopeval.gaussian import GaussianPolicy as GaussianPolicy
     from scopeval.parquet import write_logged as write_logged
     from scopeval.policies import CallablePolicy as CallablePolicy
     from scopeval.policies import TabularPolicy as TabularPolicy
@@ -45,6 +46,7 @@ _PUBLIC = {
     "EpisodeLog": "scopeval.episodes",
     "Episodes": "scopeval.episodes",
     "Evaluation": "scopeval.evaluation",
+    "GaussianPolicy": "scopeval.gaussian",
     "Guard": "scopeval.safety",
     "Solution": "scopeval.solver",
     "Status": "scopeval.solver",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import bench, demo, design, evaluate, reproduce
+from scopeval.cli import bench, demo, design, evaluate, reproduce, train
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -53,6 +53,7 @@ app.command("design")(design.design)
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(bench.app, name="bench")
+app.command("train-policies")(train.train_policies)
 
 
 def main() -> None:
