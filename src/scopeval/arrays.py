@@ -103,6 +103,10 @@ def check_probs(name: str, value: ArrayLike, *, axes: tuple[str, ...] = ()) -> F
         raise InputError(
             f"{name}: got shape {array.shape}, expected at least one action in the last axis"
         )
+    if (array >= 0).all():
+        total = array.sum(axis=-1)
+        if (np.abs(total - 1.0) <= PROBABILITY_SLACK).all():
+            return np.asarray(array / total[..., None], dtype=np.float64)
     row_axes = axes[: array.ndim - 1]
     bad = np.isnan(array).any(axis=-1)
     if bad.any():
@@ -115,14 +119,11 @@ def check_probs(name: str, value: ArrayLike, *, axes: tuple[str, ...] = ()) -> F
             f"{name}: negative probability {array[bad].min():.6g} {where_first(bad, row_axes)}; "
             "expected probabilities >= 0 (are these logits? try a softmax)"
         )
-    total = array.sum(axis=-1)
     bad = ~(np.abs(total - 1.0) <= PROBABILITY_SLACK)
-    if bad.any():
-        raise InputError(
-            f"{name}: probabilities sum to {total[bad][0]:.6g} {where_first(bad, row_axes)}; "
-            "expected 1, try p / p.sum(-1, keepdims=True)"
-        )
-    return np.asarray(array / total[..., None], dtype=np.float64)
+    raise InputError(
+        f"{name}: probabilities sum to {total[bad][0]:.6g} {where_first(bad, row_axes)}; "
+        "expected 1, try p / p.sum(-1, keepdims=True)"
+    )
 
 
 def _numeric(name: str, value: ArrayLike) -> Floats:

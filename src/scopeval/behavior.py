@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval.acting import Drawn, Rules, draw
 from scopeval.arrays import Floats
 from scopeval.critic_mlp import MLPCritic
 from scopeval.critic_table import TableCritic
@@ -148,6 +149,8 @@ class BehaviorPolicy:
         self.report = report
         self.counts = Counts()
         self._method: Method = method_named(recipe.method)
+        self._finite = not isinstance(target, ContinuousPolicy)
+        self._rules = _rules(self._method, recipe)
 
     # -- running -----------------------------------------------------------------------------
 
@@ -177,10 +180,19 @@ class BehaviorPolicy:
     def act(self, obs: Any, t: int, rng: np.random.Generator) -> Action:
         """Draw one action for one observation; pass the probabilities on with the outcome."""
         batch = np.asarray(obs)[None]
-        offered = offer(self.target, batch, t, rng)
+        if self._finite and 0 <= t < len(self.critics):
+            pi = np.ascontiguousarray(self.target.probs(batch, t)[0], np.float64)  # type: ignore[union-attr]
+            u = rng.random()
+            drawn = draw(self.critics[t], self._rules, batch[0], pi, u)
+            if drawn is not None:
+                return self._noted(drawn, float(pi[drawn.action]))
+            offered = Candidates(np.arange(len(pi))[None], pi[None])
+        else:
+            offered = offer(self.target, batch, t, rng)
+            u = rng.random()
         weighing = self.weigh(offered, batch, t)
         mu = weighing.probs[0]
-        k = int(np.searchsorted(cumulative(mu), rng.random(), side="right"))
+        k = int(np.searchsorted(cumulative(mu), u, side="right"))
         b, bbar = 0.0, 0.0
         if weighing.control is not None:
             b = float(weighing.control[0, k])
@@ -192,6 +204,17 @@ class BehaviorPolicy:
             target_probability=float(offered.probs[0, k]),
             control=b,
             baseline=bbar,
+        )
+
+    def _noted(self, drawn: Drawn, target_probability: float) -> Action:
+        """Count the doubts of a draw."""
+        counts = self.counts
+        counts.asked += 1
+        counts.unseen += drawn.unseen
+        counts.infeasible += drawn.infeasible
+        counts.not_finite += drawn.not_finite
+        return Action(
+            drawn.action, drawn.probability, target_probability, drawn.control, drawn.baseline
         )
 
     def _step(
@@ -372,6 +395,14 @@ def budget(
     with np.errstate(over="ignore"):
         allowed = spend / np.where(mass > 0, mass, 1.0)
     return np.asarray(np.clip(allowed, -(LARGEST**2), LARGEST**2))
+
+
+def _rules(method: Method, recipe: Recipe) -> Rules:
+    """The numbers of `budget` and `weigh_rows`, for one row at a time."""
+    limit = np.nan if recipe.limit is None else min(recipe.limit, LARGEST) * (1.0 - recipe.margin)
+    share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
+    own_cost = recipe.constraint == "behavior"
+    return Rules(method, recipe.floor, own_cost, share, limit, LARGEST)
 
 
 def load(path: str | Path, target: object) -> BehaviorPolicy:

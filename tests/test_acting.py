@@ -1,0 +1,156 @@
+"""One observation at a time is the same policy as a batch of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logged_worlds import rows_of
+from random_mdps import random_case
+from scopeval import behavior as room
+from scopeval import design
+from scopeval.acting import draw
+from scopeval.behavior import BehaviorPolicy, Counts
+from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_table import TableCritic
+from scopeval.critics import Estimates
+from scopeval.methods import METHODS
+from scopeval.policies import CallablePolicy, TabularPolicy
+from test_behavior import RECIPE, REPORT, anything, vector_target
+
+
+class Fixed:
+    """A generator that gives one number."""
+
+    def __init__(self, u):
+        self.u = u
+
+    def random(self):
+        return self.u
+
+
+def same(policy, obs, t, rtol):
+    """`act` against `weigh` at one observation, for every action, and what both count."""
+    batch = np.asarray(obs)[None]
+    offered = room.offer(policy.target, batch, t, np.random.default_rng(0))
+    policy.counts = Counts()
+    weighing = policy.weigh(offered, batch, t)
+    told, mu, pi = policy.counts, weighing.probs[0], offered.probs[0]
+    b = np.zeros_like(mu) if weighing.control is None else weighing.control[0]
+    upto = np.cumsum(mu)
+    for k in np.flatnonzero(mu > 1e-12):
+        policy.counts = Counts()
+        drawn = policy.act(obs, t, Fixed(min(upto[k] - 0.5 * mu[k], 1 - 2**-53)))
+        assert drawn.action == k
+        assert drawn.probability == pytest.approx(mu[k], rel=rtol, abs=0)
+        assert drawn.target_probability == pi[k]
+        assert drawn.control == pytest.approx(b[k], rel=rtol, abs=1e-300)
+        assert drawn.baseline == pytest.approx(pi @ b, rel=max(rtol, 1e-12), abs=1e-12)
+        assert policy.counts == told
+
+
+@given(anything())
+@settings(max_examples=400, deadline=None)
+def test_a_table_for_any_numbers(case):
+    """Not finite, unknown, infeasible, tiny and huge: the same probabilities, the same doubts."""
+    e, pi, recipe = case
+    critic = TableCritic(**{field.name: getattr(e, field.name) for field in fields(Estimates)})
+    policy = BehaviorPolicy(TabularPolicy(pi), [critic], recipe, REPORT)
+    for state in range(2):
+        assert draw(critic, policy._rules, state, pi[state], 0.5) is not None
+        with np.errstate(all="ignore"):
+            same(policy, state, 0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("change", [{}, {"constraint": "target"}, {"limit": 1.0}, {"floor": 0.0}])
+def test_a_learned_table(method, change):
+    case = random_case(3, states=6, actions=4, horizon=3, time_varying=False, noisy=True)
+    log = rows_of(case, 200, seed=0)  # too few to see every pair
+    more = {"epsilon": 0.1, **change}
+    policy = design(log, TabularPolicy(case.target), horizon=3, method=method, **more)
+    for t in range(3):
+        for state in range(6):
+            same(policy, state, t, rtol=1e-13)
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Critics with networks that are on and networks that are off."""
+    from scopeval.data import Transitions
+
+    rng = np.random.default_rng(0)
+    x, a = rng.normal(size=(3000, 2)), rng.integers(3, size=3000)
+    reward = np.abs(x[:, 0]) * (a == 1) + np.sin(3 * x[:, 1]) * (a == 2) + rng.normal(size=3000)
+    log = Transitions(
+        rng.integers(3, size=3000),
+        x,
+        a,
+        reward,
+        x[:, 1] ** 2 * (1 + a),
+        0.9 * x + 0.1 * reward[:, None],
+    )
+    small = MLPRegression(hidden=8, first_steps=200, steps=40)
+    policy = design(log, vector_target, horizon=3, method="scope-dr", regression=small)
+    on = [critic.net[..., 3 * 8 : 3 * 8 + 3 * 8].any(axis=2) for critic in policy.critics]
+    assert 0 < np.mean(on) < 1
+    return policy
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("change", [{}, {"constraint": "target"}, {"limit": 2.0}])
+def test_networks(network, method, change):
+    """To the rounding of float32, which a batch of another size changes too."""
+    recipe = replace(network.recipe, method=method, **change)
+    policy = BehaviorPolicy(network.target, network.critics, recipe, REPORT)
+    rng = np.random.default_rng(1)
+    observations = [*rng.normal(size=(20, 2)), np.array([50.0, 0.0]), np.array([np.nan, 0.0])]
+    policy.target = CallablePolicy(lambda obs, t: vector_target(np.nan_to_num(obs), t))
+    for t in range(3):
+        for obs in observations:
+            assert draw(network.critics[t], policy._rules, obs, np.full(3, 1 / 3), 0.5) is not None
+            same(policy, obs, t, rtol=1e-4)
+
+
+def test_float32_observations_and_lists(network):
+    rng = np.random.default_rng(2)
+    obs = rng.normal(size=2).astype(np.float32)
+    drawn = [network.act(x, 1, Fixed(0.4)) for x in (obs, obs.astype(float), list(obs))]
+    assert drawn[0].action == drawn[1].action == drawn[2].action
+    np.testing.assert_allclose([d.probability for d in drawn], drawn[0].probability, rtol=1e-5)
+
+
+def test_other_critics_go_the_general_way(network):
+    class Other:
+        """Someone's own critic."""
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def at(self, obs, actions=None):
+            return self.inner.at(obs, actions)
+
+    others = [Other(critic) for critic in network.critics]
+    policy = BehaviorPolicy(network.target, others, network.recipe, REPORT)
+    obs = np.array([0.3, -0.2])
+    assert draw(others[0], policy._rules, obs, np.full(3, 1 / 3), 0.5) is None
+    same(policy, obs, 0, rtol=0)
+    same(policy, obs, 7, rtol=0)  # beyond the horizon
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_draws_consume_one_number(seed):
+    """The same generator gives the same actions as before there was a quick way."""
+    rng = np.random.default_rng(seed)
+    pi = np.full(4, 0.25)
+    e = np.ones((1, 4))
+    critic = TableCritic(e, e, e[..., None], e[..., None], e, e, e > 0)
+    policy = BehaviorPolicy(TabularPolicy(pi[None]), [critic], RECIPE, REPORT)
+    drawn = policy.act(0, 0, rng)
+    assert drawn.action == int(np.random.default_rng(seed).random() * 4)
+    assert rng.random() == np.random.default_rng(seed).random(2)[1]
