@@ -378,7 +378,7 @@ BAD = {
         "policy: NaN probability",
     ),
     "target width": ({"target": lambda obs, t: np.full((2, 3), 1 / 3)}, r"returned shape \(2, 3\)"),
-    "target continuous": ({"target": Continuous()}, "continuous actions is not supported"),
+    "target continuous": ({"target": Continuous()}, "the target offers continuous actions"),
     "t beyond": ({"horizon": 3}, "horizon=3"),
     "one row": ({"logged": lambda log: log.select([0])}, r"got 1 row\(s\), expected at least 2"),
     "not a log": ({"logged": lambda log: "log.parquet"}, "try read_logged"),
@@ -392,7 +392,7 @@ BAD = {
     ),
     "continuous actions": (
         {"logged": lambda log: changed(log, action=np.zeros((len(log), 1)))},
-        "continuous actions is not supported",
+        "the target offers action numbers",
     ),
     "vectors and table": (
         {

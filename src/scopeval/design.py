@@ -18,7 +18,7 @@ as in the paper's program; q^c under pi, as its Algorithm 1 lists, is ``constrai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,14 +28,17 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats, Ints, as_floats, check_whole, is_number
 from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, Shape, weigh_rows
 from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_model import ModelRegression
 from scopeval.critic_table import TableRegression
-from scopeval.critics import Critic, Estimates, Regression, Rows, Targets
+from scopeval.critics import Critic, Estimates, Regression, Targets
 from scopeval.data import Transitions
 from scopeval.errors import DataError, InputError
 from scopeval.exact import check_epsilon
 from scopeval.gathering import Log, gather
+from scopeval.ground import Ground, Points, logged_ground
+from scopeval.imagination import Imagination
 from scopeval.methods import METHODS, Method, method_named
-from scopeval.policies import ContinuousPolicy, Observations, Policy, TabularPolicy, as_policy
+from scopeval.policies import ContinuousPolicy, Policy, TabularPolicy, as_policy
 
 __all__ = ["design", "sweep"]
 
@@ -56,24 +59,9 @@ VARIATE_SUPPORT = 0.5
 #: At most so many rows of each half serve the check of a design for vectors.
 CHECK_ROWS = 25_000
 
-#: mu and b of every followed behaviour: (t, observations, pi, estimates) -> [(mu, b), ...]
-Follow = Callable[[int, Observations, Floats, Estimates], list[tuple[Floats, Floats]]]
+#: mu and b of every followed behaviour: (t, points, pi, estimates) -> [(mu, b), ...]
+Follow = Callable[[int, Points, Floats, Estimates], list[tuple[Floats, Floats]]]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Points:
-    """The observations at which a sweep needs values, and what they mean to the rows.
-
-    Attributes:
-        obs: [P] state numbers or [P, d].
-        initial: [P] distribution of the first observation.
-        logged: [P] how often each was logged, as shares.
-    """
-
-    obs: Observations
-    initial: Floats
-    logged: Floats
 
 
 @dataclass(frozen=True)
@@ -95,12 +83,9 @@ class Swept:
 
 @np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are told by counts
 def sweep(
-    rows: Sequence[Rows],
-    points: Points,
-    successor: Sequence[Ints],
-    target: Policy,
+    ground: Ground,
+    target: Policy | ContinuousPolicy,
     follow: Follow,
-    regression: Regression,
     *,
     horizon: int,
     gamma: float,
@@ -112,29 +97,27 @@ def sweep(
     """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on.
 
     Args:
-        rows: the rows to learn from at each time step; one entry serves every step (time-pooled).
-        points: where values are needed.
-        successor: for each entry of rows, the index of every row's next observation in points.
+        ground: the rows to learn from at each time step, and where values are needed.
         target: pi.
         follow: the behaviours whose cost and variance are carried along.
-        regression: how critics are learned.
         horizon: T.
         gamma: discount.
-        actions: number of actions.
+        actions: number of actions, or of candidates.
         followed: how many behaviours `follow` returns.
         seed: of whatever the regression draws.
         tick: called after every time step.
     """
-    pooled = len(rows) == 1
-    learners = [regression.learner(part, actions, seed) for part in rows] if pooled else []
-    v = np.zeros(len(points.obs))
+    learn, pooled = ground.regression.learner, len(ground.rows) == 1
+    learners = [learn(part, actions, seed) for part in ground.rows] if pooled else []
+    v = np.zeros(len(ground.at(horizon).obs))
     v_cost = np.zeros_like(v)
     V = costs = np.zeros((len(v), followed))
     critics: list[Critic] = []
     kept = 0.0
     for t in reversed(range(horizon)):  # Alg. 1, line 4
-        part, to = (rows[0], successor[0]) if pooled else (rows[t], successor[t])
-        learner = learners[0] if pooled else regression.learner(part, actions, seed)
+        step = 0 if pooled else t
+        part, to, points = ground.rows[step], ground.successor[step], ground.at(t)
+        learner = learners[0] if pooled else learn(part, actions, seed)
         ahead = gamma * part.alive
         critic = learner.fit(  # Alg. 1, lines 3 and 5
             Targets(
@@ -146,9 +129,9 @@ def sweep(
             )
         )
         critics.append(critic)
-        e = critic.at(points.obs)
-        pi = target.probs(points.obs, t)
-        behaviors = follow(t, points.obs, pi, e)  # Alg. 1, line 6
+        e = critic.at(points.obs, points.actions)
+        pi = points.target(target, t)
+        behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
         v = (pi * e.q).sum(axis=1)
         v_cost = (pi * e.cost_target).sum(axis=1)
         unsure = (pi**2 * e.error).sum(axis=1)  # squared error of v: E[v^2] is larger than v^2
@@ -164,7 +147,7 @@ def sweep(
         same = (np.abs(behaviors[-1][0] - pi) < 1e-12).all(axis=1)
         kept += float(points.logged @ same) / horizon
         tick()
-    start = points.initial
+    start = ground.at(0).initial
     spread = float(start @ (v - start @ v) ** 2)
     return Swept(critics[::-1], start @ V + spread, start @ costs, kept)
 
@@ -197,8 +180,8 @@ def design(
             "on-policy".
         epsilon: the expected cost may be (1+epsilon) times the target's.
         gamma: discount, of rewards and costs alike.
-        regression: "table" (state numbers), "mlp" (vectors), "auto" chooses by the observations;
-            or a `Regression` of your own.
+        regression: "table" (state numbers), "model" (vectors: by a model of the world), "mlp" (the
+            paper's networks), "auto" chooses between the first two; or a `Regression` of your own.
         features: [S, d] coordinates of the states, so that pairs never logged can be guessed from
             their neighbours (table only).
         time_varying: whether rewards or dynamics depend on t beyond the observation. If not (the
@@ -218,8 +201,6 @@ def design(
     began = time.perf_counter()
     how = method_named(method)
     pi = as_policy(target)
-    if isinstance(pi, ContinuousPolicy):
-        raise InputError("design: learning for continuous actions is not supported yet")
     if METHODS.get(how.name) != how:
         raise InputError(f"method: got {how!r}, expected one of {', '.join(METHODS)}")
     if limit is not None and not (is_number(limit) and limit >= 0):
@@ -253,7 +234,7 @@ class _Run:
     def __init__(
         self,
         log: Log,
-        target: Policy,
+        target: Policy | ContinuousPolicy,
         recipe: Recipe,
         regression: Regression,
         time_varying: bool,
@@ -261,14 +242,32 @@ class _Run:
         progress: Progress | None,
     ) -> None:
         self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
-        self.time_varying, self.seed, self.progress = time_varying, seed, progress
+        self.seed, self.progress, self.done = seed, progress, 0
+        halves = [np.flatnonzero(log.fold == k) for k in range(2)]
+        if isinstance(regression, ModelRegression):
+            parts = [log.rows.select(half) for half in halves]
+            imagine = Imagination(regression, target, recipe.horizon, time_varying, seed)
+            self.halves, self.whole = imagine.grounds(parts, log)
+            self.holdout = imagine.holdout
+            return
+        self.holdout = {}
         rows = log.rows if time_varying else replace(log.rows, t=np.zeros_like(log.rows.t))
         most = CHECK_ROWS if rows.obs.ndim > 1 and not time_varying else len(rows)
-        halves = [np.flatnonzero(log.fold == k) for k in range(2)]
-        self.halves = [self._prepare(rows.select(_thinned(half, most, seed))) for half in halves]
-        self.whole = self._prepare(rows)
-        self.points = self._points()
-        self.done = 0
+        states = target.states if isinstance(target, TabularPolicy) else None
+
+        def ground(some: Ints) -> Ground:
+            return logged_ground(
+                rows.select(some),
+                log.starts,
+                regression,
+                actions=log.actions,
+                steps=recipe.horizon if time_varying else 1,
+                states=states,
+                everything=rows,
+            )
+
+        self.halves = [ground(_thinned(half, most, seed)) for half in halves]
+        self.whole = ground(np.arange(len(rows)))
 
     # -- the steps ---------------------------------------------------------------------------
 
@@ -328,6 +327,7 @@ class _Run:
                 + (" under the absolute limit" if recipe.limit is not None else "")
                 + "; the target is kept there"
             )
+        obs = self.whole.at(0).obs
         report = Report(
             rows=self.log.count,
             regression=self.regression.name,
@@ -346,7 +346,7 @@ class _Run:
             notes=self.log.notes,
             shape=Shape(
                 actions=self.log.actions,
-                width=None if self.points.obs.ndim == 1 else int(self.points.obs.shape[1]),
+                width=int(obs.shape[1]) if obs.ndim > 1 else None,
                 states=self.target.states if isinstance(self.target, TabularPolicy) else None,
             ),
         )
@@ -382,12 +382,12 @@ class _Run:
 
             def fixed(
                 t: int,
-                obs: Observations,
+                points: Points,
                 pi: Floats,
                 e: Estimates,
                 critics: list[Critic] = critics,
             ) -> list[tuple[Floats, Floats]]:
-                mu, b = weigh_rows(how, bare, pi, critics[t].at(obs))
+                mu, b = weigh_rows(how, bare, pi, critics[t].at(points.obs, points.actions))
                 mixed = [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
                 return [(pi, np.zeros_like(pi)), *mixed]
 
@@ -396,10 +396,12 @@ class _Run:
             base_variance += found.variance[0]
             costs[k] = _ratio(found.cost[1:], found.cost[0])
         middle = self.recipe.horizon // 2
-        seen = _thinned(np.flatnonzero(self.points.logged), CHECK_ROWS, self.seed)
-        a, b = (d.critics[middle].at(self.points.obs[seen]) for d in designed)
-        weight = (self.points.logged[seen, None] * (a.known & b.known)).ravel()
-        errors = {
+        points = self.whole.at(middle)
+        seen = _thinned(np.flatnonzero(points.logged), CHECK_ROWS, self.seed)
+        asked = points.obs[seen], None if points.actions is None else points.actions[seen]
+        a, b = (d.critics[middle].at(*asked) for d in designed)
+        weight = (points.logged[seen, None] * (a.known & b.known)).ravel()
+        errors = self.holdout | {
             "reward critic": _disagreement(a.q, b.q, weight),
             "cost critic": _disagreement(a.cost_target, b.cost_target, weight),
         }
@@ -410,14 +412,11 @@ class _Run:
         from scopeval.behavior import Counts, budget
 
         binding = infeasible = 0.0
-        visited = np.flatnonzero(self.points.logged)
         own = self._own(how, recipe)
 
-        def follow(
-            t: int, obs: Observations, pi: Floats, e: Estimates
-        ) -> list[tuple[Floats, Floats]]:
+        def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
             nonlocal binding, infeasible
-            behaviors = own(t, obs, pi, e)
+            behaviors = own(t, points, pi, e)
             if how.constrained:
                 mu = behaviors[-1][0]
                 cost = e.cost_behavior[..., -1]
@@ -429,8 +428,8 @@ class _Run:
                     bare = (mu - recipe.floor * pi) / (1.0 - recipe.floor)
                     spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
                     tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
-                    binding += float(self.points.logged @ tight) / recipe.horizon
-                counts = Counts()
+                    binding += float(points.logged @ tight) / recipe.horizon
+                counts, visited = Counts(), np.flatnonzero(points.logged)
                 weigh_rows(how, recipe, pi[visited], e.select(visited), counts=counts)
                 infeasible += counts.infeasible / len(visited) / recipe.horizon
             return behaviors
@@ -442,14 +441,12 @@ class _Run:
     def _own(self, how: Method, recipe: Recipe) -> Follow:
         """Follow the target and the behaviour that these very critics imply."""
 
-        def follow(
-            t: int, obs: Observations, pi: Floats, e: Estimates
-        ) -> list[tuple[Floats, Floats]]:
+        def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
             return [(pi, np.zeros_like(pi)), weigh_rows(how, recipe, pi, e)]
 
         return follow
 
-    def _sweep(self, prepared: list[Rows], follow: Follow, followed: int) -> Swept:
+    def _sweep(self, ground: Ground, follow: Follow, followed: int) -> Swept:
         total = 5 * self.recipe.horizon
 
         def tick() -> None:
@@ -457,20 +454,10 @@ class _Run:
             if self.progress is not None:
                 self.progress("design", self.done, total)
 
-        successor = [self._index(rows.next_obs) for rows in prepared]
-        points = self.points
-        if points.obs.ndim > 1 and prepared is not self.whole:  # only what these rows need
-            needed = np.unique(np.concatenate([*successor, np.flatnonzero(points.initial)]))
-            successor = [np.searchsorted(needed, index) for index in successor]
-            logged = points.logged[needed]
-            points = Points(points.obs[needed], points.initial[needed], logged / logged.sum())
         return sweep(
-            prepared,
-            points,
-            successor,
+            ground,
             self.target,
             follow,
-            self.regression,
             horizon=self.recipe.horizon,
             gamma=self.recipe.gamma,
             actions=self.log.actions,
@@ -478,49 +465,6 @@ class _Run:
             seed=self.seed,
             tick=tick,
         )
-
-    def _prepare(self, rows: Rows) -> list[Rows]:
-        """Rows for the sweep: one set for all steps, or one per step."""
-        if not self.time_varying:
-            return [self.regression.prepare(rows, self.log.actions)]
-        parts = []
-        for t in range(self.recipe.horizon):
-            now = np.flatnonzero(rows.t == t)
-            if len(now) == 0:
-                raise InputError(
-                    f"logged: no rows of time step {t}, expected some for every step of the "
-                    f"horizon {self.recipe.horizon}; try time_varying=False if rewards and "
-                    "dynamics do not depend on t"
-                )
-            parts.append(self.regression.prepare(rows.select(now), self.log.actions))
-        return parts
-
-    def _points(self) -> Points:
-        rows, starts = self.log.rows, self.log.starts
-        if rows.obs.ndim == 1:
-            every = [part for half in (*self.halves, self.whole) for part in half]
-            size = 1 + max(int(max(p.obs.max(), p.next_obs.max())) for p in every)
-            if isinstance(self.target, TabularPolicy):
-                size = max(size, self.target.states)
-            initial = np.bincount(starts.obs, starts.weight, size)
-            logged = np.bincount(rows.obs, rows.weight, size)
-            return Points(np.arange(size), initial / initial.sum(), logged / logged.sum())
-        # vectors: every next observation of the log, then every first one
-        obs = np.concatenate([rows.next_obs, starts.obs])
-        initial = np.concatenate([np.zeros(len(rows)), starts.weight])
-        logged = np.concatenate([rows.weight, np.zeros(len(starts))])
-        return Points(obs, initial / initial.sum(), logged / logged.sum())
-
-    def _index(self, next_obs: Observations) -> Ints:
-        """Where rows find their next observation among the points."""
-        if next_obs.ndim == 1:
-            return next_obs
-        order = getattr(self, "_order", None)
-        if order is None:
-            self._order = order = {
-                row.tobytes(): i for i, row in enumerate(self.points.obs[: len(self.log.rows)])
-            }
-        return np.array([order[row.tobytes()] for row in np.ascontiguousarray(next_obs)])
 
     def _support(self) -> float:
         """Share of the target's own steps that the logs show.
@@ -530,19 +474,23 @@ class _Run:
         is lost. Vectors never repeat: whether the action was logged at all.
         """
         horizon, A = self.recipe.horizon, self.log.actions
-        if self.points.obs.ndim > 1:
+        points = self.whole.at(0)
+        if points.actions is not None:
+            return 1.0
+        assert isinstance(self.target, Policy)
+        if points.obs.ndim > 1:
             taken = np.bincount(self.log.rows.action, minlength=A) > 0
-            pi = self.target.probs(self.points.obs, 0)
-            return float(self.points.logged @ (pi * taken).sum(axis=1))
-        S = len(self.points.obs)
-        here = self.points.initial
+            pi = self.target.probs(points.obs, 0)
+            return float(points.logged @ (pi * taken).sum(axis=1))
+        S = len(points.obs)
+        here = points.initial
         shown, total = 0.0, float(horizon)
         for t in range(horizon):
-            rows = self.whole[min(t, len(self.whole) - 1)]
+            rows = self.whole.rows[min(t, len(self.whole.rows) - 1)]
             pair = rows.obs * A + rows.action
             count = np.bincount(pair, rows.weight, S * A)
             logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
-            step = (here[:, None] * self.target.probs(self.points.obs, t)).ravel()
+            step = (here[:, None] * self.target.probs(points.obs, t)).ravel()
             shown += float(step @ logged)
             flow = step[pair] * rows.weight / count[pair]
             here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)
@@ -551,7 +499,10 @@ class _Run:
 
 
 def _regression(
-    regression: str | Regression, log: Log, target: Policy, features: NDArray[Any] | None
+    regression: str | Regression,
+    log: Log,
+    target: Policy | ContinuousPolicy,
+    features: NDArray[Any] | None,
 ) -> Regression:
     discrete = log.rows.obs.ndim == 1
     states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
@@ -569,7 +520,18 @@ def _regression(
             "from 0 without gaps, or vectors"
         )
     if regression == "auto":
-        regression = "table" if discrete else "mlp"
+        regression = "table" if discrete else "model"
+    if isinstance(target, ContinuousPolicy) and not (
+        regression == "model" or isinstance(regression, ModelRegression)
+    ):
+        raise InputError(
+            f"regression: got {regression!r} for continuous actions, expected 'model' (or 'auto')"
+        )
+    if discrete and (regression == "model" or isinstance(regression, ModelRegression)):
+        raise InputError(
+            "regression: 'model' needs observations that are vectors, the log holds state "
+            "numbers; try 'table'"
+        )
     if features is not None and regression != "table":
         raise InputError(
             "features: only regression='table' borrows from neighbours; leave features out"
@@ -577,14 +539,16 @@ def _regression(
     if regression == "table":
         if not discrete:
             raise InputError(
-                "regression: 'table' needs state numbers, the log holds vectors; try 'mlp'"
+                "regression: 'table' needs state numbers, the log holds vectors; try 'model'"
             )
         return TableRegression(states=states, features=_features(features, states))
     if regression == "mlp":
         return MLPRegression(states=states)
+    if regression == "model":
+        return ModelRegression()
     if isinstance(regression, str) or not hasattr(regression, "learner"):
         raise InputError(
-            f"regression: got {regression!r}, expected 'auto', 'table', 'mlp' or a Regression"
+            f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a Regression"
         )
     return regression
 

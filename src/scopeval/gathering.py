@@ -12,7 +12,7 @@ from scopeval.critic_table import merge_rows
 from scopeval.critics import Rows
 from scopeval.data import Transitions
 from scopeval.errors import InputError
-from scopeval.policies import Observations, Policy
+from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
 
 __all__ = ["Log", "gather"]
 
@@ -31,7 +31,7 @@ class Log:
 
 def gather(
     logged: Transitions | Iterable[Transitions],
-    target: Policy,
+    target: Policy | ContinuousPolicy,
     horizon: int,
     seed: int,
     merge: bool,
@@ -63,17 +63,28 @@ def gather(
                 f"logged: got {type(batch).__name__}, expected Transitions (try read_logged) or "
                 "batches of them (try stream_logged)"
             )
-        if not batch.discrete_actions:
-            raise InputError("design: learning for continuous actions is not supported yet")
+        finite = not isinstance(target, ContinuousPolicy)
+        if batch.discrete_actions != finite:
+            raise InputError(
+                f"logged: holds {'action numbers' if batch.discrete_actions else 'action vectors'}"
+                f", the target offers {'action numbers' if finite else 'continuous actions'}; "
+                "expected a log of the target's own problem"
+            )
         if streamed and not batch.discrete_obs:
             raise InputError(
                 "logged: streams are merged as they come, which needs state numbers; got vectors, "
                 "try read_logged"
             )
         if actions == 0:
-            probe = target.probs(np.asarray(batch.obs[:1]), 0)
-            actions = int(probe.shape[1])
-        batch.check(horizon=horizon, actions=actions, source="logged")
+            offered = offer(target, np.asarray(batch.obs[:1]), 0, np.random.default_rng(0))
+            actions = int(offered.probs.shape[1])
+            wide = offered.actions.shape[2:]
+            if not finite and wide != batch.action.shape[1:]:
+                raise InputError(
+                    f"logged: actions have {batch.action.shape[1]} dimensions, the target offers "
+                    f"{wide[0]}; expected a log of the target's own problem"
+                )
+        batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
         rows = Rows(
             t=batch.t,
             obs=batch.obs,
@@ -81,7 +92,7 @@ def gather(
             reward=batch.reward,
             reward_noise=np.zeros(len(batch)),
             cost=batch.cost,
-            next_obs=_following(batch),
+            next_obs=_following(batch, target, rng),
             alive=(~batch.terminated).astype(np.float64),
             weight=np.ones(len(batch)),
             borrowed=np.zeros(len(batch), np.bool_),
@@ -108,12 +119,17 @@ def gather(
     return Log(rows, fold, starts.select(first), actions, count, notes)
 
 
-def _following(batch: Transitions) -> Observations:
+def _following(
+    batch: Transitions, target: Policy | ContinuousPolicy, rng: np.random.Generator
+) -> Observations:
     """Next observations; after the end of an episode there is none, so its own stands in."""
-    if not batch.terminated.any():
-        return batch.next_obs
-    ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
-    return np.where(ended, batch.obs, batch.next_obs)
+    following: Observations = batch.next_obs
+    if batch.terminated.any():
+        ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
+        following = np.where(ended, batch.obs, batch.next_obs)
+    if isinstance(target, Redraws):  # the logs hold another policy's draws
+        following = target.redraw(following, batch.t + 1, rng)
+    return following
 
 
 def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:

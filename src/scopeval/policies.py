@@ -28,6 +28,7 @@ __all__ = [
     "Candidates",
     "ContinuousPolicy",
     "Policy",
+    "Redraws",
     "TabularPolicy",
     "TorchPolicy",
     "Weighing",
@@ -68,6 +69,24 @@ class ContinuousPolicy(Protocol):
 
     def candidates(self, obs: Observations, t: Time, rng: np.random.Generator) -> Candidates:
         """Draw K actions per observation; ``probs`` is 1/K everywhere."""
+        ...
+
+
+@runtime_checkable
+class Redraws(Protocol):
+    """A policy that has drawn part of its action before it is asked for the rest.
+
+    That part is the last `drawn` entries of the observation. In a log of *another* policy those
+    are that policy's; `redraw` puts this policy's own in their place.
+    """
+
+    @property
+    def drawn(self) -> int:
+        """How many of an observation's last entries the policy draws itself."""
+        ...
+
+    def redraw(self, obs: Observations, t: Time, rng: np.random.Generator) -> Observations:
+        """The observations [B, d] with fresh draws of this policy in their last entries."""
         ...
 
 

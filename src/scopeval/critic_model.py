@@ -1,0 +1,208 @@
+"""Critics for vectors by a model of the world: the default for observations that are no numbers.
+
+`dynamics` learns from the logs where an action leads; the target is then followed through imagined
+episodes, and the critics are fitted on those, where the target itself goes:
+
+    q_t(s, a) = r(s, a) + (1 - end(s, a)) g_t(m(s, a)),      m(s, a) = mean next observation,
+
+with g_t a ridge regression on m, its squares and products. How q differs between the actions of a
+state, which is all that a tilt can use, comes from the dynamics; g has to be right only along the
+target's own ways. Cost and carried variance are read in the same manner. The noise is what g leaves
+unexplained (chance, other actions to come, disagreement of the networks) and the chance of an end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats
+from scopeval.critics import Critic, Estimates, Learner, Rows, Targets
+from scopeval.dynamics import Dynamics, Training, stack, unstack
+from scopeval.policies import Observations
+
+__all__ = ["ModelCritic", "ModelRegression"]
+
+#: Most features of the ridge; with more inputs the products are left out.
+MOST_FEATURES = 500
+#: Standard deviations beyond which an input is taken to be no further away.
+REACH = 4.0
+#: How far outside the logged range an observation is still known, in ranges.
+SLACK = 0.1
+
+
+@dataclass(frozen=True)
+class ModelRegression:
+    """Settings.
+
+    Attributes:
+        training: of the networks.
+        paths: episodes imagined with each network.
+        ridge: penalty, relative to the number of rows.
+        dynamics: what was learned; set by `design`.
+        low: [d] least logged observation, and
+        high: [d] largest; beyond, nothing is known.
+    """
+
+    training: Training = field(default_factory=Training)
+    paths: int = 600
+    ridge: float = 1e-3
+    dynamics: Dynamics | None = None
+    low: Floats = field(default_factory=lambda: np.empty(0))
+    high: Floats = field(default_factory=lambda: np.empty(0))
+    name: str = "model"
+
+    def using(self, dynamics: Dynamics, rows: Rows) -> ModelRegression:
+        """The same with dynamics, for observations as in these rows."""
+        both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])
+        low, high = both.min(axis=0), both.max(axis=0)
+        room = SLACK * (high - low) + 1e-9
+        return replace(self, dynamics=dynamics, low=low - room, high=high + room)
+
+    def prepare(self, rows: Rows, actions: int) -> Rows:
+        """The rows as they are."""
+        return rows
+
+    def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
+        """Factorise the ridge for the rows of one time step."""
+        return _ModelLearner(self, rows)
+
+
+class _ModelLearner:
+    def __init__(self, how: ModelRegression, rows: Rows) -> None:
+        assert how.dynamics is not None
+        self.how, self.rows = how, rows
+        self.t = int(rows.t[0])
+        action = rows.action[:, None]
+        taken = how.dynamics.outlook(np.asarray(rows.obs), action, self.t)
+        self.goes_on = np.flatnonzero(rows.alive > 0)
+        ahead = taken.ahead[self.goes_on, 0]
+        if not len(ahead):
+            ahead = taken.ahead[:, 0]
+        self.mean, self.scale = ahead.mean(axis=0), ahead.std(axis=0)
+        self.scale = np.where(self.scale > 1e-9, self.scale, 1.0)
+        self.x = features(ahead, self.mean, self.scale)
+        penalty = np.full(self.x.shape[1], how.ridge * len(ahead))
+        penalty[0] = 0.0
+        self.gram = self.x.T @ self.x + np.diag(penalty + 1e-9)
+
+    def fit(self, targets: Targets) -> Critic:
+        rows, on = self.rows, self.goes_on
+        k = targets.cost_behavior.shape[1]
+        # what follows the step; the step's own reward and cost come from the dynamics
+        value = targets.reward - rows.reward
+        cost = targets.cost_target - rows.cost
+        beyond = targets.cost_behavior - targets.cost_target[:, None]
+        y = np.column_stack([value, cost, beyond, targets.carried])[on]
+        if len(on):
+            heads = np.linalg.solve(self.gram, self.x.T @ y)
+            noise = (y[:, 0] - self.x @ heads[:, 0]) ** 2
+            y = np.column_stack([y, noise])
+            heads = np.column_stack([heads, np.linalg.solve(self.gram, self.x.T @ noise)])
+            low, high = y.min(axis=0), y.max(axis=0)
+        else:
+            heads = np.zeros((self.x.shape[1], 3 + 2 * k))
+            low = high = np.zeros(3 + 2 * k)
+        assert self.how.dynamics is not None
+        return ModelCritic(
+            dynamics=self.how.dynamics,
+            t=self.t,
+            heads=np.asarray(heads, np.float64),
+            mean=self.mean,
+            scale=self.scale,
+            least=low,
+            most=high,
+            low=self.how.low,
+            high=self.how.high,
+            reward_noise=float(np.mean(rows.reward_noise)),
+            followed=k,
+        )
+
+
+@dataclass(frozen=True)
+class ModelCritic:
+    """The critics of one time step: the dynamics, and `heads` [features, 3 + 2 k] on their mean.
+
+    In order: value, cost under the target, cost of each followed behaviour beyond that, carried
+    variance of each, noise. Answers stay between `least` and `most`, what was seen in the fit.
+    """
+
+    dynamics: Dynamics
+    t: int
+    heads: Floats
+    mean: Floats
+    scale: Floats
+    least: Floats
+    most: Floats
+    low: Floats
+    high: Floats
+    reward_noise: float
+    followed: int
+
+    def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
+        """One step by the dynamics, the rest by the heads."""
+        k = self.followed
+        ahead = self.dynamics.outlook(obs, actions, self.t)
+        flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
+        parts = [
+            features(flat[i : i + 8192], self.mean, self.scale) @ self.heads
+            for i in range(0, max(len(flat), 1), 8192)
+        ]
+        then = np.clip(np.concatenate(parts), self.least, self.most)
+        then = then.reshape(*ahead.end.shape, -1)
+        stays = 1.0 - ahead.end
+        value = then[..., 0]
+        rest = stays[..., None] * then[..., 1:-1]
+        cost_target = np.maximum(ahead.cost + rest[..., 0], 0.0)
+        noise = stays * (np.maximum(then[..., -1], 0.0) + ahead.end * value**2)
+        inside = np.all((obs >= self.low) & (obs <= self.high), axis=1, keepdims=True)
+        return Estimates(
+            q=ahead.reward + stays * value,
+            cost_target=cost_target,
+            cost_behavior=np.maximum(cost_target[..., None] + rest[..., 1 : 1 + k], 0.0),
+            carried=np.maximum(rest[..., 1 + k :], 0.0),
+            noise=noise + self.reward_noise,
+            error=np.zeros_like(noise),
+            known=np.broadcast_to(inside, noise.shape),
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What differs from step to step."""
+        names = ("heads", "mean", "scale", "least", "most", "low", "high", "reward_noise")
+        own = {name: np.asarray(getattr(self, name)) for name in names}
+        return own | {"step": np.asarray(self.t), "followed": np.asarray(self.followed)}
+
+    def shared(self) -> dict[str, NDArray[Any]]:
+        """What is the same at every step."""
+        return stack(self.dynamics.networks)
+
+    @classmethod
+    def restored(
+        cls, shared: dict[str, NDArray[Any]], steps: list[dict[str, NDArray[Any]]]
+    ) -> list[ModelCritic]:
+        """The critics that `arrays` and `shared` took apart."""
+        dynamics = unstack(shared)
+        critics = []
+        for own in steps:
+            t, noise, k = (own.pop(name) for name in ("step", "reward_noise", "followed"))
+            critics.append(cls(dynamics, int(t), **own, reward_noise=float(noise), followed=int(k)))
+        return critics
+
+
+def features(points: Floats, mean: Floats, scale: Floats) -> Floats:
+    """1, standardised inputs, their squares and (if they are not too many) products."""
+    z = np.clip((points - mean) / scale, -REACH, REACH)
+    d = z.shape[1]
+    if 1 + d + d * (d + 1) // 2 > MOST_FEATURES:
+        return np.concatenate([np.ones((len(z), 1)), z, z * z], axis=1)
+    out = np.empty((len(z), 1 + d + d * (d + 1) // 2))
+    out[:, 0] = 1.0
+    out[:, 1 : 1 + d] = z
+    at = 1 + d
+    for i in range(d):
+        np.multiply(z[:, i:], z[:, i : i + 1], out=out[:, at : at + d - i])
+        at += d - i
+    return out

@@ -1,0 +1,353 @@
+"""What the logs teach about the world itself: where an action leads, what it earns and costs.
+
+One small network per half of the logs, over (observation, action):
+
+    change of the observation, reward, cost, and the chance that the episode ends there.
+
+The networks of the halves never share a row, so each can be judged, and its designs checked, by the
+other. What a network gets wrong on rows that it has not seen is kept, and drawn from when episodes
+are imagined: a world that is random, or badly known, stays as uncertain as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, Ints
+from scopeval.critics import Rows
+
+__all__ = ["Dynamics", "Encoder", "Network", "Outlook", "Training", "learn_network"]
+
+#: Held-out errors that a network keeps to draw from.
+ERRORS = 2048
+#: How far beyond the logged range an imagined observation may go, in ranges.
+SLACK = 0.05
+
+Weights = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network of the dynamics is trained.
+
+    Attributes:
+        hidden: width of each of the two hidden layers.
+        steps: of Adam, its rate falling along a cosine.
+        batch: rows per step.
+        rate: Adam's first learning rate.
+    """
+
+    hidden: int = 128
+    steps: int = 3000
+    batch: int = 1024
+    rate: float = 2e-3
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Observations and actions as a network's inputs.
+
+    Attributes:
+        embedding: [A, m] a vector for every action number; [0, m]: actions are vectors already.
+        world: [d] True for what the world decides of an observation; False for what the target
+            policy itself draws there (see `policies.Redraws`), which nothing has to predict.
+        horizon: T where the dynamics depend on time, else 0.
+    """
+
+    embedding: Floats
+    world: NDArray[np.bool_]
+    horizon: int = 0
+
+    @property
+    def finite(self) -> bool:
+        """Whether actions are numbers."""
+        return len(self.embedding) > 0
+
+    def vectors(self, actions: NDArray[Any]) -> Floats:
+        """Actions [...] or [..., m] as vectors [..., m]."""
+        return self.embedding[actions] if self.finite else np.asarray(actions, np.float64)
+
+    def inputs(self, obs: Floats, actions: NDArray[Any], t: int | Ints) -> Weights:
+        """[..., inputs] for observations [..., d] and actions [...] or [..., m]."""
+        parts = [obs, self.vectors(actions)]
+        if self.horizon:
+            time = np.asarray(t, np.float64) / self.horizon
+            parts.append(np.broadcast_to(time[..., None], (*obs.shape[:-1], 1)))
+        return np.concatenate(parts, axis=-1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Where actions are expected to lead, [B, K] each.
+
+    Attributes:
+        ahead: [B, K, w] mean of what the world decides of the next observation.
+        reward: mean reward.
+        cost: mean cost.
+        end: chance that the episode ends.
+    """
+
+    ahead: Floats
+    reward: Floats
+    cost: Floats
+    end: Floats
+
+    @classmethod
+    def join(cls, parts: Sequence[Outlook]) -> Outlook:
+        """Outlooks of several batches as one."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass
+class Network:
+    """One trained network, and what it got wrong on rows that it had not seen.
+
+    Attributes:
+        encoder: of its inputs.
+        weights: of the layers, in the order of `_layers`.
+        low: [w] least of what was logged, less some room; imagined observations stay within.
+        high: [w] likewise.
+        errors: [E, w] held-out errors of the next observation.
+        reward_noise: mean squared held-out error of the reward.
+        loss: held-out mean squared error, in units of the spread of what was predicted.
+    """
+
+    encoder: Encoder
+    weights: dict[str, Weights]
+    low: Floats
+    high: Floats
+    errors: Floats
+    reward_noise: float
+    loss: float
+    _memory: dict[tuple[int, int, int], tuple[Any, Any, Outlook]] | None = field(
+        default=None, repr=False
+    )
+
+    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
+        """The outlook of every action (None), or of the given ones [B, K, m]."""
+        key = self._key(obs, actions, t)
+        if self._memory is not None and key in self._memory:
+            return self._memory[key][2]
+        given = np.arange(len(self.encoder.embedding)) if actions is None else actions
+        K = given.shape[0] if actions is None else given.shape[1]
+        if actions is None:
+            given = np.broadcast_to(given, (len(obs), K))
+        before = np.broadcast_to(obs[:, None], (len(obs), K, obs.shape[1]))
+        out = self._forward(self.encoder.inputs(before, given, t))
+        now = before[..., self.encoder.world]
+        w = now.shape[-1]
+        outlook = Outlook(
+            ahead=np.clip(now + out[..., :w], self.low, self.high),
+            reward=out[..., w],
+            cost=np.maximum(out[..., w + 1], 0.0),
+            end=1.0 / (1.0 + np.exp(-np.clip(out[..., w + 2], -30.0, 30.0))),
+        )
+        return outlook
+
+    def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
+        """Keep an answer: a design asks about the same arrays again and again."""
+        if self._memory is None:
+            self._memory = {}
+        self._memory[self._key(obs, actions, t)] = (obs, actions, said)
+
+    def forget(self) -> None:
+        """Drop all answers that were kept."""
+        self._memory = None
+
+    def _key(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> tuple[int, int, int]:
+        return id(obs), id(actions), t if self.encoder.horizon else 0
+
+    def _forward(self, x: Weights) -> Floats:
+        """Outputs in their own units [..., w + 3]."""
+        p = self.weights
+        flat = (x.reshape(-1, x.shape[-1]) - p["mean"]) / p["scale"]
+        parts = []
+        for i in range(0, len(flat), 8192):  # blocks that stay in the cache
+            part = flat[i : i + 8192]
+            hidden = _swish(np.asarray(part @ p["w1"] + p["b1"]))
+            hidden = _swish(np.asarray(hidden @ p["w2"] + p["b2"]))
+            parts.append(hidden @ p["w3"] + part @ p["skip"] + p["b3"])
+        out = np.concatenate(parts) if parts else np.empty((0, len(p["b3"])), np.float32)
+        out = out.astype(np.float64) * p["spread"] + p["centre"]
+        return out.reshape(*x.shape[:-1], -1)
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """One or several networks; what they say is their mean."""
+
+    networks: tuple[Network, ...]
+
+    @property
+    def encoder(self) -> Encoder:
+        """The networks' common encoder."""
+        return self.networks[0].encoder
+
+    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
+        """Mean of the networks' outlooks."""
+        each = [network.outlook(obs, actions, t) for network in self.networks]
+        if len(each) == 1:
+            return each[0]
+        return Outlook(
+            *(
+                sum(getattr(one, name) for one in each) / len(each)
+                for name in ("ahead", "reward", "cost", "end")
+            )
+        )
+
+
+def learn_network(
+    rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int
+) -> Network:
+    """Train a network on some rows; the others tell how wrong it is."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same bits on every machine, and halves are trained side by side
+    try:
+        return _trained(rows, held_out, encoder, how, seed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int) -> Network:
+    import torch
+
+    rng = np.random.default_rng((seed, 21))
+    x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
+    y, end = _answers(rows, encoder)
+    goes_on = rows.alive > 0
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32)
+    some = goes_on if goes_on.any() else np.ones(len(x), np.bool_)
+    w = y.shape[1] - 2
+    centre, spread = y.mean(axis=0), y.std(axis=0)
+    centre[:w], spread[:w] = y[some, :w].mean(axis=0), y[some, :w].std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    # after the end of an episode the next observation means nothing: no loss there
+    counts = np.ones_like(y, dtype=np.float32)
+    counts[~goes_on, :w] = 0.0
+    X = torch.from_numpy((x - mean) / scale)
+    Y = torch.from_numpy(((y - centre) / spread).astype(np.float32))
+    C, D = torch.from_numpy(counts), torch.from_numpy(end.astype(np.float32))
+    layers = {
+        name: torch.from_numpy(value).requires_grad_()
+        for name, value in _fresh(X.shape[1], how.hidden, y.shape[1] + 1, rng).items()
+    }
+    ever_ends = bool(0 < end.mean() < 1)
+    adam = torch.optim.Adam(layers.values(), lr=how.rate)
+    fade = torch.optim.lr_scheduler.CosineAnnealingLR(adam, how.steps)
+    every = min(how.batch, len(X))
+    for _ in range(how.steps):
+        pick = torch.from_numpy(rng.integers(len(X), size=every))
+        inputs = X[pick]
+        hidden = _swish_torch(inputs @ layers["w1"] + layers["b1"])
+        hidden = _swish_torch(hidden @ layers["w2"] + layers["b2"])
+        out = hidden @ layers["w3"] + inputs @ layers["skip"] + layers["b3"]
+        loss = (C[pick] * (out[:, :-1] - Y[pick]) ** 2).mean()
+        if ever_ends:
+            loss = loss + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
+                out[:, -1], D[pick]
+            )
+        adam.zero_grad(set_to_none=True)
+        loss.backward()
+        adam.step()
+        fade.step()
+    weights = {name: value.detach().numpy() for name, value in layers.items()}
+    if not ever_ends:  # nothing to tell apart: as in the logs, always or never
+        weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
+        weights["b3"][-1] = 30.0 if end.all() else -30.0
+    weights |= {"mean": mean.astype(np.float32), "scale": scale}
+    weights["centre"] = np.append(centre, 0.0).astype(np.float32)
+    weights["spread"] = np.append(spread, 1.0).astype(np.float32)
+    both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])[:, encoder.world]
+    low, high = both.min(axis=0), both.max(axis=0)
+    room = SLACK * (high - low) + 1e-9
+    network = Network(
+        encoder, weights, low - room, high + room, np.zeros((1, w)), 0.0, float("nan")
+    )
+    return _judged(network, held_out, spread, rng)
+
+
+def _judged(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> Network:
+    """Write down what the network gets wrong on rows that it has not seen."""
+    encoder = network.encoder
+    out = network._forward(encoder.inputs(np.asarray(rows.obs), rows.action, rows.t))
+    y, _ = _answers(rows, encoder)
+    wrong = y - out[:, :-1]
+    goes_on = np.flatnonzero(rows.alive > 0)
+    w = wrong.shape[1] - 2
+    network.reward_noise = float(np.mean(wrong[:, w] ** 2))
+    if len(goes_on) and w:
+        network.loss = float(np.mean((wrong[goes_on, :w] / spread[:w]) ** 2))
+        network.errors = wrong[rng.choice(goes_on, ERRORS), :w]
+    return network
+
+
+def _answers(rows: Rows, encoder: Encoder) -> tuple[Floats, NDArray[np.bool_]]:
+    """What is to be predicted: change of the observation, reward, cost [n, w + 2]; the end [n]."""
+    change = (np.asarray(rows.next_obs) - np.asarray(rows.obs))[:, encoder.world]
+    return np.column_stack([change, rows.reward, rows.cost]), rows.alive == 0
+
+
+def _fresh(inputs: int, hidden: int, outputs: int, rng: np.random.Generator) -> dict[str, Weights]:
+    def uniform(*shape: int) -> Weights:
+        bound = 1.0 / np.sqrt(shape[0])
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+    return {
+        "w1": uniform(inputs, hidden),
+        "b1": np.zeros(hidden, np.float32),
+        "w2": uniform(hidden, hidden),
+        "b2": np.zeros(hidden, np.float32),
+        "w3": uniform(hidden, outputs),
+        "skip": np.zeros((inputs, outputs), np.float32),
+        "b3": np.zeros(outputs, np.float32),
+    }
+
+
+def _swish(z: NDArray[Any]) -> NDArray[Any]:
+    """Multiply by a soft step: smooth, and far cheaper than an exponential."""
+    gate = np.abs(z)
+    gate += 1.0
+    np.divide(z, gate, out=gate)
+    gate += 1.0
+    gate *= z
+    gate *= np.float32(0.5)
+    return np.asarray(gate)
+
+
+def _swish_torch(z: Any) -> Any:
+    return 0.5 * z * (1.0 + z / (1.0 + z.abs()))
+
+
+def stack(networks: Sequence[Network]) -> dict[str, NDArray[Any]]:
+    """All that `unstack` needs to bring networks back."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for i, network in enumerate(networks):
+        arrays |= {f"net{i}_{name}": value for name, value in network.weights.items()}
+        arrays |= {f"net{i}_low": network.low, f"net{i}_high": network.high}
+    encoder = networks[0].encoder
+    arrays |= {"embedding": encoder.embedding, "world": encoder.world}
+    arrays["timed"] = np.array([encoder.horizon])
+    return arrays
+
+
+def unstack(arrays: dict[str, NDArray[Any]]) -> Dynamics:
+    """The networks that `stack` took apart; they can answer, but no longer imagine."""
+    encoder = Encoder(arrays["embedding"], arrays["world"], int(arrays["timed"][0]))
+    count = len({name.split("_")[0] for name in arrays if name.startswith("net")})
+    networks = []
+    for i in range(count):
+        start = f"net{i}_"
+        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        low, high = own.pop("low"), own.pop("high")
+        nothing = np.zeros((1, len(low)))
+        networks.append(Network(encoder, own, low, high, nothing, 0.0, float("nan")))
+    return Dynamics(tuple(networks))

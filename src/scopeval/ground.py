@@ -1,0 +1,217 @@
+"""What a sweep walks over: rows to learn from, and points where values are needed.
+
+Two kinds. *Logged* ground is the log itself, every row serving every time step (or, for problems
+that change with time, the rows of that step). *Imagined* ground is episodes of the target in a
+learned model of the world: rows of step t lead to the points of step t + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, Ints
+from scopeval.critics import Regression, Rows
+from scopeval.dynamics import Network, Outlook
+from scopeval.errors import InputError
+from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
+
+__all__ = ["Ground", "Points", "imagined", "join", "logged_ground", "recall"]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Observations at which a sweep needs values.
+
+    Attributes:
+        obs: [P] state numbers or [P, d].
+        initial: [P] distribution of the first observation.
+        logged: [P] how often each was met, as shares.
+        actions: [P, K, m] candidates of a continuous target; None: all actions of a finite set.
+    """
+
+    obs: Observations
+    initial: Floats
+    logged: Floats
+    actions: NDArray[Any] | None = None
+
+    def target(self, policy: Policy | ContinuousPolicy, t: int) -> Floats:
+        """Pi over the actions or candidates."""
+        if self.actions is not None:
+            K = self.actions.shape[1]
+            return np.full((len(self.obs), K), 1.0 / K)
+        assert isinstance(policy, Policy)
+        return policy.probs(self.obs, t)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Rows, points and what leads where; one entry that serves every time step, or one for each.
+
+    Attributes:
+        rows: to learn from.
+        points: where values are needed.
+        successor: for each entry of rows, where every row's next observation is among the points
+            of the step after.
+        regression: how critics are learned here.
+    """
+
+    rows: Sequence[Rows]
+    points: Sequence[Points]
+    successor: Sequence[Ints]
+    regression: Regression
+
+    def at(self, t: int) -> Points:
+        """The points of step t."""
+        return self.points[min(t, len(self.points) - 1)]
+
+
+def logged_ground(
+    rows: Rows,
+    starts: Rows,
+    regression: Regression,
+    *,
+    actions: int,
+    steps: int,
+    states: int | None = None,
+    everything: Rows | None = None,
+) -> Ground:
+    """The log as ground.
+
+    Args:
+        rows: of the log, or of a half.
+        starts: first observations.
+        regression: how critics are learned.
+        actions: number of actions.
+        steps: time steps that need rows of their own; 1: every row serves every step.
+        states: number of states, at least; None for vectors.
+        everything: rows whose states are needed as points (default: these).
+    """
+    which = [np.flatnonzero(rows.t == t) for t in range(steps)]
+    if steps == 1:
+        which = [np.arange(len(rows))]
+    for t, some in enumerate(which):
+        if len(some) == 0:
+            raise InputError(
+                f"logged: no rows of time step {t}, expected some for every step of the horizon "
+                f"{steps}; try time_varying=False if rewards and dynamics do not depend on t"
+            )
+    parts = [regression.prepare(rows.select(some), actions) for some in which]
+    if rows.obs.ndim == 1:
+        size = max(states or 0, *(1 + int(max(p.obs.max(), p.next_obs.max())) for p in parts))
+        counted = everything if everything is not None else rows
+        size = max(size, 1 + int(max(counted.obs.max(), counted.next_obs.max())))
+        initial = np.bincount(starts.obs, starts.weight, size)
+        logged = np.bincount(counted.obs, counted.weight, size)
+        points = Points(np.arange(size), initial / initial.sum(), logged / logged.sum())
+        return Ground(parts, [points], [part.next_obs for part in parts], regression)
+    obs = np.concatenate([rows.next_obs, starts.obs])
+    initial = np.concatenate([np.zeros(len(rows)), starts.weight])
+    logged = np.concatenate([rows.weight, np.zeros(len(starts))])
+    points = Points(obs, initial / initial.sum(), logged / logged.sum())
+    return Ground(parts, [points], which, regression)
+
+
+def imagined(
+    network: Network,
+    starts: Rows,
+    target: Policy | ContinuousPolicy,
+    regression: Regression,
+    *,
+    horizon: int,
+    paths: int,
+    rng: np.random.Generator,
+) -> Ground:
+    """Episodes of the target in a learned world, from where logged episodes start.
+
+    An episode that ends makes room for a copy of one that goes on, so that every step has rows
+    enough; what an end means is in the rows' `alive`.
+    """
+    world = network.encoder.world
+    share = starts.weight / starts.weight.sum()
+    obs = np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
+    every, uniform = np.arange(paths), np.full(paths, 1.0 / paths)
+    rows, points = [], []
+    for t in range(horizon):
+        obs = _redrawn(target, obs, t, rng)
+        offered = offer(target, obs, t, rng)
+        candidates = None if offered.actions.ndim == 2 else offered.actions
+        points.append(Points(obs, uniform, uniform, candidates))
+        ahead = network.outlook(obs, candidates, t)
+        # candidates are draws already, the first is as good as any; of a finite set, draw one
+        taken = np.zeros(paths, np.int64) if candidates is not None else _drawn(offered.probs, rng)
+        ends = rng.random(paths) < ahead.end[every, taken]
+        following = obs.copy()
+        wrong = network.errors[rng.integers(len(network.errors), size=paths)]
+        following[:, world] = np.clip(ahead.ahead[every, taken] + wrong, network.low, network.high)
+        rows.append(
+            Rows(
+                t=np.full(paths, t),
+                obs=obs,
+                action=np.ascontiguousarray(offered.actions[every, taken]),
+                reward=ahead.reward[every, taken],
+                reward_noise=np.full(paths, network.reward_noise),
+                cost=ahead.cost[every, taken],
+                next_obs=following,
+                alive=np.where(ends, 0.0, 1.0),
+                weight=np.ones(paths),
+                borrowed=np.zeros(paths, np.bool_),
+            )
+        )
+        alive = np.flatnonzero(~ends)
+        obs = following.copy()
+        if len(alive):
+            obs[ends] = following[rng.choice(alive, size=int(ends.sum()))]
+    points.append(Points(obs, uniform, uniform, None))  # beyond the last step: worth nothing
+    return Ground(rows, points, [every] * horizon, regression)
+
+
+def recall(ground: Ground, networks: Sequence[Network]) -> None:
+    """Have the networks remember what they say at the points of an imagined ground."""
+    for t, points in enumerate(ground.points[:-1]):
+        for network in networks:
+            said = network.outlook(points.obs, points.actions, t)
+            network.remember(points.obs, points.actions, t, said)
+
+
+def join(grounds: Sequence[Ground], networks: Sequence[Network], regression: Regression) -> Ground:
+    """Several imagined grounds as one; what the networks remember of them goes along."""
+    rows = [_together(parts) for parts in zip(*(g.rows for g in grounds), strict=True)]
+    points = []
+    for parts in zip(*(g.points for g in grounds), strict=True):
+        some = [p.actions for p in parts if p.actions is not None]
+        points.append(
+            Points(
+                np.concatenate([p.obs for p in parts]),
+                np.concatenate([p.initial for p in parts]) / len(parts),
+                np.concatenate([p.logged for p in parts]) / len(parts),
+                np.concatenate(some) if some else None,
+            )
+        )
+    for t, whole in enumerate(points[:-1]):
+        for network in networks:
+            said = [network.outlook(g.points[t].obs, g.points[t].actions, t) for g in grounds]
+            network.remember(whole.obs, whole.actions, t, Outlook.join(said))
+    successor = [np.arange(len(part)) for part in rows]
+    return Ground(rows, points, successor, regression)
+
+
+def _redrawn(
+    target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
+) -> Observations:
+    return target.redraw(obs, t, rng) if isinstance(target, Redraws) else obs
+
+
+def _drawn(probs: Floats, rng: np.random.Generator) -> Ints:
+    upto = np.cumsum(probs, axis=1)
+    k = (rng.random((len(probs), 1)) * upto[:, -1:] >= upto).sum(axis=1)
+    return np.asarray(np.minimum(k, probs.shape[1] - 1))
+
+
+def _together(parts: Sequence[Rows]) -> Rows:
+    names = Rows.__dataclass_fields__
+    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -1,0 +1,86 @@
+"""Grounds for `design` by a model of the world: one per half of the logs, and both together."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from scopeval.critic_model import ModelRegression
+from scopeval.critics import Rows
+from scopeval.dynamics import Dynamics, Encoder, Network, learn_network
+from scopeval.errors import InputError
+from scopeval.gathering import Log
+from scopeval.ground import Ground, imagined, join, recall
+from scopeval.policies import ContinuousPolicy, Policy, Redraws
+
+__all__ = ["Imagination"]
+
+
+class Imagination:
+    """Learns the dynamics from each half of a log, and follows the target through them.
+
+    Attributes:
+        holdout: held-out error of the dynamics, by name.
+    """
+
+    def __init__(
+        self,
+        regression: ModelRegression,
+        target: Policy | ContinuousPolicy,
+        horizon: int,
+        time_varying: bool,
+        seed: int,
+    ) -> None:
+        self.how, self.target, self.horizon = regression, target, horizon
+        self.time_varying, self.seed = time_varying, seed
+        self.holdout: dict[str, float] = {}
+
+    def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
+        """Imagined ground of each half's network, and both together with their mean."""
+        networks = self.networks(halves, log)
+        for network in networks:
+            network.forget()
+        self.holdout["dynamics"] = float(np.sqrt(np.nanmean([n.loss for n in networks])))
+        each = []
+        for k, network in enumerate(networks):
+            ground = imagined(
+                network,
+                log.starts,
+                self.target,
+                self.how.using(Dynamics((network,)), log.rows),
+                horizon=self.horizon,
+                paths=self.how.paths,
+                rng=np.random.default_rng((self.seed, 22, k)),
+            )
+            each.append(ground)
+            recall(ground, networks)
+        both = self.how.using(Dynamics(tuple(networks)), log.rows)
+        return each, join(each, networks, both)
+
+    def networks(self, halves: list[Rows], log: Log) -> list[Network]:
+        """The dynamics of each half; those of the settings, if they bring them."""
+        if self.how.dynamics is not None:
+            return list(self.how.dynamics.networks)
+        if min(len(half) for half in halves) < 4:
+            raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
+        encoder = self._encoder(log)
+
+        def learn(k: int) -> Network:
+            seed = 2 * self.seed + k
+            return learn_network(halves[k], halves[1 - k], encoder, self.how.training, seed)
+
+        with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+            return list(pool.map(learn, range(2)))
+
+    def _encoder(self, log: Log) -> Encoder:
+        width = int(log.rows.obs.shape[1])
+        world = np.ones(width, np.bool_)
+        if isinstance(self.target, Redraws):
+            world[width - self.target.drawn :] = False
+        if isinstance(self.target, ContinuousPolicy):
+            embedding = np.empty((0, log.rows.action.shape[1]))
+        else:
+            embedding = np.asarray(getattr(self.target, "embedding", np.eye(log.actions)), float)
+        return Encoder(embedding, world, self.horizon if self.time_varying else 0)
