@@ -75,8 +75,9 @@ def collect(
     Args:
         env: a Gymnasium environment; the name of a registered one; a function that makes one
             (several are then run side by side, with one call of the policy per step); what
-            `plants` has opened, for many calls with the same environments; or a `TabularMDP`,
-            which the compiled simulator runs (tabular policies only; its random numbers are its
+            `plants` has opened, for many calls with the same environments; a `Fleet`, which steps
+            many environments by one call (such as `envs.mujoco.Robots`); or a `TabularMDP`, which
+            the compiled simulator runs (tabular policies only; its random numbers are its
             own, so the episodes are not those of the same MDP as an environment; an absorbing
             state without reward and cost ends the episode).
         target: pi, in any form that `as_policy` takes.
@@ -148,7 +149,7 @@ def collect(
                 break
             last = min(begin + len(machines), first + episodes)
             running.extend(Record(i, seed, run.horizon) for i in range(begin, last))
-            run.side_by_side(list(zip(running, machines, strict=False)), over)
+            run.side_by_side(list(running), machines, over)
     except KeyboardInterrupt:
         interrupted = True
         reason = "interrupted by the user"

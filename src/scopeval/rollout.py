@@ -1,7 +1,8 @@
 """The policies at work, step by step, on plants that run side by side.
 
 One episode runs in each plant, all at the same time step, so that a policy is asked once per step
-for the whole batch. Everything random about an episode is drawn from generators of its own.
+for the whole batch. Everything random about an episode is drawn from generators of its own: where
+a policy's candidates are a function of noise (`NoisePolicy`), all of it when the episode begins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
 from scopeval.errors import InputError
-from scopeval.plants import Broken, Outcome, Plant
+from scopeval.gaussian import NoisePolicy
+from scopeval.plants import Broken, Outcome, Outcomes, Plants
 from scopeval.policies import (
     Behavior,
     Candidates,
@@ -41,15 +43,14 @@ class Record:
         self.plant_seed = int(plant.generate_state(1)[0]) >> 1  # 31 bits: every environment's int
         self.rng = np.random.default_rng(candidates)
         self.uniforms = np.random.default_rng(choices).random(horizon)
-        self.obs: list[NDArray[Any]] = []
-        self.action: list[NDArray[Any]] = []
-        self.reward: list[float] = []
-        self.cost: list[float] = []
-        self.probs: list[tuple[float, float]] = []  # mu, pi
-        self.controls: list[tuple[float, float]] = []  # b, bbar
+        self.obs: Any = []
+        self.action: Any = []
+        self.reward: Any = []
+        self.cost: Any = []
+        self.probs: Any = []  # mu, pi
+        self.controls: Any = []  # b, bbar
         self.paid = 0.0
         self.terminated = False
-        self.switched = False  # the guard gave it to the target
         self.fallbacks = 0
         self.guarded = 0
 
@@ -61,6 +62,58 @@ class Record:
         self.cost.append(outcome.cost)
         self.paid += outcome.cost
         self.terminated = outcome.terminated
+
+
+class _Tape:
+    """What happens in B episodes side by side: arrays [B, T], cut into records in the end."""
+
+    def __init__(self, records: list[Record], horizon: int, noise: tuple[int, ...] | None) -> None:
+        B = len(records)
+        self.records = records
+        self.uniforms = np.stack([record.uniforms for record in records])
+        self.noise = None
+        if noise is not None:
+            shape = (horizon, *noise)
+            self.noise = np.stack([record.rng.standard_normal(shape) for record in records])
+        self.obs: NDArray[Any] = np.empty((B, 0))
+        self.action: NDArray[Any] | None = None
+        self.reward, self.cost = np.zeros((B, horizon)), np.zeros((B, horizon))
+        self.probs, self.controls = np.zeros((B, horizon, 2)), np.zeros((B, horizon, 2))
+        self.length = np.zeros(B, np.int64)
+        self.paid = np.zeros(B)
+        self.terminated, self.switched = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
+        self.fallbacks, self.guarded = np.zeros(B, np.int64), np.zeros(B, np.int64)
+
+    def begin(self, first: NDArray[Any]) -> None:
+        """The first observations."""
+        kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
+        shape = (len(first), self.reward.shape[1] + 1, *first.shape[1:])
+        self.obs = np.zeros(shape, kind)
+        self.obs[:, 0] = first
+
+    def add(self, t: int, rows: Ints, actions: NDArray[Any], outcomes: Outcomes) -> None:
+        """One step of these rows, as far as it was made."""
+        if self.action is None:
+            self.action = np.zeros((*self.reward.shape, *actions.shape[1:]), actions.dtype)
+        made = outcomes.done
+        at = rows[made]
+        self.obs[at, t + 1] = outcomes.obs[made]
+        self.action[at, t] = actions[made]
+        self.reward[at, t], self.cost[at, t] = outcomes.reward[made], outcomes.cost[made]
+        self.paid[at] += outcomes.cost[made]
+        self.terminated[at] = outcomes.terminated[made]
+        self.length[at] = t + 1
+
+    def cut(self, row: int) -> Record:
+        """The row as a record, up to where it is."""
+        record, n = self.records[row], int(self.length[row])
+        record.obs, record.paid = self.obs[row, : n + 1], float(self.paid[row])
+        record.action = [] if self.action is None else self.action[row, :n]
+        record.reward, record.cost = self.reward[row, :n], self.cost[row, :n]
+        record.probs, record.controls = self.probs[row, :n], self.controls[row, :n]
+        record.terminated = bool(self.terminated[row])
+        record.fallbacks, record.guarded = int(self.fallbacks[row]), int(self.guarded[row])
+        return record
 
 
 class Rollout:
@@ -81,75 +134,84 @@ class Rollout:
         self.guard_step = guard_step
         self.proven = proven  # the behaviour policy has answered before
         self.controlled = False  # it has brought a control variate
+        self.noisy = target if isinstance(target, NoisePolicy) else None
 
     def side_by_side(
         self,
-        pairs: list[tuple[Record, Plant]],
+        records: list[Record],
+        machines: Plants,
         over: Callable[[Record, Broken | None], None],
     ) -> None:
         """One episode in each plant, in step with each other; `over` is told of every end."""
-        live: list[tuple[Record, Plant]] = []
-        for record, plant in pairs:
-            try:
-                record.obs.append(plant.reset(record.plant_seed))
-                live.append((record, plant))
-            except Broken as failure:
-                over(record, failure)
-        for t in range(self.horizon):
-            if not live:
-                break
-            actions = self.choose([record for record, _ in live], t)
-            going = []
-            for (record, plant), action in zip(live, actions, strict=True):
-                try:
-                    outcome = plant.step(action)
-                except Broken as failure:
-                    over(record, failure)
-                    continue
-                record.add(action, outcome)
-                if outcome.terminated or outcome.truncated or t + 1 == self.horizon:
-                    over(record, None)
-                else:
-                    going.append((record, plant))
-            live = going
-            self.guard([record for record, _ in live])
+        noise = None if self.noisy is None else self.noisy.noise_shape
+        tape = _Tape(records, self.horizon, noise)
+        running = np.ones(len(records), np.bool_)
 
-    def choose(self, records: list[Record], t: int) -> list[NDArray[Any]]:
+        def end(row: int, failure: Broken | None) -> None:
+            running[row] = False
+            over(tape.cut(row), failure)
+
+        try:
+            first, failures = machines.reset([record.plant_seed for record in records])
+            for row, failure in failures.items():
+                end(row, failure)
+            tape.begin(first)
+            for t in range(self.horizon):
+                rows = np.flatnonzero(running)
+                if not len(rows):
+                    break
+                actions = self.choose(tape, rows, t)
+                outcomes = machines.step(actions, rows)
+                tape.add(t, rows, actions, outcomes)
+                for row, failure in outcomes.failures.items():
+                    end(int(rows[row]), failure)
+                ended = outcomes.done & (outcomes.terminated | outcomes.truncated)
+                for row in rows[outcomes.done if t + 1 == self.horizon else ended].tolist():
+                    end(row, None)
+                if outcomes.interrupted:
+                    raise KeyboardInterrupt
+                self.guard(tape, np.flatnonzero(running))
+        finally:
+            for row in np.flatnonzero(running).tolist():  # an interrupt: as far as they came
+                tape.cut(row)
+
+    def choose(self, tape: _Tape, rows: Ints, t: int) -> NDArray[Any]:
         """An action for each running episode, its probabilities and control variate recorded."""
-        obs = np.stack([record.obs[-1] for record in records])
-        offered = self.offers(records, obs, t)
+        obs = tape.obs[rows, t]
+        offered = self.offers(tape, rows, obs, t)
         p = offered.probs
         mu, control, failed = self.weighs(offered, obs, t)
-        forced = np.array([record.switched for record in records])
+        forced = tape.switched[rows]
         mu[forced] = p[forced]
-        chosen = draw_actions(mu, np.array([record.uniforms[t] for record in records]))
-        baseline = (p * control).sum(axis=1)
-        actions = []
-        for row, (record, k) in enumerate(zip(records, chosen, strict=True)):
-            record.probs.append((mu[row, k], p[row, k]))
-            record.controls.append((control[row, k], baseline[row]))
-            record.fallbacks += int(failed[row])
-            record.guarded += int(forced[row])
-            actions.append(np.asarray(offered.actions[row, k]))
-        return actions
+        chosen = draw_actions(mu, tape.uniforms[rows, t])
+        each = np.arange(len(rows))
+        tape.probs[rows, t] = np.stack([mu[each, chosen], p[each, chosen]], axis=1)
+        tape.controls[rows, t] = np.stack(
+            [control[each, chosen], (p * control).sum(axis=1)], axis=1
+        )
+        tape.fallbacks[rows] += failed
+        tape.guarded[rows] += forced
+        return np.asarray(offered.actions[each, chosen])
 
-    def offers(self, records: list[Record], obs: Observations, t: int) -> Candidates:
+    def offers(self, tape: _Tape, rows: Ints, obs: Observations, t: int) -> Candidates:
         """The target's candidates, drawn from each episode's own random numbers."""
-        if not isinstance(self.target, ContinuousPolicy):
-            offered = offer(self.target, obs, t, records[0].rng)  # draws nothing
+        if self.noisy is not None and tape.noise is not None:
+            offered = self.noisy.from_noise(obs, t, tape.noise[rows, t])
+        elif not isinstance(self.target, ContinuousPolicy):
+            offered = offer(self.target, obs, t, tape.records[0].rng)  # draws nothing
         else:
             each = [
-                offer(self.target, obs[i : i + 1], t, record.rng)
-                for i, record in enumerate(records)
+                offer(self.target, obs[i : i + 1], t, tape.records[row].rng)
+                for i, row in enumerate(rows)
             ]
             offered = Candidates(
                 np.concatenate([o.actions for o in each]), np.concatenate([o.probs for o in each])
             )
         probs = check_probs(f"target at t={t}", offered.probs, axes=("row",))
-        if probs.ndim != 2 or len(probs) != len(records):
+        if probs.ndim != 2 or len(probs) != len(rows):
             raise InputError(
-                f"target: returned probabilities of shape {probs.shape} for {len(records)} "
-                f"observations, expected [{len(records)}, number of actions]"
+                f"target: returned probabilities of shape {probs.shape} for {len(rows)} "
+                f"observations, expected [{len(rows)}, number of actions]"
             )
         return Candidates(offered.actions, probs)
 
@@ -187,17 +249,16 @@ class Rollout:
         self.proven = self.proven or not failed.all()
         return mu, control, failed
 
-    def guard(self, records: list[Record]) -> None:
+    def guard(self, tape: _Tape, rows: Ints) -> None:
         """Ask the guard which episodes the target shall go on with."""
-        if self.guard_step is None or not records:
+        if self.guard_step is None or not len(rows):
             return
-        paid = np.array([record.paid for record in records])
+        paid = tape.paid[rows]
         try:
             switch = np.broadcast_to(np.asarray(self.guard_step(paid), dtype=np.bool_), paid.shape)
         except Exception:
             switch = np.ones(len(paid), np.bool_)  # in doubt, the target
-        for record, now in zip(records, switch, strict=True):
-            record.switched = record.switched or bool(now)
+        tape.switched[rows] |= switch
 
 
 def _ask(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: int) -> Weighing:
@@ -241,7 +302,7 @@ def columns(
     def padded(rows: list[list[Any]], fill: float) -> NDArray[Any]:
         if not rows:
             return np.empty((0, horizon))
-        flat = np.array([x for row in rows for x in row])
+        flat = np.concatenate([np.asarray(row) for row in rows])
         out = np.full((N, horizon, *flat.shape[1:]), fill, dtype=flat.dtype)
         out[real] = flat
         return out
