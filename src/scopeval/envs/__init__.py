@@ -10,3 +10,7 @@ gymnasium.register(
     id="scopeval/Gridworld-v0",
     entry_point="scopeval.envs.gridworld:make_gridworld_env",
 )
+gymnasium.register(
+    id="scopeval/BinnedRobot-v0",
+    entry_point="scopeval.envs.binned:make_binned_robot",
+)

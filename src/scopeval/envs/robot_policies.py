@@ -26,7 +26,15 @@ from scopeval.policies import Observations, Time
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FOLDER", "ROLES", "WEIGHTS", "RobotPolicy", "robot_policies", "robot_record"]
+__all__ = [
+    "FOLDER",
+    "ROLES",
+    "WEIGHTS",
+    "RobotPolicy",
+    "robot_policies",
+    "robot_policy",
+    "robot_record",
+]
 
 FOLDER = Path(__file__).parent / "robots"
 ROLES = ("reported", "validation")
@@ -130,6 +138,16 @@ def robot_policies(
         for row, entry in enumerate(record["policies"])
         if entry["role"] == role
     ]
+
+
+def robot_policy(name: str) -> RobotPolicy:
+    """The shipped policy of this name, such as "hopper-07" or "hopper-v2"."""
+    robot = str(name).split("-")[0]
+    for role in ROLES:
+        for policy in robot_policies(robot, role):
+            if policy.name == name:
+                return policy
+    raise InputError(f"policy: got {name!r}, expected a shipped one, try {robot.lower()}-00")
 
 
 def robot_record(robot: str, *, folder: str | Path = FOLDER) -> dict[str, Any]:
