@@ -13,7 +13,7 @@ from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import behavior as room
 from scopeval import design
-from scopeval.acting import draw
+from scopeval.acting import look
 from scopeval.behavior import BehaviorPolicy, Counts
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_table import TableCritic
@@ -61,7 +61,7 @@ def test_a_table_for_any_numbers(case):
     critic = TableCritic(**{field.name: getattr(e, field.name) for field in fields(Estimates)})
     policy = BehaviorPolicy(TabularPolicy(pi), [critic], recipe, REPORT)
     for state in range(2):
-        assert draw(critic, policy._rules, state, pi[state], 0.5) is not None
+        assert look(critic, state, 3, follows=True, own_cost=True) is not None
         with np.errstate(all="ignore"):
             same(policy, state, 0, rtol=1e-9)
 
@@ -112,7 +112,7 @@ def test_networks(network, method, change):
     policy.target = CallablePolicy(lambda obs, t: vector_target(np.nan_to_num(obs), t))
     for t in range(3):
         for obs in observations:
-            assert draw(network.critics[t], policy._rules, obs, np.full(3, 1 / 3), 0.5) is not None
+            assert look(network.critics[t], obs, 3, follows=True, own_cost=True) is not None
             same(policy, obs, t, rtol=1e-4)
 
 
@@ -137,7 +137,7 @@ def test_other_critics_go_the_general_way(network):
     others = [Other(critic) for critic in network.critics]
     policy = BehaviorPolicy(network.target, others, network.recipe, REPORT)
     obs = np.array([0.3, -0.2])
-    assert draw(others[0], policy._rules, obs, np.full(3, 1 / 3), 0.5) is None
+    assert look(others[0], obs, 3, follows=True, own_cost=True) is None
     same(policy, obs, 0, rtol=0)
     same(policy, obs, 7, rtol=0)  # beyond the horizon
 

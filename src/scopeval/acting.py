@@ -1,78 +1,43 @@
-"""One observation at a time: what `behavior.weigh_rows` computes, without machinery for batches.
+"""A critic's answer at one observation, for a controller that waits for one action.
 
-A controller asks for one action and waits. Arrays of one row spend their time on being arrays, so
-three compiled calls do the work instead: the critics and the program's numbers, the solver, the
-draw. Critics that they do not know are left to the general way.
+Arrays of one row spend their time on being arrays: the same numbers come from one compiled call.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
 from scopeval.critic_mlp import MLPCritic
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic
-from scopeval.methods import Method
-from scopeval.solver import Status
 
-__all__ = ["Drawn", "Rules", "draw"]
+__all__ = ["look"]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What the recipe of a behaviour policy means for one row.
+def look(
+    critic: Critic, obs: Any, actions: int, *, follows: bool, own_cost: bool
+) -> tuple[Floats, Bools] | None:
+    """The numbers that `behavior.weigh_parts` needs, or None: ask ``critic.at``.
 
-    Attributes:
-        method: which program.
-        floor: share of the target that stays.
-        own_cost: whether the constraint looks at the behaviour's own cost, or at the target's.
-        share: how many times the target's cost may be spent.
-        limit: what may be spent instead, NaN: no such limit.
-        largest: larger numbers are not believed.
+    Args:
+        critic: of the time step.
+        obs: one observation.
+        actions: how many the target offers.
+        follows: whether the variance to come is the behaviour's own, or the target's.
+        own_cost: whether the cost in the constraint is the behaviour's own, or the target's.
     """
-
-    method: Method
-    floor: float
-    own_cost: bool
-    share: float
-    limit: float
-    largest: float
-
-    @property
-    def packed(self) -> tuple[bool, bool, bool, float, float, float]:
-        """For the kernels."""
-        method = self.method
-        flags = method.control_variate, method.follows_behavior, self.own_cost
-        return (*flags, self.share, self.limit, self.largest)
-
-
-class Drawn(NamedTuple):
-    """An action, its probability, b, the mean of b, and which doubts there were."""
-
-    action: int
-    probability: float
-    control: float
-    baseline: float
-    not_finite: bool
-    unseen: bool
-    infeasible: bool
-
-
-def draw(critic: Critic, rules: Rules, obs: Any, pi: Floats, u: float) -> Drawn | None:
-    """Weigh one observation and draw by the uniform number u; None: not known how."""
     from scopeval import _acting_kernel as kernel
-    from scopeval._solver_kernel import solve_rows
 
-    packed, method = rules.packed, rules.method
-    if type(critic) is TableCritic and critic.q.shape[1] == len(pi):
+    found: tuple[Floats, Bools]
+    if type(critic) is TableCritic and critic.q.shape[1] == actions:
         tables = critic.q, critic.cost_target, critic.cost_behavior, critic.carried, critic.noise
-        row = kernel.from_table(*tables, critic.known, int(obs), pi, packed)
-    elif type(critic) is MLPCritic and critic.slope.shape[1:] == (len(pi), np.size(obs)):
-        row = kernel.from_network(
+        found = kernel.from_table(*tables, critic.known, int(obs), follows, own_cost)
+        return found
+    if type(critic) is MLPCritic and critic.slope.shape[1:] == (actions, np.size(obs)):
+        found = kernel.from_network(
             critic.net,
             critic.intercept,
             critic.slope,
@@ -85,16 +50,8 @@ def draw(critic: Critic, rules: Rules, obs: Any, pi: Floats, u: float) -> Drawn 
             critic.pairs,
             int(critic.followed),
             np.ascontiguousarray(obs, np.float64),
-            pi,
-            packed,
+            follows,
+            own_cost,
         )
-    else:
-        return None
-    weight, cost, budget, b, known, mass, finite = row
-    mu, status = np.empty_like(weight), np.array([Status.INDIFFERENT], np.int8)
-    if method.constrained:
-        if solve_rows(weight, cost, budget, mu, np.empty(1), status, 0, 1) >= 0:
-            return None
-    elif method.tilted:
-        kernel.in_proportion(weight, known, pi, packed, mu, status)
-    return Drawn(*kernel.choose(mu, status, b, known, mass, finite, pi, rules.floor, u))
+        return found
+    return None

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.acting import Drawn, Rules, draw
+from scopeval.acting import look
 from scopeval.arrays import Floats
 from scopeval.critic_mlp import MLPCritic
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic, Estimates
 from scopeval.errors import DataError, InputError
-from scopeval.methods import Method, method_named, tilt
+from scopeval.methods import Method, method_named
 from scopeval.policies import (
     Candidates,
     ContinuousPolicy,
@@ -38,8 +38,7 @@ from scopeval.policies import (
     as_policy,
     offer,
 )
-from scopeval.simulate import cumulative
-from scopeval.solver import Status
+from scopeval.solver import Status, solve
 
 __all__ = ["Action", "BehaviorPolicy", "Prediction", "load"]
 
@@ -149,8 +148,8 @@ class BehaviorPolicy:
         self.report = report
         self.counts = Counts()
         self._method: Method = method_named(recipe.method)
-        self._finite = not isinstance(target, ContinuousPolicy)
-        self._rules = _rules(self._method, recipe)
+        #: Action numbers of a finite target, None for a continuous one.
+        self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
     # -- running -----------------------------------------------------------------------------
 
@@ -179,43 +178,48 @@ class BehaviorPolicy:
 
     def act(self, obs: Any, t: int, rng: np.random.Generator) -> Action:
         """Draw one action for one observation; pass the probabilities on with the outcome."""
+        from scopeval._behavior_kernel import drawn
+
         batch = np.asarray(obs)[None]
-        if self._finite and 0 <= t < len(self.critics):
-            pi = np.ascontiguousarray(self.target.probs(batch, t)[0], np.float64)  # type: ignore[union-attr]
-            u = rng.random()
-            drawn = draw(self.critics[t], self._rules, batch[0], pi, u)
-            if drawn is not None:
-                return self._noted(drawn, float(pi[drawn.action]))
-            offered = Candidates(np.arange(len(pi))[None], pi[None])
-        else:
-            offered = offer(self.target, batch, t, rng)
-            u = rng.random()
-        weighing = self.weigh(offered, batch, t)
-        mu = weighing.probs[0]
-        k = int(np.searchsorted(cumulative(mu), u, side="right"))
-        b, bbar = 0.0, 0.0
-        if weighing.control is not None:
-            b = float(weighing.control[0, k])
-            bbar = float(offered.probs[0] @ weighing.control[0])
-        chosen = offered.actions[0, k]
+        offered = self._offer(batch, t, rng)
+        mu, b = self._weigh_one(offered, batch, t)
+        k = drawn(mu, rng.random())
+        pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
             action=int(chosen) if np.ndim(chosen) == 0 else chosen,
             probability=float(mu[k]),
-            target_probability=float(offered.probs[0, k]),
-            control=b,
-            baseline=bbar,
+            target_probability=float(pi[k]),
+            control=float(b[k]),
+            baseline=float(pi @ b) if self._method.control_variate else 0.0,
         )
 
-    def _noted(self, drawn: Drawn, target_probability: float) -> Action:
-        """Count the doubts of a draw."""
-        counts = self.counts
-        counts.asked += 1
-        counts.unseen += drawn.unseen
-        counts.infeasible += drawn.infeasible
-        counts.not_finite += drawn.not_finite
-        return Action(
-            drawn.action, drawn.probability, target_probability, drawn.control, drawn.baseline
-        )
+    def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
+        """What the target offers; `offer` without asking again what kind of policy it is."""
+        if isinstance(self._every, np.ndarray):
+            pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
+            if pi.shape[1] != self._every.shape[1]:
+                self._every = np.arange(pi.shape[1])[None]
+            return Candidates(self._every, pi)
+        return offer(self.target, batch, t, rng)
+
+    def _weigh_one(self, offered: Candidates, batch: Observations, t: int) -> tuple[Floats, Floats]:
+        """Mu [A] and b [A] for one observation."""
+        found = None
+        if self._every is not None and 0 <= t < len(self.critics):
+            found = look(
+                self.critics[t],
+                batch[0],
+                offered.probs.shape[1],
+                follows=self._method.follows_behavior,
+                own_cost=self.recipe.constraint == "behavior",
+            )
+        if found is None:
+            weighing = self.weigh(offered, batch, t)
+            mu, b = weighing.probs, weighing.control
+            return mu[0], np.zeros_like(mu[0]) if b is None else b[0]
+        self.counts.asked += 1
+        mu, b = weigh_parts(self._method, self.recipe, offered.probs, *found, counts=self.counts)
+        return mu[0], b[0]
 
     def _step(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
@@ -348,33 +352,47 @@ def weigh_rows(
 
     Whatever the numbers are, the rows of mu are distributions and b is finite.
     """
-    followed = -1 if method.follows_behavior else 0
-    cost = e.cost_behavior[..., -1] if recipe.constraint == "behavior" else e.cost_target
-    parts = np.stack([e.q, e.noise, e.carried[..., followed], e.cost_target, cost])
-    finite = np.asarray((np.abs(parts) <= LARGEST).all(axis=(0, 2)))
-    if not finite.all():
-        parts = np.where(finite[:, None], parts, 0.0)
-    q, (noise, carried, cost_target, cost) = parts[0], np.maximum(parts[1:], 0.0)
-    b = q if method.control_variate else np.zeros_like(pi)
-    known = e.known & finite[:, None]
-    step = tilt(
-        method,
-        pi,
-        (q - b) ** 2 + noise + carried,
-        cost,
-        budget(recipe, pi, cost_target, cost, known),
-        known,
-    )
-    mu = step.mu
-    finite &= (np.abs(mu.sum(axis=1) - 1.0) < 1e-9) & (mu >= 0).all(axis=1)
-    if not finite.all():
-        mu = np.where(finite[:, None], mu, pi)
+    own_cost = recipe.constraint == "behavior"
+    parts = np.empty((5, *pi.shape))
+    parts[0], parts[1] = e.q, e.noise
+    parts[2] = e.carried[..., -1 if method.follows_behavior else 0]
+    parts[3], parts[4] = e.cost_target, e.cost_behavior[..., -1] if own_cost else e.cost_target
+    return weigh_parts(method, recipe, pi, parts, np.array(e.known), counts=counts)
+
+
+def weigh_parts(
+    method: Method,
+    recipe: Recipe,
+    pi: Floats,
+    parts: Floats,
+    known: NDArray[np.bool_],
+    *,
+    counts: Counts | None = None,
+) -> tuple[Floats, Floats]:
+    """`weigh_rows` for the five numbers that matter: see `_behavior_kernel.programs`.
+
+    What is not known keeps pi, and the program is solved over the other actions with the
+    probability and the budget that pi leaves them.
+    """
+    from scopeval import _behavior_kernel as kernel
+
+    pi = np.ascontiguousarray(pi, np.float64)
+    follows, variate = method.follows_behavior, method.control_variate
+    weight, cost, allowed, mass, finite = kernel.programs(parts, known, pi, variate, _rule(recipe))
+    if method.constrained:
+        solution = solve(weight, cost, allowed)
+        mu, status = solution.mu, solution.status
+    else:
+        mu, status = np.empty_like(pi), np.full(len(pi), Status.INDIFFERENT, np.int8)
+        if method.tilted:
+            kernel.in_proportion(weight, known, pi, follows, mu, status)
+    told = np.zeros(3, np.int64)
+    kernel.settle(mu, status, known, mass, finite, pi, recipe.floor, told)
     if counts is not None:
-        seen = (known & (pi > 0)).any(axis=1)
-        counts.not_finite += int((~finite).sum())
-        counts.unseen += int((finite & ~((known | (pi == 0)).all(axis=1))).sum())
-        counts.infeasible += int((seen & (step.status == Status.INFEASIBLE)).sum())
-    return (1.0 - recipe.floor) * mu + recipe.floor * pi, b
+        counts.unseen += int(told[0])
+        counts.infeasible += int(told[1])
+        counts.not_finite += int(told[2])
+    return mu, parts[0]
 
 
 def budget(
@@ -385,24 +403,18 @@ def budget(
     Relative: (1 + eps - margin) times what pi's known actions cost. Absolute: the limit, less what
     pi's unknown actions are thought to cost.
     """
-    mass = np.where(known, pi, 0.0).sum(axis=1)
-    if recipe.limit is None:
-        share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
-        spend = share * np.where(known, pi * cost_target, 0.0).sum(axis=1)
-    else:
-        limit = min(recipe.limit, LARGEST) * (1.0 - recipe.margin)
-        spend = limit - np.where(known, 0.0, pi * cost).sum(axis=1)
-    with np.errstate(over="ignore"):
-        allowed = spend / np.where(mass > 0, mass, 1.0)
-    return np.asarray(np.clip(allowed, -(LARGEST**2), LARGEST**2))
+    from scopeval._behavior_kernel import allowances
+
+    tables = (np.ascontiguousarray(x, np.float64) for x in (pi, cost_target, cost))
+    return np.asarray(allowances(*tables, np.array(known), _rule(recipe)))
 
 
-def _rules(method: Method, recipe: Recipe) -> Rules:
-    """The numbers of `budget` and `weigh_rows`, for one row at a time."""
-    limit = np.nan if recipe.limit is None else min(recipe.limit, LARGEST) * (1.0 - recipe.margin)
+def _rule(recipe: Recipe) -> tuple[float, float, float]:
+    """Share of the target's cost, absolute limit (NaN: none), largest number believed."""
     share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
-    own_cost = recipe.constraint == "behavior"
-    return Rules(method, recipe.floor, own_cost, share, limit, LARGEST)
+    if recipe.limit is None:
+        return share, np.nan, LARGEST
+    return share, min(recipe.limit, LARGEST) * (1.0 - recipe.margin), LARGEST
 
 
 def load(path: str | Path, target: object) -> BehaviorPolicy:

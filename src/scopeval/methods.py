@@ -74,7 +74,6 @@ def tilt(
     second_moment: Floats,
     cost: Floats | None = None,
     budget: Floats | None = None,
-    known: NDArray[np.bool_] | None = None,
 ) -> Tilt:
     """Behaviour probabilities at B states (paper: Eq. "optimization object rl"; Alg. 1, line 6).
 
@@ -84,9 +83,6 @@ def tilt(
         second_moment: X, [B, A], at least 0.
         cost: q^c, [B, A], and
         budget: delta, [B]; needed by constrained methods.
-        known: [B, A]; where False, mu keeps pi, and the program is solved over the other actions
-            with the probability and the budget that pi leaves them (`budget` is per unit of their
-            probability).
 
     Returns:
         Rows where the program has no answer (infeasible, or every second moment zero) hold pi.
@@ -99,13 +95,6 @@ def tilt(
     tiny = (largest > 0) & (largest < 1e-100)
     if tiny.any():  # the solver's reciprocals would overflow; the scale does not matter
         weight = np.divide(weight, largest, out=weight.copy(), where=tiny)
-    mass = np.ones((rows, 1))
-    if known is not None:
-        weight = np.where(known, weight, 0.0)
-        mass = np.where(known, target, 0.0).sum(axis=1, keepdims=True)
-        if cost is not None:  # as dear as the dearest, so never given the left-over probability
-            dearest = np.where(known, cost, -np.inf).max(axis=1, initial=-np.inf, keepdims=True)
-            cost = np.where(known, cost, np.where(np.isfinite(dearest), dearest, 0.0))
     if method.constrained:
         assert cost is not None
         assert budget is not None
@@ -116,10 +105,9 @@ def tilt(
         keep = total[:, 0] == 0
         if not method.follows_behavior:
             # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
-            hole = (weight == 0) & (target > 0) & (True if known is None else known)
+            hole = (weight == 0) & (target > 0)
             keep |= hole.any(axis=1)
         mu = weight / np.where(total > 0, total, 1.0)
         status = np.where(keep, Status.INDIFFERENT, Status.SOLVED).astype(np.int8)
         binding = np.zeros(rows, np.bool_)
-    mu = mass * mu if known is None else np.where(known, mass * mu, target)
     return Tilt(np.where((status == Status.SOLVED)[:, None], mu, target), status, binding)
