@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -390,6 +391,85 @@ def test_environments_opened_once_serve_many_calls():
     assert all(env.closed for env in made)
     whole = collect(factory, UNIFORM, horizon=6, episodes=16, seed=3)
     assert same(Episodes.concat(parts), whole)
+
+
+class Walks:
+    """`Walk`s behind one call."""
+
+    def __init__(self, n, how=None):
+        self.envs = [Walk() for _ in range(n)]
+        self.how = how
+
+    def __len__(self):
+        return len(self.envs)
+
+    def reset(self, seeds, which):
+        if self.how == "reset":
+            raise OSError("no power")
+        each = zip(which, seeds, strict=True)
+        return np.array([self.envs[i].reset(seed=seed)[0] for i, seed in each])
+
+    def step(self, actions, which):
+        obs, reward, ends, _, infos = zip(
+            *(self.envs[i].step(a) for i, a in zip(which, actions, strict=True)), strict=True
+        )
+        unlucky = np.array([not self.envs[i].lucky and self.envs[i].t == 2 for i in which])
+        cost = np.array([info["cost"] for info in infos], float)
+        reward = np.array(reward)
+        if self.how == "raise" and unlucky.any():
+            raise RuntimeError("the belt slipped")
+        if self.how == "interrupt" and unlucky.any():
+            raise KeyboardInterrupt
+        if self.how == "nan":
+            reward[unlucky] = np.nan
+        if self.how == "negative":
+            cost[unlucky] = -1.0
+        return SimpleNamespace(
+            obs=np.array(obs), reward=reward, cost=cost, terminated=np.array(ends)
+        )
+
+
+@pytest.mark.parametrize("behavior", [None, Tilted()])
+def test_a_fleet_is_the_same_environments(behavior):
+    kw = {"horizon": 6, "episodes": 20, "seed": 3}
+    whole = collect(Walk, UNIFORM, behavior, batch=1, **kw)
+    for n in (1, 7, 32):
+        assert same(collect(Walks(n), UNIFORM, behavior, **kw), whole)
+    assert same(collect(Walks(9), UNIFORM, behavior, batch=4, **kw), whole)
+    assert not collect(Walks(4), UNIFORM, cost="none", **kw).cost.any()
+    guarded = [
+        collect(env, UNIFORM, Tilted(), guard_step=lambda paid: paid > 2, **kw)
+        for env in (Walk, Walks(5))
+    ]
+    assert same(*guarded)
+    assert guarded[0].guarded.sum() > 0
+    first = plants(Walks(3))[1]  # also one by one
+    assert first.reset(5).shape == ()
+    assert first.step(np.asarray(1)).cost == 1.5
+    with pytest.raises(InputError, match="at most the fleet's 3"):
+        collect(Walks(3), UNIFORM, batch=4, **kw)
+    with pytest.raises(InputError, match="costs of its own"):
+        collect(Walks(3), UNIFORM, cost="energy", **kw)
+
+
+def test_a_failing_fleet_loses_the_rows_that_failed():
+    kw = {"horizon": 6, "episodes": 20, "seed": 3}
+    good = collect(Walk, UNIFORM, **kw)
+    for how, why in (("nan", "the reward holds NaN"), ("negative", "the cost is negative: -1")):
+        episodes = collect(Walks(6, how), UNIFORM, **kw)
+        assert 3 < len(episodes.lost) < 17
+        assert {lost.step for lost in episodes.lost} == {1}
+        assert all(lost.reason.startswith(why) for lost in episodes.lost)
+        np.testing.assert_array_equal(episodes.reward, good.reward[episodes.index])
+    episodes = collect(Walks(2, "raise"), UNIFORM, **kw)  # both of a pair, if one
+    assert 3 < len(episodes.lost) <= 20
+    assert "the belt slipped" in episodes.lost[0].reason
+    np.testing.assert_array_equal(episodes.reward, good.reward[episodes.index])
+    with pytest.raises(NoEpisodeError, match="no power"):
+        collect(Walks(6, "reset"), UNIFORM, **kw)
+    stopped = collect(Walks(2, "interrupt"), UNIFORM, **kw)
+    assert stopped.interrupted
+    assert [lost.step for lost in stopped.lost] == [1, 1]
 
 
 def test_stop_begins_no_more():

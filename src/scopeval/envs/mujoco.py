@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -79,12 +80,9 @@ class Robots:
     """
 
     def __init__(self, robot: str, n: int = 1) -> None:
-        import mujoco
-
         self.robot = robot_name(robot)
         self._kind = _KINDS[self.robot]
-        self._mujoco: Any = mujoco
-        plain = _gymnasium(self.robot).unwrapped
+        plain = _plain(self.robot)
         self._model = plain.model
         self._frames = int(plain.frame_skip)
         self._seconds = float(plain.dt)
@@ -93,8 +91,10 @@ class Robots:
         self.low: NDArray[np.float32] = plain.action_space.low
         self.high: NDArray[np.float32] = plain.action_space.high
         self.width = int(plain.observation_space.shape[0])
-        plain.close()
         count = check_whole("n", n, 1, " of robots")
+        import mujoco
+
+        self._mujoco: Any = mujoco
         self._data = [mujoco.MjData(self._model) for _ in range(count)]
         self._control = [data.ctrl for data in self._data]
         each = [[data.qpos, data.qvel, *self._kind.views(data)] for data in self._data]
@@ -183,6 +183,12 @@ def robot_name(robot: str) -> str:
 def squared_norm(actions: NDArray[Any]) -> Floats:
     """The cost of actions [B, k]: their squared norms [B]."""
     return np.asarray(np.square(actions.astype(np.float64)).sum(axis=1))
+
+
+@cache
+def _plain(name: str) -> Any:
+    """Gymnasium's robot, to read its model and limits from; never stepped, never changed."""
+    return _gymnasium(name).unwrapped
 
 
 def _gymnasium(name: str) -> Any:

@@ -76,10 +76,12 @@ def write_robot_logs(
     *,
     episodes: int = 1000,
     seed: int = 0,
+    policies: Sequence[RobotPolicy] | None = None,
 ) -> Path:
     """The same as a Parquet file, ``NAME-PROTOCOL.parquet``; its path."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{robot_name(robot)}-{protocol}.parquet"
-    write_logged(robot_logs(robot, protocol, episodes=episodes, seed=seed), path)
+    log = robot_logs(robot, protocol, episodes=episodes, seed=seed, policies=policies)
+    write_logged(log, path)
     return path
