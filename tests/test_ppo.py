@@ -31,7 +31,7 @@ def measured(checkpoint, robots):
 
 
 def test_it_learns_to_balance():
-    config = ppo.Config(steps=8192, rollout=64, minibatches=8, epochs=6, learning_rate=1e-3)
+    config = ppo.Config(steps=8192, rollout=64, minibatches=8, epochs=6, learning_rate=1e-3, keep=1)
     found = list(ppo.train("InvertedPendulum", config, seed=0))
     assert [c.steps for c in found] == [1024 * k for k in range(9)]
     robots = Robots("InvertedPendulum", 40)

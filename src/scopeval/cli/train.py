@@ -15,7 +15,7 @@ __all__ = ["train_policies"]
 def train_policies(
     ctx: typer.Context,
     robots: Annotated[
-        list[str] | None, typer.Option(help="Robots to train; all five unless said.")
+        list[str] | None, typer.Option(help="Robot to train; may be repeated. All unless said.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the first training run.")] = 0,
     scale: Annotated[float, typer.Option(help="Of the training's length, to try things out.")] = 1,

@@ -49,22 +49,23 @@ class Config:
     """Of the value's loss."""
     gradient: float = 0.5
     """Largest norm of a gradient."""
-    keep: int = 1
+    keep: int = 10
     """Checkpoints in each update, at equal numbers of passes."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy on the way: steps so far, and the arrays of a `RobotPolicy`."""
+    """A policy on the way: steps so far, passes over the last ones, a `RobotPolicy`'s arrays."""
 
     steps: int
+    passes: int
     weights: dict[str, NDArray[np.float32]]
 
 
 def train(robot: str, config: Config, *, seed: int) -> Iterator[Checkpoint]:
     """Train, and give the policy before the first update and then `keep` times in each."""
     run = _Run(robot, config, seed)
-    yield Checkpoint(0, run.weights())
+    yield Checkpoint(0, 0, run.weights())
     size = config.robots * config.rollout
     updates = max(1, config.steps // size)
     marks = {round(k * config.epochs / config.keep) for k in range(1, config.keep + 1)}
@@ -74,7 +75,7 @@ def train(robot: str, config: Config, *, seed: int) -> Iterator[Checkpoint]:
         for epoch in range(1, config.epochs + 1):
             run.learn(batch)
             if epoch in marks:
-                yield Checkpoint((update + 1) * size, run.weights())
+                yield Checkpoint((update + 1) * size, epoch, run.weights())
         run.inputs.see(batch.raw)
 
 

@@ -1,9 +1,10 @@
 """``scopeval train-policies``: 30 controllers per robot, evenly spread from untrained to best.
 
-One training run (`ppo`) leaves checkpoints; each one's mean return is measured with actions drawn
-from the policy, and those are kept whose returns are nearest to evenly spaced ones between the
-first and the best. A run with another seed gives six more in the same way, for validation. What is
-kept is measured again with fresh episodes, and these numbers are recorded.
+One training run (`ppo`) leaves checkpoints. Their mean returns are measured with actions drawn from
+the policy: one after each update, and those within an update that moved the return by more than the
+spacing wanted. Kept are those nearest to evenly spaced returns between the first and the best. A
+run with another seed gives six more in the same way, for validation. What is kept is measured again
+with fresh episodes, and these numbers are recorded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,10 @@ __all__ = ["BUDGETS", "Config", "Runs", "run_episodes", "spread", "train_policie
 
 #: How each robot is trained.
 BUDGETS = {
-    "Ant": ppo.Config(steps=300_000, keep=2),
+    "Ant": ppo.Config(steps=300_000),
     "Hopper": ppo.Config(steps=400_000),
-    "InvertedDoublePendulum": ppo.Config(steps=200_000, keep=2),
-    "InvertedPendulum": ppo.Config(steps=40_000, keep=10),
+    "InvertedDoublePendulum": ppo.Config(steps=200_000),
+    "InvertedPendulum": ppo.Config(steps=40_000),
     "Walker2d": ppo.Config(steps=400_000),
 }
 Progress = Callable[[int, int, str], None]
@@ -137,20 +139,20 @@ def _make(name: str, config: Config, place: Path, command: str, progress: Progre
     ):
         if not count:
             continue
-        found: list[ppo.Checkpoint] = []
-        returns: list[float] = []
-        for checkpoint in ppo.train(name, budget, seed=seed):
-            progress(checkpoint.steps, budget.steps, f"{name}: training, {role}")
-            policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
-            look = run_episodes(policy, robots, episodes=config.look, seed=_seed(seed, 1))
-            found.append(checkpoint)
-            returns.append(float(look.returns.mean()))
+        found = _measured(robots, budget, config, count, seed, progress, f"{name}, {role}")
         chosen: list[dict[str, Any]] = []
-        for k, i in enumerate(spread(np.array(returns), count)):
-            progress(k, count, f"{name}: measuring, {role}")
-            policy = RobotPolicy("", found[i].weights, low=robots.low, high=robots.high)
+        for k, i in enumerate(spread(np.array([value for _, value in found]), count)):
+            progress(k, count, f"{name}, {role}: recording")
+            checkpoint = found[i][0]
+            policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
             runs = run_episodes(policy, robots, episodes=config.measure, seed=_seed(seed, 2 + k))
-            chosen.append({"role": role, "seed": seed, "steps": found[i].steps, **_told(runs)})
+            about = {
+                "role": role,
+                "seed": seed,
+                "steps": checkpoint.steps,
+                "passes": checkpoint.passes,
+            }
+            chosen.append({**about, **_told(runs)})
             chosen[-1]["policy"] = policy
         chosen.sort(key=lambda entry: entry["return"])
         for k, entry in enumerate(chosen):
@@ -175,6 +177,38 @@ def _make(name: str, config: Config, place: Path, command: str, progress: Progre
             "policies": entries,
         },
     )
+
+
+def _measured(
+    robots: Robots,
+    budget: ppo.Config,
+    config: Config,
+    count: int,
+    seed: int,
+    progress: Progress,
+    what: str,
+) -> list[tuple[ppo.Checkpoint, float]]:
+    """Train; checkpoints worth a look, in order, with their mean returns."""
+
+    def look(checkpoint: ppo.Checkpoint) -> float:
+        policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
+        runs = run_episodes(policy, robots, episodes=config.look, seed=_seed(seed, 1))
+        return float(runs.returns.mean())
+
+    every: list[ppo.Checkpoint] = []
+    value: dict[int, float] = {}
+    for i, checkpoint in enumerate(ppo.train(robots.robot, budget, seed=seed)):
+        every.append(checkpoint)
+        if i % budget.keep == 0:  # the first, and the last of each update
+            progress(checkpoint.steps, budget.steps, f"{what}: training")
+            value[i] = look(checkpoint)
+    coarse = list(value)
+    spacing = (max(value.values()) - value[0]) / (count - 1)
+    for k, (before, after) in enumerate(pairwise(coarse)):
+        progress(k, len(coarse), f"{what}: looking closer")
+        if abs(value[after] - value[before]) > spacing:
+            value |= {i: look(every[i]) for i in range(before + 1, after)}
+    return [(every[i], value[i]) for i in sorted(value)]
 
 
 def _told(runs: Runs) -> dict[str, float | int]:
