@@ -68,7 +68,7 @@ def test_train_policies_writes_resumes_and_says(tmp_path):
         ["invertedpendulum"], config, tmp_path, command="x", progress=lambda *a: said.append(a[2])
     )
     assert path == tmp_path / "InvertedPendulum.json"
-    assert "InvertedPendulum: training, reported" in said
+    assert "InvertedPendulum, reported: training" in said
     record = robot_record("InvertedPendulum", folder=tmp_path)
     assert record["command"] == "x"
     assert {"versions", "training", "config", "machine"} <= set(record)

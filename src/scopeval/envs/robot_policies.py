@@ -72,12 +72,14 @@ class RobotPolicy(GaussianPolicy):
         super().__init__(self._forward, self.weights["log_std"], low=low, high=high, draws=draws)
 
     def _forward(self, obs: Observations, t: Time) -> NDArray[np.float32]:
-        from scopeval.envs._mlp_kernel import forward
+        from scopeval.envs._mlp_kernel import affine
 
         w = self.weights
         x = (np.asarray(obs, np.float32) - w["center"]) / w["scale"]
         np.clip(x, -_CUT, _CUT, out=x)
-        out: NDArray[np.float32] = forward(x, *(w[key] for key in WEIGHTS[2:8]))
+        for k in "12":
+            x = np.tanh(affine(x, w[f"w{k}"], w[f"b{k}"]))
+        out: NDArray[np.float32] = affine(x, w["w3"], w["b3"])
         return out
 
     def torch_module(self) -> torch.nn.Module:
