@@ -197,78 +197,47 @@ def _range(column: Floats) -> tuple[float, float]:
 
 
 class _TableLearner:
-    """The count: which rows belong to which pair."""
+    """The count: which rows belong to which pair, and which lead to which state."""
 
     def __init__(self, rows: Rows, states: int, actions: int, shrinkage: float) -> None:
-        from scipy import sparse
+        from scopeval._critic_table_kernel import grouped
 
         self.S, self.A, self.shrinkage = states, actions, shrinkage
         pair = rows.obs * actions + rows.action
         size = states * actions
-        entries = (rows.weight, (pair, np.arange(len(rows))))
-        self.gather = sparse.csr_array(entries, shape=(size, len(rows)))
-        self.pair = pair
-        self.weight = rows.weight
-        self.count = np.bincount(pair, rows.weight, size)
-        self.known = self.count > 0
+        self.weight, self.source = rows.weight, rows.obs
+        self.of_pair, self.into = grouped(pair, size), grouped(rows.next_obs, states)
+        self.count = np.bincount(pair, rows.weight, size).astype(np.float64)
         real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
         self.freedom = np.maximum(real - 1.0, 0.0)
-        self.fill = self._fill(rows)
-
-    def _fill(self, rows: Rows) -> Any:
-        """A matrix from the means of known pairs to the guesses for unknown ones."""
-        from scipy import sparse
-
-        S, A = self.S, self.A
-        known = self.known.reshape(S, A)
-        left = known.any(axis=1)
-        own = known / np.maximum(known.sum(axis=1, keepdims=True), 1)  # [S, A]
-        columns = np.arange(S * A).reshape(S, A)
-        state_mean = sparse.csr_array(
-            (own.ravel(), (np.repeat(np.arange(S), A), columns.ravel())), shape=(S, S * A)
-        )
-        lead = sparse.csr_array((rows.weight, (rows.next_obs, rows.obs)), shape=(S, S))
-        total = np.asarray(lead.sum(axis=1)).ravel()
-        lead = sparse.diags_array(1.0 / np.where(total > 0, total, 1.0)) @ lead
-        mixed = sparse.diags_array(left.astype(float)) @ state_mean
-        mixed = mixed + sparse.diags_array((~left).astype(float)) @ (lead @ state_mean)
-        spread = sparse.csr_array(
-            (np.ones(S * A), (columns.ravel(), np.repeat(np.arange(S), A))), shape=(S * A, S)
-        )
-        unknown = sparse.diags_array((~self.known).astype(float))
-        return sparse.csr_array(unknown @ spread @ mixed)
-
-    def means(self, heads: Floats) -> Floats:
-        """Conditional means [S*A, h] of targets [n, h]."""
-        sums = np.asarray(self.gather @ heads)
-        table = sums / np.where(self.known, self.count, 1.0)[:, None]
-        return np.asarray(table + self.fill @ table)
 
     def fit(self, targets: Targets) -> Critic:
+        from scopeval._critic_table_kernel import guess, means
+
         k = targets.cost_behavior.shape[1]
-        table = self.means(
-            np.column_stack(
-                [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
-            )
+        columns = np.column_stack(
+            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
         )
-        q = table[:, 0]
-        squares = (targets.reward - q[self.pair]) ** 2 + targets.reward_noise
-        within = np.bincount(self.pair, self.weight * squares, len(q))
+        table, within = means(
+            *self.of_pair, self.weight, self.count, columns, np.asarray(targets.reward_noise)
+        )
+        guess(table, self.count, *self.into, self.weight, self.source)
         usual = within.sum() / max(self.freedom.sum(), 1.0)
         noise = (within + self.shrinkage * usual) / (self.freedom + self.shrinkage)
         error = noise / np.maximum(self.count, 0.5)
+        np.maximum(table[:, 1:], 0.0, out=table[:, 1:])
 
-        def shaped(column: Floats) -> Floats:
-            return np.ascontiguousarray(column.reshape(self.S, self.A, *column.shape[1:]))
+        def shaped(column: NDArray[Any]) -> NDArray[Any]:
+            return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])
 
         return TableCritic(
-            q=shaped(q),
-            cost_target=shaped(np.maximum(table[:, 1], 0.0)),
-            cost_behavior=shaped(np.maximum(table[:, 2 : 2 + k], 0.0)),
-            carried=shaped(np.maximum(table[:, 2 + k :], 0.0)),
+            q=shaped(table[:, 0]),
+            cost_target=shaped(table[:, 1]),
+            cost_behavior=shaped(table[:, 2 : 2 + k]),
+            carried=shaped(table[:, 2 + k :]),
             noise=shaped(noise + error),
             error=shaped(error),
-            known=self.known.reshape(self.S, self.A),
+            known=shaped(self.count > 0),
         )
 
 
@@ -287,6 +256,8 @@ class TableCritic:
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         """Rows of the table; a state outside it is unknown."""
         states: Ints = np.asarray(obs)
+        if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
+            return Estimates(**self.arrays())  # all of them: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
         s = np.where(inside, states, 0)
         return Estimates(
