@@ -5,7 +5,8 @@ episodes, and the critics are fitted on those, where the target itself goes:
 
     q_t(s, a) = r(s, a) + (1 - end(s, a)) g_t(m(s, a)),      m(s, a) = mean next observation,
 
-with g_t a ridge regression on m, its squares and products. How q differs between the actions of a
+with g_t a ridge regression on m, its squares and products, and soft steps along random directions.
+How q differs between the actions of a
 state, which is all that a tilt can use, comes from the dynamics; g has to be right only along the
 target's own ways. Cost and carried variance are read in the same manner. The noise is what g leaves
 unexplained (chance, other actions to come, disagreement of the networks) and the chance of an end.
@@ -14,6 +15,7 @@ unexplained (chance, other actions to come, disagreement of the networks) and th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,10 @@ from scopeval.policies import Observations
 
 __all__ = ["ModelCritic", "ModelRegression"]
 
-#: Most features of the ridge; with more inputs the products are left out.
+#: Most squares and products; with more inputs the products are left out.
 MOST_FEATURES = 500
+#: Random directions along which the ridge has a soft step.
+STEPS = 100
 #: Standard deviations beyond which an input is taken to be no further away.
 REACH = 4.0
 #: How far outside the logged range an observation is still known, in ranges.
@@ -193,16 +197,29 @@ class ModelCritic:
 
 
 def features(points: Floats, mean: Floats, scale: Floats) -> Floats:
-    """1, standardised inputs, their squares and (if they are not too many) products."""
+    """1, standardised inputs, squares, products (if not too many), and `STEPS` soft steps."""
     z = np.clip((points - mean) / scale, -REACH, REACH)
     d = z.shape[1]
-    if 1 + d + d * (d + 1) // 2 > MOST_FEATURES:
-        return np.concatenate([np.ones((len(z), 1)), z, z * z], axis=1)
-    out = np.empty((len(z), 1 + d + d * (d + 1) // 2))
+    products = 1 + d + d * (d + 1) // 2 <= MOST_FEATURES
+    plain = 1 + d + (d * (d + 1) // 2 if products else d)
+    out = np.empty((len(z), plain + STEPS))
     out[:, 0] = 1.0
     out[:, 1 : 1 + d] = z
     at = 1 + d
     for i in range(d):
-        np.multiply(z[:, i:], z[:, i : i + 1], out=out[:, at : at + d - i])
-        at += d - i
+        upto = d if products else i + 1
+        np.multiply(z[:, i:upto], z[:, i : i + 1], out=out[:, at : at + upto - i])
+        at += upto - i
+    direction, offset = _directions(d)
+    steps = out[:, plain:]
+    np.matmul(z, direction, out=steps)
+    steps += offset
+    steps /= 1.0 + np.abs(steps)
     return out
+
+
+@cache
+def _directions(d: int) -> tuple[Floats, Floats]:
+    """Fixed random directions [d, STEPS] and offsets [STEPS]."""
+    rng = np.random.default_rng((d, 31))
+    return rng.standard_normal((d, STEPS)) * (2.0 / np.sqrt(d)), rng.uniform(-2.0, 2.0, STEPS)

@@ -548,7 +548,8 @@ def _regression(
         return ModelRegression()
     if isinstance(regression, str) or not hasattr(regression, "learner"):
         raise InputError(
-            f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a Regression"
+            f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a "
+            "Regression"
         )
     return regression
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from scopeval.arrays import Floats, check_whole
 from scopeval.errors import InputError
@@ -91,17 +92,22 @@ class GaussianPolicy:
         return actions[:, 0] if n is None else actions
 
     def candidates(self, obs: Observations, t: Time, rng: np.random.Generator) -> Candidates:
-        """Draw K actions for each observation."""
+        """Draw K actions for each observation, spread evenly over the policy's distribution.
+
+        Each of them is distributed as the policy, but together they are a Latin hypercube: in every
+        dimension one lies in each of K equally likely slices. So their mean value hardly varies
+        from offer to offer, and that is variance which no weighing of the candidates could remove.
+        """
         return self.from_noise(obs, t, rng.standard_normal((len(obs), *self.noise_shape)))
 
     @property
-    def noise_shape(self) -> tuple[int, int]:
-        """(K, d)."""
-        return self.draws, len(self.low)
+    def noise_shape(self) -> tuple[int, int, int]:
+        """(2, K, d): the first K decide the slices, the others the places within."""
+        return 2, self.draws, len(self.low)
 
     def from_noise(self, obs: Observations, t: Time, noise: Floats) -> Candidates:
-        """The candidates mean + std * noise, clipped; noise is [B, K, d]."""
-        actions = self._place(obs, t, noise)
+        """The candidates that noise [B, 2, K, d] makes."""
+        actions = self._place(obs, t, _hypercube(noise[:, 0], noise[:, 1]))
         return Candidates(actions, np.full(actions.shape[:2], 1.0 / actions.shape[1]))
 
     def log_prob(self, obs: Observations, actions: ArrayLike, t: Time) -> Floats:
@@ -132,6 +138,14 @@ class GaussianPolicy:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dimensions={len(self.low)}, draws={self.draws})"
+
+
+def _hypercube(order: Floats, within: Floats) -> Floats:
+    """Standard normal numbers [B, K, d], one in each of K equally likely slices per dimension."""
+    K = order.shape[1]
+    slices = np.argsort(np.argsort(order, axis=1), axis=1)  # ranks: a random permutation
+    place = (slices + ndtr(within)) / K
+    return np.asarray(ndtri(np.clip(place, 1e-12, 1.0 - 1e-12)))
 
 
 def _constant(log_std: ArrayLike, low: Floats) -> Function:
