@@ -50,7 +50,9 @@ def scopeval(
 
 app.command("demo")(demo.demo)
 app.command("design")(design.design)
-app.command("evaluate")(evaluate.evaluate)
+app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
+    evaluate.evaluate
+)
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(bench.app, name="bench")
 app.command("train-policies")(train.train_policies)

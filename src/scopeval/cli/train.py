@@ -22,9 +22,13 @@ def train_policies(
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for weights and records; the package's.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also robots that are done.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also those that are done.")] = False,
 ) -> None:
-    """Train the robots' policies that ship with scopeval: 30 each, and 6 for validation."""
+    """Train the robots' policies that ship with scopeval.
+
+    30 for each robot, evenly spread in return from untrained to best, and 6 of another run for
+    validation. Robots that are done are skipped.
+    """
     from scopeval.envs.mujoco import ROBOTS, robot_name
     from scopeval.envs.robot_policies import FOLDER, robot_record
     from scopeval.experiments import robot_training
