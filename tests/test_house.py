@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "ground",
         "imagination",
     ),
-    "collect": ("plants", "rollout"),
+    "collect": ("plant", "plants", "rollout"),
     "estimators": (),
     "confidence": ("moments",),
     "safety": (),
