@@ -18,7 +18,7 @@ as in the paper's program; q^c under pi, as its Algorithm 1 lists, is ``constrai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from scopeval.imagination import Imagination
 from scopeval.methods import METHODS, Method, method_named
 from scopeval.policies import ContinuousPolicy, Policy, TabularPolicy, as_policy
 
-__all__ = ["design", "sweep"]
+__all__ = ["design", "designs", "sweep"]
 
 #: Departures from the target that the check chooses among.
 FLOORS = (0.02, 0.25, 0.5, 0.75)
@@ -198,17 +198,71 @@ def design(
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
-    began = time.perf_counter()
+    settings = {
+        "epsilon": epsilon,
+        "gamma": gamma,
+        "regression": regression,
+        "features": features,
+        "time_varying": time_varying,
+        "floor": floor,
+        "constraint": constraint,
+        "limit": limit,
+        "seed": seed,
+        "progress": progress,
+    }
     how = method_named(method)
+    return designs(logged, target, [how], horizon=horizon, **settings)[how.name]
+
+
+def designs(
+    logged: Transitions | Iterable[Transitions],
+    target: object,
+    methods: Sequence[str | Method],
+    *,
+    horizon: int,
+    **settings: Any,
+) -> dict[str, BehaviorPolicy]:
+    """Several methods for one target, by name: the logs are read, and a model learned, only once.
+
+    Args:
+        logged: as for `design`.
+        target: as for `design`.
+        methods: their names.
+        horizon: as for `design`.
+        settings: the other arguments of `design`.
+    """
+    run = _opened(logged, target, horizon=horizon, **settings)
+    run.total = len(methods) * 5 * run.recipe.horizon
+    try:
+        return {how.name: run.design(how) for how in map(method_named, methods)}
+    finally:
+        run.forget()
+
+
+def _opened(
+    logged: Transitions | Iterable[Transitions],
+    target: object,
+    *,
+    horizon: int,
+    epsilon: float = 0.0,
+    gamma: float = 1.0,
+    regression: str | Regression = "auto",
+    features: NDArray[Any] | None = None,
+    time_varying: bool = False,
+    floor: float = FLOORS[0],
+    constraint: str = "behavior",
+    limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> _Run:
+    """Check the arguments, read the logs, lay the ground."""
     pi = as_policy(target)
-    if METHODS.get(how.name) != how:
-        raise InputError(f"method: got {how!r}, expected one of {', '.join(METHODS)}")
     if limit is not None and not (is_number(limit) and limit >= 0):
         raise InputError(
             f"limit: got {limit!r}, expected a number >= 0: what the rest of an episode may cost"
         )
     recipe = Recipe(
-        method=how.name,
+        method="scope",
         epsilon=check_epsilon(epsilon),
         horizon=check_whole("horizon", horizon, 1, " of steps"),
         gamma=_between("gamma", gamma, 0.0, 1.0),
@@ -224,8 +278,7 @@ def design(
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
     log = gather(logged, pi, recipe.horizon, seed, merge)
     learn = _regression(regression, log, pi, features)
-    run = _Run(log, pi, recipe, learn, time_varying, seed, progress)
-    return run.design(how, began)
+    return _Run(log, pi, recipe, learn, time_varying, seed, progress)
 
 
 class _Run:
@@ -241,16 +294,17 @@ class _Run:
         seed: int,
         progress: Progress | None,
     ) -> None:
+        self.began = time.perf_counter()
         self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
-        self.seed, self.progress, self.done = seed, progress, 0
+        self.seed, self.progress, self.done, self.total = seed, progress, 0, 5 * recipe.horizon
         halves = [np.flatnonzero(log.fold == k) for k in range(2)]
         if isinstance(regression, ModelRegression):
             parts = [log.rows.select(half) for half in halves]
             imagine = Imagination(regression, target, recipe.horizon, time_varying, seed)
             self.halves, self.whole = imagine.grounds(parts, log)
-            self.holdout = imagine.holdout
+            self.holdout, self.forget = imagine.holdout, imagine.forget
             return
-        self.holdout = {}
+        self.holdout, self.forget = {}, lambda: None
         rows = log.rows if time_varying else replace(log.rows, t=np.zeros_like(log.rows.t))
         most = CHECK_ROWS if rows.obs.ndim > 1 and not time_varying else len(rows)
         states = target.states if isinstance(target, TabularPolicy) else None
@@ -271,8 +325,11 @@ class _Run:
 
     # -- the steps ---------------------------------------------------------------------------
 
-    def design(self, how: Method, began: float, warnings: tuple[str, ...] = ()) -> BehaviorPolicy:
+    def design(self, how: Method, warnings: tuple[str, ...] = ()) -> BehaviorPolicy:
         """Halve, check, design."""
+        if METHODS.get(how.name) != how:
+            raise InputError(f"method: got {how!r}, expected one of {', '.join(METHODS)}")
+        self.recipe = replace(self.recipe, method=how.name)
         support = self._support()
         if how.tilted and support < LEAST_SUPPORT:
             told = (
@@ -283,12 +340,14 @@ class _Run:
             self.recipe = replace(self.recipe, method=how.name)
         floors = tuple(f for f in FLOORS if f > self.recipe.floor)
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
+        if how.control_variate:  # running the target itself is a choice too: b alone may do
+            floors = (*floors, 1.0)
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(checked_variance))
         checked = float(checked_variance[best])
         if how.control_variate and not (checked < WORTH and support >= VARIATE_SUPPORT):
-            return self._without_control(how, began, warnings, checked, support)
+            return self._without_control(how, warnings, checked, support)
         recipe = replace(self.recipe, floor=floors[best])
         if how.constrained and recipe.limit is None:
             # what both halves say, less what they cannot agree on
@@ -307,7 +366,7 @@ class _Run:
         final, binding, infeasible = self._final(how, recipe)
         predicted = float(_ratio(final.variance[-1], final.variance[0]))
         if how.control_variate and checked >= TRUST and checked > AGREEMENT * predicted:
-            return self._without_control(how, began, warnings, checked, support)
+            return self._without_control(how, warnings, checked, support)
         if how.tilted and not final.variance[-1] <= final.variance[0]:
             words.append(
                 "the safe design has more predicted variance than running the target itself "
@@ -342,7 +401,7 @@ class _Run:
             ),
             holdout=disagreement,
             warnings=tuple(words),
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - self.began,
             notes=self.log.notes,
             shape=Shape(
                 actions=self.log.actions,
@@ -355,7 +414,6 @@ class _Run:
     def _without_control(
         self,
         how: Method,
-        began: float,
         warnings: tuple[str, ...],
         checked: float,
         support: float,
@@ -366,8 +424,7 @@ class _Run:
             f"{checked:.2f}, support {support:.0%}); designed without one"
         )
         plain = METHODS["scope" if how.constrained else "odi"]
-        self.recipe = replace(self.recipe, method=plain.name)
-        return self.design(plain, began, (*warnings, told))
+        return self.design(plain, (*warnings, told))
 
     def _check(
         self, how: Method, floors: tuple[float, ...]
@@ -447,12 +504,10 @@ class _Run:
         return follow
 
     def _sweep(self, ground: Ground, follow: Follow, followed: int) -> Swept:
-        total = 5 * self.recipe.horizon
-
         def tick() -> None:
             self.done += 1
             if self.progress is not None:
-                self.progress("design", self.done, total)
+                self.progress("design", min(self.done, self.total), self.total)
 
         return sweep(
             ground,

@@ -36,12 +36,11 @@ class Imagination:
         self.how, self.target, self.horizon = regression, target, horizon
         self.time_varying, self.seed = time_varying, seed
         self.holdout: dict[str, float] = {}
+        self._networks: list[Network] = []
 
     def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
         """Imagined ground of each half's network, and both together with their mean."""
-        networks = self.networks(halves, log)
-        for network in networks:
-            network.forget()
+        networks = self._networks = self.networks(halves, log)
         self.holdout["dynamics"] = float(np.sqrt(np.nanmean([n.loss for n in networks])))
         each = []
         for k, network in enumerate(networks):
@@ -58,6 +57,11 @@ class Imagination:
             recall(ground, networks)
         both = self.how.using(Dynamics(tuple(networks)), log.rows)
         return each, join(each, networks, both)
+
+    def forget(self) -> None:
+        """Drop what the networks remember of this target's imagined episodes."""
+        for network in self._networks:
+            network.forget()
 
     def networks(self, halves: list[Rows], log: Log) -> list[Network]:
         """The dynamics of each half; those of the settings, if they bring them."""
