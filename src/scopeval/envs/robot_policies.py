@@ -66,9 +66,7 @@ class RobotPolicy(GaussianPolicy):
         draws: int = 10,
     ) -> None:
         self.name = name
-        self.weights = {
-            key: np.ascontiguousarray(weights[key], dtype=np.float32) for key in WEIGHTS
-        }
+        self.weights = {key: np.array(weights[key], np.float32, order="C") for key in WEIGHTS}
         super().__init__(self._forward, self.weights["log_std"], low=low, high=high, draws=draws)
 
     def _forward(self, obs: Observations, t: Time) -> NDArray[np.float32]:
