@@ -42,7 +42,7 @@ def allowances(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> A
 
 @compiled  # type: ignore[untyped-decorator]
 def programs(e: Any, known: Any, pi: Any, control_variate: bool, rule: Any) -> Any:
-    """Weights, costs and budgets for the solver, and the probability that they are for.
+    """Weights, costs and budgets for the solver, room for its answer, and what `settle` needs.
 
     e is [5, B, A]: q, noise, carried, the target's cost, the cost in the constraint. Afterwards
     e[0] is the control variate; a row that was not finite is zero and known nowhere.
@@ -51,6 +51,7 @@ def programs(e: Any, known: Any, pi: Any, control_variate: bool, rule: Any) -> A
     _, _, largest = rule
     weight, cost = np.empty((B, A)), np.empty((B, A))
     budget, mass, finite = np.empty(B), np.empty(B), np.empty(B, np.bool_)
+    mu, status = np.empty((B, A)), np.full(B, INDIFFERENT, np.int8)
     for i in range(B):
         finite[i] = True
         for j in range(5):
@@ -76,7 +77,7 @@ def programs(e: Any, known: Any, pi: Any, control_variate: bool, rule: Any) -> A
             # as dear as the dearest, so never given the left-over probability
             cost[i, a] = e[4, i, a] if known[i, a] else dearest
         budget[i], mass[i] = allowance(pi[i], e[3, i], e[4, i], known[i], rule)
-    return weight, cost, budget, mass, finite
+    return (weight, cost, budget), (mu, status), (known, mass, finite, pi)
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -96,11 +97,10 @@ def in_proportion(weight: Any, known: Any, pi: Any, follows: bool, mu: Any, stat
 
 
 @compiled  # type: ignore[untyped-decorator]
-def settle(
-    mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, floor: float, counts: Any
-) -> None:
-    """Turn the solver's answers into mu, in place, and count unseen, infeasible, not finite."""
+def settle(mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, floor: float) -> Any:
+    """Turn the solver's answers into mu, in place; how many were unseen, infeasible, not finite."""
     B, A = pi.shape
+    not_seen, no_answer, not_finite = 0, 0, 0
     for i in range(B):
         total = 0.0
         valid, seen, unseen = finite[i], False, False
@@ -115,9 +115,10 @@ def settle(
         valid = valid and abs(total - 1.0) < 1e-9
         for a in range(A):
             mu[i, a] = (1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]
-        counts[0] += valid and unseen
-        counts[1] += seen and status[i] == INFEASIBLE
-        counts[2] += not valid
+        not_seen += valid and unseen
+        no_answer += seen and status[i] == INFEASIBLE
+        not_finite += not valid
+    return not_seen, no_answer, not_finite
 
 
 @compiled  # type: ignore[untyped-decorator]

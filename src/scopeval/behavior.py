@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scopeval.acting import look
 from scopeval.arrays import Floats
 from scopeval.critic_mlp import MLPCritic
+from scopeval.critic_model import ModelCritic
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic, Estimates
 from scopeval.errors import DataError, InputError
@@ -38,7 +39,7 @@ from scopeval.policies import (
     as_policy,
     offer,
 )
-from scopeval.solver import Status, solve
+from scopeval.solver import solve
 
 __all__ = ["Action", "BehaviorPolicy", "Prediction", "load"]
 
@@ -46,7 +47,7 @@ FORMAT = 1
 CHECKSUM = 32  # bytes of a SHA-256
 #: Critics that say more than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150
-KINDS = {"table": TableCritic, "mlp": MLPCritic}
+KINDS = {"table": TableCritic, "mlp": MLPCritic, "model": ModelCritic}
 
 
 @dataclass(frozen=True)
@@ -312,9 +313,11 @@ class BehaviorPolicy:
         if kind is None:
             raise InputError(
                 f"save: critics of type {type(self.critics[0]).__name__} cannot be brought back; "
-                "try regression='mlp' or 'table'"
+                "try regression='auto'"
             )
         arrays = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+        if isinstance(self.critics[0], ModelCritic):
+            arrays |= {f"shared_{k}": v for k, v in self.critics[0].shared().items()}
         header = {
             "format": FORMAT,
             "kind": kind,
@@ -375,23 +378,24 @@ def weigh_parts(
     probability and the budget that pi leaves them.
     """
     from scopeval import _behavior_kernel as kernel
+    from scopeval._solver_kernel import solve_rows
 
     pi = np.ascontiguousarray(pi, np.float64)
-    follows, variate = method.follows_behavior, method.control_variate
-    weight, cost, allowed, mass, finite = kernel.programs(parts, known, pi, variate, _rule(recipe))
-    if method.constrained:
-        solution = solve(weight, cost, allowed)
+    variate, rule = method.control_variate, _rule(recipe)
+    program, (mu, status), more = kernel.programs(parts, known, pi, variate, rule)
+    if method.constrained and len(pi) > 1:
+        solution = solve(*program)
         mu, status = solution.mu, solution.status
-    else:
-        mu, status = np.empty_like(pi), np.full(len(pi), Status.INDIFFERENT, np.int8)
-        if method.tilted:
-            kernel.in_proportion(weight, known, pi, follows, mu, status)
-    told = np.zeros(3, np.int64)
-    kernel.settle(mu, status, known, mass, finite, pi, recipe.floor, told)
+    elif method.constrained:  # one row: not worth a batch's checks
+        if solve_rows(*program, mu, np.empty(1), status, 0, 1) >= 0:
+            solve(*program)  # says what is wrong with it
+    elif method.tilted:
+        kernel.in_proportion(program[0], known, pi, method.follows_behavior, mu, status)
+    unseen, infeasible, not_finite = kernel.settle(mu, status, *more, recipe.floor)
     if counts is not None:
-        counts.unseen += int(told[0])
-        counts.infeasible += int(told[1])
-        counts.not_finite += int(told[2])
+        counts.unseen += unseen
+        counts.infeasible += infeasible
+        counts.not_finite += not_finite
     return mu, parts[0]
 
 
@@ -456,8 +460,12 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
         report["warnings"] = tuple(report["warnings"])
         report["notes"] = tuple(report["notes"])
         kind = KINDS[header["kind"]]
-        critics = [
-            kind(**{key: value[t] for key, value in arrays.items()}) for t in range(recipe.horizon)
+        start = "shared_"
+        shared = {k.removeprefix(start): arrays.pop(k) for k in list(arrays) if k.startswith(start)}
+        steps = [{k: value[t] for k, value in arrays.items()} for t in range(recipe.horizon)]
+        critics: list[Critic] = [
+            *(ModelCritic.restored(shared, steps) if kind is ModelCritic else ()),
+            *(kind(**own) for own in (steps if kind is not ModelCritic else ())),
         ]
         behavior = BehaviorPolicy(policy, critics, recipe, Report(**report))
     except DataError:

@@ -244,8 +244,8 @@ class TorchPolicy:
         import torch
 
         inputs = np.asarray(obs)
-        kind = torch.int64 if np.issubdtype(inputs.dtype, np.integer) else torch.float32
-        tensor = torch.tensor(inputs, dtype=kind)  # a copy: logs are read-only
+        kind = np.int64 if inputs.dtype.kind in "iu" else np.float32
+        tensor = torch.from_numpy(np.array(inputs, kind))  # a copy: logs are read-only
         if self.with_time:
             times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
             out: torch.Tensor = self.module(tensor, times)
@@ -262,9 +262,11 @@ class TorchPolicy:
         """Softmax of the module's logits, [B, A]."""
         import torch
 
-        with torch.no_grad():
-            probs = torch.softmax(self.logits(obs, t).double(), dim=-1).numpy()
-        return _checked("policy (torch module)", probs, len(obs))
+        with torch.inference_mode():
+            probs: Floats = torch.softmax(self.logits(obs, t).double(), dim=-1).numpy()
+        if np.isnan(probs).any():  # nothing else can be wrong with a softmax
+            return _checked("policy (torch module)", probs, len(obs))
+        return probs
 
     def __repr__(self) -> str:
         return f"TorchPolicy({type(self.module).__name__})"
