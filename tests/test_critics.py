@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import design, exact
+from scopeval import critic_table, design, exact
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_table import TableRegression, merge_rows
 from scopeval.critics import Rows, SupervisedRegression, Targets
@@ -164,6 +166,44 @@ def test_merged_rows_say_the_same_as_all_rows():
     again = fit(TableRegression(), shuffled)
     for name in one.__dataclass_fields__:
         np.testing.assert_allclose(getattr(one, name), getattr(again, name), rtol=1e-10, atol=1e-13)
+
+
+def test_merging_a_part_at_a_time_gives_the_same(monkeypatch):
+    case, _ = world("pooled, random rewards", 2)
+    rows = plain(rows_of(case, 3000, seed=1))
+    whole = merge_rows(rows)
+    monkeypatch.setattr(critic_table, "BLOCK", 700)
+    parts = merge_rows(rows)
+    for name in Rows.__dataclass_fields__:
+        one, other = getattr(whole, name), getattr(parts, name)
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-15)
+
+
+def test_guesses_for_unseen_pairs_are_means_of_means():
+    """Against a loop over states: the state's seen actions, else those of states leading to it."""
+    rng = np.random.default_rng(0)
+    n, S, A = 60, 12, 3
+    rows = few(rng.integers(9, size=n), rng.integers(A, size=n), rng.normal(size=n), [0] * n)
+    rows = replace(rows, next_obs=rng.integers(S - 1, size=n), weight=rng.integers(1, 4, n) + 0.0)
+    rows = rows.select((rows.obs != 4) & ~((rows.obs < 3) & (rows.action == 1)))
+    q = values_at(TableRegression(states=S), rows, A, S).q
+
+    def usual(s):
+        seen = [q[s, a] for a in range(A) if ((rows.obs == s) & (rows.action == a)).any()]
+        return np.mean(seen) if seen else 0.0
+
+    for s in range(S):
+        into = rows.next_obs == s
+        lead = [usual(x) for x in rows.obs[into]]
+        for a in range(A):
+            mine = (rows.obs == s) & (rows.action == a)
+            if mine.any():
+                wanted = np.average(rows.reward[mine], weights=rows.weight[mine])
+            elif (rows.obs == s).any():
+                wanted = usual(s)
+            else:
+                wanted = np.average(lead, weights=rows.weight[into]) if lead else 0.0
+            assert q[s, a] == pytest.approx(wanted, abs=1e-12)
 
 
 @given(st.data())

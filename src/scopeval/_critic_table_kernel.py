@@ -27,6 +27,21 @@ def grouped(key: Any, size: int) -> Any:
 
 
 @compiled  # type: ignore[untyped-decorator]
+def sorted_by(order: Any, key: Any, size: int) -> Any:
+    """The same entries, sorted by key; equal ones stay in their order."""
+    place = np.zeros(size + 1, np.int64)
+    for i in range(len(key)):
+        place[key[i] + 1] += 1
+    for k in range(size):
+        place[k + 1] += place[k]
+    out = np.empty_like(order)
+    for i in order:
+        out[place[key[i]]] = i
+        place[key[i]] += 1
+    return out
+
+
+@compiled  # type: ignore[untyped-decorator]
 def means(order: Any, begin: Any, weight: Any, count: Any, columns: Any, noise: Any) -> Any:
     """Weighted means [pairs, heads] of columns [rows, heads], and the squares [pairs] about them.
 

@@ -30,6 +30,9 @@ from scopeval.policies import Observations
 
 __all__ = ["TableRegression", "merge_rows"]
 
+#: Rows that are merged at a time.
+BLOCK = 1 << 19
+
 
 @dataclass(frozen=True)
 class TableRegression:
@@ -81,17 +84,17 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
 
     A table cannot tell them apart. Ten million logged rows become a few thousand.
     """
+    if len(rows) > BLOCK:  # a part at a time stays in the cache
+        spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
+        rows = _joined([_merged(rows.select(span), by_time) for span in spans])
+    return _merged(rows, by_time)
+
+
+def _merged(rows: Rows, by_time: bool) -> Rows:
     keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
     if by_time:
         keys.insert(0, rows.t)
-    code, codes = np.zeros(len(rows), np.int64), 1
-    for key in keys:
-        size = int(key.max(initial=0)) + 1
-        if codes * size >= 2**63:  # too many combinations to number: number those that occur
-            code = np.unique(code, return_inverse=True)[1]
-            codes = int(code.max(initial=0)) + 1
-        code, codes = code * size + key, codes * size
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    first, group = _groups(keys)
     weight = np.bincount(group, rows.weight).astype(np.float64)
 
     def mean(column: Floats) -> Floats:
@@ -111,6 +114,28 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
         weight=weight,
         borrowed=rows.borrowed[first],
     )
+
+
+def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
+    """The first row of each combination of keys, and every row's combination, in keys' order."""
+    from scopeval._critic_table_kernel import sorted_by
+
+    rows = len(keys[0])
+    order, new = np.arange(rows), np.zeros(rows, np.bool_)
+    new[:1] = True
+    for k in reversed(range(len(keys))):
+        key = np.ascontiguousarray(keys[k], np.int64)
+        size = int(key.max(initial=0)) + 1
+        if size > 4 * rows + 1024:  # numbers with gaps
+            key = np.unique(key, return_inverse=True)[1]
+            size = int(key.max(initial=0)) + 1
+        if size > 1:
+            order = sorted_by(order, key, size)
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    group = np.empty(rows, np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group
 
 
 def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: float) -> Rows:
@@ -170,11 +195,12 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
                 by_time=False,
             )
         )
-    columns = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in Rows.__dataclass_fields__
-    ]
-    return Rows(*columns)
+    return _joined(parts)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    names = Rows.__dataclass_fields__
+    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _trend(rows: Rows, points: Floats, donors: Ints) -> Floats:

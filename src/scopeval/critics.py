@@ -71,7 +71,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.t)
 
-    def select(self, which: NDArray[Any]) -> Rows:
+    def select(self, which: NDArray[Any] | slice) -> Rows:
         """Some of the rows."""
         return Rows(
             self.t[which],
