@@ -151,11 +151,12 @@ class ModelCritic:
         k = self.followed
         ahead = self.dynamics.outlook(obs, actions, self.t)
         flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
+        heads = self.heads.astype(np.float32)
         parts = [
-            features(flat[i : i + 8192], self.mean, self.scale) @ self.heads
-            for i in range(0, max(len(flat), 1), 8192)
+            features(flat[i : i + 2048], self.mean, self.scale, np.float32) @ heads
+            for i in range(0, max(len(flat), 1), 2048)
         ]
-        then = np.clip(np.concatenate(parts), self.least, self.most)
+        then = np.clip(np.concatenate(parts).astype(np.float64), self.least, self.most)
         then = then.reshape(*ahead.end.shape, -1)
         stays = 1.0 - ahead.end
         value = then[..., 0]
@@ -196,25 +197,16 @@ class ModelCritic:
         return critics
 
 
-def features(points: Floats, mean: Floats, scale: Floats) -> Floats:
+def features(points: Floats, mean: Floats, scale: Floats, kind: type = np.float64) -> NDArray[Any]:
     """1, standardised inputs, squares, products (if not too many), and `STEPS` soft steps."""
-    z = np.clip((points - mean) / scale, -REACH, REACH)
-    d = z.shape[1]
-    products = 1 + d + d * (d + 1) // 2 <= MOST_FEATURES
-    plain = 1 + d + (d * (d + 1) // 2 if products else d)
-    out = np.empty((len(z), plain + STEPS))
-    out[:, 0] = 1.0
-    out[:, 1 : 1 + d] = z
-    at = 1 + d
-    for i in range(d):
-        upto = d if products else i + 1
-        np.multiply(z[:, i:upto], z[:, i : i + 1], out=out[:, at : at + upto - i])
-        at += upto - i
-    direction, offset = _directions(d)
-    steps = out[:, plain:]
-    np.matmul(z, direction, out=steps)
-    steps += offset
-    steps /= 1.0 + np.abs(steps)
+    from scopeval._critic_model_kernel import fill
+
+    d = points.shape[1]
+    pairs = d * (d + 1) // 2
+    products = 1 + d + pairs <= MOST_FEATURES
+    out = np.empty((len(points), 1 + d + (pairs if products else d) + STEPS), kind)
+    direction, offset = (part.astype(kind) for part in _directions(d))
+    fill(np.ascontiguousarray(points), mean, scale, REACH, products, direction, offset, out)
     return out
 
 
