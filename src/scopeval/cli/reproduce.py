@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from scopeval.cli.console import command_of, err, progress_bar
+from scopeval.cli.reproduce_mujoco import mujoco
 from scopeval.cli.reproduced import show_exact, show_learned, show_logs
 
 __all__ = ["app"]
@@ -206,6 +207,9 @@ def logs(
         figures={"log-quality": figures.log_quality(result)},
     )
     show_logs(result, command, f"{seconds:.0f} s; numbers and figure: {folder}")
+
+
+app.command()(mujoco)
 
 
 def _notify(line: str) -> None:

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from scopeval.experiments.gridworld import Block, Frontier, Result
 
 __all__ = [
+    "INK",
+    "LOOK",
     "cost_by_target",
     "error_against_cost",
     "error_against_episodes",
     "frontier",
+    "legend",
     "log_quality",
+    "panels",
+    "plain_ticks",
     "png",
     "svg",
 ]
@@ -134,11 +139,11 @@ def _errors(result: Result, against: str) -> Figure:
                 ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
             ax.set_xscale("log")
             ax.set_yscale("log")
-            _plain_ticks(ax)
+            plain_ticks(ax)
             ax.set_xlabel("episodes" if against == "episodes" else "cost, in on-policy episodes")
             ax.set_title(_title(block))
         axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
-        _legend(figure, axes)
+        legend(figure, axes)
         return figure
 
 
@@ -167,7 +172,7 @@ def cost_by_target(result: Result) -> Figure:
             ax.set_title(_title(block))
             ax.xaxis.get_major_locator().set_params(integer=True)
         axes[0].set_ylabel("expected cost of an episode\n(target's own = 1)")
-        _legend(figure, axes)
+        legend(figure, axes)
         return figure
 
 
@@ -210,7 +215,7 @@ def frontier(result: Result) -> Figure:
             ax.set_title(_title(block))
             ax.margins(x=0.12, y=0.15)
         axes[0].set_ylabel("relative variance")
-        _legend(figure, axes)
+        legend(figure, axes)
         return figure
 
 
@@ -236,7 +241,7 @@ def _title(block: Block) -> str:
     return f"{block.size} x {block.size}, cost law {block.cost_law}"
 
 
-def _legend(figure: Figure, axes: Any) -> None:
+def legend(figure: Figure, axes: Any) -> None:
     """Below the panels, in as few rows as there is room for, evenly filled."""
     handles, labels = axes[0].get_legend_handles_labels()
     room = 13.0 * figure.get_size_inches()[0]
@@ -245,7 +250,7 @@ def _legend(figure: Figure, axes: Any) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // rows))
 
 
-def _plain_ticks(ax: Axes) -> None:
+def plain_ticks(ax: Axes) -> None:
     """1, 10, 100 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -284,7 +289,7 @@ def log_quality(result: log_quality_experiment.Result) -> Figure:
         axes[0, 0].set_title("good logs (small marks: worst target)")
         axes[0, 1].set_title(f"bad logs, {result.config.bad_episodes:,} episodes")
         axes[-1, 0].set_xlabel("logged episodes")
-        _legend(figure, axes[0])
+        legend(figure, axes[0])
         return figure
 
 
@@ -324,7 +329,7 @@ def _against_episodes(ax: Axes, block: log_quality_experiment.Block, what: str) 
         for method, (limit, _) in block.limits.items():
             ax.axhline(limit, color=LOOK[method][0], linewidth=0.8, linestyle=":", zorder=0)
     ax.set_xscale("log")
-    _plain_ticks(ax)
+    plain_ticks(ax)
 
 
 def _bad_logs(ax: Axes, block: log_quality_experiment.Block, what: str) -> None:

@@ -15,7 +15,7 @@ from scopeval.provenance import check_place, machine, now, versions, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PACKAGES", "check_folder", "save"]
+__all__ = ["PACKAGES", "check_folder", "save", "write_whole"]
 
 #: Whose versions matter.
 PACKAGES = ("numpy", "scipy", "numba", "torch", "pyarrow", "matplotlib")
@@ -56,10 +56,10 @@ def save(
         "versions": versions(*PACKAGES),
     }
     for title, columns in tables.items():
-        _write(place / f"{title}.parquet", _parquet(columns, about))
+        write_whole(place / f"{title}.parquet", _parquet(columns, about))
     for title, figure in figures.items():
-        _write(place / f"{title}.svg", svg(figure).encode())
-        _write(place / f"{title}.png", png(figure))
+        write_whole(place / f"{title}.svg", svg(figure).encode())
+        write_whole(place / f"{title}.png", png(figure))
     return write_json(place / f"{name}.json", {**about, **summary})
 
 
@@ -73,7 +73,8 @@ def _parquet(columns: Mapping[str, list[Any]], about: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _write(goal: Path, content: bytes) -> None:
+def write_whole(goal: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
     part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
     try:
         part.write_bytes(content)

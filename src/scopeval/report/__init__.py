@@ -3,6 +3,7 @@
 from scopeval.report.evaluation import page_of_evaluation
 from scopeval.report.experiment import page_of_experiment
 from scopeval.report.figures import figure_of
+from scopeval.report.mujoco import page_of_mujoco
 from scopeval.report.page import (
     Check,
     Fact,
@@ -28,6 +29,7 @@ __all__ = [
     "how_to_reproduce",
     "page_of_evaluation",
     "page_of_experiment",
+    "page_of_mujoco",
     "render",
     "write_report",
 ]

@@ -1,0 +1,426 @@
+"""One target on one robot: designs from the logs, then episodes of every method.
+
+Nothing is exact here: values, costs and their variances are measured over runs x episodes, and
+every number comes with its standard error. The truth that error curves refer to is the mean of all
+unbiased methods, weighted by their precision.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.behavior import BehaviorPolicy
+from scopeval.collect import collect
+from scopeval.critic_model import ModelRegression
+from scopeval.design import designs
+from scopeval.envs.binned import BinnedPolicy, BinnedRobots
+from scopeval.envs.mujoco import HORIZON, ROBOTS, Robots
+from scopeval.envs.robot_policies import RobotPolicy, robot_policies
+from scopeval.episodes import Episodes
+from scopeval.estimators import doubly_robust, pdis, pdis_cost
+from scopeval.experiments.gridworld_target import episode_grid
+from scopeval.experiments.mujoco_prepare import Preparation, prepare, protocol_policy, recall
+from scopeval.experiments.robot_logs import PROTOCOLS
+from scopeval.safety import certify
+
+__all__ = [
+    "DESIGNS",
+    "METHODS",
+    "Designed",
+    "Outcome",
+    "Shard",
+    "TargetResult",
+    "Workshop",
+    "variance_error",
+]
+
+#: Designed from the logs, in the order of the tables.
+DESIGNS = ("scope", "scope-dr", "odi", "dopt")
+METHODS = ("on-policy", *DESIGNS, "ros")
+#: Episodes that are run side by side.
+BATCH = 300
+#: A target whose returns spread less than this part of their mean has no variance to reduce.
+LEAST_SPREAD = 1e-3
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Everything that one target's results depend on.
+
+    Attributes:
+        preparation: of logs and dynamics, and
+        digests: of their files, Parquet and NumPy.
+        target: its number among the reported policies.
+        runs: of each method.
+        episodes: of one run.
+        paths: episodes that a design imagines with each network.
+        ros_episodes: of one run of ROS; 0: ROS is not run.
+        epsilon: safety parameter of the constrained methods.
+    """
+
+    preparation: Preparation
+    digests: tuple[str, str]
+    target: int
+    runs: int
+    episodes: int
+    paths: int
+    ros_episodes: int
+    epsilon: float
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.preparation.robot}, {self.preparation.protocol}, target {self.target}"
+
+
+@dataclass(frozen=True)
+class Designed:
+    """What a design says of itself, and what happened while it ran.
+
+    Attributes:
+        used: the method that was designed in the end: where the logs are too thin, scope-dr may
+            become scope, and any method may stay at the target (on-policy).
+        predicted_variance: relative to the target's, from the design's critics.
+        predicted_cost: likewise.
+        checked_variance: the same on the other half of the logs.
+        checked_cost: likewise.
+        floor: share of the target's own probabilities that is kept.
+        margin: share of the budget that is left unspent.
+        kept: share of imagined states where the target's probabilities are kept as they are.
+        binding: share where the budget binds.
+        warnings: of the design.
+        asked: decisions; and how many of them kept to the target, because of
+        unseen: an observation unlike the logs,
+        infeasible: no affordable answer,
+        not_finite: critics that are no numbers.
+        certificate: verdict of `safety.certify` on the promise.
+        certified_cost: its ratio of costs,
+        certified_low: with the ends of its interval,
+        certified_high: None where it has none.
+    """
+
+    used: str
+    predicted_variance: float | None
+    predicted_cost: float | None
+    checked_variance: float | None
+    checked_cost: float | None
+    floor: float
+    margin: float
+    kept: float
+    binding: float
+    warnings: tuple[str, ...]
+    asked: int
+    unseen: int
+    infeasible: int
+    not_finite: int
+    certificate: str
+    certified_cost: float | None
+    certified_low: float | None
+    certified_high: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One method on one target.
+
+    Attributes:
+        mean: estimate of J(pi) from all episodes.
+        variance: of one episode's estimate; of ROS, whose episodes depend on each other: of a run's
+            estimate times its number of episodes.
+        variance_error: standard error of the variance, from the fourth moment.
+        cost: mean of an episode's.
+        cost_error: its standard error.
+        relative_variance: to on-policy's.
+        relative_variance_error: its standard error; on-policy's part included.
+        relative_cost: to on-policy's.
+        relative_cost_error: its standard error.
+        square: of ROS, which may be biased: mean squared error over runs, relative as the variance.
+        lost: episodes that broke.
+        errors: mean |estimate - truth| over runs after each number of episodes of the grid, in
+            units of what one on-policy episode makes.
+        costs: mean cost spent until then, in costs of one on-policy episode.
+        designed: None for on-policy and ROS.
+    """
+
+    mean: float
+    variance: float
+    variance_error: float
+    cost: float
+    cost_error: float
+    relative_variance: float
+    relative_variance_error: float
+    relative_cost: float
+    relative_cost_error: float
+    square: float | None
+    lost: int
+    errors: tuple[float, ...]
+    costs: tuple[float, ...]
+    designed: Designed | None = None
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """One target.
+
+    Attributes:
+        name: of the policy.
+        value: J(pi), and
+        value_error: its standard error, pooled over all unbiased methods.
+        mean: return of on-policy's episodes.
+        spread: their standard deviation.
+        cost: mean cost of theirs.
+        design_seconds: for all designs together.
+        outcomes: by method; only on-policy where its returns have no spread.
+    """
+
+    name: str
+    value: float
+    value_error: float
+    mean: float
+    spread: float
+    cost: float
+    design_seconds: float
+    outcomes: dict[str, Outcome]
+
+    @property
+    def excluded(self) -> bool:
+        """Whether there is no variance to reduce."""
+        return not self.spread > LEAST_SPREAD * abs(self.mean)
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> TargetResult:
+        """From JSON."""
+        outcomes = {}
+        for name, o in content["outcomes"].items():
+            told = o["designed"]
+            if told is not None:
+                told = Designed(**{**told, "warnings": tuple(told["warnings"])})
+            curves = {key: tuple(o[key]) for key in ("errors", "costs")}
+            outcomes[name] = Outcome(**{**o, **curves, "designed": told})
+        return cls(**{**content, "outcomes": outcomes})
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """The work of the experiment, for `run_shards`; files are kept in the folder.
+
+    The answers do not depend on where the folder is. Workers on other machines must see it.
+    """
+
+    folder: Path
+
+    def prepare(self, what: Preparation) -> dict[str, str]:
+        """Logs and dynamics of a robot and protocol."""
+        return prepare(self.folder, what)
+
+    def evaluate(self, shard: Shard) -> dict[str, Any]:
+        """One target; a pure function of the shard, but for `design_seconds`."""
+        return asdict(_One(shard, self.folder).result())
+
+
+def variance_error(values: Floats) -> float:
+    """Standard error of the sample variance, by the fourth moment."""
+    n = len(values)
+    away = values - values.mean()
+    variance = away @ away / (n - 1)
+    fourth = float((away**4).mean())
+    return math.sqrt(max(fourth - (n - 3) / (n - 1) * variance**2, 0.0) / n)
+
+
+class _One:
+    """One target: what all its methods share."""
+
+    def __init__(self, shard: Shard, folder: Path) -> None:
+        self.shard = shard
+        what = shard.preparation
+        self.robot, self.protocol = what.robot, what.protocol
+        self.folder = folder
+        self.policy: RobotPolicy = robot_policies(what.robot)[shard.target]
+        self.pi = protocol_policy(self.policy, what.protocol)
+        many = min(shard.runs * shard.episodes, BATCH)
+        self.fleet = (
+            BinnedRobots(self.robot, self.pi, many)
+            if isinstance(self.pi, BinnedPolicy)
+            else Robots(self.robot, many)
+        )
+        where = (ROBOTS.index(self.robot), PROTOCOLS.index(self.protocol), shard.target)
+        words = np.random.SeedSequence((what.seed, *where, 8)).generate_state(
+            len(METHODS), np.uint64
+        )
+        self.seeds = dict(zip(METHODS, (int(word) >> 1 for word in words), strict=True))
+
+    def result(self) -> TargetResult:
+        """Run everything."""
+        own = self.run("on-policy", None)
+        values, costs = {"on-policy": pdis(own)}, {"on-policy": own.costs()}
+        mean, spread = float(values["on-policy"].mean()), float(values["on-policy"].std(ddof=1))
+        found = TargetResult(
+            self.policy.name, mean, spread / math.sqrt(len(own)), mean, spread,
+            float(costs["on-policy"].mean()), 0.0, {},
+        )  # fmt: skip
+        told: dict[str, Designed | None] = {"on-policy": None}
+        lost = {"on-policy": len(own.lost)}
+        if not found.excluded:
+            learned, seconds = self.learn()
+            found = replace(found, design_seconds=round(seconds, 2))
+            for method, behavior in learned.items():
+                ran = self.run(method, behavior)
+                values[method] = pdis(ran) if ran.control is None else doubly_robust(ran)
+                costs[method], lost[method] = ran.costs(), len(ran.lost)
+                told[method] = _designed(behavior, ran, self.shard.epsilon)
+        others = [x for method, x in values.items() if method != "on-policy"]
+        value, value_error = _pooled(values["on-policy"], others)
+        found = replace(found, value=value, value_error=value_error)
+        unit = float(np.abs(values["on-policy"] - value).mean())
+        base = _Base(values["on-policy"], costs["on-policy"], value, unit or 1.0)
+        size = (self.shard.runs, self.shard.episodes)
+        outcomes = {
+            method: base.outcome(values[method], costs[method], size, lost[method], told[method])
+            for method in values
+        }
+        return replace(found, outcomes=outcomes)
+
+    def learn(self) -> tuple[dict[str, BehaviorPolicy], float]:
+        """All designs, from the logs and dynamics of the robot; and how long it took."""
+        began = time.perf_counter()
+        what = self.shard.preparation
+        have = recall(self.folder, what, *self.shard.digests)
+        learned = designs(
+            have.logs,
+            self.pi,
+            DESIGNS,
+            horizon=HORIZON,
+            epsilon=self.shard.epsilon,
+            regression=ModelRegression(dynamics=have.dynamics, paths=self.shard.paths),
+            seed=what.seed,
+        )
+        return learned, time.perf_counter() - began
+
+    def run(self, method: str, behavior: BehaviorPolicy | None) -> Episodes:
+        """All episodes of all runs of a method, side by side."""
+        return collect(
+            self.fleet,
+            self.pi,
+            behavior,
+            horizon=HORIZON,
+            episodes=self.shard.runs * self.shard.episodes,
+            seed=self.seeds[method],
+        )
+
+
+@dataclass(frozen=True)
+class _Base:
+    """On-policy's returns and costs, what all others are compared with; the truth; the unit."""
+
+    values: Floats
+    costs: Floats
+    truth: float
+    unit: float
+
+    def outcome(
+        self,
+        values: Floats,
+        costs: Floats,
+        size: tuple[int, int],
+        lost: int,
+        designed: Designed | None,
+    ) -> Outcome:
+        """Numbers of one method from the estimates and costs of its episodes."""
+        n = len(values)
+        variance, cost = float(values.var(ddof=1)), float(costs.mean())
+        own, own_cost = float(self.values.var(ddof=1)), float(self.costs.mean())
+        variance_se, cost_se = variance_error(values), float(costs.std(ddof=1)) / math.sqrt(n)
+        same = values is self.values
+        errors, spent = self.curves(values, costs, size)
+        return Outcome(
+            mean=float(values.mean()),
+            variance=variance,
+            variance_error=variance_se,
+            cost=cost,
+            cost_error=cost_se,
+            **_relative("variance", variance, variance_se, own, variance_error(self.values), same),
+            **_relative("cost", cost, cost_se, own_cost, self._cost_error(), same),
+            square=None,
+            lost=lost,
+            errors=errors,
+            costs=spent,
+            designed=designed,
+        )
+
+    def curves(
+        self, values: Floats, costs: Floats, size: tuple[int, int]
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Errors and costs after each number of episodes of the grid; whole runs only."""
+        runs, episodes = len(values) // size[1], size[1]
+        grid = episode_grid(episodes)
+        table, paid = (x[: runs * episodes].reshape(runs, episodes) for x in (values, costs))
+        means = np.cumsum(table, axis=1)[:, grid - 1] / grid
+        spent = np.cumsum(paid, axis=1)[:, grid - 1] / max(float(self.costs.mean()), 1e-300)
+        errors = np.abs(means - self.truth).mean(axis=0) / self.unit
+        return tuple(errors.tolist()), tuple(spent.mean(axis=0).tolist())
+
+    def _cost_error(self) -> float:
+        return float(self.costs.std(ddof=1)) / math.sqrt(len(self.costs))
+
+
+def _relative(
+    name: str, value: float, error: float, own: float, own_error: float, same: bool
+) -> dict[str, float]:
+    """Ratio to on-policy's, with standard error; 1 where both are zero, or the same."""
+    if same or own == 0.0:
+        return {f"relative_{name}": 1.0, f"relative_{name}_error": 0.0}
+    ratio = value / own
+    spread = math.hypot(error / own, ratio * own_error / own)
+    return {f"relative_{name}": ratio, f"relative_{name}_error": spread}
+
+
+def _pooled(own: Floats, others: list[Floats]) -> tuple[float, float]:
+    """Mean of unbiased estimates weighted by their precision, and its standard error.
+
+    No variance counts as less than a hundredth of on-policy's: a method that has not yet met a
+    rare event looks more precise than it is.
+    """
+    least = 0.01 * float(own.var(ddof=1))
+    if least == 0.0:
+        return float(own.mean()), 0.0
+    means = np.array([x.mean() for x in (own, *others)])
+    weight = np.array([len(x) / max(float(x.var(ddof=1)), least) for x in (own, *others)])
+    return float(weight @ means / weight.sum()), float(1.0 / math.sqrt(weight.sum()))
+
+
+def _designed(behavior: BehaviorPolicy, ran: Episodes, epsilon: float) -> Designed:
+    recipe, report, counts = behavior.recipe, behavior.report, behavior.counts
+    predicted = report.prediction
+    certificate = certify(ran.costs(), pdis_cost(ran), epsilon=epsilon)
+    ratio = certificate.ratio
+    return Designed(
+        used=recipe.method,
+        predicted_variance=_finite(predicted.variance),
+        predicted_cost=_finite(predicted.cost),
+        checked_variance=_finite(predicted.checked_variance),
+        checked_cost=_finite(predicted.checked_cost),
+        floor=recipe.floor if recipe.method != "on-policy" else 1.0,
+        margin=recipe.margin,
+        kept=report.kept,
+        binding=report.binding,
+        warnings=report.warnings,
+        asked=counts.asked,
+        unseen=counts.unseen,
+        infeasible=counts.infeasible,
+        not_finite=counts.not_finite,
+        certificate=certificate.verdict,
+        certified_cost=_finite(ratio.estimate),
+        certified_low=_finite(ratio.low),
+        certified_high=_finite(ratio.high),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

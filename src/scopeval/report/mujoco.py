@@ -1,0 +1,268 @@
+"""The robots as a page: the saving and its price, promises and what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scopeval.report.figures import figure_of
+from scopeval.report.page import (
+    Check,
+    Fact,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Verdict,
+    how_to_reproduce,
+)
+
+if TYPE_CHECKING:
+    from scopeval.experiments.gridworld_exact import Statistic
+    from scopeval.experiments.mujoco import Block, Extreme, Result, Row
+
+__all__ = ["page_of_mujoco"]
+
+_NONE = "\N{EN DASH}"
+
+
+def page_of_mujoco(result: Result, *, command: str | None = None) -> Page:
+    """The page of the experiment with robots.
+
+    Args:
+        result: what `experiments.mujoco.run` returned.
+        command: how to make it again, as one can type it.
+    """
+    config = result.config
+    return Page(
+        "The paper's robots, reproduced",
+        _answer(result),
+        _verdict(result),
+        tuple(
+            Fact(
+                f"{method}, {block.title}",
+                f"{block.row(method).saved:.0%} saved",
+                _beside(block, method),
+            )
+            for block in result.blocks
+            if block.rows
+            for method in _safe()
+        )[:4],
+        (
+            Section("What was run", _setting(result), figures=_figures(result)),
+            Section(
+                "Tables",
+                (
+                    "Variance and cost of an episode are relative to running the policy itself, "
+                    "with standard errors over the policies. Worst and dearest: the policy with "
+                    "the largest, and its own standard error. Needed: the cost of reaching the "
+                    "accuracy of 1,000 episodes of the policy itself, in such episodes, 1000 times "
+                    "variance times cost (ros: squared error for variance, over runs of "
+                    f"{config.ros_episodes} episodes). Paper: its variance, cost and needed.",
+                ),
+                tables=tuple(_table(block) for block in result.blocks if block.rows),
+            ),
+            Section(
+                "What the designs expected",
+                (
+                    "Of themselves, by their critics, and checked on the other half of the logs; "
+                    "beside what was measured. Stays: policies for which the design chose to "
+                    "change nothing. Safe, open, refuted: certificates of the promised cost.",
+                ),
+                tables=tuple(_promised(block) for block in result.blocks if block.rows),
+            ),
+            Section("What to make of it", checks=_checks(result)),
+            how_to_reproduce(command, seed=config.seed),
+        ),
+    )
+
+
+def _safe() -> tuple[str, ...]:
+    from scopeval.experiments.mujoco import SAFE
+
+    return SAFE
+
+
+def _figures(result: Result) -> tuple[Figure, ...]:
+    from scopeval.experiments import mujoco_figures as figures
+
+    drawn = []
+    for protocol in result.config.protocols:
+        drawn += [
+            (
+                figures.error_against_cost(result, protocol),
+                f"Protocol {protocol}: mean error against the cost spent, both relative to one "
+                "episode of the policy itself; shaded: standard errors over the policies. The "
+                "dotted line is the accuracy of the policy itself in the end.",
+            ),
+            (
+                figures.calibration(result, protocol),
+                f"Protocol {protocol}: variance and cost as the designs predicted them (full) and "
+                "as checked on the other half of the logs (hollow), against what was measured, one "
+                "point for each policy. On the line the design was right, above it too hopeful.",
+            ),
+        ]
+    return tuple(figure_of(one, label=f"Chart. {text}", caption=text) for one, text in drawn)
+
+
+def _rows(result: Result) -> list[tuple[Block, Row]]:
+    """Rows of the methods that promise something."""
+    return [(b, b.row(method)) for b in result.blocks if b.rows for method in _safe()]
+
+
+def _answer(result: Result) -> str:
+    robots = dict.fromkeys(block.robot for block in result.blocks)
+    found = []
+    for method in _safe():
+        shares = [row.saved for _, row in _rows(result) if row.method == method]
+        if shares:
+            least, most = min(shares), max(shares)
+            said = f"{least:.0%}" if least == most else f"{least:.0%} to {most:.0%}"
+            found.append(f"{said} less with {method}")
+    if not found:
+        return f"On {', '.join(robots)} no policy has returns that vary: there is nothing to win."
+    dear = _dear(result)
+    safely = (
+        f"but not always safely: {'; '.join(dear)}"
+        if dear
+        else f"and an episode costs at most {1 + result.config.epsilon:g} times the policy's own, "
+        "on average over the policies and within standard error"
+    )
+    return (
+        f"On {', '.join(robots)}, finding out what a policy is worth costs {' and '.join(found)} "
+        f"than running the policy itself to the same accuracy, {safely}."
+    )
+
+
+def _verdict(result: Result) -> Verdict:
+    allowed = f"{1 + result.config.epsilon:g}"
+    if _dear(result):
+        return Verdict("bad", f"A cost ratio is above {allowed} by more than its standard error")
+    return Verdict("good", f"Cost ratios at most {allowed}, within standard error")
+
+
+def _dear(result: Result) -> list[str]:
+    """Where a method that promises safety costs more, by more than the standard error."""
+    return [
+        f"{row.method} costs {row.cost.mean:.3f} times the policy's own on {block.title}"
+        for block, row in _rows(result)
+        if row.cost.mean > 1 + result.config.epsilon + (row.cost.standard_error or 0.0)
+    ]
+
+
+def _setting(result: Result) -> tuple[str, ...]:
+    c = result.config
+    return (
+        f"{c.targets} policies of each robot, from untrained to well trained; every method that "
+        f"learns does so from the same {c.logged:,} logged episodes of those policies; {c.runs} "
+        f"runs of {c.episodes} episodes for each method and policy. Protocol candidates: the "
+        "policy offers ten actions, which designs re-weigh. Protocol bins, the paper's: the first "
+        "action dimension in ten bins, the others drawn beforehand.",
+    )
+
+
+def _table(block: Block) -> Table:
+    from scopeval.experiments.mujoco import PAPER
+
+    paper = PAPER[block.robot]
+    rows = [
+        (
+            row.method,
+            _with_error(row.variance, 3),
+            _extreme(row.worst),
+            _with_error(row.cost, 3),
+            _extreme(row.dearest),
+            _with_error(row.needed, 0),
+            f"{row.saved:.0%}",
+            "{:.3f}, {:.3f}, {:,}".format(*paper[row.method]) if row.method in paper else _NONE,
+        )
+        for row in block.rows
+    ]
+    return Table(
+        block.title,
+        ("method", "variance", "worst", "cost", "dearest", "needed", "saved", "paper"),
+        tuple(rows),
+    )
+
+
+def _promised(block: Block) -> Table:
+    rows = [
+        (
+            row.method,
+            f"{row.variance.mean:.3f}",
+            _told(row, "predicted_variance"),
+            _told(row, "checked_variance"),
+            f"{row.cost.mean:.3f}",
+            _told(row, "predicted_cost"),
+            _told(row, "checked_cost"),
+            f"{row.used.get('on-policy', 0)}",
+            *(f"{row.certificates.get(name, 0)}" for name in ("safe", "not refuted", "refuted")),
+        )
+        for row in block.rows
+        if row.told("floor") is not None
+    ]
+    return Table(
+        block.title,
+        ("method", "variance", "predicted", "checked", "cost", "predicted", "checked", "stays",
+         "safe", "open", "refuted"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def _checks(result: Result) -> tuple[Check, ...]:
+    said = [
+        Check(
+            "plain",
+            f"{block.title}: {len(block.excluded)} of {len(block.results)} policies have returns "
+            f"without spread and are in no mean: {', '.join(block.excluded)}.",
+        )
+        for block in result.blocks
+        if block.excluded
+    ]
+    allowed = 1 + result.config.epsilon
+    for block, row in _rows(result):
+        dear, bad = row.beyond("cost", allowed + 0.02), row.beyond("variance", 1.1)
+        within = row.cost.mean <= allowed + (row.cost.standard_error or 0.0)
+        said.append(
+            Check(
+                "good" if within and not dear else "bad",
+                f"{block.title}: an episode of {row.method} costs {_with_error(row.cost, 3)} times "
+                f"the policy's own; more than two standard errors above {allowed + 0.02:g}: "
+                f"{', '.join(dear) or 'no policy'}.",
+            )
+        )
+        low = row.variance.mean <= 1 + (row.variance.standard_error or 0.0)
+        said.append(
+            Check(
+                "good" if low and not bad else "bad",
+                f"{block.title}: its variance is {_with_error(row.variance, 3)}; more than two "
+                f"standard errors above 1.1: {', '.join(bad) or 'no policy'}.",
+            )
+        )
+    return tuple(said)
+
+
+def _beside(block: Block, method: str) -> str:
+    from scopeval.experiments.mujoco import PAPER
+
+    paper = PAPER[block.robot].get(method)
+    told = f"the paper: {1 - paper[2] / 1000:.1%}; " if paper else ""
+    return f"{told}cost ratio {_with_error(block.row(method).cost, 3)}"
+
+
+def _with_error(x: Statistic, places: int) -> str:
+    if x.standard_error is None:
+        return f"{x.mean:,.{places}f}"
+    return f"{x.mean:,.{places}f} ± {x.standard_error:,.{places}f}"
+
+
+def _extreme(one: Extreme) -> str:
+    return f"{one.value:.2f} ± {one.error:.2f}"
+
+
+def _told(row: Row, name: str) -> str:
+    told = row.told(name)
+    if told is None or np.isnan(told.values).all():
+        return _NONE
+    return f"{np.nanmean(told.values):.3f}"
