@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba as nb
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 __all__ = ["fill"]
 
+compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
-@njit(cache=True, nogil=True, error_model="numpy")
+
+@compiled  # type: ignore[untyped-decorator]
 def fill(
     points: NDArray[Any],
     mean: NDArray[Any],

@@ -205,8 +205,8 @@ def features(points: Floats, mean: Floats, scale: Floats, kind: type = np.float6
     pairs = d * (d + 1) // 2
     products = 1 + d + pairs <= MOST_FEATURES
     out = np.empty((len(points), 1 + d + (pairs if products else d) + STEPS), kind)
-    direction, offset = (part.astype(kind) for part in _directions(d))
-    fill(np.ascontiguousarray(points), mean, scale, REACH, products, direction, offset, out)
+    steps = [part.astype(kind) for part in _directions(d)]
+    fill(np.ascontiguousarray(points), mean, scale, REACH, products, *steps, out)
     return out
 
 

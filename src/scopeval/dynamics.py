@@ -45,7 +45,7 @@ class Training:
     hidden: int = 128
     steps: int = 3000
     batch: int = 1024
-    rate: float = 5e-3
+    rate: float = 3e-2
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,366 @@
+"""Continuous actions: candidate sets, dynamics from logs, critics on imagined episodes.
+
+`Drift` is a problem whose answers are known: x' = x + DRIFT a + noise, reward a + SLOPE x, cost a^2
+and a ~ N(0, 1), so that q is linear in (x, a) and the cost-to-go is a^2 plus one for each later
+step.
+"""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from scipy import stats
+
+from scopeval import GaussianPolicy, design, load
+from scopeval.collect import collect
+from scopeval.critic_model import ModelRegression, features
+from scopeval.critics import Rows
+from scopeval.data import Transitions
+from scopeval.design import designs
+from scopeval.dynamics import Dynamics, Encoder, Network, Outlook, Training, learn_network
+from scopeval.errors import InputError
+from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost
+from scopeval.ground import imagined
+from scopeval.methods import METHODS, tilt
+from scopeval.policies import Candidates, Weighing
+
+T = 3
+DRIFT, SLOPE, NOISE, START = 0.4, 0.5, 0.1, 1.0
+QUICK = ModelRegression(training=Training(hidden=32, steps=1500, batch=256), paths=400)
+
+
+class Drift(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = START + 0.2 * self.np_random.standard_normal()
+        return np.array([self.x]), {}
+
+    def step(self, action):
+        a = float(action[0])
+        reward, cost = a + SLOPE * self.x, a * a
+        self.x += DRIFT * a + NOISE * self.np_random.standard_normal()
+        return np.array([self.x]), reward, False, False, {"cost": cost}
+
+
+def q_exact(x, a, t):
+    """r + v(x'), v_t(x) = SLOPE x (T - t): actions and noise have mean zero."""
+    return a + SLOPE * x + SLOPE * (T - t - 1) * (x + DRIFT * a)
+
+
+def cost_exact(a, t):
+    return a**2 + (T - t - 1)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return GaussianPolicy(
+        lambda obs, t: np.zeros((len(obs), 1)), [0.0], low=[-9.0], high=[9.0], draws=10
+    )
+
+
+@pytest.fixture(scope="module")
+def logged():
+    """Other controllers: wider and shifted actions, from anywhere."""
+    rng = np.random.default_rng(0)
+    n = 6000
+    t = np.arange(n) % T
+    x = np.where(t == 0, START + 0.2 * rng.standard_normal(n), START + rng.standard_normal(n))
+    a = np.clip(0.3 + 1.5 * rng.standard_normal(n), -4.5, 4.5)
+    following = x + DRIFT * a + NOISE * rng.standard_normal(n)
+    return Transitions(t, x[:, None], a[:, None], a + SLOPE * x, a**2, following[:, None])
+
+
+@pytest.fixture(scope="module")
+def made(logged, target):
+    return designs(logged, target, ["scope", "scope-dr"], horizon=T, regression=QUICK)
+
+
+# -- against the exact answer --------------------------------------------------------------------
+
+
+def test_critics_know_the_exact_values_at_candidates(made, target):
+    rng = np.random.default_rng(1)
+    x = START + 0.3 * rng.standard_normal((300, 1))
+    for t in range(T):
+        actions = target.candidates(x, t, rng).actions
+        e = made["scope"].critics[t].at(x, actions)
+        a = actions[..., 0]
+        q = q_exact(x, a, t)
+        assert e.known.all()
+        assert np.sqrt(np.mean((e.q - q) ** 2)) < 0.04 * q.std()
+        cost = cost_exact(a, t)
+        assert np.sqrt(np.mean((e.cost_target - cost) ** 2)) < 0.1 * cost.std()
+
+
+def test_the_last_step_is_the_exact_program_for_every_candidate_set(made, target):
+    """At T-1 nothing follows: X = q^2 + noise, cost a^2, budget the candidates' mean."""
+    rng = np.random.default_rng(2)
+    x = START + 0.5 * rng.standard_normal((200, 1))
+    offered = target.candidates(x, T - 1, rng)
+    mu = made["scope"].weigh(offered, x, T - 1).probs
+    a = offered.actions[..., 0]
+    q, cost = q_exact(x, a, T - 1), a**2
+    truth = tilt(METHODS["scope"], offered.probs, q**2, cost, cost.mean(axis=1)).mu
+    floor = made["scope"].recipe.floor
+    expected = (1 - floor) * truth + floor / 10
+    assert np.abs(mu - expected).mean() < 0.012
+    assert (np.abs(expected - 0.1)).mean() > 0.03  # the exact answer is far from the target's
+    # the promise, judged by true costs: at each state up to the critics' error, and on average
+    assert ((mu * cost).sum(axis=1) - cost.mean(axis=1)).mean() < 0.01
+
+
+def test_predictions_are_what_happens(made, target):
+    """4,000 episodes: relative s.e. of a variance ratio about 4 %; bounds are 5 of those."""
+    on = collect(Drift, target, horizon=T, episodes=4000, seed=3)
+    base, base_cost = monte_carlo(on), on.cost.sum(axis=1)
+    for name, estimator in (("scope", pdis), ("scope-dr", doubly_robust)):
+        behavior = made[name]
+        run = collect(Drift, target, behavior, horizon=T, episodes=4000, seed=4)
+        found, cost = estimator(run), run.cost.sum(axis=1)
+        # the start is what J depends on: E[x0] SLOPE T, up to 5 standard errors
+        error = found.std() / np.sqrt(len(found))
+        assert abs(found.mean() - SLOPE * START * T) < 5 * error
+        relative = found.var() / base.var()
+        assert relative == pytest.approx(behavior.predicted.variance, rel=0.2, abs=0.01)
+        assert relative < (0.95 if name == "scope" else 0.15)
+        excess = cost.mean() - base_cost.mean()
+        error = np.sqrt((cost.var() + base_cost.var()) / 4000)
+        assert excess < 4 * error
+        # the certificate's estimate of the target's cost, from these episodes alone
+        assert pdis_cost(run).mean() == pytest.approx(T, abs=5 * pdis_cost(run).std() / 63)
+
+
+@pytest.mark.parametrize("name", ["scope", "scope-dr"])
+def test_unbiased_with_a_critic_that_is_badly_wrong(made, target, name):
+    """Nonsense from the critics costs variance, never bias; 5 standard errors."""
+
+    class Wrong:
+        def weigh(self, offered: Candidates, obs, t) -> Weighing:
+            seen = np.random.default_rng(int(1e6 * abs(obs[0, 0])) % 2**32)
+            mu = seen.dirichlet(np.ones(10), len(obs)) * 0.9 + 0.01
+            control = 2 * seen.standard_normal(mu.shape) + 3 if name == "scope-dr" else None
+            return Weighing(mu, control)
+
+    run = collect(Drift, target, Wrong(), horizon=T, episodes=6000, seed=5)
+    found = (doubly_robust if name == "scope-dr" else pdis)(run)
+    error = found.std() / np.sqrt(len(found))
+    assert abs(found.mean() - SLOPE * START * T) < 5 * error
+    assert error < 0.15
+    # and with power: leaving out the last ratio, or the baseline, is far off
+    rho = run.target_prob / run.behavior_prob
+    assert np.abs(rho - 1).mean() > 0.5
+    if name == "scope-dr":
+        assert abs(np.mean(run.baseline.sum(axis=1))) > 5
+
+
+# -- the model -----------------------------------------------------------------------------------
+
+
+def rows_of(logged, target):
+    from scopeval.gathering import gather
+
+    log = gather(logged, target, T, 0, False)
+    return [log.rows.select(log.fold == k) for k in range(2)], log
+
+
+ENCODER = Encoder(np.empty((0, 1)), np.ones(1, np.bool_))
+
+
+def test_dynamics_learn_the_step_and_keep_its_noise(logged, target):
+    halves, _ = rows_of(logged, target)
+    network = learn_network(*halves, ENCODER, QUICK.training, 0)
+    x, a = np.linspace(0, 2, 50)[:, None], np.linspace(-2, 2, 50)[:, None, None]
+    said = network.outlook(x, a, 0)
+    np.testing.assert_allclose(said.ahead[:, 0], x + DRIFT * a[:, 0], atol=0.03)
+    np.testing.assert_allclose(said.reward[:, 0], (a[:, 0] + SLOPE * x)[:, 0], atol=0.1)
+    np.testing.assert_allclose(said.cost[:, 0], (a[:, 0] ** 2)[:, 0], atol=0.15)
+    assert said.end.max() < 1e-9  # no episode of the log ended
+    # what is drawn when episodes are imagined has the spread of the true noise
+    assert network.errors.std() == pytest.approx(NOISE, rel=0.1)
+    again = learn_network(*halves, ENCODER, QUICK.training, 0)
+    np.testing.assert_array_equal(again.weights["w2"], network.weights["w2"])
+    other = learn_network(*halves, ENCODER, QUICK.training, 1)
+    assert not np.array_equal(other.weights["w2"], network.weights["w2"])
+
+
+def fake(end: float) -> Network:
+    """A network that always says the same, to see what imagining makes of it."""
+    w = {
+        "w1": np.zeros((2, 1)),
+        "b1": np.zeros(1),
+        "w2": np.zeros((1, 1)),
+        "b2": np.zeros(1),
+        "w3": np.zeros((1, 4)),
+        "skip": np.zeros((2, 4)),
+        "b3": np.array([1.0, 2.0, 3.0, end]),
+        "mean": np.zeros(2),
+        "scale": np.ones(2),
+        "centre": np.zeros(4),
+        "spread": np.ones(4),
+    }
+    weights = {name: value.astype(np.float32) for name, value in w.items()}
+    return Network(
+        ENCODER, weights, np.array([-50.0]), np.array([50.0]), np.zeros((1, 1)), 0.0, 0.0
+    )
+
+
+def test_imagined_episodes_follow_the_network(logged, target):
+    _, log = rows_of(logged, target)
+    rng = np.random.default_rng(0)
+    network = fake(0.0)  # ends with probability one half
+    ground = imagined(network, log.starts, target, QUICK, horizon=4, paths=2000, rng=rng)
+    assert len(ground.rows) == 4
+    assert len(ground.points) == 5
+    for t, rows in enumerate(ground.rows):
+        np.testing.assert_array_equal(rows.obs, ground.points[t].obs)
+        np.testing.assert_allclose(rows.next_obs, rows.obs + 1.0)
+        assert rows.alive.mean() == pytest.approx(0.5, abs=0.06)  # 5 standard errors
+        assert (rows.reward == 2.0).all()
+        assert (rows.cost == 3.0).all()
+        # those that go on are found at their own place in the next step
+        on = rows.alive > 0
+        np.testing.assert_array_equal(ground.points[t + 1].obs[on], rows.next_obs[on])
+    # actions are the target's
+    action = ground.rows[0].action[:, 0]
+    assert stats.kstest(action, "norm").pvalue > 1e-6
+    never = imagined(fake(-30.0), log.starts, target, QUICK, horizon=2, paths=50, rng=rng)
+    assert all((rows.alive == 1).all() for rows in never.rows)
+    always = imagined(fake(30.0), log.starts, target, QUICK, horizon=2, paths=50, rng=rng)
+    assert all((rows.alive == 0).all() for rows in always.rows)
+
+
+def test_the_mean_of_networks_and_what_they_remember():
+    one, two = fake(0.0), fake(-30.0)
+    obs, actions = np.zeros((4, 1)), np.zeros((4, 3, 1))
+    both = Dynamics((one, two)).outlook(obs, actions, 0)
+    np.testing.assert_allclose(both.end, 0.25)
+    marked = Outlook(*(np.full_like(part, 7.0) for part in vars(both).values()))
+    one.remember(obs, actions, 0, marked)
+    assert one.outlook(obs, actions, 0) is marked
+    assert one.outlook(obs.copy(), actions, 0) is not marked
+    one.forget()
+    assert one.outlook(obs, actions, 0) is not marked
+
+
+def test_features_are_inputs_squares_products_and_bounded_steps():
+    x = np.random.default_rng(0).standard_normal((50, 3)) * 2 + 1
+    f = features(x, np.ones(3), np.full(3, 2.0))
+    z = (x - 1) / 2
+    np.testing.assert_allclose(f[:, 1:4], z)
+    pairs = np.stack([z[:, i] * z[:, j] for i in range(3) for j in range(i, 3)], axis=1)
+    np.testing.assert_allclose(f[:, 4:10], pairs)
+    assert (np.abs(f[:, 10:]) < 1).all()
+    np.testing.assert_allclose(features(x, np.ones(3), np.full(3, 2.0), np.float32), f, atol=1e-5)
+    wide = features(np.zeros((2, 60)), np.zeros(60), np.ones(60))
+    assert wide.shape[1] < 300  # no products of 60 inputs
+
+
+# -- around it -----------------------------------------------------------------------------------
+
+
+def test_saved_and_loaded(made, target, tmp_path):
+    path = tmp_path / "mu.npz"
+    rng = np.random.default_rng(0)
+    obs = START + rng.standard_normal((20, 1))
+    for name, behavior in made.items():
+        behavior.save(path)
+        back = load(path, target)
+        for t in range(T):
+            offered = target.candidates(obs, t, rng)
+            a, b = behavior.weigh(offered, obs, t), back.weigh(offered, obs, t)
+            np.testing.assert_array_equal(a.probs, b.probs)
+            if name == "scope-dr":
+                np.testing.assert_array_equal(a.control, b.control)
+        assert back.report == behavior.report
+    drawn = back.act(obs[0], 1, np.random.default_rng(7))
+    assert drawn.action.shape == (1,)
+    assert drawn.target_probability == pytest.approx(0.1)
+
+
+def test_far_from_the_logs_the_target_is_kept_and_counted(made, target):
+    behavior = made["scope"]
+    offered = target.candidates(np.full((5, 1), 80.0), 0, np.random.default_rng(0))
+    before = behavior.counts.unseen
+    mu = behavior.weigh(offered, np.full((5, 1), 80.0), 0).probs
+    np.testing.assert_allclose(mu, 0.1)
+    assert behavior.counts.unseen == before + 5
+
+
+def test_bad_input(logged, target):
+    with pytest.raises(InputError, match="'table' for continuous actions, expected 'model'"):
+        design(logged, target, horizon=T, regression="table")
+    wide = GaussianPolicy(
+        lambda obs, t: np.zeros((len(obs), 2)), [0, 0], low=[-1] * 2, high=[1] * 2
+    )
+    with pytest.raises(InputError, match="1 dimensions, the target offers 2"):
+        design(logged, wide, horizon=T)
+    few = Transitions([0, 1], [[0.0], [1.0]], [[0.0], [1.0]], [0, 1], [0, 1], [[1.0], [2.0]])
+    with pytest.raises(InputError, match="at least 8"):
+        design(few, target, horizon=T)
+
+
+def test_finite_actions_with_vectors_go_the_same_way():
+    """Two actions that are the world's +1 and -1, one-hot or by an embedding of their values."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    t, k = np.arange(n) % T, rng.integers(2, size=n)
+    a = 2.0 * k - 1
+    x = START + rng.standard_normal(n)
+    following = x + DRIFT * a + NOISE * rng.standard_normal(n)
+    log = Transitions(t, x[:, None], k, a + SLOPE * x, 1 + k * 1.0, following[:, None])
+
+    class Fair:
+        def probs(self, obs, t):
+            return np.full((len(obs), 2), 0.5)
+
+    class Placed(Fair):
+        embedding = np.array([[-1.0], [1.0]])
+
+    obs = START + 0.5 * rng.standard_normal((100, 1))
+    for target in (Fair(), Placed()):
+        behavior = design(log, target, horizon=T, regression=QUICK)
+        e = behavior.critics[0].at(obs)
+        q = q_exact(obs, np.array([[-1.0, 1.0]]), 0)
+        assert np.abs(e.q - q).max() < 0.25
+        np.testing.assert_allclose(e.cost_target - (T - 1) * 1.5, [[1, 2]] * 100, atol=0.15)
+        assert behavior.predicted.variance < 1.0
+
+
+def test_redrawn_inputs_are_the_targets(logged):
+    """The last entry of an observation is the policy's own earlier draw: the world is not asked."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    own = rng.standard_normal(n)  # of the loggers
+    x = rng.standard_normal(n)
+    k = rng.integers(2, size=n)
+    following = np.stack([x + 0.5 * own, rng.standard_normal(n)], axis=1)
+    log = Transitions(
+        np.arange(n) % T, np.stack([x, own], axis=1), k, x + own + k, 1.0 * k, following
+    )
+
+    class Target:
+        drawn = 1
+
+        def probs(self, obs, t):
+            return np.full((len(obs), 2), 0.5)
+
+        def redraw(self, obs, t, rng):
+            return np.column_stack([obs[:, 0], 2.0 + 0.1 * rng.standard_normal(len(obs))])
+
+    behavior = design(log, Target(), horizon=T, regression=QUICK)
+    x = np.array([[0.0, 2.0], [1.0, 2.0]])
+    # v = sum of x + own + 1/2; x grows by one half of its own draw, whose mean is 2
+    v = behavior.critics[0].at(x).q.mean(axis=1)
+    later = np.array([0.0, 1.0])[:, None] + np.arange(T)[None]
+    np.testing.assert_allclose(v, (later + 2.5).sum(axis=1), atol=0.5)
+
+
+def test_rows_of_continuous_actions_are_selected_whole(logged, target):
+    halves, log = rows_of(logged, target)
+    assert isinstance(halves[0], Rows)
+    assert halves[0].action.shape[1:] == (1,)
+    assert len(halves[0]) + len(halves[1]) == len(logged) == log.count
