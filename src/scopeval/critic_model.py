@@ -205,7 +205,7 @@ def features(points: Floats, mean: Floats, scale: Floats, kind: type = np.float6
     pairs = d * (d + 1) // 2
     products = 1 + d + pairs <= MOST_FEATURES
     out = np.empty((len(points), 1 + d + (pairs if products else d) + STEPS), kind)
-    steps = [part.astype(kind) for part in _directions(d)]
+    steps: list[NDArray[Any]] = [part.astype(kind) for part in _directions(d)]
     fill(np.ascontiguousarray(points), mean, scale, REACH, products, *steps, out)
     return out
 
