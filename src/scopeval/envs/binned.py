@@ -43,6 +43,7 @@ class BinnedPolicy:
     Attributes:
         midpoints: what the bins execute, [10].
         embedding: the same as features of the actions, [10, 1].
+        drawn: how many action dimensions are drawn beforehand, and observed.
     """
 
     def __init__(self, policy: GaussianPolicy) -> None:
@@ -54,7 +55,7 @@ class BinnedPolicy:
         self.midpoints: Floats = (edges[:-1] + edges[1:]) / 2
         self.embedding: Floats = self.midpoints[:, None]
         self._inner = edges[1:-1]
-        self._others = len(policy.low) - 1
+        self.drawn = len(policy.low) - 1
 
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, 10] at observations [B, robot's + other dimensions]."""
@@ -78,22 +79,22 @@ class BinnedPolicy:
         For logs of other policies: there the next observation's other dimensions were theirs.
         """
         own = self.own(obs)
-        return self.with_others(own, t, rng.standard_normal((len(own), self._others)))
+        return self.with_others(own, t, rng.standard_normal((len(own), self.drawn)))
 
     def with_others(self, own: Observations, t: Time, noise: Floats) -> Floats:
         """Robot's observations [B, d] with the other dimensions that noise [B, k-1] makes."""
-        if not self._others:
+        if not self.drawn:
             return np.asarray(own, np.float64)
         others = self.policy.mean(own, t)[:, 1:] + self.policy.std(own, t)[:, 1:] * noise
         return np.concatenate([own, np.clip(others, self.policy.low[1:], self.policy.high[1:])], 1)
 
     def own(self, obs: Observations) -> Observations:
         """The robot's part of observations."""
-        return obs[:, : obs.shape[1] - self._others]
+        return obs[:, : obs.shape[1] - self.drawn]
 
     def actions(self, obs: Observations, bins: Ints) -> Floats:
         """What is executed: the bins' midpoints and the other dimensions, [B, k]."""
-        others = obs[:, obs.shape[1] - self._others :]
+        others = obs[:, obs.shape[1] - self.drawn :]
         return np.concatenate([self.midpoints[bins][:, None], others], axis=1)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Floats, Ints
 from scopeval.behavior import BehaviorPolicy
 from scopeval.collect import collect
 from scopeval.critic_model import ModelRegression
@@ -27,6 +27,7 @@ from scopeval.episodes import Episodes
 from scopeval.estimators import doubly_robust, pdis, pdis_cost
 from scopeval.experiments.gridworld_target import episode_grid
 from scopeval.experiments.mujoco_prepare import Preparation, prepare, protocol_policy, recall
+from scopeval.experiments.mujoco_ros import run_ros
 from scopeval.experiments.robot_logs import PROTOCOLS
 from scopeval.safety import certify
 
@@ -280,11 +281,20 @@ class _One:
         found = replace(found, value=value, value_error=value_error)
         unit = float(np.abs(values["on-policy"] - value).mean())
         base = _Base(values["on-policy"], costs["on-policy"], value, unit or 1.0)
-        size = (self.shard.runs, self.shard.episodes)
+        grid = episode_grid(self.shard.episodes)
         outcomes = {
-            method: base.outcome(values[method], costs[method], size, lost[method], told[method])
+            method: base.outcome(values[method], costs[method], grid, lost[method], told[method])
             for method in values
         }
+        if self.shard.ros_episodes and not found.excluded:
+            ran_ros = run_ros(
+                self.robot,
+                self.pi,
+                runs=self.shard.runs,
+                episodes=self.shard.ros_episodes,
+                seed=self.seeds["ros"],
+            )
+            outcomes["ros"] = base.ros_outcome(ran_ros.returns, ran_ros.costs)
         return replace(found, outcomes=outcomes)
 
     def learn(self) -> tuple[dict[str, BehaviorPolicy], float]:
@@ -325,49 +335,74 @@ class _Base:
     unit: float
 
     def outcome(
+        self, values: Floats, costs: Floats, grid: Ints, lost: int, designed: Designed | None
+    ) -> Outcome:
+        """Numbers of one method from the estimates and costs of its independent episodes.
+
+        The error after n episodes is the mean over all groups of n that follow each other.
+        """
+        errors = []
+        for n in grid:
+            groups = values[: len(values) // n * n].reshape(-1, n).mean(axis=1)
+            errors.append(float(np.abs(groups - self.truth).mean()) / self.unit)
+        spent = grid * (costs.mean() / self._own_cost)
+        return self._numbers(values, costs, 1, None, lost, errors, spent.tolist(), designed)
+
+    def ros_outcome(self, returns: Floats, costs: Floats) -> Outcome:
+        """Numbers of ROS from returns and costs [runs, episodes]: only runs are independent."""
+        episodes = returns.shape[1]
+        grid = episode_grid(episodes)
+        means = np.cumsum(returns, axis=1)[:, grid - 1] / grid
+        errors = np.abs(means - self.truth).mean(axis=0) / self.unit
+        spent = np.cumsum(costs, axis=1)[:, grid - 1].mean(axis=0) / self._own_cost
+        last = means[:, -1]
+        square = float(((last - self.truth) ** 2).mean() * episodes / self.values.var(ddof=1))
+        return self._numbers(
+            last, costs.mean(axis=1), episodes, square, 0, errors.tolist(), spent.tolist(), None
+        )
+
+    def _numbers(
         self,
         values: Floats,
         costs: Floats,
-        size: tuple[int, int],
+        episodes: int,
+        square: float | None,
         lost: int,
+        errors: list[float],
+        spent: list[float],
         designed: Designed | None,
     ) -> Outcome:
-        """Numbers of one method from the estimates and costs of its episodes."""
-        n = len(values)
-        variance, cost = float(values.var(ddof=1)), float(costs.mean())
-        own, own_cost = float(self.values.var(ddof=1)), float(self.costs.mean())
-        variance_se, cost_se = variance_error(values), float(costs.std(ddof=1)) / math.sqrt(n)
+        """From independent estimates, each of some episodes, and their mean costs."""
+        variance, variance_se = (
+            episodes * x for x in (float(values.var(ddof=1)), variance_error(values))
+        )
+        cost, cost_se = float(costs.mean()), _standard_error(costs)
         same = values is self.values
-        errors, spent = self.curves(values, costs, size)
+        own, own_se = float(self.values.var(ddof=1)), variance_error(self.values)
+        own_cost_se = _standard_error(self.costs)
         return Outcome(
             mean=float(values.mean()),
             variance=variance,
             variance_error=variance_se,
             cost=cost,
             cost_error=cost_se,
-            **_relative("variance", variance, variance_se, own, variance_error(self.values), same),
-            **_relative("cost", cost, cost_se, own_cost, self._cost_error(), same),
-            square=None,
+            **_relative("variance", variance, variance_se, own, own_se, same),
+            **_relative("cost", cost, cost_se, self._own_cost, own_cost_se, same),
+            square=square,
             lost=lost,
-            errors=errors,
-            costs=spent,
+            errors=tuple(errors),
+            costs=tuple(spent),
             designed=designed,
         )
 
-    def curves(
-        self, values: Floats, costs: Floats, size: tuple[int, int]
-    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Errors and costs after each number of episodes of the grid; whole runs only."""
-        runs, episodes = len(values) // size[1], size[1]
-        grid = episode_grid(episodes)
-        table, paid = (x[: runs * episodes].reshape(runs, episodes) for x in (values, costs))
-        means = np.cumsum(table, axis=1)[:, grid - 1] / grid
-        spent = np.cumsum(paid, axis=1)[:, grid - 1] / max(float(self.costs.mean()), 1e-300)
-        errors = np.abs(means - self.truth).mean(axis=0) / self.unit
-        return tuple(errors.tolist()), tuple(spent.mean(axis=0).tolist())
+    @property
+    def _own_cost(self) -> float:
+        return float(self.costs.mean()) or 1.0
 
-    def _cost_error(self) -> float:
-        return float(self.costs.std(ddof=1)) / math.sqrt(len(self.costs))
+
+def _standard_error(values: Floats) -> float:
+    """Of the mean."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def _relative(
