@@ -100,23 +100,19 @@ def test_file_says_where_the_numbers_come_from(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
 
 
-@pytest.mark.parametrize("command", ["solver", "all"])
-def test_command_prints_and_writes(command, tmp_path, monkeypatch):
+def test_command_prints_and_writes(tmp_path, monkeypatch):
     pytest.importorskip("cvxpy")
     tiny = solver.Config
     monkeypatch.setattr(solver, "Config", lambda **_: tiny(((50, 4),), solves=2, repeats=1))
-    words = ["bench", command, "--quick"]
-    if command == "solver":
-        words += ["--json", str(tmp_path / "x.json")]
+    words = ["bench", "solver", "--quick", "--json", str(tmp_path / "x.json")]
     result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     printed = [line for line in result.stdout.splitlines() if str(tmp_path) not in line]
     assert max(map(len, printed)) <= 80
-    assert f"scopeval bench {command} --quick" in printed
-    if command == "solver":
-        content = json.loads((tmp_path / "x.json").read_text())
-        assert content["command"] == "scopeval bench solver --quick"
-        assert len(content["rows"]) == 4
+    assert "scopeval bench solver --quick" in printed
+    content = json.loads((tmp_path / "x.json").read_text())
+    assert content["command"] == "scopeval bench solver --quick"
+    assert len(content["rows"]) == 4
 
 
 @pytest.mark.parametrize(

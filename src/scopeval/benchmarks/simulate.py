@@ -6,9 +6,6 @@ estimate the target's value and cost. Ours works on one thread here; it may use 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +20,7 @@ from scopeval.exact import Design, TabularMDP, design
 from scopeval.policies import TabularPolicy
 from scopeval.simulate import cumulative, summaries
 
-__all__ = ["Config", "Memory", "memory", "run"]
+__all__ = ["Config", "run"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Config:
     size: int = 10
     """Cells along one side of the Gridworld; also the number of steps of an episode."""
     episodes: int = 1_000_000
-    """Episodes of ours, and of the first memory measurement; the second has 8 times as many."""
+    """Episodes of ours."""
     peer_episodes: int = 2_048
     """Episodes that the vector environment gets; numpy gets 50 times as many."""
     side_by_side: int = 64
@@ -51,14 +48,6 @@ class Config:
                 f"peer_episodes: got {self.peer_episodes}, expected a multiple of side_by_side = "
                 f"{self.side_by_side}"
             )
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak memory of a whole process that evaluates, in MB."""
-
-    episodes: int
-    megabytes: float
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ def run(config: Config) -> list[Row]:
         (
             f"SyncVectorEnv of {config.side_by_side}",
             config.peer_episodes,
-            50.0,
+            100.0,
             _vector_environment(world, config),
         ),
         (
@@ -117,40 +106,6 @@ def run(config: Config) -> list[Row]:
             )
         )
     return rows
-
-
-def memory(config: Config) -> list[Memory]:
-    """Peak memory of `evaluate` with the given number of episodes, and with 8 times as many.
-
-    Each runs in a process of its own, interpreter and libraries included.
-    """
-    program = (
-        "import sys; from scopeval.benchmarks.simulate import evaluate_and_weigh as run; "
-        "print(run(*map(int, sys.argv[1:])))"
-    )
-    found = []
-    for episodes in (config.episodes, 8 * config.episodes):
-        words = [str(x) for x in (config.size, config.seed, episodes)]
-        done = subprocess.run(
-            [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
-        )
-        found.append(Memory(episodes, float(done.stdout)))
-    return found
-
-
-def evaluate_and_weigh(size: int, seed: int, episodes: int) -> float:
-    """Evaluate, and say how many MB this process ever took."""
-    from scopeval.evaluate import evaluate
-
-    mdp, target = Gridworld(size, seed=seed).mdp(), target_policies(1, size, seed=seed)[0]
-    evaluate(mdp, target, design(mdp, target), episodes=episodes, seed=seed)
-    if os.path.exists("/proc/self/status"):
-        with open("/proc/self/status", encoding="utf-8") as file:
-            peak = next(line for line in file if line.startswith("VmHWM"))
-        return int(peak.split()[1]) / 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS: bytes
 
 
 def _estimate(value: Floats) -> Floats:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scopeval.cli.console import columns, command_of, out, progress_bar
+from scopeval.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from scopeval.benchmarks.harness import Row
@@ -17,7 +20,49 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Measure speed against peers, as ratios.", no_args_is_help=True)
 
-Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+PLACE = Path("results/bench")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What the table is called, whose versions count, and the sizes for a look."""
+
+    title: str
+    packages: tuple[str, ...]
+    quick: dict[str, Any]
+
+
+BENCHMARKS = {
+    "solver": Benchmark(
+        "solve(), time per row",
+        ("numpy", "numba", "cvxpy", "clarabel"),
+        {"rows": ((10_000, 4), (4_000, 10)), "solves": 20, "repeats": 3},
+    ),
+    "sweep": Benchmark(
+        "learning",
+        ("numpy", "numba", "torch", "d3rlpy"),
+        {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
+    ),
+    "simulate": Benchmark(
+        "simulator, time per step",
+        ("numpy", "numba", "gymnasium"),
+        {"episodes": 50_000, "peer_episodes": 64, "repeats": 1},
+    ),
+    "act": Benchmark("one action", ("numpy", "numba", "torch"), {"calls": 2_000, "rows": 2_000}),
+    "scale": Benchmark(
+        "growth",
+        ("numpy", "numba"),
+        {
+            "decades": (("solve, rows", 3, 5), ("design, tuples", 3, 5)),
+            "repeats": 1,
+        },
+    ),
+}
+
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", help="File for the result.  [default: results/bench/NAME.json]"),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look.")]
 
 
@@ -27,63 +72,65 @@ def bench() -> None:
 
 
 @app.command("all")
-def every(ctx: typer.Context, quick: Quick = False) -> None:
-    """Every benchmark, one after the other."""
-    solver(ctx, quick=quick)
-    typer.echo()
-    simulate(ctx, quick=quick)
+def every(
+    ctx: typer.Context,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = PLACE,
+    quick: Quick = False,
+) -> None:
+    """Every benchmark, one after the other; 10 minutes on 2 cores."""
+    for name in BENCHMARKS:
+        try:
+            _measure(ctx, name, out_dir / f"{name}.json", quick)
+        except MissingExtraError as error:
+            typer.echo(f"{name}: {error}, or: make bench")
+        typer.echo()
 
 
 @app.command()
 def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
     """The safety program beside numpy, cvxpy and Clarabel."""
-    from scopeval.benchmarks import solver as benchmark
-    from scopeval.benchmarks.harness import save
-    from scopeval.provenance import check_place
+    _measure(ctx, "solver", json, quick)
 
-    if json is not None:
-        check_place(json)
-    config = benchmark.Config()
-    if quick:
-        config = benchmark.Config(rows=((10_000, 4), (4_000, 10)), solves=20, repeats=3)
-    with progress_bar("measuring"):
-        rows = benchmark.run(config)
-    command = command_of(ctx, without=("json",))
-    _show("solve(), time per row", rows, command)
-    if json is not None:
-        packages = ("numpy", "numba", "cvxpy", "clarabel")
-        path = save(json, "solver", command, rows, packages=packages, seed=config.seed)
-        typer.echo(f"written to {path}")
+
+@app.command()
+def sweep(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Learning a behaviour policy beside d3rlpy's FQE and torch."""
+    _measure(ctx, "sweep", json, quick)
 
 
 @app.command()
 def simulate(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
     """The simulator beside Gymnasium's vector environment and numpy."""
-    from dataclasses import asdict
+    _measure(ctx, "simulate", json, quick)
 
-    from scopeval.benchmarks import simulate as benchmark
+
+@app.command()
+def act(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """One action beside one forward pass of the target's network."""
+    _measure(ctx, "act", json, quick)
+
+
+@app.command()
+def scale(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Growth of time and memory with the problem."""
+    _measure(ctx, "scale", json, quick)
+
+
+def _measure(ctx: typer.Context, name: str, place: Path | None, quick: bool) -> None:
     from scopeval.benchmarks.harness import save
     from scopeval.provenance import check_place
 
-    if json is not None:
-        check_place(json)
-    config = benchmark.Config()
-    if quick:
-        config = benchmark.Config(episodes=50_000, peer_episodes=64, repeats=1)
-    with progress_bar("measuring"):
+    what = BENCHMARKS[name]
+    place = check_place(PLACE / f"{name}.json" if place is None else place)
+    benchmark: Any = importlib.import_module(f"scopeval.benchmarks.{name}")
+    config = benchmark.Config(**(what.quick if quick else {}))
+    with progress_bar(f"measuring: {name}"):
         rows = benchmark.run(config)
-        peaks = benchmark.memory(config)
-    command = command_of(ctx, without=("json",))
-    _show("simulator, time per step", rows, command)
-    for peak in peaks:
-        typer.echo(f"evaluate, {peak.episodes:,} episodes: {peak.megabytes:,.0f} MB at most")
-    if json is not None:
-        packages = ("numpy", "numba", "gymnasium")
-        found = [asdict(peak) for peak in peaks]
-        path = save(
-            json, "simulate", command, rows, packages=packages, seed=config.seed, memory=found
-        )
-        typer.echo(f"written to {path}")
+    command = command_of(ctx, without=("json", "out_dir"))
+    _show(what.title, rows, command)
+    seed = {"seed": config.seed} if hasattr(config, "seed") else {}
+    path = save(place, name, command, rows, packages=what.packages, **seed)
+    typer.echo(f"written to {path}")
 
 
 def _show(title: str, rows: Sequence[Row], command: str) -> None:
@@ -95,11 +142,11 @@ def _show(title: str, rows: Sequence[Row], command: str) -> None:
         bound = {"slower": "<=", "faster": ">="}[row.sense]
         table.add_row(
             row.name,
-            _span(row.ours),
-            _span(row.peer),
-            f"{row.ratio:,.{2 if row.ratio < 10 else 0}f}x {row.sense}",
-            "" if row.goal is None else f"{bound} {row.goal:,.0f}",
-            {True: "yes", False: "no", None: ""}[row.met],
+            _amount(row.ours, row.unit),
+            _peer(row),
+            _ratio(row),
+            "" if row.goal is None else f"{bound} {row.goal:,g}",
+            {True: "yes", False: "no", None: "" if row.goal is None else "?"}[row.met],
         )
     console.print(table)
     console.print()
@@ -111,9 +158,24 @@ def _show(title: str, rows: Sequence[Row], command: str) -> None:
     console.print(command, soft_wrap=True, markup=False)
 
 
-def _span(seconds: float) -> str:
-    """A duration with three digits."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+def _peer(row: Row) -> str:
+    if row.peer is None:
+        return "none"
+    return ("> " if row.stopped else "") + _amount(row.peer, row.unit)
+
+
+def _ratio(row: Row) -> str:
+    if row.ratio is None:
+        return ""
+    sign = "> " if row.stopped else ""
+    return f"{sign}{row.ratio:,.{2 if row.ratio < 10 else 0}f}x {row.sense}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """A duration with three digits, or a slope."""
+    if unit == "slope":
+        return f"{value:.2f}"
+    for name, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value / 1e-9:.3g} ns"
