@@ -41,7 +41,7 @@ class Net(torch.nn.Module):
         self.log_std = torch.nn.Parameter(torch.tensor([-0.5, 0.3], dtype=torch.float64)[:outputs])
 
     def forward(self, obs):
-        return self.layers(obs)
+        return self.layers(obs.to(self.log_std.dtype))
 
 
 @dataclass
@@ -251,8 +251,25 @@ def test_mistakes_are_told():
         RosMany(family, 2, -1)
     with pytest.raises(InputError, match=r"log_std: got None for a module without"):
         GaussianFamily(torch.nn.Linear(3, 2), [-1, -1], [1, 1])
-    with pytest.raises(InputError, match=r"alpha: a step of 1e\+300 made actions .* not finite"):
-        ros_fleet(Points(2), family, horizon=9, runs=2, episodes=2, alpha=1e300)
+
+
+@pytest.mark.parametrize("kind", ["finite", "gaussian"])
+def test_steps_after_an_overflow_are_the_targets(kind):
+    """All but the first step of a run, which nothing has moved yet."""
+    if kind == "finite":
+        family, fleets = FiniteFamily(Net(1, 2).float()), [Points(2, 1), Points(2, 1)]
+        for fleet in fleets:
+            fleet.step = lambda actions, which, step=fleet.step: step(actions[:, None], which)
+    else:
+        family = GaussianFamily(Net().float(), [-1, -1], [1, 1])
+        fleets = [Points(2), Points(2)]
+    lost, plain = (
+        ros_fleet(fleet, family, horizon=9, runs=2, episodes=2, alpha=alpha)
+        for fleet, alpha in zip(fleets, (1e300, 0.0), strict=True)
+    )
+    np.testing.assert_array_equal(lost.returns, plain.returns)
+    assert plain.fallbacks == 0
+    assert lost.fallbacks > 20
 
 
 # -- the robots ----------------------------------------------------------------------------------

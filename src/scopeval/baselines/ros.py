@@ -49,11 +49,13 @@ class RosRuns:
         returns: [runs, episodes].
         costs: [runs, episodes].
         offline_returns: returns of the episodes each run began with, [M]; they stay in the mean.
+        fallbacks: steps that were left to the target, because parameters had overflowed.
     """
 
     returns: Floats
     costs: Floats
     offline_returns: Floats = field(default_factory=lambda: np.empty(0))
+    fallbacks: int = 0
 
     @property
     def estimates(self) -> Floats:

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.func import functional_call, grad, vmap
 
-from scopeval.arrays import Floats, Ints, check_whole
+from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.baselines.ros import RosRuns
 from scopeval.errors import InputError
 from scopeval.plants import Fleet
@@ -61,6 +61,9 @@ class Family(Protocol):
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as environments take them."""
+
+    def failed(self, actions: NDArray[Any]) -> Bools:
+        """Which of B draws came to nothing, because parameters have overflowed."""
 
 
 class GaussianFamily:
@@ -112,6 +115,10 @@ class GaussianFamily:
         """Clipped."""
         return np.asarray(np.clip(actions, self.low, self.high))
 
+    def failed(self, actions: NDArray[Any]) -> Bools:
+        """Those that are not finite."""
+        return np.asarray(~np.isfinite(actions).all(axis=1))
+
     def _both(self, theta: Parameters, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean = functional_call(self.module, theta, (obs[None],))[0]
         return mean, theta["log_std"] if self._log_std is None else self._log_std.to(mean.dtype)
@@ -142,9 +149,9 @@ class FiniteFamily:
         return torch.log_softmax(self._logits(theta, obs).double(), dim=-1)
 
     def draw(self, theta: Parameters, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Invert the cumulative probabilities."""
+        """Invert the cumulative probabilities; -1 where they are no numbers."""
         upto = torch.cumsum(torch.exp(self.log_probs(theta, obs)), dim=-1)
-        return (noise * upto[-1] >= upto[:-1]).sum()
+        return torch.where(upto[-1] > 0, (noise * upto[-1] >= upto[:-1]).sum(), -1)
 
     def log_prob(self, theta: Parameters, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Of one action."""
@@ -153,6 +160,10 @@ class FiniteFamily:
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         """As they are."""
         return actions
+
+    def failed(self, actions: NDArray[Any]) -> Bools:
+        """Those below 0."""
+        return np.asarray(actions < 0)
 
     def _ask(self, theta: Parameters, obs: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = functional_call(self.module, theta, (obs[None],))[0]
@@ -169,6 +180,8 @@ class RosMany:
 
     Attributes:
         steps: [runs] taken so far.
+        fallbacks: [runs] of these, how many were left to the target: too large an alpha had made
+            parameters overflow.
         mean: g, a tensor [runs, ...] for each parameter.
     """
 
@@ -178,6 +191,7 @@ class RosMany:
         if not (math.isfinite(self.alpha) and self.alpha >= 0):
             raise InputError(f"alpha: got {alpha!r}, expected a finite number >= 0 (0: on-policy)")
         self.steps: Ints = np.zeros(check_whole("runs", runs, 1), np.int64)
+        self.fallbacks = np.zeros_like(self.steps)
         self.mean = {
             name: torch.zeros((runs, *value.shape), dtype=torch.float64)
             for name, value in family.parameters.items()
@@ -197,6 +211,14 @@ class RosMany:
         """An action for each of these runs, from its own behaviour policy."""
         with torch.no_grad():
             drawn: torch.Tensor = self._draw(self.moved(which), _tensor(obs), _tensor(noise))
+            failed = self.family.failed(drawn.numpy())
+            if failed.any():
+                own = {n: value[None] for n, value in self.family.parameters.items()}
+                own = {n: v.expand(int(failed.sum()), *v.shape[1:]) for n, v in own.items()}
+                drawn[torch.from_numpy(failed)] = self._draw(
+                    own, _tensor(obs[failed]), _tensor(noise[failed])
+                )
+                self.fallbacks[which[failed]] += 1
         return drawn
 
     def observe(self, obs: NDArray[Any], actions: torch.Tensor, which: Ints) -> None:
@@ -264,13 +286,7 @@ def ros_fleet(
     while len(which):
         obs = at.obs[which]
         drawn = many.draw(obs, at.noise[which, at.t[which]], which)
-        actions = drawn.numpy()
-        if not np.isfinite(actions).all():
-            raise InputError(
-                f"alpha: a step of {many.alpha:g} made actions that are not finite; expected a "
-                "smaller one"
-            )
-        moved = fleet.step(family.executed(actions), which)
+        moved = fleet.step(family.executed(drawn.numpy()), which)
         many.observe(obs, drawn, which)
         returns[which, at.index[which]] += moved.reward
         costs[which, at.index[which]] += moved.cost
@@ -286,7 +302,7 @@ def ros_fleet(
                 at.obs[going] = fleet.reset([start for start, _ in begun], going)
                 at.noise[going] = np.stack([noise for _, noise in begun])
             which = everyone[at.index < episodes]
-    return RosRuns(returns, costs)
+    return RosRuns(returns, costs, fallbacks=int(many.fallbacks.sum()))
 
 
 def _begin(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scopeval.cli.console import columns, out, paragraph, plus_minus
 
 if TYPE_CHECKING:
@@ -54,9 +52,10 @@ def _measured(block: Block, pm: str) -> Table:
     from scopeval.experiments.mujoco import PAPER
 
     shown = columns("method", "variance", "worst", "cost", "dearest", "needed", "saved")
+    shown.padding = (0, 1, 0, 0)  # one blank less between columns: they are many
     for row in block.rows:
         if row.method == "on-policy":
-            shown.add_row("on-policy", "1", "1", "1", "1", "1000", "0 %")
+            shown.add_row("on-policy", "1", "1", "1", "1", "1000", "0%")
             continue
         shown.add_row(
             row.method,
@@ -65,13 +64,13 @@ def _measured(block: Block, pm: str) -> Table:
             _mean(row.cost, 3, pm),
             _extreme(row.dearest, pm),
             f"{row.needed.mean:.0f}",
-            f"{100 * row.saved:.0f} %",
+            f"{100 * row.saved:.0f}%",
         )
         if row.method in PAPER[block.robot]:
             variance, cost, needed = PAPER[block.robot][row.method]
             shown.add_row(
                 "  paper", f"{variance:.3f}", "", f"{cost:.3f}", "", f"{needed}",
-                f"{100 - needed / 10:.0f} %",
+                f"{100 - needed / 10:.0f}%",
             )  # fmt: skip
     return shown
 
@@ -144,7 +143,5 @@ def _extreme(one: Extreme, pm: str) -> str:
 
 
 def _told(row: Row, name: str) -> str:
-    told = row.told(name)
-    if told is None or np.isnan(told.values).all():
-        return ""
-    return f"{np.nanmean(told.values):.3f}"
+    told = row.told_mean(name)
+    return "" if told is None else f"{told:.3f}"

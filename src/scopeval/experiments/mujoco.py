@@ -252,6 +252,13 @@ class Row:
         some = [np.nan if v is None else float(v) for v in values]
         return Statistic(np.array(some)) if some else None
 
+    def told_mean(self, name: str) -> float | None:
+        """Mean of these over the targets that have one."""
+        told = self.told(name)
+        if told is None or np.isnan(told.values).all():
+            return None
+        return float(np.nanmean(told.values))
+
     @property
     def used(self) -> dict[str, int]:
         """How many targets were left with which method, where designs fell back."""
@@ -277,7 +284,7 @@ class Row:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: statistics over targets, the extremes, and mean curves."""
         told = {
-            name: {"mean": float(np.nanmean(s.values)), "values": _plain(s.values)}
+            name: {"mean": self.told_mean(name), "values": _plain(s.values)}
             for name in _TOLD
             if (s := self.told(name)) is not None
         }

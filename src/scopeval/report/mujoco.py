@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scopeval.report.figures import figure_of
 from scopeval.report.page import (
     Check,
@@ -262,7 +260,5 @@ def _extreme(one: Extreme) -> str:
 
 
 def _told(row: Row, name: str) -> str:
-    told = row.told(name)
-    if told is None or np.isnan(told.values).all():
-        return _NONE
-    return f"{np.nanmean(told.values):.3f}"
+    told = row.told_mean(name)
+    return _NONE if told is None else f"{told:.3f}"
