@@ -23,7 +23,7 @@ def design(
     method: Annotated[str, typer.Option(help="scope, scope-dr, odi, dopt or on-policy.")] = "scope",
     epsilon: Annotated[float, typer.Option(help="It may cost 1 + epsilon times the target.")] = 0.0,
     gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
-    regression: Annotated[str, typer.Option(help="table, mlp or auto.")] = "auto",
+    regression: Annotated[str, typer.Option(help="table, model, mlp or auto.")] = "auto",
     features: Annotated[
         Path | None, typer.Option(help="Coordinates of the states: .npy or .csv.")
     ] = None,
