@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval.benchmarks import act, harness, scale, sweep
+from scopeval.benchmarks import act, collect, harness, scale, sweep
 from scopeval.benchmarks.harness import Row, apart, load_peer, missing, peak_megabytes
 from scopeval.cli import app
 from scopeval.cli import bench as command
 from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_model import ModelRegression
+from scopeval.dynamics import Training
 from scopeval.errors import InputError, MissingExtraError
 
 TINY = {
@@ -30,6 +32,14 @@ TINY = {
         "repeats": 1,
     },
     "simulate": {"size": 4, "episodes": 64, "peer_episodes": 8, "side_by_side": 4, "repeats": 1},
+    "collect": {
+        "robots": ("InvertedPendulum",),
+        "side_by_side": 3,
+        "logged": 20,
+        "learned": 1,
+        "regression": ModelRegression(training=Training(hidden=8, steps=4), paths=8),
+        "repeats": 1,
+    },
     "act": {
         "calls": 150,
         "rows": 200,
@@ -90,14 +100,16 @@ def test_a_process_of_its_own():
 # -- each benchmark ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["act", "scale"])
+@pytest.mark.parametrize("name", ["act", "scale", "collect"])
 def test_rows_are_consistent(name):
     module = importlib.import_module(f"scopeval.benchmarks.{name}")
+    if name == "collect":
+        pytest.importorskip("mujoco")
     rows = module.run(module.Config(**TINY[name]))
     for row in rows:
         assert np.isfinite(row.ours)
         assert row.ratio == row.ours / row.peer
-        assert row.goal == {"act": 3.0, "scale": 1.1}[name]
+        assert row.goal == {"act": 3.0, "scale": 1.1, "collect": 1.25}[name]
         assert row.note
     if name == "scale":
         assert [row.name for row in rows] == [
@@ -106,8 +118,16 @@ def test_rows_are_consistent(name):
             "design, actions: time",
             "design, actions: memory",
         ]
-    else:
+    elif name == "act":
         assert [row.name for row in rows] == ["act, table", "act, mlp"]
+    else:
+        assert [row.name for row in rows] == ["collect, InvertedPendulum"]
+
+
+def test_without_mujoco_collection_says_so(monkeypatch):
+    monkeypatch.setattr(collect, "load_peer", lambda name: None)
+    rows = collect.run(collect.Config(**TINY["collect"]))
+    assert [row.note for row in rows] == ["mujoco is not installed: make bench"]
 
 
 def test_the_policies_that_act_are_tilted_and_quick_ones():
@@ -198,6 +218,7 @@ def test_d3rlpy_learns_what_ours_learns():
 
 def test_every_benchmark_prints_and_writes(tiny):
     pytest.importorskip("cvxpy")
+    pytest.importorskip("mujoco")
     result = invoke("all", "--quick", "--out", "here")
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines()[:4])) <= 80
@@ -227,7 +248,7 @@ def test_a_benchmark_that_cannot_run_does_not_stop_the_others(tiny, monkeypatch)
         raise MissingExtraError("cvxpy", "bench", "The solver's benchmark")
 
     monkeypatch.setattr(solver, "run", without)
-    for name in ("sweep", "act", "scale"):
+    for name in ("sweep", "collect", "act", "scale"):
         monkeypatch.delitem(command.BENCHMARKS, name)
     result = invoke("all", "--quick")
     assert result.exit_code == 0, result.output

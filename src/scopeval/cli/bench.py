@@ -48,6 +48,11 @@ BENCHMARKS = {
         ("numpy", "numba", "gymnasium"),
         {"episodes": 50_000, "peer_episodes": 64, "repeats": 1},
     ),
+    "collect": Benchmark(
+        "collection, time per step",
+        ("numpy", "numba", "mujoco", "gymnasium"),
+        {"robots": ("Hopper",), "side_by_side": 32, "repeats": 1},
+    ),
     "act": Benchmark("one action", ("numpy", "numba", "torch"), {"calls": 2_000, "rows": 2_000}),
     "scale": Benchmark(
         "growth",
@@ -102,6 +107,12 @@ def sweep(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
 def simulate(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
     """The simulator beside Gymnasium's vector environment and numpy."""
     _measure(ctx, "simulate", json, quick)
+
+
+@app.command()
+def collect(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Robots run by a learned policy beside robots moved at random."""
+    _measure(ctx, "collect", json, quick)
 
 
 @app.command()
