@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from scopeval.arrays import Floats
 from scopeval.critics import Critic, Estimates, Learner, Rows, Targets
@@ -91,7 +92,7 @@ class _ModelLearner:
         self.x = features(ahead, self.mean, self.scale)
         penalty = np.full(self.x.shape[1], how.ridge * len(ahead))
         penalty[0] = 0.0
-        self.gram = self.x.T @ self.x + np.diag(penalty + 1e-9)
+        self.factor = cho_factor(self.x.T @ self.x + np.diag(penalty + 1e-9))
 
     def fit(self, targets: Targets) -> Critic:
         rows, on = self.rows, self.goes_on
@@ -102,10 +103,10 @@ class _ModelLearner:
         beyond = targets.cost_behavior - targets.cost_target[:, None]
         y = np.column_stack([value, cost, beyond, targets.carried])[on]
         if len(on):
-            heads = np.linalg.solve(self.gram, self.x.T @ y)
+            heads = cho_solve(self.factor, self.x.T @ y)
             noise = (y[:, 0] - self.x @ heads[:, 0]) ** 2
             y = np.column_stack([y, noise])
-            heads = np.column_stack([heads, np.linalg.solve(self.gram, self.x.T @ noise)])
+            heads = np.column_stack([heads, cho_solve(self.factor, self.x.T @ noise)])
             low, high = y.min(axis=0), y.max(axis=0)
         else:
             heads = np.zeros((self.x.shape[1], 3 + 2 * k))

@@ -107,8 +107,8 @@ def sweep(
         seed: of whatever the regression draws.
         tick: called after every time step.
     """
-    learn, pooled = ground.regression.learner, len(ground.rows) == 1
-    learners = [learn(part, actions, seed) for part in ground.rows] if pooled else []
+    pooled = len(ground.rows) == 1
+    learners = [ground.learner(0, actions, seed)] if pooled else []
     v = np.zeros(len(ground.at(horizon).obs))
     v_cost = np.zeros_like(v)
     V = costs = np.zeros((len(v), followed))
@@ -117,7 +117,7 @@ def sweep(
     for t in reversed(range(horizon)):  # Alg. 1, line 4
         step = 0 if pooled else t
         part, to, points = ground.rows[step], ground.successor[step], ground.at(t)
-        learner = learners[0] if pooled else learn(part, actions, seed)
+        learner = learners[0] if pooled else ground.learner(t, actions, seed)
         ahead = gamma * part.alive
         critic = learner.fit(  # Alg. 1, lines 3 and 5
             Targets(

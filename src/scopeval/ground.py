@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
-from scopeval.critics import Regression, Rows
+from scopeval.critics import Learner, Regression, Rows
 from scopeval.dynamics import Network, Outlook
 from scopeval.errors import InputError
 from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
@@ -58,12 +58,22 @@ class Ground:
         successor: for each entry of rows, where every row's next observation is among the points
             of the step after.
         regression: how critics are learned here.
+        kept: learners by step, for a regression whose learners do not change when they fit.
     """
 
     rows: Sequence[Rows]
     points: Sequence[Points]
     successor: Sequence[Ints]
     regression: Regression
+    kept: dict[int, Learner] | None = None
+
+    def learner(self, step: int, actions: int, seed: int) -> Learner:
+        """A learner for the rows of a step; the same one every time, where learners are `kept`."""
+        if self.kept is None:
+            return self.regression.learner(self.rows[step], actions, seed)
+        if step not in self.kept:
+            self.kept[step] = self.regression.learner(self.rows[step], actions, seed)
+        return self.kept[step]
 
     def at(self, t: int) -> Points:
         """The points of step t."""
@@ -167,7 +177,7 @@ def imagined(
         if len(alive):
             obs[ends] = following[rng.choice(alive, size=int(ends.sum()))]
     points.append(Points(obs, uniform, uniform, None))  # beyond the last step: worth nothing
-    return Ground(rows, points, [every] * horizon, regression)
+    return Ground(rows, points, [every] * horizon, regression, {})
 
 
 def recall(ground: Ground, networks: Sequence[Network]) -> None:
@@ -197,7 +207,7 @@ def join(grounds: Sequence[Ground], networks: Sequence[Network], regression: Reg
             said = [network.outlook(g.points[t].obs, g.points[t].actions, t) for g in grounds]
             network.remember(whole.obs, whole.actions, t, Outlook.join(said))
     successor = [np.arange(len(part)) for part in rows]
-    return Ground(rows, points, successor, regression)
+    return Ground(rows, points, successor, regression, {})
 
 
 def _redrawn(
