@@ -13,7 +13,8 @@ cost more than the tilt wins:
 - an observation outside the range of the logs is unknown (for state numbers: a pair never logged).
 
 Networks share nothing, so they are trained side by side, each by a compiled loop that holds no
-lock. The result does not depend on the number of threads.
+lock. The result does not depend on the number of threads. With ``device="cuda"`` they are trained
+there as one stack (`scopeval.critic_mlp_torch`), with the same results to the rounding of float32.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ SLACK = 0.1
 #: Pseudo-rows at the mean that every one-hot pair starts with.
 ONE_HOT_RIDGE = 0.1
 ONE_HOT_NOISE_RIDGE = 2.0
+#: Answers at fewer observations than this are not worth the way to a device.
+DEVICE_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class MLPRegression:
         first_steps: most training steps at t = T-1, where nothing is known yet.
         steps: most training steps at every earlier t.
         patience: checks without improvement on the other fold before training stops.
+        device: "cpu", or "cuda" (also "cuda:1"): where networks are trained, and asked at many
+            observations. Vectors only: networks for state numbers stay on the CPU.
     """
 
     states: int | None = None
@@ -64,6 +69,13 @@ class MLPRegression:
     steps: int = 80
     patience: int = 3
     name: str = "mlp"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.device != "cpu":
+            from scopeval import critic_mlp_torch
+
+            critic_mlp_torch.find_device(self.device)  # or say that there is none
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """The rows as they are."""
@@ -108,6 +120,18 @@ class _MLPLearner:
             if not self.judged.any():
                 self.judged[:] = 1.0
         self.net: NDArray[np.float32] | None = None
+        self.stack = self._stack(rows) if how.device != "cpu" and how.states is None else None
+
+    def _stack(self, rows: Rows) -> Any:
+        """The inputs on the device."""
+        from scopeval import critic_mlp_torch
+
+        x = _standardised(rows.obs, self.mean, self.scale)
+        upto = [part[3] for part in self.inputs]
+        where = critic_mlp_torch.find_device(self.how.device)
+        return critic_mlp_torch.Stack(
+            x, rows.action, self.folds, upto, self.held, self.how.hidden, self.A, where
+        )
 
     def _inputs(self, rows: Rows, fold: NDArray[np.int64]) -> tuple[Any, Any, Any, Any]:
         """x, state numbers, actions and cumulative weights of a fold; one of the first two."""
@@ -163,6 +187,7 @@ class _MLPLearner:
             high=self.high,
             pairs=self.pairs,
             followed=np.int64(k),
+            device=self.how.device,
         )
 
     def _solve(
@@ -188,16 +213,33 @@ class _MLPLearner:
 
     def _train(self, jobs: list[tuple[int, int, NDArray[np.float32]]], steps: int) -> None:
         """Train (fold, head, targets of all rows), side by side."""
-        from scopeval._critic_mlp_kernel import train
-
         assert self.net is not None
-        net = self.net
+        net, how = self.net, self.how
+        seeds = {
+            (f, head): int(
+                np.random.SeedSequence((self.seed, self.fitted, f, head)).generate_state(1)[0]
+            )
+            for f, head, _ in jobs
+        }
+        if self.stack is not None:
+            those = [f for f, _, _ in jobs], [head for _, head, _ in jobs]
+            net[those], _ = self.stack.train(
+                net[those],
+                those[0],
+                np.stack([y for _, _, y in jobs]),
+                list(seeds.values()),
+                steps=steps,
+                batch=how.batch,
+                rate=how.rate,
+                patience=how.patience,
+            )
+            return
+        from scopeval._critic_mlp_kernel import train
 
         def work(job: tuple[int, int, NDArray[np.float32]]) -> None:
             f, head, y = job
             x, code, act, upto = self.inputs[f]
             other, held = self.inputs[1 - f], self.held[1 - f]
-            seed = np.random.SeedSequence((self.seed, self.fitted, f, head)).generate_state(1)[0]
             train(
                 x,
                 code,
@@ -210,13 +252,13 @@ class _MLPLearner:
                 y[self.folds[1 - f]][held],
                 net[f, head],
                 self.width,
-                self.how.hidden,
+                how.hidden,
                 self.A,
                 steps,
-                self.how.batch,
-                self.how.rate,
-                self.how.patience,
-                int(seed),
+                how.batch,
+                how.rate,
+                how.patience,
+                seeds[f, head],
             )
 
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -224,9 +266,11 @@ class _MLPLearner:
 
     def _predict(self, net_fold: int, head: int, row_fold: int) -> NDArray[np.float32]:
         """One head's answers for the rows of a fold, by the networks of another."""
+        assert self.net is not None
+        if self.stack is not None:
+            return np.asarray(self.stack.predict(self.net[net_fold, head], row_fold))
         from scopeval._critic_mlp_kernel import predict
 
-        assert self.net is not None
         x, code, act, _ = self.inputs[row_fold]
         weights = _unpack(self.net[net_fold, head], self.width, self.how.hidden, self.A)
         return np.asarray(predict(x, code, act, *weights))
@@ -289,7 +333,8 @@ class MLPCritic:
     """The networks of one time step, [2 folds, heads, all weights], and how to read them.
 
     `intercept` [heads, A] and `slope` [heads, A, d] are the linear part learned from both folds
-    together; the folds' own linear parts serve only to see how far they differ.
+    together; the folds' own linear parts serve only to see how far they differ. `device` says where
+    many observations are answered; it is not saved.
     """
 
     net: NDArray[np.float32]
@@ -304,14 +349,18 @@ class MLPCritic:
     high: Floats
     pairs: Bools
     followed: NDArray[np.int64] | np.int64
+    device: str = "cpu"
 
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         """Mean of the folds; the noise head and half the folds' difference tell how sure."""
         k = int(self.followed)
         obs = np.asarray(obs)
-        parts = [self._outputs(obs[i : i + 4096]) for i in range(0, max(len(obs), 1), 4096)]
-        out = np.concatenate([part[0] for part in parts], axis=1)  # [H, B, A]
-        difference = np.concatenate([part[1] for part in parts])  # [B, A], of the folds' q
+        if self.device != "cpu" and obs.ndim > 1 and len(obs) >= DEVICE_ROWS:
+            out, difference = self._on_device(obs)
+        else:
+            parts = [self._outputs(obs[i : i + 4096]) for i in range(0, max(len(obs), 1), 4096)]
+            out = np.concatenate([part[0] for part in parts], axis=1)  # [H, B, A]
+            difference = np.concatenate([part[1] for part in parts])  # [B, A], of the folds' q
         known = self._known(obs)
         if obs.ndim == 1:  # a pair never logged: the mean of the state's logged ones
             some = known.any(axis=1, keepdims=True)
@@ -355,6 +404,20 @@ class MLPCritic:
         difference = learned[0, 0] - learned[1, 0] + own + b2[0, 0] - b2[1, 0]
         return np.asarray(heads, np.float64), np.asarray(difference, np.float64)
 
+    def _on_device(self, obs: Observations) -> tuple[Floats, Floats]:
+        """The same on the device, all at once."""
+        from scopeval import critic_mlp_torch
+
+        return critic_mlp_torch.answers(
+            obs,
+            self.mean,
+            self.scale,
+            _unpack(self.net, *(int(n) for n in self.shape)),
+            self.intercept,
+            self.slope,
+            critic_mlp_torch.find_device(self.device),
+        )
+
     def _known(self, obs: Observations) -> Bools:
         if obs.ndim == 1:
             inside = (obs >= 0) & (obs < len(self.pairs))
@@ -363,8 +426,9 @@ class MLPCritic:
         return np.asarray(within & self.pairs[0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All fields."""
-        return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+        """All fields but the device."""
+        names = [name for name in self.__dataclass_fields__ if name != "device"]
+        return {name: np.asarray(getattr(self, name)) for name in names}
 
 
 def _standards(

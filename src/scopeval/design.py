@@ -167,6 +167,7 @@ def design(
     constraint: str = "behavior",
     limit: float | None = None,
     seed: int = 0,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> BehaviorPolicy:
     """Learn a behaviour policy for `target` from logs of unknown controllers.
@@ -193,6 +194,8 @@ def design(
         limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
             target's.
         seed: of the halving and the networks.
+        device: "cuda": networks for vectors (regression "mlp") are trained there, with the same
+            results to the rounding of float32.
         progress: called with (what, done, total).
 
     Returns:
@@ -208,6 +211,7 @@ def design(
         "constraint": constraint,
         "limit": limit,
         "seed": seed,
+        "device": device,
         "progress": progress,
     }
     how = method_named(method)
@@ -253,6 +257,7 @@ def _opened(
     constraint: str = "behavior",
     limit: float | None = None,
     seed: int = 0,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> _Run:
     """Check the arguments, read the logs, lay the ground."""
@@ -278,6 +283,8 @@ def _opened(
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
     log = gather(logged, pi, recipe.horizon, seed, merge)
     learn = _regression(regression, log, pi, features)
+    if device is not None:
+        learn = _on_device(learn, device)
     return _Run(log, pi, recipe, learn, time_varying, seed, progress)
 
 
@@ -605,6 +612,17 @@ def _regression(
         raise InputError(
             f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a "
             "Regression"
+        )
+    return regression
+
+
+def _on_device(regression: Regression, device: str) -> Regression:
+    if isinstance(regression, MLPRegression):
+        return replace(regression, device=device)
+    if device != "cpu":
+        raise InputError(
+            f"device: got {device!r}, but critics by regression {regression.name!r} are learned on "
+            "the CPU; try regression='mlp', or leave device out"
         )
     return regression
 
