@@ -1,7 +1,7 @@
-"""Put the stored Gridworld results into docs/reproduce.md: ``python docs/make_results.py``.
+"""Put the stored results into docs/reproduce.md: ``python docs/make_results.py``.
 
-They are read from docs/results/gridworld, where ``scopeval reproduce gridworld --out`` wrote them.
-A test checks that the page says what the file says.
+They are read from docs/results/gridworld and docs/results/mujoco, where ``scopeval reproduce ...
+--out`` wrote them. A test checks that the page says what the files say.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduce.md"
 RESULTS = HERE / "results" / "gridworld"
+ROBOTS = HERE / "results" / "mujoco"
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+ROBOTS_PART = re.compile(r"(?<=<!-- robots -->\n).*?(?=<!-- end of robots -->)", re.DOTALL)
+NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"
 FIGURES = {
     "error-cost": "Error against cost spent",
     "error-episodes": "Error against episodes",
@@ -23,11 +26,21 @@ FIGURES = {
 }
 
 
+ROBOTS_FIGURES = {
+    "error-cost": "Error against cost spent",
+    "calibration": "What designs expected of themselves, against what was measured",
+}
+
+
 def page(text: str) -> str:
     """The page with the results that are stored now."""
+    return _robots(_gridworld(text))
+
+
+def _gridworld(text: str) -> str:
     place = RESULTS / "gridworld.json"
     if not place.is_file():
-        return PART.sub("\nNo full run is stored yet; the command above makes one.\n\n", text)
+        return PART.sub(NOTHING, text)
     content = json.loads(place.read_text(encoding="utf-8"))
     parts = [f"```sh\n{content['command']}\n```\n"]
     parts += [_block(block) for block in content["blocks"]]
@@ -36,6 +49,55 @@ def page(text: str) -> str:
             parts.append(f"![{words}](results/gridworld/{name}.svg)\n\n*{words}.*\n")
     took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
     return PART.sub(lambda _: "\n" + "\n".join([*parts, took]) + "\n\n", text)
+
+
+def _robots(text: str) -> str:
+    place = ROBOTS / "mujoco.json"
+    if not place.is_file():
+        return ROBOTS_PART.sub(NOTHING, text)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    parts = [f"```sh\n{content['command']}\n```\n"]
+    parts += [_robot(block) for block in content["blocks"]]
+    for protocol in content["config"]["protocols"]:
+        for name, words in ROBOTS_FIGURES.items():
+            if (ROBOTS / f"{name}-{protocol}.svg").is_file():
+                said = f"{words}, protocol {protocol}"
+                parts.append(f"![{said}](results/mujoco/{name}-{protocol}.svg)\n\n*{said}.*\n")
+    took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
+    return ROBOTS_PART.sub(lambda _: "\n" + "\n".join([*parts, took]) + "\n\n", text)
+
+
+def _robot(block: dict[str, Any]) -> str:
+    many = len(block["targets"])
+    counted = many - len(block["excluded"])
+    lines = [
+        f"**{block['robot']}, {block['protocol']}** ({counted} of {many} targets)\n",
+        "| method | variance | worst | cost | dearest | predicted | needed | saved | paper |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in block["methods"]:
+        if row["method"] == "on-policy":
+            continue
+        told = [row.get(f"predicted_{name}", {}).get("mean") for name in ("variance", "cost")]
+        cells = [
+            row["method"],
+            _plus_minus(row["relative_variance"], ".3f"),
+            _extreme(row["worst"]),
+            _plus_minus(row["relative_cost"], ".3f"),
+            _extreme(row["dearest"]),
+            "" if None in told else "{:.3f}, {:.3f}".format(*told),
+            _plus_minus(row["cost_needed"], ".0f"),
+            f"{row['saved']:.0%}",
+            _paper(block["paper"].get(row["method"])),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    if block["excluded"]:
+        lines.append(f"\nWithout variance, in no mean: {', '.join(block['excluded'])}.")
+    return "\n".join(lines) + "\n"
+
+
+def _extreme(one: dict[str, Any]) -> str:
+    return f"{one['value']:.2f} ± {one['error']:.2f}"
 
 
 def _block(block: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ def mujoco(
         int | None, typer.Option(help="Targets for which ROS is run.", show_default="5")
     ] = None,
     ros_episodes: Annotated[
-        int | None, typer.Option(help="Episodes of one run of ROS.", show_default="100")
+        int | None, typer.Option(help="Episodes of one run of ROS.", show_default="50")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of logs, designs and runs.")] = 0,
     quick: Annotated[

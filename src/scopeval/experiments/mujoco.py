@@ -96,7 +96,7 @@ class Config:
     """Episodes of one run."""
     ros_targets: int = 5
     """For how many of the targets ROS is run, evenly spread."""
-    ros_episodes: int = 100
+    ros_episodes: int = 50
     """Episodes of one run of ROS, one after the other."""
     seed: int = 0
     """Of logs, designs and runs."""
