@@ -6,6 +6,7 @@ The device is torch's CPU here: the same code as on CUDA, which no test can coun
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 import scopeval
 from scopeval import _critic_mlp_kernel as kernel
 from scopeval import critic_mlp, critic_mlp_torch
+from scopeval.benchmarks import gpu
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critics import Rows, Targets
 from scopeval.data import Transitions
@@ -179,3 +181,13 @@ def test_torch_and_numpy_are_enough():
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {name for name in modules if name.startswith("scopeval")}
     assert ours == {"scopeval.errors"}
+
+
+def test_the_benchmark_without_a_gpu(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(gpu, "solver", lambda: None)
+    result = gpu.main(["--out", f"{tmp_path / 'gpu.json'}"])
+    assert json.loads((tmp_path / "gpu.json").read_text()) == result
+    told = capsys.readouterr().out
+    assert "finds no CUDA device" in told
+    assert "a sweep of T=100" in told
