@@ -70,6 +70,7 @@ class Stack:
         self.folds = [self._put(fold) for fold in folds]
         self.upto = [self._put(part) for part in upto]
         self.held = [fold[self._put(part)] for fold, part in zip(self.folds, held, strict=True)]
+        self.loops: dict[tuple[int, int], _Loop] = {}
 
     def _put(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -102,9 +103,11 @@ class Stack:
         o2, o3 = (d + 1) * h, (d + 1) * h + A * h
         flat, targets, start = self._put(net), self._put(y), self._put(np.array(seeds, np.int64))
         linear = torch.cat([flat[:, o3 + A :].view(N, A, d), flat[:, o3 : o3 + A, None]], 2)
-        moving = flat[:, :o3].clone()
-        w1, w2 = moving[:, :o2].view(N, d + 1, h), moving[:, o2:].view(N, A, h)
-        m, v = torch.zeros_like(moving), torch.zeros_like(moving)
+        if (N, batch) not in self.loops:
+            self.loops[N, batch] = _Loop(N, batch, d, h, A, self.device)
+        loop = self.loops[N, batch]
+        loop.start(flat[:, :o3])
+        moving, w1, w2 = loop.moving, loop.w1, loop.w2
         other = self._left(torch.stack([self.held[1 - f] for f in fold]), targets, linear)
 
         best, best_error = moving.clone(), _error(w1, w2, *other)
@@ -112,16 +115,10 @@ class Stack:
         for begin in range(0, steps, CHECK):
             some = min(CHECK, steps - begin)
             rows = self._drawn(fold, start, begin * batch, some * batch)
-            x, taken, rest = self._left(rows, targets, linear)
-            for k in range(some):
-                now = slice(k * batch, (k + 1) * batch)
-                gradient = _gradient(x[:, now], taken[:, now], rest[:, now], w1, w2)
-                step = begin + k + 1
-                fast = rate if step <= 0.7 * steps else 0.3 * rate
-                m.mul_(0.9).add_(gradient, alpha=0.1)
-                v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-                size = (v / (1.0 - 0.999**step)).sqrt_().add_(1e-8)
-                moving.addcdiv_(m, size, value=-fast / (1.0 - 0.9**step))
+            step = np.arange(begin + 1, begin + some + 1)
+            fast = np.where(step <= 0.7 * steps, rate, 0.3 * rate) / (1.0 - 0.9**step)
+            adam = np.stack([-fast, 1.0 / (1.0 - 0.999**step)]).astype(np.float32)
+            loop.run(*self._left(rows, targets, linear), self._put(adam))
             error = _error(w1, w2, *other)
             going = stale < patience  # the others have stopped
             better = going & (error < best_error * 0.999)
@@ -167,6 +164,59 @@ class Stack:
         return x, taken, y.gather(1, rows) - known
 
 
+class _Loop:
+    """Steps of Adam for N networks. On CUDA they are recorded once, then replayed in one go.
+
+    The networks are small: to launch a step's operations one by one takes longer than to do them.
+    """
+
+    def __init__(self, N: int, batch: int, d: int, h: int, A: int, device: torch.device) -> None:
+        def room(*shape: int) -> torch.Tensor:
+            return torch.zeros(shape, dtype=torch.float32, device=device)
+
+        self.batch, o2 = batch, (d + 1) * h
+        self.moving, self.m, self.v = (room(N, o2 + A * h) for _ in range(3))
+        self.w1 = self.moving[:, :o2].view(N, d + 1, h)
+        self.w2 = self.moving[:, o2:].view(N, A, h)
+        self.inputs: tuple[torch.Tensor, ...] | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def start(self, weights: torch.Tensor) -> None:
+        """Forget the networks before."""
+        self.moving.copy_(weights)
+        self.m.zero_()
+        self.v.zero_()
+
+    def run(self, *inputs: torch.Tensor) -> None:
+        """As many steps as there are columns of the last input: Adam's rates and corrections."""
+        if not self.moving.is_cuda or inputs[-1].shape[1] != CHECK:
+            self._steps(*inputs)
+        elif self.inputs is None:  # the first time prepares what must not be recorded
+            self._steps(*inputs)
+            self.inputs = inputs
+        else:
+            for mine, given in zip(self.inputs, inputs, strict=True):
+                mine.copy_(given)
+            with torch.cuda.device(self.moving.device):
+                if self.graph is None:
+                    self.graph = torch.cuda.CUDAGraph()
+                    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                    with torch.cuda.graph(self.graph, stream=aside):
+                        self._steps(*self.inputs)
+                self.graph.replay()
+
+    def _steps(
+        self, x: torch.Tensor, taken: torch.Tensor, rest: torch.Tensor, adam: torch.Tensor
+    ) -> None:
+        for k in range(adam.shape[1]):
+            now = slice(k * self.batch, (k + 1) * self.batch)
+            gradient = _gradient(x[:, now], taken[:, now], rest[:, now], self.w1, self.w2)
+            self.m.mul_(0.9).add_(gradient, alpha=0.1)
+            self.v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            size = (self.v * adam[1, k]).sqrt_().add_(1e-8)
+            self.moving.addcmul_(self.m / size, adam[0, k])
+
+
 def answers(
     obs: NDArray[Any],
     mean: NDArray[np.float32],
@@ -200,7 +250,13 @@ def answers(
         heads[head] += 0.5 * learned
         if head == 0:
             difference += learned if f == 0 else -learned
-    return heads.double().cpu().numpy(), difference.double().cpu().numpy()
+    return _fetched(heads), _fetched(difference)
+
+
+def _fetched(found: torch.Tensor) -> NDArray[np.float64]:
+    """As float64; from CUDA by way of pinned memory, which torch keeps for the next time."""
+    here = torch.empty(found.shape, dtype=torch.float64, pin_memory=found.is_cuda)
+    return np.asarray(here.copy_(found.double()).numpy())
 
 
 def _gradient(

@@ -57,8 +57,8 @@ def networks(size: Size, device: str) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     n, d, h, A, H = size.tuples, size.inputs, size.hidden, size.actions, size.heads
     x, act = rng.normal(size=(n, d)).astype(np.float32), rng.integers(A, size=n)
-    y = np.sin(x @ rng.normal(size=(d, H))).T + 0.1 * act + 0.3 * rng.normal(size=(H, n))
-    y = np.tile(y.astype(np.float32), (2, 1))  # [2 folds x heads, n]
+    bent = np.abs(x[:, :H].T) * (1 + act % 2) + 0.3 * rng.normal(size=(H, n))
+    y = np.tile(bent.astype(np.float32), (2, 1))  # [2 folds x heads, n]
     order = rng.permutation(n)
     folds = [np.sort(order[: n // 2]), np.sort(order[n // 2 :])]
     upto = [np.cumsum(np.ones(len(fold))) for fold in folds]
@@ -108,6 +108,7 @@ def networks(size: Size, device: str) -> dict[str, Any]:
         "answer": asking,
         "step": training + asking,
         "sweep": (training + asking) * size.horizon,
+        "networks": int(net[:, o2:o3].any(axis=1).sum()),  # that were not switched off
         "net": net,
     }
 
@@ -144,7 +145,8 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
     for one in found:
         print(
             f"  {one['device']}: {one['step']:.4f} s per time step (train {one['train']:.4f}, "
-            f"answer {one['answer']:.4f}), a sweep of T={size.horizon}: {one['sweep']:.1f} s"
+            f"answer {one['answer']:.4f}, by {one['networks']} networks), a sweep of "
+            f"T={size.horizon}: {one['sweep']:.1f} s"
         )
     mlp: dict[str, Any] = {"size": asdict(size), "found": found}
     if cuda:
