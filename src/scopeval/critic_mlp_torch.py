@@ -22,6 +22,8 @@ __all__ = ["Stack", "answers", "find_device"]
 WORTH = 0.02
 #: ... and steps between two looks at the held-out rows.
 CHECK = 20
+#: Adam's: shares of a new gradient and of its square, in the rounding of the compiled loop.
+NEW, NEW_SQUARE = (float(np.float32(1.0) - np.float32(old)) for old in (0.9, 0.999))
 
 
 def find_device(name: str) -> torch.device:
@@ -211,8 +213,8 @@ class _Loop:
         for k in range(adam.shape[1]):
             now = slice(k * self.batch, (k + 1) * self.batch)
             gradient = _gradient(x[:, now], taken[:, now], rest[:, now], self.w1, self.w2)
-            self.m.mul_(0.9).add_(gradient, alpha=0.1)
-            self.v.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            self.m.mul_(0.9).add_(gradient, alpha=NEW)
+            self.v.mul_(0.999).addcmul_(gradient, gradient, value=NEW_SQUARE)
             size = (self.v * adam[1, k]).sqrt_().add_(1e-8)
             self.moving.addcmul_(self.m / size, adam[0, k])
 
