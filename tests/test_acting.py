@@ -16,11 +16,20 @@ from scopeval import design
 from scopeval.acting import look
 from scopeval.behavior import BehaviorPolicy, Counts
 from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_model import ModelCritic, ModelRegression
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Estimates
+from scopeval.data import Transitions
+from scopeval.dynamics import Training
+from scopeval.gaussian import GaussianPolicy
 from scopeval.methods import METHODS
 from scopeval.policies import CallablePolicy, TabularPolicy
-from test_behavior import RECIPE, REPORT, anything, vector_target
+from test_behavior import RECIPE, REPORT, anything
+from test_behavior import vector_target as three_ways
+
+
+def vector_target(obs, t):
+    return three_ways(obs[:, :2], t)
 
 
 class Fixed:
@@ -61,7 +70,7 @@ def test_a_table_for_any_numbers(case):
     critic = TableCritic(**{field.name: getattr(e, field.name) for field in fields(Estimates)})
     policy = BehaviorPolicy(TabularPolicy(pi), [critic], recipe, REPORT)
     for state in range(2):
-        assert look(critic, state, 3, follows=True, own_cost=True) is not None
+        assert look(critic, state, np.arange(3), follows=True, own_cost=True) is not None
         with np.errstate(all="ignore"):
             same(policy, state, 0, rtol=1e-9)
 
@@ -81,8 +90,6 @@ def test_a_learned_table(method, change):
 @pytest.fixture(scope="module")
 def network():
     """Critics with networks that are on and networks that are off."""
-    from scopeval.data import Transitions
-
     rng = np.random.default_rng(0)
     x, a = rng.normal(size=(3000, 2)), rng.integers(3, size=3000)
     reward = np.abs(x[:, 0]) * (a == 1) + np.sin(3 * x[:, 1]) * (a == 2) + rng.normal(size=3000)
@@ -112,8 +119,93 @@ def test_networks(network, method, change):
     policy.target = CallablePolicy(lambda obs, t: vector_target(np.nan_to_num(obs), t))
     for t in range(3):
         for obs in observations:
-            assert look(network.critics[t], obs, 3, follows=True, own_cost=True) is not None
+            assert (
+                look(network.critics[t], obs, np.arange(3), follows=True, own_cost=True) is not None
+            )
             same(policy, obs, t, rtol=1e-4)
+
+
+# -- a model of the world ----------------------------------------------------------------------
+
+
+def model_of(target, action, *, varying=False):
+    """A design by a model, from rows of which some end an episode."""
+    rng = np.random.default_rng(0)
+    n = 600
+    x = rng.normal(size=(n, 3))
+    push = action.reshape(n, -1).sum(axis=1)
+    ended = x[:, 2] > 1.2
+    log = Transitions(
+        np.arange(n) % 3,
+        x,
+        action,
+        np.abs(x[:, 0]) * push + rng.normal(size=n),
+        x[:, 1] ** 2 + push**2,
+        0.9 * x + 0.1 * push[:, None],
+        ended,
+    )
+    how = ModelRegression(training=Training(hidden=16, steps=60, batch=128), paths=40)
+    return design(log, target, horizon=3, method="scope-dr", regression=how, time_varying=varying)
+
+
+def finite_model(varying=False):
+    action = np.random.default_rng(1).integers(3, size=600)
+    return model_of(vector_target, action, varying=varying)
+
+
+def continuous_model():
+    target = GaussianPolicy(
+        lambda obs, t: 0.3 * obs[:, :2], [-1.0, -1.0], low=[-1, -1], high=[1, 1]
+    )
+    return model_of(target, np.random.default_rng(1).uniform(-1, 1, (600, 2)))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [finite_model, lambda: finite_model(varying=True), continuous_model],
+    ids=["finite", "depending on time", "continuous"],
+)
+def test_a_model_of_the_world(policy):
+    """Every number that counts, to the rounding of float32; and NaN is no number in both."""
+    policy = policy()
+    rng = np.random.default_rng(3)
+    for critic in policy.critics:
+        assert type(critic) is ModelCritic
+        for obs in [*rng.normal(size=(10, 3)), np.array([9.0, 0.0, 0.0]), np.full(3, np.nan)]:
+            finite = not isinstance(policy.target, GaussianPolicy)
+            offered = np.arange(3) if finite else rng.uniform(-1, 1, (10, 2))
+            e = critic.at(obs[None], None if finite else offered[None])
+            for follows in (True, False):
+                for own_cost in (True, False):
+                    found, known = look(critic, obs, offered, follows=follows, own_cost=own_cost)
+                    wanted = np.stack(
+                        [
+                            e.q,
+                            e.noise,
+                            e.carried[..., -1 if follows else 0],
+                            e.cost_target,
+                            e.cost_behavior[..., -1] if own_cost else e.cost_target,
+                        ]
+                    )
+                    np.testing.assert_array_equal(known, e.known)
+                    found[2:] = np.maximum(found[2:], 0.0)  # done by the program
+                    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
+        assert look(critic, np.zeros(4), offered, follows=True, own_cost=True) is None
+
+
+def test_acting_by_a_model():
+    policy = finite_model()
+    policy = BehaviorPolicy(
+        policy.target, policy.critics, replace(policy.recipe, method="scope", floor=0.02), REPORT
+    )
+    for obs in np.random.default_rng(4).normal(size=(10, 3)):
+        for t in range(3):
+            same(policy, obs, t, rtol=1e-3)
+    policy = continuous_model()
+    drawn = policy.act(np.zeros(3), 0, np.random.default_rng(0))
+    assert drawn.action.shape == (2,)
+    assert drawn.target_probability == pytest.approx(0.1)
+    assert policy.counts.asked == 1
 
 
 def test_float32_observations_and_lists(network):
@@ -137,7 +229,7 @@ def test_other_critics_go_the_general_way(network):
     others = [Other(critic) for critic in network.critics]
     policy = BehaviorPolicy(network.target, others, network.recipe, REPORT)
     obs = np.array([0.3, -0.2])
-    assert look(others[0], obs, 3, follows=True, own_cost=True) is None
+    assert look(others[0], obs, np.arange(3), follows=True, own_cost=True) is None
     same(policy, obs, 0, rtol=0)
     same(policy, obs, 7, rtol=0)  # beyond the horizon
 

@@ -44,6 +44,7 @@ TINY = {
         "calls": 150,
         "rows": 200,
         "networks": MLPRegression(hidden=8, batch=32, first_steps=50, steps=20),
+        "model": ModelRegression(training=Training(hidden=8, steps=20), paths=20),
     },
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},
 }
@@ -119,7 +120,7 @@ def test_rows_are_consistent(name):
             "design, actions: memory",
         ]
     elif name == "act":
-        assert [row.name for row in rows] == ["act, table", "act, mlp"]
+        assert [row.name for row in rows] == ["act, table", "act, mlp", "act, model"]
     else:
         assert [row.name for row in rows] == ["collect, InvertedPendulum"]
 
@@ -134,13 +135,17 @@ def test_the_policies_that_act_are_tilted_and_quick_ones():
     from scopeval.acting import look
 
     config = act.Config(**TINY["act"])
-    for policy, observations in (act._gridworld(config), act._networks(config)):
+    for policy, observations in (
+        act._gridworld(config),
+        act._vectors(config, config.networks),
+        act._vectors(config, config.model),
+    ):
         assert policy.recipe.method == "scope"
         obs = observations[0]
         pi = policy.target.probs(np.asarray(obs)[None], 0)
         mu = policy.probs(np.asarray(obs)[None], 0)
         assert np.abs(mu - pi).max() > 1e-3
-        found = look(policy.critics[0], obs, pi.shape[1], follows=True, own_cost=True)
+        found = look(policy.critics[0], obs, np.arange(pi.shape[1]), follows=True, own_cost=True)
         assert found is not None
 
 

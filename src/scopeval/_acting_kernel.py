@@ -11,6 +11,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval._critic_model_kernel import fill
+
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 #: Sums of a network may be taken in any order; NaN stays NaN.
 network = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -97,6 +99,166 @@ def from_network(
         e[4, 0, a] = e[3, 0, a] + (e[4, 0, a] if own_cost else 0.0)
         sure[0, a] = within and pairs[0, a]
     return e, sure
+
+
+@compiled  # type: ignore[untyped-decorator]
+def from_model(
+    w1: Any,
+    b1: Any,
+    w2: Any,
+    b2: Any,
+    w3: Any,
+    skip: Any,
+    b3: Any,
+    input_mean: Any,
+    input_scale: Any,
+    centre: Any,
+    spread: Any,
+    least_ahead: Any,
+    most_ahead: Any,
+    world: Any,
+    obs: Any,
+    vectors: Any,
+    time: float,
+    heads: Any,
+    mean: Any,
+    scale: Any,
+    least: Any,
+    most: Any,
+    low: Any,
+    high: Any,
+    reward_noise: float,
+    followed: int,
+    direction: Any,
+    offset: Any,
+    reach: float,
+    products: bool,
+    follows: bool,
+    own_cost: bool,
+) -> Any:
+    """`ModelCritic.at` for one vector and the actions offered there, [K, m]."""
+    K, d, w = len(vectors), len(obs), least_ahead.shape[1]
+    said = np.zeros((K, w + 3))  # where it leads, reward, cost, chance of an end
+    now = obs[world]
+    x = np.empty((K, input_mean.shape[1]), np.float32)
+    for n in range(len(w1)):
+        _standardise(obs, vectors, time, input_mean[n], input_scale[n], x)
+        out = _network(x, w1[n], b1[n], w2[n], b2[n], w3[n], skip[n], b3[n])
+        _add(out, now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
+    said /= len(w1)
+    inside = True
+    for i in range(d):
+        inside = inside and low[i] <= obs[i] <= high[i]
+    seen = np.empty((K, heads.shape[1]), np.float32)
+    fill(said[:, :w].copy(), mean, scale, reach, products, direction, offset, seen)
+    e, sure = np.empty((5, 1, K)), np.empty((1, K), np.bool_)
+    last, ahead = 1 + followed, 2 + followed + (followed - 1 if follows else 0)
+    then = np.empty((K, len(heads)))
+    for a in range(K):
+        for j in (0, 1, last, ahead, len(heads) - 1):
+            then[a, j] = _within(_dot(heads[j], seen[a]), least[j], most[j])
+        end = said[a, w + 2]
+        stays = 1.0 - end
+        e[0, 0, a] = said[a, w] + stays * then[a, 0]
+        e[1, 0, a] = stays * (_above(then[a, -1]) + end * then[a, 0] ** 2) + reward_noise
+        e[2, 0, a] = stays * then[a, ahead]
+        e[3, 0, a] = _above(said[a, w + 1] + stays * then[a, 1])
+        e[4, 0, a] = e[3, 0, a] + (stays * then[a, last] if own_cost else 0.0)
+        sure[0, a] = inside
+    return e, sure
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _standardise(obs: Any, vectors: Any, time: float, mean: Any, scale: Any, x: Any) -> None:
+    """Inputs of a network of the dynamics: observation, action, and time where it matters."""
+    K, m = vectors.shape
+    d = len(obs)
+    for k in range(K):
+        for i in range(d):
+            x[k, i] = obs[i]
+        for i in range(m):
+            x[k, d + i] = vectors[k, i]
+        if len(mean) > d + m:
+            x[k, d + m] = time
+        for i in range(len(mean)):
+            x[k, i] = (x[k, i] - mean[i]) / scale[i]
+
+
+@network  # type: ignore[untyped-decorator]
+def _network(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, skip: Any, b3: Any) -> Any:
+    """A network of the dynamics: two hidden layers, and a linear path beside them."""
+    K = len(x)
+    first, second = np.empty((K, len(b1)), np.float32), np.empty((K, len(b2)), np.float32)
+    out = np.empty((K, len(b3)), np.float32)
+    _layer(x, w1, b1, first)
+    _swish(first)
+    _layer(first, w2, b2, second)
+    _swish(second)
+    for k in range(K):
+        for j in range(len(b3)):
+            out[k, j] = _dot(w3[j], second[k]) + _dot(skip[j], x[k]) + b3[j]
+    return out
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _add(out: Any, now: Any, centre: Any, spread: Any, low: Any, high: Any, said: Any) -> None:
+    """Add what a network says, in its own units."""
+    w = len(now)
+    for k in range(len(out)):
+        for i in range(w + 3):
+            value = np.float64(out[k, i]) * spread[i] + centre[i]
+            if i < w:
+                value = _within(now[i] + value, low[i], high[i])
+            elif i == w + 1:
+                value = _above(value)
+            elif i == w + 2:
+                value = 1.0 / (1.0 + np.exp(-_within(value, -30.0, 30.0)))
+            said[k, i] += value
+
+
+@network  # type: ignore[untyped-decorator]
+def _layer(x: Any, weights: Any, bias: Any, out: Any) -> None:
+    """X weights + bias; four inputs at a time, so that weights are read once and kept near."""
+    K, n = x.shape
+    h = len(bias)
+    for k in range(K):
+        for j in range(h):
+            out[k, j] = bias[j]
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        wa, wb, wc, wd = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+        for k in range(K):
+            row, a, b, c, d = out[k], x[k, i], x[k, i + 1], x[k, i + 2], x[k, i + 3]
+            for j in range(h):
+                row[j] += a * wa[j] + b * wb[j] + c * wc[j] + d * wd[j]
+    for i in range(whole, n):
+        w = weights[i]
+        for k in range(K):
+            row, a = out[k], x[k, i]
+            for j in range(h):
+                row[j] += a * w[j]
+
+
+@network  # type: ignore[untyped-decorator]
+def _swish(z: Any) -> None:
+    """The networks' soft step, in place."""
+    one, half = np.float32(1.0), np.float32(0.5)
+    for k in range(z.shape[0]):
+        row = z[k]
+        for j in range(z.shape[1]):
+            row[j] = (row[j] / (abs(row[j]) + one) + one) * row[j] * half
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _within(value: float, low: float, high: float) -> float:
+    """Between the two; NaN stays."""
+    return low if value < low else high if value > high else value
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _above(value: float) -> float:
+    """At least zero; NaN stays."""
+    return 0.0 if value < 0.0 else value
 
 
 @network  # type: ignore[untyped-decorator]

@@ -206,11 +206,11 @@ class BehaviorPolicy:
     def _weigh_one(self, offered: Candidates, batch: Observations, t: int) -> tuple[Floats, Floats]:
         """Mu [A] and b [A] for one observation."""
         found = None
-        if self._every is not None and 0 <= t < len(self.critics):
+        if 0 <= t < len(self.critics):
             found = look(
                 self.critics[t],
                 batch[0],
-                offered.probs.shape[1],
+                offered.actions[0],
                 follows=self._method.follows_behavior,
                 own_cost=self.recipe.constraint == "behavior",
             )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ ERRORS = 2048
 SLACK = 0.05
 
 Weights = NDArray[np.float32]
+LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3", "mean", "scale", "centre", "spread")
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,18 @@ class Dynamics:
     def encoder(self) -> Encoder:
         """The networks' common encoder."""
         return self.networks[0].encoder
+
+    @cached_property
+    def stacked(self) -> tuple[NDArray[Any], ...]:
+        """All networks' layers [networks, ...], in the order of `LAYERS`, and their limits.
+
+        The last layers, w3 and skip, are transposed: they have few outputs.
+        """
+        networks = self.networks
+        parts: list[list[NDArray[Any]]] = [[n.weights[name] for n in networks] for name in LAYERS]
+        parts[4], parts[5] = [w3.T for w3 in parts[4]], [skip.T for skip in parts[5]]
+        parts += [[n.low for n in networks], [n.high for n in networks]]
+        return tuple(np.ascontiguousarray(np.stack(each)) for each in parts)
 
     def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
         """Mean of the networks' outlooks."""

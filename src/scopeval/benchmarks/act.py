@@ -19,7 +19,10 @@ from scopeval.behavior import BehaviorPolicy
 from scopeval.benchmarks.harness import Row, quiet
 from scopeval.benchmarks.sweep import Quadratic
 from scopeval.critic_mlp import MLPRegression
+from scopeval.critic_model import ModelRegression
+from scopeval.critics import Regression
 from scopeval.design import design
+from scopeval.dynamics import Training
 from scopeval.envs.gridworld import Gridworld, logs_of, target_policies
 from scopeval.policies import TorchPolicy
 
@@ -38,6 +41,10 @@ class Config:
         default_factory=lambda: MLPRegression(first_steps=200, steps=200)
     )
     """Settings of the networks."""
+    model: ModelRegression = field(
+        default_factory=lambda: ModelRegression(training=Training(steps=200), paths=100)
+    )
+    """Settings of the model of the world, which is the default for vectors."""
     seed: int = 0
     """Of the problems, the target and the draws."""
 
@@ -47,15 +54,17 @@ class Config:
 
 
 def run(config: Config) -> list[Row]:
-    """Tables and networks."""
+    """Every kind of critic."""
     rng = np.random.default_rng(config.seed)
     table, states = _gridworld(config)
-    networks, vectors = _networks(config)
+    networks, vectors = _vectors(config, config.networks)
+    model, _ = _vectors(config, config.model)
     forward = _forward(networks, vectors)
     rows = []
     for name, policy, observations in (
         ("table", table, states),
         ("mlp", networks, vectors),
+        ("model", model, vectors),
     ):
         horizon, many = policy.recipe.horizon, len(observations)
 
@@ -109,18 +118,18 @@ def _gridworld(config: Config) -> tuple[BehaviorPolicy, list[int]]:
     return design(log, target, horizon=10), [int(s) for s in log.obs[:1000]]
 
 
-def _networks(config: Config) -> tuple[BehaviorPolicy, Floats]:
-    """Critics by networks, designed for a torch target; the tilt stays on whatever it is worth."""
+def _vectors(config: Config, how: Regression) -> tuple[BehaviorPolicy, Floats]:
+    """Designed for a torch target; the tilt stays on whatever it is worth."""
     import torch
 
     torch.manual_seed(config.seed)
-    world, T = Quadratic(seed=config.seed), 5
+    world, T = Quadratic(seed=config.seed), 3
     layers: list[torch.nn.Module] = []
     for before, after in ((world.width, 64), (64, 64), (64, world.actions)):
         layers += [torch.nn.Linear(before, after), torch.nn.Tanh()]
     target = TorchPolicy(torch.nn.Sequential(*layers[:-1]))
     log = world.log(max(config.rows // T, 4), T, seed=3)
-    policy = design(log, target, horizon=T, regression=config.networks)
+    policy = design(log, target, horizon=T, regression=how)
     recipe = replace(policy.recipe, method="scope", floor=0.02)
     return BehaviorPolicy(target, policy.critics, recipe, policy.report), np.asarray(log.obs[:1000])
 
