@@ -12,7 +12,7 @@ are imagined: a world that is random, or badly known, stays as uncertain as it i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.critics import Rows
+from scopeval.errors import InputError
 
 __all__ = ["Dynamics", "Encoder", "Network", "Outlook", "Training", "learn_network"]
 
@@ -219,15 +220,26 @@ class Dynamics:
 def learn_network(
     rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int
 ) -> Network:
-    """Train a network on some rows; the others tell how wrong it is."""
+    """Train a network on some rows; the others tell how wrong it is.
+
+    Training that runs away is begun anew with a quarter of the rate.
+    """
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the same bits on every machine, and halves are trained side by side
     try:
-        return _trained(rows, held_out, encoder, how, seed)
+        for _ in range(4):
+            network = _trained(rows, held_out, encoder, how, seed)
+            if all(np.isfinite(value).all() for value in network.weights.values()):
+                return network
+            how = replace(how, rate=how.rate / 4.0)
     finally:
         torch.set_num_threads(threads)
+    raise InputError(
+        "logged: the dynamics cannot be learned, training runs away; expected observations and "
+        "actions of moderate size, try scaling them, or a smaller Training(rate=...)"
+    )
 
 
 def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int) -> Network:
