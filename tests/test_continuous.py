@@ -15,7 +15,7 @@ from scipy import stats
 from scopeval import GaussianPolicy, design, load
 from scopeval.collect import collect
 from scopeval.critic_model import ModelRegression, features
-from scopeval.critics import Rows
+from scopeval.critics import Rows, Targets
 from scopeval.data import Transitions
 from scopeval.design import designs
 from scopeval.dynamics import Dynamics, Encoder, Network, Outlook, Training, learn_network
@@ -231,6 +231,47 @@ def test_imagined_episodes_follow_the_network(logged, target):
     assert all((rows.alive == 1).all() for rows in never.rows)
     always = imagined(fake(30.0), log.starts, target, QUICK, horizon=2, paths=50, rng=rng)
     assert all((rows.alive == 0).all() for rows in always.rows)
+
+
+def test_a_variance_that_runs_away_stays_a_number(logged, target):
+    _, log = rows_of(logged, target)
+    network = fake(-30.0)
+    rng = np.random.default_rng(0)
+    ground = imagined(network, log.starts, target, QUICK, horizon=1, paths=300, rng=rng)
+    rows = ground.rows[0]
+    endless = np.full((300, 2), np.inf)
+    endless[::2] = np.nan
+    zero = np.zeros(300)
+    targets = Targets(rows.reward, rows.cost, np.tile(rows.cost[:, None], 2), endless, zero)
+    critic = QUICK.using(Dynamics((network,)), log.rows).learner(rows, 10, 0).fit(targets)
+    e = critic.at(ground.points[0].obs, ground.points[0].actions)
+    assert np.isfinite(e.carried).all()
+    assert e.carried.max() > 1e90
+    assert np.isfinite(e.q).all()
+
+
+def test_training_that_runs_away_is_begun_anew(logged, target):
+    halves, _ = rows_of(logged, target)
+    wild = Training(hidden=16, steps=60, batch=64, rate=1e30)
+    with pytest.raises(InputError, match="training runs away"):
+        learn_network(*halves, ENCODER, wild, 0)
+
+
+def test_training_that_ran_away_once_is_slower_the_next_time(logged, target, monkeypatch):
+    halves, _ = rows_of(logged, target)
+    rates = []
+
+    def trained(rows, held_out, encoder, how, seed):
+        rates.append(how.rate)
+        network = fake(0.0)
+        if len(rates) < 3:
+            network.weights["w1"][0, 0] = np.nan
+        return network
+
+    monkeypatch.setattr("scopeval.dynamics._trained", trained)
+    network = learn_network(*halves, ENCODER, Training(rate=0.16), 0)
+    np.testing.assert_allclose(rates, [0.16, 0.04, 0.01])
+    assert np.isfinite(network.weights["w1"]).all()
 
 
 def test_the_mean_of_networks_and_what_they_remember():

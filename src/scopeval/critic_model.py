@@ -37,6 +37,8 @@ STEPS = 100
 REACH = 4.0
 #: How far outside the logged range an observation is still known, in ranges.
 SLACK = 0.1
+#: What no value or variance exceeds: the square of it is still a number.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class _ModelLearner:
         cost = targets.cost_target - rows.cost
         beyond = targets.cost_behavior - targets.cost_target[:, None]
         y = np.column_stack([value, cost, beyond, targets.carried])[on]
+        y = np.nan_to_num(y, nan=LARGEST).clip(-LARGEST, LARGEST)  # a variance may run away
         if len(on):
             heads = cho_solve(self.factor, self.x.T @ y)
             noise = (y[:, 0] - self.x @ heads[:, 0]) ** 2
@@ -152,12 +155,13 @@ class ModelCritic:
         k = self.followed
         ahead = self.dynamics.outlook(obs, actions, self.t)
         flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
-        heads = self.heads.astype(np.float32)
+        size = np.maximum(np.abs(self.heads).max(axis=0) / 1e30, 1.0)  # for what runs away
+        heads = (self.heads / size).astype(np.float32)
         parts = [
             features(flat[i : i + 2048], self.mean, self.scale, np.float32) @ heads
             for i in range(0, max(len(flat), 1), 2048)
         ]
-        then = np.clip(np.concatenate(parts).astype(np.float64), self.least, self.most)
+        then = np.clip(np.concatenate(parts) * size, self.least, self.most)
         then = then.reshape(*ahead.end.shape, -1)
         stays = 1.0 - ahead.end
         value = then[..., 0]

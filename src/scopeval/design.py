@@ -351,7 +351,7 @@ class _Run:
             floors = (*floors, 1.0)
         checked_variance, both_costs, disagreement = self._check(how, floors)
         checked_cost = both_costs.mean(axis=0)
-        best = int(np.argmin(checked_variance))
+        best = int(np.argmin(np.nan_to_num(checked_variance, nan=np.inf)))
         checked = float(checked_variance[best])
         if how.control_variate and not (checked < WORTH and support >= VARIATE_SUPPORT):
             return self._without_control(how, warnings, checked, support)
