@@ -62,8 +62,9 @@ def test_the_command_prints_tables_and_leaves_everything_behind(printed, folder)
     assert "0.439" in printed  # the paper's
     told = json.loads((folder / "mujoco.json").read_text())
     assert told["command"] == (
-        "scopeval reproduce mujoco --robots InvertedPendulum --protocols candidates --targets 2 "
-        "--runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 --seed 0 --quick"
+        "scopeval reproduce mujoco --robots InvertedPendulum --protocols candidates --role "
+        "reported --targets 2 --runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 --seed 0 "
+        "--quick"
     )
     [block] = told["blocks"]
     assert [row["method"] for row in block["methods"]] == list(METHODS)
@@ -328,6 +329,8 @@ def test_targets_are_evenly_spread():
     shards = replace(TINY, targets=6, ros_targets=2).shards([{"parquet": "p", "npz": "n"}])
     assert [s.target for s in shards] == [2, 7, 12, 17, 22, 27]
     assert [s.target for s in shards if s.ros_episodes] == [7, 22]
+    some = replace(TINY, role="validation", targets=30).shards([{"parquet": "p", "npz": "n"}])
+    assert [(s.role, s.target) for s in some] == [("validation", k) for k in range(6)]
 
 
 def test_lists_may_have_commas():
@@ -340,8 +343,8 @@ def test_mistakes_are_told():
         Config(robots=("Moon",))
     with pytest.raises(InputError, match="protocols: got 'x', expected some of candidates, bins"):
         QUICK(protocols=("x",))
-    with pytest.raises(InputError, match="targets: got 31, expected at most 30"):
-        QUICK(targets=31)
+    with pytest.raises(InputError, match="role: got 'x', expected one of reported, validation"):
+        QUICK(role="x")
     with pytest.raises(InputError, match="runs"):
         QUICK(runs=1)
 

@@ -28,6 +28,9 @@ def mujoco(
             show_default="both",
         ),
     ] = None,
+    role: Annotated[
+        str, typer.Option(help="Of the target policies: reported (30) or validation (6).")
+    ] = "reported",
     targets: Annotated[
         int | None, typer.Option(help="Number of target policies.", show_default="30")
     ] = None,
@@ -79,6 +82,7 @@ def mujoco(
             for robot in _several(robots, ("InvertedPendulum",) if quick else ROBOTS)
         ),
         protocols=_several(protocols, PROTOCOLS),
+        role=role,
         seed=seed,
         **{
             name: value

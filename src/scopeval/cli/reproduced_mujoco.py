@@ -34,10 +34,11 @@ def show_mujoco(result: Result, command: str, footer: str) -> None:
         console.print()
     paragraph(
         console,
-        f"{config.targets} targets, {config.runs} runs of {config.episodes} episodes for each and "
-        f"method, {config.logged:,} logged episodes, seed {config.seed}; {pm} standard error, of "
-        "means over the targets. Variance and cost of one episode are relative to on-policy Monte "
-        "Carlo. Worst, dearest: the target with the largest, and its own standard error. Needed: "
+        f"{config.role.capitalize()} policies; {config.runs} runs of {config.episodes} episodes "
+        f"for each and method, three times as many on-policy; {config.logged:,} logged episodes; "
+        f"seed {config.seed}; {pm} standard error, of means over the targets. Variance and cost of "
+        "one episode are relative to on-policy Monte Carlo. Worst, dearest: the target with the "
+        "largest, and its own standard error. Needed: "
         "cost for the accuracy of 1,000 on-policy episodes, in on-policy episodes, 1000 x variance "
         f"x cost (ros: squared error for variance, over runs of {config.ros_episodes} episodes). "
         "Expected: by the design's critics, and checked on the other half of the logs; stays at "

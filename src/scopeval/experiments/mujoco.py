@@ -77,7 +77,8 @@ PAPER = {
         "ros": (0.908, 1.061, 960),
     },
 }
-_REPORTED = 30
+#: Policies of each robot by role.
+_MANY = {"reported": 30, "validation": 6}
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ class Config:
     """Their names."""
     protocols: tuple[str, ...] = PROTOCOLS
     """How actions are offered: see above."""
+    role: str = "reported"
+    """Of the policies that are targets. What is tuned, is tuned on those for "validation"."""
     targets: int = 30
-    """How many of the 30 reported policies are targets, evenly spread."""
+    """How many of them, evenly spread; at most 30 are reported and 6 are for validation."""
     runs: int = 30
     """Independent runs of each method for each target, as in the paper."""
     episodes: int = 10
@@ -119,14 +122,16 @@ class Config:
         for name in ("seed", "ros_targets", "ros_episodes"):
             check_whole(name, getattr(self, name), 0)
         exact.check_epsilon(self.epsilon)
-        if self.targets > _REPORTED:
-            raise InputError(f"targets: got {self.targets}, expected at most {_REPORTED}")
+        if self.role not in _MANY:
+            raise InputError(f"role: got {self.role!r}, expected one of {', '.join(_MANY)}")
         for protocol in self.protocols:
             if protocol not in PROTOCOLS:
                 expected = ", ".join(PROTOCOLS)
                 raise InputError(f"protocols: got {protocol!r}, expected some of {expected}")
         for robot in self.robots:
-            robot_policies(robot_name(robot))  # says what is missing before anything is computed
+            robot_policies(
+                robot_name(robot), self.role
+            )  # says what is missing before anything is computed
 
     @property
     def preparations(self) -> list[Preparation]:
@@ -146,12 +151,13 @@ class Config:
 
     def shards(self, prepared: Sequence[dict[str, str]]) -> list[Shard]:
         """The pieces of work: robots, protocols, targets."""
-        numbers = _spread(_REPORTED, self.targets)
+        numbers = _spread(_MANY[self.role], self.targets)
         with_ros = {int(numbers[k]) for k in _spread(len(numbers), self.ros_targets)}
         return [
             Shard(
                 preparation=preparation,
                 digests=(digests["parquet"], digests["npz"]),
+                role=self.role,
                 target=int(k),
                 runs=self.runs,
                 episodes=self.episodes,
@@ -454,7 +460,7 @@ def run(
         progress: how far it is,
         notify: what went wrong and was mended.
     """
-    place = Path(folder)
+    place = Path(folder).resolve()
     work = Workshop(place / "prepared")
     how: dict[str, Any] = {
         "folder": place / "shards",
@@ -471,10 +477,11 @@ def run(
             prepared[k] = work.prepare(what)
     answers = run_shards(work.evaluate, config.shards(prepared), **how)
     results = [TargetResult.of(answer) for answer in answers]
+    each = len(results) // len(preparations)
     return Result(
         config,
         tuple(
-            block_of(what, results[k * config.targets : (k + 1) * config.targets])
+            block_of(what, results[k * each : (k + 1) * each])
             for k, what in enumerate(preparations)
         ),
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["calibration", "error_against_cost"]
 
+#: Most that the axes of `calibration` show.
+FAR = 3.0
 #: Robot -> colour and marker.
 _ROBOTS = dict(
     zip(
@@ -67,7 +69,8 @@ def calibration(result: Result, protocol: str) -> Figure:
     """Relative variance and cost, predicted (full) and checked (hollow) against measured.
 
     One point for each target, for scope and scope-dr; bars are standard errors of what was
-    measured. Points on the line were predicted rightly; above it, the design was too hopeful.
+    measured. Points on the line were predicted rightly; above it, the design was too hopeful. What
+    is beyond `FAR` stands at the edge.
     """
     blocks = [b for b in result.blocks if b.protocol == protocol and b.rows]
     with panels(2 * len(SAFE), 3.4) as (figure, axes):
@@ -94,8 +97,8 @@ def _points(ax: Axes, block: Block, method: str, what: str) -> None:
         if told is None:
             continue
         ax.errorbar(
-            told.values,
-            y,
+            np.minimum(told.values, FAR),
+            np.minimum(y, FAR),
             yerr=error if name == "predicted" else None,
             color=colour,
             marker=marker,
@@ -110,7 +113,7 @@ def _points(ax: Axes, block: Block, method: str, what: str) -> None:
 def _diagonal(ax: Axes) -> None:
     """The line where both are the same; and 1, what running the target itself has."""
     ends = [*ax.get_xlim(), *ax.get_ylim()]
-    low, high = max(min(ends), 0.0), min(max(ends), 3.0)
+    low, high = max(min(ends), 0.0), min(max(ends), 1.02 * FAR)
     ax.plot([low, high], [low, high], color=INK, linewidth=0.9, zorder=0)
     ax.axhline(1.0, color=INK, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
     ax.set_xlim(low, high)

@@ -22,7 +22,7 @@ from scopeval.critic_model import ModelRegression
 from scopeval.design import designs
 from scopeval.envs.binned import BinnedPolicy, BinnedRobots
 from scopeval.envs.mujoco import HORIZON, ROBOTS, Robots
-from scopeval.envs.robot_policies import RobotPolicy, robot_policies
+from scopeval.envs.robot_policies import ROLES, RobotPolicy, robot_policies
 from scopeval.episodes import Episodes
 from scopeval.estimators import doubly_robust, pdis, pdis_cost
 from scopeval.experiments.gridworld_target import episode_grid
@@ -47,6 +47,8 @@ DESIGNS = ("scope", "scope-dr", "odi", "dopt")
 METHODS = ("on-policy", *DESIGNS, "ros")
 #: Episodes that are run side by side.
 BATCH = 300
+#: On-policy, which all are compared with, runs so many times as many episodes as each of them.
+OWN = 3
 #: A target whose returns spread less than this part of their mean has no variance to reduce.
 LEAST_SPREAD = 1e-3
 
@@ -58,7 +60,8 @@ class Shard:
     Attributes:
         preparation: of logs and dynamics, and
         digests: of their files, Parquet and NumPy.
-        target: its number among the reported policies.
+        role: "reported", or "validation" for what is tuned, and
+        target: its number among the robot's policies of that role.
         runs: of each method.
         episodes: of one run.
         paths: episodes that a design imagines with each network.
@@ -68,6 +71,7 @@ class Shard:
 
     preparation: Preparation
     digests: tuple[str, str]
+    role: str
     target: int
     runs: int
     episodes: int
@@ -78,7 +82,8 @@ class Shard:
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.preparation.robot}, {self.preparation.protocol}, target {self.target}"
+        what = self.preparation
+        return f"{what.robot}, {what.protocol}, {self.role} target {self.target}"
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,7 @@ class _One:
         what = shard.preparation
         self.robot, self.protocol = what.robot, what.protocol
         self.folder = folder
-        self.policy: RobotPolicy = robot_policies(what.robot)[shard.target]
+        self.policy: RobotPolicy = robot_policies(what.robot, shard.role)[shard.target]
         self.pi = protocol_policy(self.policy, what.protocol)
         many = min(shard.runs * shard.episodes, BATCH)
         self.fleet = (
@@ -251,7 +256,12 @@ class _One:
             if isinstance(self.pi, BinnedPolicy)
             else Robots(self.robot, many)
         )
-        where = (ROBOTS.index(self.robot), PROTOCOLS.index(self.protocol), shard.target)
+        where = (
+            ROBOTS.index(self.robot),
+            PROTOCOLS.index(self.protocol),
+            ROLES.index(shard.role),
+            shard.target,
+        )
         words = np.random.SeedSequence((what.seed, *where, 8)).generate_state(
             len(METHODS), np.uint64
         )
@@ -320,7 +330,7 @@ class _One:
             self.pi,
             behavior,
             horizon=HORIZON,
-            episodes=self.shard.runs * self.shard.episodes,
+            episodes=self.shard.runs * self.shard.episodes * (OWN if behavior is None else 1),
             seed=self.seeds[method],
         )
 
