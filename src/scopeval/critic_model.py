@@ -118,7 +118,7 @@ class _ModelLearner:
         return ModelCritic(
             dynamics=self.how.dynamics,
             t=self.t,
-            heads=np.asarray(heads, np.float64),
+            heads=np.ascontiguousarray(heads, np.float64),
             mean=self.mean,
             scale=self.scale,
             least=low,

@@ -64,7 +64,7 @@ def mujoco(
         "results/mujoco"
     ),
 ) -> None:
-    """The five robots: variance, cost, and cost needed (hours; --quick: a minute).
+    """The paper's five robots (hours; --quick: a minute).
 
     Running it again after an interruption goes on where it stopped.
     """
