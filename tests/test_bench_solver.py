@@ -28,7 +28,7 @@ def test_every_peer_is_measured_and_agrees():
         "Clarabel, built anew, A = 4",
         "Clarabel, updated, A = 4",
     ]
-    assert [row.goal for row in rows] == [3.0, None, 5000.0, 1000.0, 1000.0]
+    assert [row.goal for row in rows] == [1.5, 1.5, 5000.0, 1000.0, 1000.0]
     for row in rows:
         assert row.ours > 0
         assert row.peer > 0

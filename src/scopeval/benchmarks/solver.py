@@ -83,7 +83,7 @@ def run(config: Config) -> list[Row]:
                 times.peer / rows,
                 unit="row",
                 sense="slower",
-                goal=3.0 if actions == 4 else None,
+                goal=1.5,
                 note=f"{rows:,} rows, {100 * share:.0f} % binding, one thread",
             )
         )
