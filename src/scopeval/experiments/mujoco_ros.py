@@ -5,7 +5,7 @@ needs no candidates. In ``bins`` they are finite: the bins' probabilities are a 
 network's parameters, through the normal's distribution function.
 
 The step size is the authors' for continuous actions, 0.1. For bins theirs would be 10 (CartPole, a
-softmax network); on validation policies that ruined the first episodes (InvertedPendulum: squared
+softmax network); on a validation policy of InvertedPendulum that ruined the first episodes (squared
 error 19 times on-policy's after 10), and 1 was the best of 0.1, 1 and 10, so 1 it is.
 """
 
