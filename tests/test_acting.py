@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from random_mdps import random_case
 from scopeval import behavior as room
 from scopeval import design
 from scopeval.acting import look
-from scopeval.behavior import BehaviorPolicy, Counts
+from scopeval.behavior import BehaviorPolicy, Counts, weigh_rows
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_model import ModelCritic, ModelRegression
 from scopeval.critic_table import TableCritic
@@ -32,6 +33,9 @@ def vector_target(obs, t):
     return three_ways(obs[:, :2], t)
 
 
+BOTH = {"follows": True, "own_cost": True}
+
+
 class Fixed:
     """A generator that gives one number."""
 
@@ -42,23 +46,39 @@ class Fixed:
         return self.u
 
 
+def expected(policy, batch, pi, t):
+    """Mu, b and counts as `weigh_rows` makes them of what the critic says."""
+    counts = Counts(asked=len(pi))
+    if not 0 <= t < len(policy.critics):
+        counts.unseen = len(pi)
+        return pi, np.zeros_like(pi), counts
+    e = policy.critics[t].at(batch)
+    mu, b = weigh_rows(policy._method, policy.recipe, pi, e, counts=counts)
+    return mu, b, counts
+
+
 def same(policy, obs, t, rtol):
-    """`act` against `weigh` at one observation, for every action, and what both count."""
+    """`act` and `weigh` at one observation, for every action, and what they count."""
     batch = np.asarray(obs)[None]
     offered = room.offer(policy.target, batch, t, np.random.default_rng(0))
+    (mu,), (b,), told = expected(policy, batch, offered.probs, t)
+    pi = offered.probs[0]
     policy.counts = Counts()
     weighing = policy.weigh(offered, batch, t)
-    told, mu, pi = policy.counts, weighing.probs[0], offered.probs[0]
-    b = np.zeros_like(mu) if weighing.control is None else weighing.control[0]
+    assert policy.counts == told
+    np.testing.assert_allclose(weighing.probs[0], mu, rtol=rtol, atol=1e-15)
+    if weighing.control is not None:
+        np.testing.assert_allclose(weighing.control[0], b, rtol=rtol, atol=rtol)
     upto = np.cumsum(mu)
     for k in np.flatnonzero(mu > 1e-12):
         policy.counts = Counts()
         drawn = policy.act(obs, t, Fixed(min(upto[k] - 0.5 * mu[k], 1 - 2**-53)))
         assert drawn.action == k
         assert drawn.probability == pytest.approx(mu[k], rel=rtol, abs=0)
+        assert drawn.probability == weighing.probs[0, k]
         assert drawn.target_probability == pi[k]
-        assert drawn.control == pytest.approx(b[k], rel=rtol, abs=1e-300)
-        assert drawn.baseline == pytest.approx(pi @ b, rel=max(rtol, 1e-12), abs=1e-12)
+        assert drawn.control == pytest.approx(b[k], rel=rtol, abs=1e-300 + rtol)
+        assert drawn.baseline == pytest.approx(pi @ b, rel=max(rtol, 1e-12), abs=1e-12 + rtol)
         assert policy.counts == told
 
 
@@ -70,7 +90,7 @@ def test_a_table_for_any_numbers(case):
     critic = TableCritic(**{field.name: getattr(e, field.name) for field in fields(Estimates)})
     policy = BehaviorPolicy(TabularPolicy(pi), [critic], recipe, REPORT)
     for state in range(2):
-        assert look(critic, state, np.arange(3), follows=True, own_cost=True) is not None
+        assert look(critic, np.array([state]), None, 3, **BOTH) is not None
         with np.errstate(all="ignore"):
             same(policy, state, 0, rtol=1e-9)
 
@@ -119,9 +139,7 @@ def test_networks(network, method, change):
     policy.target = CallablePolicy(lambda obs, t: vector_target(np.nan_to_num(obs), t))
     for t in range(3):
         for obs in observations:
-            assert (
-                look(network.critics[t], obs, np.arange(3), follows=True, own_cost=True) is not None
-            )
+            assert look(network.critics[t], obs[None], None, 3, **BOTH) is not None
             same(policy, obs, t, rtol=1e-4)
 
 
@@ -173,11 +191,12 @@ def test_a_model_of_the_world(policy):
         assert type(critic) is ModelCritic
         for obs in [*rng.normal(size=(10, 3)), np.array([9.0, 0.0, 0.0]), np.full(3, np.nan)]:
             finite = not isinstance(policy.target, GaussianPolicy)
-            offered = np.arange(3) if finite else rng.uniform(-1, 1, (10, 2))
-            e = critic.at(obs[None], None if finite else offered[None])
+            offered = None if finite else rng.uniform(-1, 1, (1, 10, 2))
+            e = critic.at(obs[None], offered)
             for follows in (True, False):
                 for own_cost in (True, False):
-                    found, known = look(critic, obs, offered, follows=follows, own_cost=own_cost)
+                    how = {"follows": follows, "own_cost": own_cost}
+                    found, known = look(critic, obs[None], offered, e.q.shape[1], **how)
                     wanted = np.stack(
                         [
                             e.q,
@@ -190,7 +209,7 @@ def test_a_model_of_the_world(policy):
                     np.testing.assert_array_equal(known, e.known)
                     found[2:] = np.maximum(found[2:], 0.0)  # done by the program
                     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
-        assert look(critic, np.zeros(4), offered, follows=True, own_cost=True) is None
+        assert look(critic, np.zeros((1, 4)), None, 3, **BOTH) is None
 
 
 def test_acting_by_a_model():
@@ -206,6 +225,23 @@ def test_acting_by_a_model():
     assert drawn.action.shape == (2,)
     assert drawn.target_probability == pytest.approx(0.1)
     assert policy.counts.asked == 1
+
+
+@pytest.mark.parametrize("make", [finite_model, continuous_model])
+def test_many_rows_are_the_rows_one_by_one(make, monkeypatch):
+    """Whatever the number of threads, bit for bit."""
+    policy = make()
+    rng = np.random.default_rng(5)
+    obs = rng.normal(size=(100, 3))
+    offered = room.offer(policy.target, obs, 1, rng)
+    wanted = [
+        policy.weigh(room.Candidates(offered.actions[[i]], offered.probs[[i]]), obs[[i]], 1)
+        for i in range(100)
+    ]
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(os, "cpu_count", lambda threads=threads: threads)
+        found = policy.weigh(offered, obs, 1)
+        assert found.probs.tobytes() == np.concatenate([w.probs for w in wanted]).tobytes()
 
 
 def test_float32_observations_and_lists(network):
@@ -229,7 +265,7 @@ def test_other_critics_go_the_general_way(network):
     others = [Other(critic) for critic in network.critics]
     policy = BehaviorPolicy(network.target, others, network.recipe, REPORT)
     obs = np.array([0.3, -0.2])
-    assert look(others[0], obs, np.arange(3), follows=True, own_cost=True) is None
+    assert look(others[0], obs[None], None, 3, **BOTH) is None
     same(policy, obs, 0, rtol=0)
     same(policy, obs, 7, rtol=0)  # beyond the horizon
 

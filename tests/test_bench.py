@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from scopeval.critic_model import ModelRegression
 from scopeval.dynamics import Training
 from scopeval.errors import InputError, MissingExtraError
 
+DOCS = Path(__file__).parents[1] / "docs"
 TINY = {
     "solver": {"rows": ((50, 4),), "solves": 2, "repeats": 1},
     "sweep": {
@@ -145,8 +148,8 @@ def test_the_policies_that_act_are_tilted_and_quick_ones():
         pi = policy.target.probs(np.asarray(obs)[None], 0)
         mu = policy.probs(np.asarray(obs)[None], 0)
         assert np.abs(mu - pi).max() > 1e-3
-        found = look(policy.critics[0], obs, np.arange(pi.shape[1]), follows=True, own_cost=True)
-        assert found is not None
+        how = {"follows": True, "own_cost": True}
+        assert look(policy.critics[0], np.asarray(obs)[None], None, pi.shape[1], **how) is not None
 
 
 def test_the_slope_is_that_of_the_last_decades(monkeypatch):
@@ -268,3 +271,41 @@ def test_amounts():
     assert command._amount(61.0, "fit") == "61 s"
     assert command._amount(1.0449, "slope") == "1.04"
     assert harness.Row("x", 1.0, None, "fit", "faster").ratio is None
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def script():
+    spec = importlib.util.spec_from_file_location("make_performance", DOCS / "make_performance.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_says_what_was_measured_and_explains_what_misses():
+    text, pages = (DOCS / "performance.md").read_text(encoding="utf-8"), script()
+    assert text == pages.page(text), "run: python docs/make_performance.py"
+    reasons = text.partition("## What misses its goal, and why")[2]
+    for name in pages.missed():
+        assert f"**{name}**" in reasons, f"say in docs/performance.md why {name!r} misses its goal"
+
+
+def test_the_page_is_made_of_any_rows(tmp_path, monkeypatch):
+    pages = script()
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    text = "a\n<!-- results -->\nold\n<!-- end of results -->\nb\n"
+    assert "Nothing is stored yet" in pages.page(text)
+    rows = [
+        Row("one", 1.0, 250.0, unit="fit", sense="faster", goal=100.0, stopped=True),
+        Row("two", 3.0, 1.0, unit="slope", sense="slower", goal=1.1),
+        missing("three", "d3rlpy", ours=1e-7, unit="fit", sense="faster", goal=20.0),
+    ]
+    harness.save(tmp_path / "sweep.json", "sweep", "scopeval bench all", rows)
+    page = pages.page(text)
+    assert "| one | 1 s | > 250 s | > 250 | at least 100 | yes |  |" in page
+    assert "| two | 3.00 | 1.00 | 3.00 | at most 1.1 | **no** |  |" in page
+    assert "| three | 100 ns | not installed |  | at least 20 |  | d3rlpy is not" in page
+    assert pages.missed() == ["two", "three"]
+    assert page.startswith("a\n<!-- results -->\n")
+    assert page.endswith("<!-- end of results -->\nb\n")

@@ -1,7 +1,7 @@
-"""The compiled part of `scopeval.acting`: a critic's answer at one observation.
+"""The compiled part of `scopeval.acting`: a critic's answers at rows lo .. hi of a batch.
 
-Each kernel returns e [5, 1, A] (q, noise, carried, the target's cost, the cost in the constraint)
-and known [1, A], which it allocates, so that threads may share a policy.
+Each kernel writes e [5, B, A] (q, noise, carried, the target's cost, the cost in the constraint)
+and sure [B, A]. Rows do not look at each other, and no lock is held.
 """
 
 from __future__ import annotations
@@ -26,25 +26,27 @@ def from_table(
     carried: Any,
     noise: Any,
     known: Any,
-    state: int,
+    states: Any,
     follows: bool,
     own_cost: bool,
-) -> Any:
-    """A row of `TableCritic`."""
-    A = q.shape[1]
-    inside = 0 <= state < len(q)
-    s = state if inside else 0
+    e: Any,
+    sure: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """Rows of `TableCritic`."""
     last = cost_behavior.shape[2] - 1
     ahead = last if follows else 0
-    e, sure = np.empty((5, 1, A)), np.empty((1, A), np.bool_)
-    for a in range(A):
-        e[0, 0, a] = q[s, a]
-        e[1, 0, a] = noise[s, a]
-        e[2, 0, a] = carried[s, a, ahead]
-        e[3, 0, a] = cost_target[s, a]
-        e[4, 0, a] = cost_behavior[s, a, last] if own_cost else cost_target[s, a]
-        sure[0, a] = inside and known[s, a]
-    return e, sure
+    for i in range(lo, hi):
+        inside = 0 <= states[i] < len(q)
+        s = states[i] if inside else 0
+        for a in range(q.shape[1]):
+            e[0, i, a] = q[s, a]
+            e[1, i, a] = noise[s, a]
+            e[2, i, a] = carried[s, a, ahead]
+            e[3, i, a] = cost_target[s, a]
+            e[4, i, a] = cost_behavior[s, a, last] if own_cost else cost_target[s, a]
+            sure[i, a] = inside and known[s, a]
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -63,42 +65,45 @@ def from_network(
     obs: Any,
     follows: bool,
     own_cost: bool,
-) -> Any:
-    """`MLPCritic.at` for one vector; only the heads that are needed."""
-    A, d = slope.shape[1], len(obs)
+    e: Any,
+    sure: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """`MLPCritic.at` for vectors; only the heads that are needed."""
+    A, d = slope.shape[1:]
+    o = net.shape[2] - A - A * d
     x = np.empty(d, np.float32)
-    within = True
-    for i in range(d):
-        x[i] = (obs[i] - mean[i]) / scale[i]
-        within = within and low[i] <= obs[i] <= high[i]
-    e, sure = np.empty((5, 1, A)), np.empty((1, A), np.bool_)
     folds = np.empty((2, A), np.float32)
     apart = np.empty(A, np.float32)  # how far the folds' q differ
     ahead = 2 + followed + (followed - 1 if follows else 0)
-    for j, head in enumerate((0, len(centre) - 1, ahead, 1, 1 + followed)):
-        if j == 4 and not own_cost:
-            continue
-        for f in range(2):
-            _hidden(net[f, head], x, folds[f])
-        for a in range(A):
-            total = np.float32(0.5) * (folds[0, a] + folds[1, a])
-            total += _dot(slope[head, a], x) + intercept[head, a]
-            e[j, 0, a] = total * spread[head] + centre[head]
-        if j == 0:
-            o = net.shape[2] - A - A * d
+    for i in range(lo, hi):
+        within = True
+        for c in range(d):
+            x[c] = (obs[i, c] - mean[c]) / scale[c]
+            within = within and low[c] <= obs[i, c] <= high[c]
+        for j, head in enumerate((0, len(centre) - 1, ahead, 1, 1 + followed)):
+            if j == 4 and not own_cost:
+                continue
+            for f in range(2):
+                _hidden(net[f, head], x, folds[f])
             for a in range(A):
-                w3 = slice(o + A + a * d, o + A + a * d + d)
-                line = _dot(net[0, 0, w3], x) - _dot(net[1, 0, w3], x)
-                bias = net[0, 0, o + a] - net[1, 0, o + a]
-                apart[a] = folds[0, a] - folds[1, a] + line + bias
-    for a in range(A):
-        noise, least = e[1, 0, a], 0.05 * spread[-1]
-        noise = least if noise < least else noise  # NaN stays
-        error = (apart[a] * (0.5 * spread[0])) ** 2
-        e[1, 0, a] = noise + (noise if error > noise else error)
-        e[4, 0, a] = e[3, 0, a] + (e[4, 0, a] if own_cost else 0.0)
-        sure[0, a] = within and pairs[0, a]
-    return e, sure
+                total = np.float32(0.5) * (folds[0, a] + folds[1, a])
+                total += _dot(slope[head, a], x) + intercept[head, a]
+                e[j, i, a] = total * spread[head] + centre[head]
+            if j == 0:
+                for a in range(A):
+                    w3 = slice(o + A + a * d, o + A + a * d + d)
+                    line = _dot(net[0, 0, w3], x) - _dot(net[1, 0, w3], x)
+                    bias = net[0, 0, o + a] - net[1, 0, o + a]
+                    apart[a] = folds[0, a] - folds[1, a] + line + bias
+        for a in range(A):
+            noise, least = e[1, i, a], 0.05 * spread[-1]
+            noise = least if noise < least else noise  # NaN stays
+            error = (apart[a] * (0.5 * spread[0])) ** 2
+            e[1, i, a] = noise + (noise if error > noise else error)
+            e[4, i, a] = e[3, i, a] + (e[4, i, a] if own_cost else 0.0)
+            sure[i, a] = within and pairs[0, a]
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -135,37 +140,40 @@ def from_model(
     products: bool,
     follows: bool,
     own_cost: bool,
-) -> Any:
-    """`ModelCritic.at` for one vector and the actions offered there, [K, m]."""
-    K, d, w = len(vectors), len(obs), least_ahead.shape[1]
-    said = np.zeros((K, w + 3))  # where it leads, reward, cost, chance of an end
-    now = obs[world]
+    e: Any,
+    sure: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """`ModelCritic.at` for vectors and the actions offered there: [B, K, m], or [1, K, m]."""
+    K, w = vectors.shape[1], least_ahead.shape[1]
     x = np.empty((K, input_mean.shape[1]), np.float32)
-    for n in range(len(w1)):
-        _standardise(obs, vectors, time, input_mean[n], input_scale[n], x)
-        out = _network(x, w1[n], b1[n], w2[n], b2[n], w3[n], skip[n], b3[n])
-        _add(out, now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
-    said /= len(w1)
-    inside = True
-    for i in range(d):
-        inside = inside and low[i] <= obs[i] <= high[i]
     seen = np.empty((K, heads.shape[1]), np.float32)
-    fill(said[:, :w].copy(), mean, scale, reach, products, direction, offset, seen)
-    e, sure = np.empty((5, 1, K)), np.empty((1, K), np.bool_)
-    last, ahead = 1 + followed, 2 + followed + (followed - 1 if follows else 0)
     then = np.empty((K, len(heads)))
-    for a in range(K):
-        for j in (0, 1, last, ahead, len(heads) - 1):
-            then[a, j] = _within(_dot(heads[j], seen[a]), least[j], most[j])
-        end = said[a, w + 2]
-        stays = 1.0 - end
-        e[0, 0, a] = said[a, w] + stays * then[a, 0]
-        e[1, 0, a] = stays * (_above(then[a, -1]) + end * then[a, 0] ** 2) + reward_noise
-        e[2, 0, a] = stays * then[a, ahead]
-        e[3, 0, a] = _above(said[a, w + 1] + stays * then[a, 1])
-        e[4, 0, a] = e[3, 0, a] + (stays * then[a, last] if own_cost else 0.0)
-        sure[0, a] = inside
-    return e, sure
+    last, carried = 1 + followed, 2 + followed + (followed - 1 if follows else 0)
+    for b in range(lo, hi):
+        said = np.zeros((K, w + 3))  # where it leads, reward, cost, chance of an end
+        now, given = obs[b][world], vectors[b if len(vectors) > 1 else 0]
+        for n in range(len(w1)):
+            _standardise(obs[b], given, time, input_mean[n], input_scale[n], x)
+            out = _network(x, w1[n], b1[n], w2[n], b2[n], w3[n], skip[n], b3[n])
+            _add(out, now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
+        said /= len(w1)
+        inside = True
+        for i in range(obs.shape[1]):
+            inside = inside and low[i] <= obs[b, i] <= high[i]
+        fill(said[:, :w].copy(), mean, scale, reach, products, direction, offset, seen)
+        for a in range(K):
+            for j in (0, 1, last, carried, len(heads) - 1):
+                then[a, j] = _within(_dot(heads[j], seen[a]), least[j], most[j])
+            end = said[a, w + 2]
+            stays = 1.0 - end
+            e[0, b, a] = said[a, w] + stays * then[a, 0]
+            e[1, b, a] = stays * (_above(then[a, -1]) + end * then[a, 0] ** 2) + reward_noise
+            e[2, b, a] = stays * then[a, carried]
+            e[3, b, a] = _above(said[a, w + 1] + stays * then[a, 1])
+            e[4, b, a] = e[3, b, a] + (stays * then[a, last] if own_cost else 0.0)
+            sure[b, a] = inside
 
 
 @compiled  # type: ignore[untyped-decorator]

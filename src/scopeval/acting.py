@@ -1,10 +1,16 @@
-"""A critic's answer at one observation, for a controller that waits for one action.
+"""Critics' answers while a behaviour policy runs: quickly, for one observation or a few hundred.
 
-Arrays of one row spend their time on being arrays: the same numbers come from one compiled call.
+A controller waits for one action, and arrays of one row spend their time on being arrays; networks
+asked by numpy write every layer to memory. The same numbers come from one compiled call, which
+computes only what the behaviour needs. Many rows are shared among threads; the result does not
+depend on their number.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -17,72 +23,95 @@ from scopeval.critic_model import MOST_FEATURES, REACH, ModelCritic
 from scopeval.critic_model import _directions as directions
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic
+from scopeval.policies import Observations
 
 __all__ = ["look"]
 
+#: Fewer observations than this are not worth a second thread, for networks.
+ROWS_PER_THREAD = 32
+
 
 def look(
-    critic: Critic, obs: Any, offered: NDArray[Any], *, follows: bool, own_cost: bool
+    critic: Critic,
+    obs: Observations,
+    actions: NDArray[Any] | None,
+    count: int,
+    *,
+    follows: bool,
+    own_cost: bool,
 ) -> tuple[Floats, Bools] | None:
     """The numbers that `behavior.weigh_parts` needs, or None: ask ``critic.at``.
 
     Args:
         critic: of the time step.
-        obs: one observation.
-        offered: what the target offers there: all action numbers [A], or candidates [K, m].
+        obs: [B] state numbers or [B, d].
+        actions: candidates [B, K, m]; None: all actions of a finite set.
+        count: how many actions are offered.
         follows: whether the variance to come is the behaviour's own, or the target's.
         own_cost: whether the cost in the constraint is the behaviour's own, or the target's.
     """
+    rows = len(obs)
+    work = _work(critic, obs, actions, count)
+    if work is None:
+        return None
+    e, sure = np.empty((5, rows, count)), np.empty((rows, count), np.bool_)
+    threads = min(os.cpu_count() or 1, rows // ROWS_PER_THREAD) if rows > 1 else 1
+    if threads <= 1 or isinstance(critic, TableCritic):
+        work(follows, own_cost, e, sure, 0, rows)
+        return e, sure
+    edges = [rows * k // threads for k in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(
+            pool.map(
+                lambda k: work(follows, own_cost, e, sure, edges[k], edges[k + 1]), range(threads)
+            )
+        )
+    return e, sure
+
+
+def _work(
+    critic: Critic, obs: Observations, actions: NDArray[Any] | None, count: int
+) -> Callable[..., None] | None:
+    """What computes some rows, where it is known how."""
+    if type(critic) is ModelCritic:
+        return _ahead(critic, obs, actions, count)
+    if actions is not None:
+        return None
     from scopeval import _acting_kernel as kernel
 
-    found: tuple[Floats, Bools]
-    actions = len(offered)
-    if type(critic) is ModelCritic:
-        return _look_ahead(critic, obs, offered, follows, own_cost)
-    if offered.ndim > 1:
-        return None
-    if type(critic) is TableCritic and critic.q.shape[1] == actions:
+    if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
         tables = critic.q, critic.cost_target, critic.cost_behavior, critic.carried, critic.noise
-        found = kernel.from_table(*tables, critic.known, int(obs), follows, own_cost)
-        return found
-    if type(critic) is MLPCritic and critic.slope.shape[1:] == (actions, np.size(obs)):
-        found = kernel.from_network(
-            critic.net,
-            critic.intercept,
-            critic.slope,
-            critic.centre,
-            critic.spread,
-            critic.mean,
-            critic.scale,
-            critic.low,
-            critic.high,
-            critic.pairs,
-            int(critic.followed),
-            np.ascontiguousarray(obs, np.float64),
-            follows,
-            own_cost,
-        )
-        return found
+        states = np.ascontiguousarray(obs, np.int64)
+        return lambda *rest: kernel.from_table(*tables, critic.known, states, *rest)
+    if type(critic) is MLPCritic and (obs.ndim, *critic.slope.shape[1:]) == (
+        2,
+        count,
+        obs.shape[1],
+    ):
+        vectors = np.ascontiguousarray(obs, np.float64)
+        networks = critic.net, critic.intercept, critic.slope, critic.centre, critic.spread
+        inputs = critic.mean, critic.scale, critic.low, critic.high, critic.pairs
+        k = int(critic.followed)
+        return lambda *rest: kernel.from_network(*networks, *inputs, k, vectors, *rest)
     return None
 
 
-def _look_ahead(
-    critic: ModelCritic, obs: Any, offered: NDArray[Any], follows: bool, own_cost: bool
-) -> tuple[Floats, Bools] | None:
+def _ahead(
+    critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
+) -> Callable[..., None] | None:
     """The same by a model of the world."""
     from scopeval._acting_kernel import from_model
 
-    dynamics = critic.dynamics
-    encoder = dynamics.encoder
-    vectors = encoder.embedding if offered.ndim == 1 else np.ascontiguousarray(offered, np.float64)
-    if len(vectors) != len(offered) or np.shape(obs) != critic.low.shape:
+    encoder = critic.dynamics.encoder
+    vectors = encoder.embedding[None] if actions is None else actions
+    if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
         return None
     d = len(critic.mean)
-    found: tuple[Floats, Bools] = from_model(
-        *dynamics.stacked,
+    given = (
+        *critic.dynamics.stacked,
         encoder.world,
         np.ascontiguousarray(obs, np.float64),
-        vectors,
+        np.ascontiguousarray(vectors, np.float64),
         critic.t / encoder.horizon if encoder.horizon else 0.0,
         np.ascontiguousarray(critic.heads.T, np.float32),
         critic.mean,
@@ -96,10 +125,8 @@ def _look_ahead(
         *_soft_steps(d),
         REACH,
         1 + d + d * (d + 1) // 2 <= MOST_FEATURES,
-        follows,
-        own_cost,
     )
-    return found
+    return lambda *rest: from_model(*given, *rest)
 
 
 @cache

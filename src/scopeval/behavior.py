@@ -183,7 +183,8 @@ class BehaviorPolicy:
 
         batch = np.asarray(obs)[None]
         offered = self._offer(batch, t, rng)
-        mu, b = self._weigh_one(offered, batch, t)
+        candidates = None if offered.actions.ndim == 2 else offered.actions
+        mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
         k = drawn(mu, rng.random())
         pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
@@ -203,25 +204,6 @@ class BehaviorPolicy:
             return Candidates(self._every, pi)
         return offer(self.target, batch, t, rng)
 
-    def _weigh_one(self, offered: Candidates, batch: Observations, t: int) -> tuple[Floats, Floats]:
-        """Mu [A] and b [A] for one observation."""
-        found = None
-        if 0 <= t < len(self.critics):
-            found = look(
-                self.critics[t],
-                batch[0],
-                offered.actions[0],
-                follows=self._method.follows_behavior,
-                own_cost=self.recipe.constraint == "behavior",
-            )
-        if found is None:
-            weighing = self.weigh(offered, batch, t)
-            mu, b = weighing.probs, weighing.control
-            return mu[0], np.zeros_like(mu[0]) if b is None else b[0]
-        self.counts.asked += 1
-        mu, b = weigh_parts(self._method, self.recipe, offered.probs, *found, counts=self.counts)
-        return mu[0], b[0]
-
     def _step(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
     ) -> tuple[Floats, Floats]:
@@ -230,6 +212,16 @@ class BehaviorPolicy:
         if not 0 <= t < len(self.critics):
             self.counts.unseen += len(pi)
             return pi, np.zeros_like(pi)
+        found = look(
+            self.critics[t],
+            obs,
+            actions,
+            pi.shape[1],
+            follows=self._method.follows_behavior,
+            own_cost=self.recipe.constraint == "behavior",
+        )
+        if found is not None:
+            return weigh_parts(self._method, self.recipe, pi, *found, counts=self.counts)
         estimates = self.critics[t].at(obs, actions)
         if estimates.q.shape != pi.shape:
             raise InputError(

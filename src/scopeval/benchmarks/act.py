@@ -35,10 +35,10 @@ class Config:
 
     calls: int = 20_000
     """Calls of each side."""
-    rows: int = 5_000
+    rows: int = 3_000
     """Logged rows of the vectors."""
     networks: MLPRegression = field(
-        default_factory=lambda: MLPRegression(first_steps=200, steps=200)
+        default_factory=lambda: MLPRegression(first_steps=100, steps=20)
     )
     """Settings of the networks."""
     model: ModelRegression = field(
