@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval import _acting_kernel as kernel
 from scopeval.arrays import Bools, Floats
 from scopeval.critic_mlp import MLPCritic
 from scopeval.critic_model import MOST_FEATURES, REACH, ModelCritic
@@ -77,8 +78,6 @@ def _work(
         return _ahead(critic, obs, actions, count)
     if actions is not None:
         return None
-    from scopeval import _acting_kernel as kernel
-
     if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
         tables = critic.q, critic.cost_target, critic.cost_behavior, critic.carried, critic.noise
         states = np.ascontiguousarray(obs, np.int64)
@@ -100,8 +99,6 @@ def _ahead(
     critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
 ) -> Callable[..., None] | None:
     """The same by a model of the world."""
-    from scopeval._acting_kernel import from_model
-
     encoder = critic.dynamics.encoder
     vectors = encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
@@ -126,7 +123,7 @@ def _ahead(
         REACH,
         1 + d + d * (d + 1) // 2 <= MOST_FEATURES,
     )
-    return lambda *rest: from_model(*given, *rest)
+    return lambda *rest: kernel.from_model(*given, *rest)
 
 
 @cache

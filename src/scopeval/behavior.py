@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval import _behavior_kernel as kernel
+from scopeval._solver_kernel import solve_rows
 from scopeval.acting import look
 from scopeval.arrays import Floats
 from scopeval.critic_mlp import MLPCritic
@@ -179,13 +181,11 @@ class BehaviorPolicy:
 
     def act(self, obs: Any, t: int, rng: np.random.Generator) -> Action:
         """Draw one action for one observation; pass the probabilities on with the outcome."""
-        from scopeval._behavior_kernel import drawn
-
         batch = np.asarray(obs)[None]
         offered = self._offer(batch, t, rng)
         candidates = None if offered.actions.ndim == 2 else offered.actions
         mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
-        k = drawn(mu, rng.random())
+        k = kernel.drawn(mu, rng.random())
         pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
             action=int(chosen) if np.ndim(chosen) == 0 else chosen,
@@ -369,9 +369,6 @@ def weigh_parts(
     What is not known keeps pi, and the program is solved over the other actions with the
     probability and the budget that pi leaves them.
     """
-    from scopeval import _behavior_kernel as kernel
-    from scopeval._solver_kernel import solve_rows
-
     pi = np.ascontiguousarray(pi, np.float64)
     variate, rule = method.control_variate, _rule(recipe)
     program, (mu, status), more = kernel.programs(parts, known, pi, variate, rule)
@@ -399,10 +396,8 @@ def budget(
     Relative: (1 + eps - margin) times what pi's known actions cost. Absolute: the limit, less what
     pi's unknown actions are thought to cost.
     """
-    from scopeval._behavior_kernel import allowances
-
     tables = (np.ascontiguousarray(x, np.float64) for x in (pi, cost_target, cost))
-    return np.asarray(allowances(*tables, np.array(known), _rule(recipe)))
+    return np.asarray(kernel.allowances(*tables, np.array(known), _rule(recipe)))
 
 
 def _rule(recipe: Recipe) -> tuple[float, float, float]:

@@ -262,11 +262,14 @@ class TorchPolicy:
         """Softmax of the module's logits, [B, A]."""
         import torch
 
+        from scopeval._policies_kernel import softmax
+
         with torch.inference_mode():
-            probs: Floats = torch.softmax(self.logits(obs, t).double(), dim=-1).numpy()
-        if np.isnan(probs).any():  # nothing else can be wrong with a softmax
-            return _checked("policy (torch module)", probs, len(obs))
-        return probs
+            logits = self.logits(obs, t).cpu().contiguous().numpy()
+        probs: Floats
+        probs, valid = softmax(logits)
+        # nothing else can be wrong with a softmax
+        return probs if valid else _checked("policy (torch module)", probs, len(obs))
 
     def __repr__(self) -> str:
         return f"TorchPolicy({type(self.module).__name__})"
