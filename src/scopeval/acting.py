@@ -82,10 +82,10 @@ def _work(
         tables = critic.q, critic.cost_target, critic.cost_behavior, critic.carried, critic.noise
         states = np.ascontiguousarray(obs, np.int64)
         return lambda *rest: kernel.from_table(*tables, critic.known, states, *rest)
-    if type(critic) is MLPCritic and (obs.ndim, *critic.slope.shape[1:]) == (
-        2,
-        count,
-        obs.shape[1],
+    if (
+        type(critic) is MLPCritic
+        and obs.ndim == 2
+        and critic.slope.shape[1:] == (count, obs.shape[1])
     ):
         vectors = np.ascontiguousarray(obs, np.float64)
         networks = critic.net, critic.intercept, critic.slope, critic.centre, critic.spread
