@@ -2,17 +2,17 @@
 
 Every size is measured in a process of its own, after a small problem has loaded all code; memory is
 what the process takes at most beyond that. The slope is that of the line through the sizes of the
-last two decades.
+last two decades, those left out that take less than can be told from nothing.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from scopeval.arrays import Floats, Ints
 from scopeval.benchmarks.harness import Row, apart, peak_megabytes, timed
 from scopeval.errors import InputError
 
@@ -50,14 +50,13 @@ def run(config: Config) -> list[Row]:
     for what, low, high in config.decades:
         sizes = [10**k for k in range(low, high + 1)]
         found = np.array([_least(what, size, config.repeats) for size in sizes])
-        for k, (kind, unit) in enumerate((("time", "s"), ("memory", "MB"))):
-            last = slice(-3, None)
-            slope = np.polyfit(np.log(sizes[last]), np.log(found[last, k]), 1)[0]
+        for k, (kind, unit, least) in enumerate((("time", "s", 1e-3), ("memory", "MB", 4.0))):
+            slope = _slope(np.array(sizes[-3:]), found[-3:, k], least)
             numbers = ", ".join(f"{x:.3g}" for x in found[:, k])
             rows.append(
                 Row(
                     f"{what}: {kind}",
-                    float(slope),
+                    slope,
                     1.0,
                     unit="slope",
                     sense="slower",
@@ -66,6 +65,14 @@ def run(config: Config) -> list[Row]:
                 )
             )
     return rows
+
+
+def _slope(sizes: Ints, found: Floats, least: float) -> float:
+    """Of the line through what is at least `least`; 0 where too little is."""
+    some = found >= least
+    if some.sum() < 2:
+        return 0.0
+    return float(np.polyfit(np.log(sizes[some]), np.log(found[some]), 1)[0])
 
 
 def _least(what: str, size: int, repeats: int) -> list[float]:
@@ -77,7 +84,6 @@ def measure(what: str, size: int) -> tuple[float, float]:
     """Seconds and MB of one problem, in this process."""
     WORK[what](8)()
     call = WORK[what](size)
-    gc.collect()
     took = 0.0
 
     def clocked() -> None:
@@ -85,7 +91,7 @@ def measure(what: str, size: int) -> tuple[float, float]:
         took = timed(call)
 
     peak = peak_megabytes(clocked)
-    return took, max(peak, 1.0)  # less is within what the allocator keeps
+    return took, peak
 
 
 def _solve(size: int) -> Callable[[], object]:
