@@ -1,4 +1,8 @@
-"""The compiled part of `scopeval.critic_mlp`: trains one small network, gradient by hand."""
+"""The compiled part of `scopeval.critic_mlp`: trains small networks, gradient by hand; asks them.
+
+Sums are written out four inputs at a time, so that what they add to is read and written less often.
+No BLAS: its threads would get in the way of ours.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ import numpy as np
 #: A network must lower the held-out error by this share to be better than none.
 WORTH = 0.02
 
+#: Observations that are answered together: what a layer of them says stays in the cache.
+BLOCK = 128
+
 compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+#: Sums may be taken in any order; NaN stays NaN.
+honest = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -24,27 +33,91 @@ def _next(state: Any) -> Any:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def predict(x: Any, code: Any, act: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any) -> Any:
-    """The network's answer for the taken actions, [n]."""
-    n = len(act)
+def _drawn(upto: Any, u: float) -> int:
+    """The row at u in the cumulative weights. Rows of about equal weight are found at once."""
+    last = len(upto) - 1
+    k = min(int(u / upto[last] * (last + 1)), last)
+    if u < upto[k] and (k == 0 or u >= upto[k - 1]):
+        return k
+    return min(int(np.searchsorted(upto, u, side="right")), last)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _layer(x: Any, w: Any, out: Any) -> None:
+    """max(x w, 0) for rows x [n, d]; n is a multiple of 4."""
+    n, d = x.shape
+    h = w.shape[1]
+    zero = np.float32(0.0)
+    whole = d - d % 4
+    out[:] = zero
+    for i in range(0, n, 4):
+        p, q, r, s = out[i], out[i + 1], out[i + 2], out[i + 3]
+        for c in range(0, whole, 4):
+            wa, wb, wc, wd = w[c], w[c + 1], w[c + 2], w[c + 3]
+            pa, pb, pc, pd = x[i, c], x[i, c + 1], x[i, c + 2], x[i, c + 3]
+            qa, qb, qc, qd = x[i + 1, c], x[i + 1, c + 1], x[i + 1, c + 2], x[i + 1, c + 3]
+            ra, rb, rc, rd = x[i + 2, c], x[i + 2, c + 1], x[i + 2, c + 2], x[i + 2, c + 3]
+            sa, sb, sc, sd = x[i + 3, c], x[i + 3, c + 1], x[i + 3, c + 2], x[i + 3, c + 3]
+            for j in range(h):
+                p[j] += pa * wa[j] + pb * wb[j] + pc * wc[j] + pd * wd[j]
+                q[j] += qa * wa[j] + qb * wb[j] + qc * wc[j] + qd * wd[j]
+                r[j] += ra * wa[j] + rb * wb[j] + rc * wc[j] + rd * wd[j]
+                s[j] += sa * wa[j] + sb * wb[j] + sc * wc[j] + sd * wd[j]
+        for c in range(whole, d):
+            wa, pa, qa, ra, sa = w[c], x[i, c], x[i + 1, c], x[i + 2, c], x[i + 3, c]
+            for j in range(h):
+                p[j] += pa * wa[j]
+                q[j] += qa * wa[j]
+                r[j] += ra * wa[j]
+                s[j] += sa * wa[j]
+    flat = out.reshape(-1)
+    for j in range(n * h):
+        flat[j] = max(flat[j], zero)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _crossed(x: Any, y: Any, out: Any) -> None:
+    """Add x' y to out [d, h], for rows x [n, d] and y [n, h]; n is a multiple of 4."""
+    n, d = x.shape
+    h = y.shape[1]
+    for i in range(0, n, 4):
+        ya, yb, yc, yd = y[i], y[i + 1], y[i + 2], y[i + 3]
+        for c in range(d):
+            row, a, b, e, f = out[c], x[i, c], x[i + 1, c], x[i + 2, c], x[i + 3, c]
+            for j in range(h):
+                row[j] += a * ya[j] + b * yb[j] + e * yc[j] + f * yd[j]
+
+
+@compiled  # type: ignore[untyped-decorator]
+def predict(x: Any, code: Any, act: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> Any:
+    """The network's answer for the taken actions, [n]; the last row of w1 is the bias."""
+    n, last = len(act), len(w1) - 1
     h = w1.shape[1]
     out = np.empty(n, np.float32)
-    sparse = len(code) > 0
-    pre = np.empty((0, 0), np.float32) if sparse else np.dot(x, w1)
-    for i in range(n):
-        a = act[i]
-        total = b2[a]
-        if sparse:
-            s = code[i]
-            total += w3[a, s]
+    if len(code) > 0:
+        bias = w1[last]
+        for i in range(n):
+            a, s = act[i], code[i]
+            total = b2[a] + w3[a, s]
             for j in range(h):
-                total += max(w1[s, j] + b1[j], np.float32(0.0)) * w2[a, j]
-        else:
-            for j in range(x.shape[1]):
-                total += x[i, j] * w3[a, j]
+                total += max(w1[s, j] + bias[j], np.float32(0.0)) * w2[a, j]
+            out[i] = total
+        return out
+    some, hidden = np.ones((4, last + 1), np.float32), np.empty((4, h), np.float32)
+    for start in range(0, n, 4):
+        rows = min(4, n - start)
+        for i in range(rows):
+            for c in range(last):
+                some[i, c] = x[start + i, c]
+        _layer(some, w1, hidden)
+        for i in range(rows):
+            a = act[start + i]
+            total = b2[a]
+            for c in range(last):
+                total += some[i, c] * w3[a, c]
             for j in range(h):
-                total += max(pre[i, j] + b1[j], np.float32(0.0)) * w2[a, j]
-        out[i] = total
+                total += hidden[i, j] * w2[a, j]
+            out[start + i] = total
     return out
 
 
@@ -85,21 +158,22 @@ def train(
     The weights best on held-out rows are kept, or w2 = 0 where no network is better than none.
     Returns the held-out error.
     """
-    o1, o2, o3, o4 = d * h, d * h + h, d * h + h + A * h, d * h + h + A * h + A
+    o2, o3, o4 = d * h + h, d * h + h + A * h, d * h + h + A * h + A
     gradient = np.zeros(o3, np.float32)
     m = np.zeros(o3, np.float32)
     v = np.zeros(o3, np.float32)
-    w1, b1 = flat[:o1].reshape(d, h), flat[o1:o2]
+    w1 = flat[:o2].reshape(d + 1, h)  # the last row is the bias
     w2, b2, w3 = flat[o2:o3].reshape(A, h), flat[o3:o4], flat[o4:].reshape(A, d)
-    g1, gb1 = gradient[:o1].reshape(d, h), gradient[o1:o2]
-    g2 = gradient[o2:o3].reshape(A, h)
+    g1, g2 = gradient[:o2].reshape(d + 1, h), gradient[o2:o3].reshape(A, h)
     sparse = len(code) > 0
-    bx = np.empty((batch, d if not sparse else 1), np.float32)
+    room = batch + -batch % 4  # the rows beyond the batch stay zero
+    bx = np.zeros((0 if sparse else room, d + 1), np.float32)
+    bx[:batch, d] = np.float32(1.0)
     pick = np.empty(batch, np.int64)
-    dh = np.empty((batch, h), np.float32)
-    hidden = np.empty((batch, h), np.float32)
+    dh = np.zeros((room, h), np.float32)
+    hidden = np.zeros((room, h), np.float32)
     best = flat.copy()
-    answer = predict(held_x, held_code, held_act, w1, b1, w2, b2, w3)
+    answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
     best_error = np.mean((answer - held_y) ** 2)
     stale = 0
     first = second = 1.0
@@ -108,19 +182,16 @@ def train(
         for i in range(batch):
             z, state = _next(state)
             u = (z >> np.uint64(11)) * (1.0 / 9007199254740992.0) * upto[-1]
-            pick[i] = min(np.searchsorted(upto, u, side="right"), len(upto) - 1)
+            pick[i] = _drawn(upto, u)
         if sparse:
             for i in range(batch):
                 for j in range(h):
-                    hidden[i, j] = max(w1[code[pick[i]], j] + b1[j], np.float32(0.0))
+                    hidden[i, j] = max(w1[code[pick[i]], j] + w1[d, j], np.float32(0.0))
         else:
             for i in range(batch):
                 for j in range(d):
                     bx[i, j] = x[pick[i], j]
-            pre = np.dot(bx, w1)
-            for i in range(batch):
-                for j in range(h):
-                    hidden[i, j] = max(pre[i, j] + b1[j], np.float32(0.0))
+            _layer(bx, w1, hidden)
         gradient[:] = np.float32(0.0)
         for i in range(batch):
             a = act[pick[i]]
@@ -130,26 +201,27 @@ def train(
             else:
                 for j in range(d):
                     total += bx[i, j] * w3[a, j]
+            own, to, back, weights = hidden[i], g2[a], dh[i], w2[a]
             for j in range(h):
-                total += hidden[i, j] * w2[a, j]
+                total += own[j] * weights[j]
             slope = np.float32(2.0 / batch) * (total - y[pick[i]])
             for j in range(h):
-                g2[a, j] += slope * hidden[i, j]
-                back = slope * w2[a, j] if hidden[i, j] > 0 else np.float32(0.0)
-                dh[i, j] = back
-                gb1[j] += back
+                to[j] += slope * own[j]
+                back[j] = slope * weights[j] if own[j] > 0 else np.float32(0.0)
             if sparse:
+                row, bias = g1[code[pick[i]]], g1[d]
                 for j in range(h):
-                    g1[code[pick[i]], j] += dh[i, j]
+                    row[j] += back[j]
+                    bias[j] += back[j]
         if not sparse:
-            g1[:, :] = np.dot(bx.T, dh)
+            _crossed(bx, dh, g1)
         first_power = 0.9**step
         second_power = 0.999**step
         first, second = 1.0 - first_power, 1.0 - second_power
         now = rate if step <= 0.7 * steps else 0.3 * rate
         _adam(flat[:o3], gradient, m, v, now, first, second)
         if step % 20 == 0 or step == steps:
-            answer = predict(held_x, held_code, held_act, w1, b1, w2, b2, w3)
+            answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
             error = np.mean((answer - held_y) ** 2)
             if error < best_error * 0.999:
                 best_error = error
@@ -160,9 +232,142 @@ def train(
                 if stale >= patience:
                     break
     flat[:] = best
-    answer = predict(held_x, held_code, held_act, w1, b1, np.zeros_like(w2), b2, w3)
+    answer = predict(held_x, held_code, held_act, w1, np.zeros_like(w2), b2, w3)
     bare = np.mean((answer - held_y) ** 2)
     if bare <= best_error * (1.0 + WORTH):
         w2[:, :] = np.float32(0.0)
         best_error = bare
     return float(best_error)
+
+
+@honest  # type: ignore[untyped-decorator]
+def _added(w: Any, x: Any, out: Any) -> None:
+    """Add w' x to out [m, BLOCK], for w [n, m] and x [n, BLOCK]; two outputs at a time."""
+    n, m = w.shape
+    whole, pairs = n - n % 4, m - m % 2
+    for j in range(0, pairs, 2):
+        p, q = out[j], out[j + 1]
+        for i in range(0, whole, 4):
+            a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
+            pa, pb, pc, pd = w[i, j], w[i + 1, j], w[i + 2, j], w[i + 3, j]
+            qa, qb, qc, qd = w[i, j + 1], w[i + 1, j + 1], w[i + 2, j + 1], w[i + 3, j + 1]
+            for r in range(BLOCK):
+                p[r] += pa * a[r] + pb * b[r] + pc * c[r] + pd * d[r]
+                q[r] += qa * a[r] + qb * b[r] + qc * c[r] + qd * d[r]
+        for i in range(whole, n):
+            a, pa, qa = x[i], w[i, j], w[i, j + 1]
+            for r in range(BLOCK):
+                p[r] += pa * a[r]
+                q[r] += qa * a[r]
+    for j in range(pairs, m):
+        p = out[j]
+        for i in range(n):
+            a, pa = x[i], w[i, j]
+            for r in range(BLOCK):
+                p[r] += pa * a[r]
+
+
+@honest  # type: ignore[untyped-decorator]
+def _learned(flat: Any, x: Any, A: int, hidden: Any, out: Any) -> None:
+    """Add what a network's hidden layer says to out [A, BLOCK]: nothing if it is switched off.
+
+    x [d + 1, BLOCK] ends with a row of ones, for the bias follows the first layer's weights.
+    """
+    inputs, h = len(x), len(hidden)
+    first = flat[: inputs * h].reshape(inputs, h)
+    second = flat[inputs * h : inputs * h + A * h].reshape(A, h)
+    if not np.any(second):
+        return
+    hidden[:] = np.float32(0.0)
+    _added(first, x, hidden)
+    for j in range(h):
+        row = hidden[j]
+        for r in range(BLOCK):
+            row[r] = np.float32(0.0) if row[r] < np.float32(0.0) else row[r]
+    _added(second.T, hidden, out)
+
+
+@honest  # type: ignore[untyped-decorator]
+def answer(
+    net: Any,  # [2, H, all weights]
+    intercept: Any,  # [H, A]
+    slope: Any,  # [H, A, d]
+    centre: Any,
+    spread: Any,
+    mean: Any,
+    scale: Any,
+    low: Any,
+    high: Any,
+    pairs: Any,
+    k: int,
+    hidden_width: int,
+    obs: Any,  # [B, d]
+    q: Any,
+    cost_target: Any,
+    cost_behavior: Any,
+    carried: Any,
+    noise: Any,
+    error: Any,
+    known: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; a row does not look at others."""
+    H, A, d = slope.shape
+    o = net.shape[2] - A - A * d
+    x = np.zeros((d + 1, BLOCK), np.float32)
+    x[d] = np.float32(1.0)
+    hidden = np.empty((hidden_width, BLOCK), np.float32)
+    heads, other = np.empty((H, A, BLOCK), np.float32), np.empty((A, BLOCK), np.float32)
+    apart = np.empty((A, BLOCK), np.float32)
+    tilt = np.empty((d + 1, A), np.float32)  # how the linear parts of the folds' q differ
+    tilt[:d] = (net[0, 0, o + A :].reshape(A, d) - net[1, 0, o + A :].reshape(A, d)).T
+    tilt[d] = net[0, 0, o : o + A] - net[1, 0, o : o + A]
+    within = np.empty(BLOCK, np.bool_)
+    half, least = np.float32(0.5), 0.05 * spread[-1]
+    for start in range(lo, hi, BLOCK):
+        rows = min(BLOCK, hi - start)
+        for r in range(rows):
+            within[r] = True
+            for c in range(d):
+                value = obs[start + r, c]
+                x[c, r] = (value - mean[c]) / scale[c]
+                within[r] = within[r] and low[c] <= value <= high[c]
+        heads[:], other[:], apart[:] = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        for head in range(H):
+            _learned(net[0, head], x, A, hidden, heads[head])
+            _learned(net[1, head], x, A, hidden, other if head == 0 else heads[head])
+        _added(tilt, x, apart)
+        for a in range(A):
+            for r in range(BLOCK):
+                apart[a, r] += heads[0, a, r] - other[a, r]
+                heads[0, a, r] += other[a, r]
+        for head in range(H):
+            for a in range(A):
+                row, level = heads[head, a], intercept[head, a]
+                for r in range(BLOCK):
+                    row[r] = half * row[r] + level
+            _added(slope[head].T, x[:d], heads[head])
+        for r in range(rows):
+            i = start + r
+            for a in range(A):
+                q[i, a] = heads[0, a, r] * spread[0] + centre[0]
+                cost = heads[1, a, r] * spread[1] + centre[1]
+                cost_target[i, a] = _positive(cost)
+                for j in range(k):
+                    beyond = heads[2 + j, a, r] * spread[2 + j] + centre[2 + j]
+                    cost_behavior[i, a, j] = _positive(cost + beyond)
+                    n = 2 + k + j
+                    carried[i, a, j] = _positive(heads[n, a, r] * spread[n] + centre[n])
+                chance = heads[H - 1, a, r] * spread[H - 1] + centre[H - 1]
+                chance = least if chance < least else chance
+                wrong = (apart[a, r] * (0.5 * spread[0])) ** 2
+                wrong = chance if wrong > chance else wrong
+                noise[i, a], error[i, a] = chance + wrong, wrong
+                known[i, a] = within[r] and pairs[0, a]
+
+
+@honest  # type: ignore[untyped-decorator]
+def _positive(value: float) -> float:
+    """At least zero; NaN stays."""
+    return 0.0 if value < 0.0 else value

@@ -272,8 +272,10 @@ class _MLPLearner:
         from scopeval._critic_mlp_kernel import predict
 
         x, code, act, _ = self.inputs[row_fold]
-        weights = _unpack(self.net[net_fold, head], self.width, self.how.hidden, self.A)
-        return np.asarray(predict(x, code, act, *weights))
+        flat = self.net[net_fold, head]
+        _, _, *rest = _unpack(flat, self.width, self.how.hidden, self.A)
+        first = flat[: (self.width + 1) * self.how.hidden].reshape(self.width + 1, -1)
+        return np.asarray(predict(x, code, act, first, *rest))
 
 
 class _Ridge:
@@ -355,12 +357,10 @@ class MLPCritic:
         """Mean of the folds; the noise head and half the folds' difference tell how sure."""
         k = int(self.followed)
         obs = np.asarray(obs)
-        if self.device != "cpu" and obs.ndim > 1 and len(obs) >= DEVICE_ROWS:
-            out, difference = self._on_device(obs)
-        else:
-            parts = [self._outputs(obs[i : i + 4096]) for i in range(0, max(len(obs), 1), 4096)]
-            out = np.concatenate([part[0] for part in parts], axis=1)  # [H, B, A]
-            difference = np.concatenate([part[1] for part in parts])  # [B, A], of the folds' q
+        if obs.ndim > 1 and (self.device == "cpu" or len(obs) < DEVICE_ROWS):
+            return self._at_vectors(obs)
+        # out [H, B, A], and the difference of the folds' q [B, A]
+        out, difference = self._at_numbers(obs) if obs.ndim == 1 else self._on_device(obs)
         known = self._known(obs)
         if obs.ndim == 1:  # a pair never logged: the mean of the state's logged ones
             some = known.any(axis=1, keepdims=True)
@@ -380,26 +380,66 @@ class MLPCritic:
             known=known,
         )
 
-    def _outputs(self, obs: Observations) -> tuple[Floats, Floats]:
+    def _at_vectors(self, obs: Observations) -> Estimates:
+        """By the compiled loop, some rows in every thread."""
+        from scopeval._critic_mlp_kernel import BLOCK, answer
+
+        if obs.shape[1:] != self.low.shape:
+            raise InputError(
+                f"obs: got vectors of shape {obs.shape[1:]}, expected {self.low.shape} as in the "
+                "logs"
+            )
+        B, A, k = len(obs), int(self.shape[2]), int(self.followed)
+        q, cost, noise, error = (np.empty((B, A)) for _ in range(4))
+        behind, carried = np.empty((B, A, k)), np.empty((B, A, k))
+        known = np.empty((B, A), np.bool_)
+        given = np.ascontiguousarray(obs, np.float64)
+
+        def work(lo: int, hi: int) -> None:
+            answer(
+                self.net,
+                self.intercept,
+                self.slope,
+                self.centre,
+                self.spread,
+                self.mean,
+                self.scale,
+                self.low,
+                self.high,
+                self.pairs,
+                k,
+                int(self.shape[1]),
+                given,
+                q,
+                cost,
+                behind,
+                carried,
+                noise,
+                error,
+                known,
+                lo,
+                hi,
+            )
+
+        threads = min(os.cpu_count() or 1, -(-B // BLOCK))
+        if threads <= 1:
+            work(0, B)
+        else:
+            edges = [B * n // threads for n in range(threads + 1)]
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, edges[:-1], edges[1:]))
+        return Estimates(q, cost, behind, carried, noise, error, known)
+
+    def _at_numbers(self, states: Observations) -> tuple[Floats, Floats]:
         """All heads [H, B, A], and the difference of the folds' q [B, A], in standard units."""
         w1, b1, w2, b2, w3 = _unpack(self.net, *(int(n) for n in self.shape))
         on = w2.any(axis=(2, 3))  # networks that are not switched off
-        learned = np.zeros((*w2.shape[:2], len(obs), w2.shape[2]), np.float32)
-        if obs.ndim == 1:  # one-hot: a row of the weights
-            s = np.clip(obs, 0, int(self.shape[0]) - 1)
-            for net in zip(*np.nonzero(on), strict=True):
-                learned[net] = np.maximum(w1[net][s] + b1[net], 0.0) @ w2[net].T
-            linear = np.swapaxes(self.slope[..., s], 1, 2)
-            own = w3[0, 0][:, s].T - w3[1, 0][:, s].T
-        else:
-            x = _standardised(obs, self.mean, self.scale)
-            for net in zip(*np.nonzero(on), strict=True):
-                hidden = x @ w1[net]
-                hidden += b1[net]
-                np.maximum(hidden, 0.0, out=hidden)
-                learned[net] = hidden @ w2[net].T
-            linear = x @ np.swapaxes(self.slope, 1, 2)
-            own = x @ (w3[0, 0] - w3[1, 0]).T
+        learned = np.zeros((*w2.shape[:2], len(states), w2.shape[2]), np.float32)
+        s = np.clip(states, 0, int(self.shape[0]) - 1)
+        for net in zip(*np.nonzero(on), strict=True):  # one-hot: a row of the weights
+            learned[net] = np.maximum(w1[net][s] + b1[net], 0.0) @ w2[net].T
+        linear = np.swapaxes(self.slope[..., s], 1, 2)
+        own = w3[0, 0][:, s].T - w3[1, 0][:, s].T
         heads = learned.mean(axis=0) + linear + self.intercept[:, None]
         difference = learned[0, 0] - learned[1, 0] + own + b2[0, 0] - b2[1, 0]
         return np.asarray(heads, np.float64), np.asarray(difference, np.float64)
