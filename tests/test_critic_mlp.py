@@ -98,5 +98,5 @@ def test_rows_are_drawn_by_their_weight(even):
     rng = np.random.default_rng(3)
     upto = np.cumsum(np.ones(1000) if even else rng.exponential(size=1000) ** 4)
     for u in np.concatenate([rng.uniform(0.0, upto[-1], 1000), upto[:-1], [0.0]]):
-        assert kernel._drawn(upto, u) == np.searchsorted(upto, u, side="right")
-    assert kernel._drawn(upto, upto[-1]) == 999  # by rounding only
+        assert kernel._drawn(upto, u, even) == np.searchsorted(upto, u, side="right")
+    assert kernel._drawn(upto, upto[-1], even) == 999  # by rounding only

@@ -147,12 +147,13 @@ class _MLPLearner:
         return self.how.states if self.how.states is not None else len(self.mean)
 
     def fit(self, targets: Targets) -> Critic:
+        from scopeval._critic_mlp_kernel import standards
+
         k = targets.cost_behavior.shape[1]
         # what a behaviour costs beyond the target: a small difference, learned as such
         beyond = targets.cost_behavior - targets.cost_target[:, None]
         heads = np.column_stack([targets.reward, targets.cost_target, beyond, targets.carried])
-        centre = np.average(heads, axis=0, weights=self.weight)
-        spread = np.sqrt(np.average((heads - centre) ** 2, axis=0, weights=self.weight))
+        centre, spread = standards(heads, self.weight)
         spread = np.where(spread > 1e-12, spread, 1.0)
         y = ((heads - centre) / spread).astype(np.float32)
         H = heads.shape[1]

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval import _design_kernel as kernel
 from scopeval.arrays import Floats, Ints, as_floats, check_whole, is_number
 from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, Shape, weigh_rows
 from scopeval.critic_mlp import MLPRegression
@@ -130,21 +131,16 @@ def sweep(
         )
         critics.append(critic)
         e = critic.at(points.obs, points.actions)
-        pi = points.target(target, t)
+        pi = np.ascontiguousarray(points.target(target, t))
         behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
-        v = (pi * e.q).sum(axis=1)
-        v_cost = (pi * e.cost_target).sum(axis=1)
-        unsure = (pi**2 * e.error).sum(axis=1)  # squared error of v: E[v^2] is larger than v^2
-        every_cost, every_variance = [], []
+        q, noise, carried, cost = map(
+            np.ascontiguousarray, (e.q, e.noise, e.carried, e.cost_behavior)
+        )
+        error, own = np.ascontiguousarray(e.error), np.ascontiguousarray(e.cost_target)
+        v, v_cost, unsure = kernel.values(pi, q, own, error)
+        V, costs, same = np.empty((len(v), followed)), np.empty((len(v), followed)), v > 0
         for j, (mu, b) in enumerate(behaviors):
-            second = (e.q - b) ** 2 + e.noise + e.carried[..., j]
-            ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
-            lead = v - (pi * b).sum(axis=1)
-            variance = (pi * ratio * second).sum(axis=1) - lead**2 - unsure
-            every_variance.append(np.maximum(variance, 0.0))
-            every_cost.append((mu * e.cost_behavior[..., j]).sum(axis=1))
-        V, costs = np.stack(every_variance, axis=1), np.stack(every_cost, axis=1)
-        same = (np.abs(behaviors[-1][0] - pi) < 1e-12).all(axis=1)
+            kernel.follow(pi, mu, b, q, noise, carried, cost, v, unsure, j, V, costs, same)
         kept += float(points.logged @ same) / horizon
         tick()
     start = ground.at(0).initial
