@@ -16,8 +16,8 @@ from hypothesis.extra.numpy import arrays
 
 from logged_worlds import rows_of
 from random_mdps import random_case
+from scopeval import behavior, design, exact, load
 from scopeval import behavior as room
-from scopeval import design, exact, load
 from scopeval.behavior import BehaviorPolicy, Counts, Prediction, Recipe, Report, weigh_rows
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critics import Estimates
@@ -466,3 +466,25 @@ def test_table_leaves_the_counts_alone(learned):
     mixed = policy.probs(np.array([0, 1, 2]), np.array([4, 0, 2]))
     np.testing.assert_array_equal(mixed, mu[[4, 0, 2], [0, 1, 2]])
     exact.assess(random_case(3, states=6, actions=4, horizon=5).mdp, mu, mu)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_many_rows_are_weighed_as_few(name, monkeypatch):
+    """Rows do not look at each other: in parts, by several threads, the same bits and counts."""
+    rng = np.random.default_rng(5)
+    B, A = 1000, 4
+    pi = random_rows(rng, B, A)
+    q = rng.normal(size=(B, A))
+    q[rng.random((B, A)) < 0.01] = np.nan
+    known = rng.random((B, A)) < 0.8
+    e = estimates(q, cost=rng.random((B, A)), noise=rng.random((B, A)), known=known)
+    told = []
+    for together in (B, 64):
+        monkeypatch.setattr(room, "TOGETHER", together)
+        counts = Counts()
+        told.append((*weigh_rows(METHODS[name], RECIPE, pi, e, counts=counts), counts))
+    (mu, b, counts), (mu_parts, b_parts, counts_parts) = told
+    assert (mu == mu_parts).all()
+    assert (b == b_parts).all()
+    assert counts == counts_parts
+    assert counts.not_finite > 0

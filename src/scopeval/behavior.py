@@ -13,6 +13,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ FORMAT = 1
 CHECKSUM = 32  # bytes of a SHA-256
 #: Critics that say more than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150
+#: Rows that are weighed together: what they need fits into the cache.
+TOGETHER = 4096
 KINDS = {"table": TableCritic, "mlp": MLPCritic, "model": ModelCritic}
 
 
@@ -78,6 +81,13 @@ class Counts:
     unseen: int = 0
     infeasible: int = 0
     not_finite: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Count another's as well."""
+        self.asked += other.asked
+        self.unseen += other.unseen
+        self.infeasible += other.infeasible
+        self.not_finite += other.not_finite
 
 
 @dataclass(frozen=True)
@@ -347,6 +357,25 @@ def weigh_rows(
 
     Whatever the numbers are, the rows of mu are distributions and b is finite.
     """
+    if len(pi) <= TOGETHER:
+        return _weigh_some(method, recipe, pi, e, counts)
+    mu, b = np.empty(pi.shape), np.empty(pi.shape)
+
+    def work(start: int) -> Counts:
+        some, told = slice(start, start + TOGETHER), Counts()
+        mu[some], b[some] = _weigh_some(method, recipe, pi[some], e.select(some), told)
+        return told
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for told in pool.map(work, range(0, len(pi), TOGETHER)):
+            if counts is not None:
+                counts.add(told)
+    return mu, b
+
+
+def _weigh_some(
+    method: Method, recipe: Recipe, pi: Floats, e: Estimates, counts: Counts | None
+) -> tuple[Floats, Floats]:
     own_cost = recipe.constraint == "behavior"
     parts = np.empty((5, *pi.shape))
     parts[0], parts[1] = e.q, e.noise

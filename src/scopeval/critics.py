@@ -120,7 +120,7 @@ class Estimates:
     error: Floats
     known: Bools
 
-    def select(self, which: NDArray[Any]) -> Estimates:
+    def select(self, which: NDArray[Any] | slice) -> Estimates:
         """The answer at some of the observations."""
         return Estimates(
             self.q[which],
