@@ -16,8 +16,8 @@ from hypothesis.extra.numpy import arrays
 
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import behavior, design, exact, load
 from scopeval import behavior as room
+from scopeval import design, exact, load
 from scopeval.behavior import BehaviorPolicy, Counts, Prediction, Recipe, Report, weigh_rows
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critics import Estimates
