@@ -147,25 +147,42 @@ def from_model(
 ) -> None:
     """`ModelCritic.at` for vectors and the actions offered there: [B, K, m], or [1, K, m]."""
     K, w = vectors.shape[1], least_ahead.shape[1]
-    x = np.empty((K, input_mean.shape[1]), np.float32)
-    seen = np.empty((K, heads.shape[1]), np.float32)
+    rows = K + -K % 4  # BLAS is quicker with whole fours; those beyond K are not looked at
+    x = np.zeros((rows, input_mean.shape[1]), np.float32)
+    first = np.empty((rows, b1.shape[1]), np.float32)
+    second = np.empty((rows, b2.shape[1]), np.float32)
+    out = np.empty((rows, w + 3), np.float32)
+    line = np.empty((rows, w + 3), np.float32)
+    said = np.empty((K, w + 3))  # where it leads, reward, cost, chance of an end
+    ahead = np.empty((K, w))
+    seen = np.zeros((rows, heads.shape[1]), np.float32)
+    told = np.empty((rows, len(heads)), np.float32)
     then = np.empty((K, len(heads)))
     last, carried = 1 + followed, 2 + followed + (followed - 1 if follows else 0)
     for b in range(lo, hi):
-        said = np.zeros((K, w + 3))  # where it leads, reward, cost, chance of an end
+        said[:] = 0.0
         now, given = obs[b][world], vectors[b if len(vectors) > 1 else 0]
         for n in range(len(w1)):
             _standardise(obs[b], given, time, input_mean[n], input_scale[n], x)
-            out = _network(x, w1[n], b1[n], w2[n], b2[n], w3[n], skip[n], b3[n])
-            _add(out, now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
+            # products of one observation, whatever the batch: too small for threads of BLAS
+            np.dot(x, w1[n], first)
+            _swish(first, b1[n])
+            np.dot(first, w2[n], second)
+            _swish(second, b2[n])
+            np.dot(second, w3[n].T, out)
+            np.dot(x, skip[n].T, line)
+            _add(out, line, b3[n], now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
         said /= len(w1)
         inside = True
         for i in range(obs.shape[1]):
             inside = inside and low[i] <= obs[b, i] <= high[i]
-        fill(said[:, :w].copy(), mean, scale, reach, products, direction, offset, seen)
+        ahead[:] = said[:, :w]
+        fill(ahead, mean, scale, reach, products, direction, offset, seen[:K])
+        np.dot(seen, heads.T, told)
+        then[:] = told[:K]
         for a in range(K):
             for j in (0, 1, last, carried, len(heads) - 1):
-                then[a, j] = _within(_dot(heads[j], seen[a]), least[j], most[j])
+                then[a, j] = _within(then[a, j], least[j], most[j])
             end = said[a, w + 2]
             stays = 1.0 - end
             e[0, b, a] = said[a, w] + stays * then[a, 0]
@@ -181,40 +198,33 @@ def _standardise(obs: Any, vectors: Any, time: float, mean: Any, scale: Any, x: 
     """Inputs of a network of the dynamics: observation, action, and time where it matters."""
     K, m = vectors.shape
     d = len(obs)
-    for k in range(K):
-        for i in range(d):
-            x[k, i] = obs[i]
-        for i in range(m):
-            x[k, d + i] = vectors[k, i]
-        if len(mean) > d + m:
-            x[k, d + m] = time
-        for i in range(len(mean)):
-            x[k, i] = (x[k, i] - mean[i]) / scale[i]
-
-
-@network  # type: ignore[untyped-decorator]
-def _network(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, skip: Any, b3: Any) -> Any:
-    """A network of the dynamics: two hidden layers, and a linear path beside them."""
-    K = len(x)
-    first, second = np.empty((K, len(b1)), np.float32), np.empty((K, len(b2)), np.float32)
-    out = np.empty((K, len(b3)), np.float32)
-    _layer(x, w1, b1, first)
-    _swish(first)
-    _layer(first, w2, b2, second)
-    _swish(second)
-    for k in range(K):
-        for j in range(len(b3)):
-            out[k, j] = _dot(w3[j], second[k]) + _dot(skip[j], x[k]) + b3[j]
-    return out
+    for i in range(len(mean)):
+        if i < d or i >= d + m:
+            value = (np.float32(obs[i] if i < d else time) - mean[i]) / scale[i]
+            for k in range(K):
+                x[k, i] = value
+        else:
+            for k in range(K):
+                x[k, i] = (np.float32(vectors[k, i - d]) - mean[i]) / scale[i]
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _add(out: Any, now: Any, centre: Any, spread: Any, low: Any, high: Any, said: Any) -> None:
-    """Add what a network says, in its own units."""
+def _add(
+    out: Any,
+    line: Any,
+    bias: Any,
+    now: Any,
+    centre: Any,
+    spread: Any,
+    low: Any,
+    high: Any,
+    said: Any,
+) -> None:
+    """Add what a network says by its layers and its linear path, in its own units."""
     w = len(now)
-    for k in range(len(out)):
+    for k in range(len(said)):
         for i in range(w + 3):
-            value = np.float64(out[k, i]) * spread[i] + centre[i]
+            value = np.float64(out[k, i] + line[k, i] + bias[i]) * spread[i] + centre[i]
             if i < w:
                 value = _within(now[i] + value, low[i], high[i])
             elif i == w + 1:
@@ -225,36 +235,14 @@ def _add(out: Any, now: Any, centre: Any, spread: Any, low: Any, high: Any, said
 
 
 @network  # type: ignore[untyped-decorator]
-def _layer(x: Any, weights: Any, bias: Any, out: Any) -> None:
-    """X weights + bias; four inputs at a time, so that weights are read once and kept near."""
-    K, n = x.shape
-    h = len(bias)
-    for k in range(K):
-        for j in range(h):
-            out[k, j] = bias[j]
-    whole = n - n % 4
-    for i in range(0, whole, 4):
-        wa, wb, wc, wd = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-        for k in range(K):
-            row, a, b, c, d = out[k], x[k, i], x[k, i + 1], x[k, i + 2], x[k, i + 3]
-            for j in range(h):
-                row[j] += a * wa[j] + b * wb[j] + c * wc[j] + d * wd[j]
-    for i in range(whole, n):
-        w = weights[i]
-        for k in range(K):
-            row, a = out[k], x[k, i]
-            for j in range(h):
-                row[j] += a * w[j]
-
-
-@network  # type: ignore[untyped-decorator]
-def _swish(z: Any) -> None:
-    """The networks' soft step, in place."""
+def _swish(z: Any, bias: Any) -> None:
+    """The networks' soft step of z + bias, in place."""
     one, half = np.float32(1.0), np.float32(0.5)
     for k in range(z.shape[0]):
         row = z[k]
         for j in range(z.shape[1]):
-            row[j] = (row[j] / (abs(row[j]) + one) + one) * row[j] * half
+            value = row[j] + bias[j]
+            row[j] = (value / (abs(value) + one) + one) * value * half
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -47,7 +47,13 @@ def fill(
         soft = row[at : at + steps]
         for k in range(steps):
             soft[k] = offset[k]
-        for j in range(d):
+        whole = d - d % 4
+        for j in range(0, whole, 4):  # four at a time: fewer ways to memory, the same sums
+            za, zb, zc, ze = z[j], z[j + 1], z[j + 2], z[j + 3]
+            da, db, dc, de = direction[j], direction[j + 1], direction[j + 2], direction[j + 3]
+            for k in range(steps):
+                soft[k] = soft[k] + za * da[k] + zb * db[k] + zc * dc[k] + ze * de[k]
+        for j in range(whole, d):
             for k in range(steps):
                 soft[k] += z[j] * direction[j, k]
         for k in range(steps):
