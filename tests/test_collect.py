@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from scopeval import exact
+from scopeval import exact, rollout
 from scopeval.collect import NoEpisodeError, collect
 from scopeval.envs.tabular import TabularEnv
 from scopeval.episodes import Episodes
 from scopeval.errors import InputError, PlantError
 from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost, trajectory_weights
+from scopeval.gaussian import GaussianPolicy
 from scopeval.plants import plants
 from scopeval.policies import Candidates, TabularPolicy, TorchPolicy, Weighing
 from scopeval.rollout import draw_actions
@@ -470,6 +471,61 @@ def test_a_failing_fleet_loses_the_rows_that_failed():
     stopped = collect(Walks(2, "interrupt"), UNIFORM, **kw)
     assert stopped.interrupted
     assert [lost.step for lost in stopped.lost] == [1, 1]
+
+
+class Drifts:
+    """Numbers that drift by what is done; an episode ends beyond 2."""
+
+    def __init__(self, n):
+        self.x = np.zeros((n, 2))
+        self.rngs = [np.random.default_rng(0) for _ in range(n)]
+
+    def __len__(self):
+        return len(self.x)
+
+    def reset(self, seeds, which):
+        for i, seed in zip(which, seeds, strict=True):
+            self.rngs[i] = np.random.default_rng(seed)
+            self.x[i] = self.rngs[i].normal(size=2)
+        return self.x[which].copy()
+
+    def step(self, actions, which):
+        noise = np.array([self.rngs[i].normal(size=2) for i in which])
+        self.x[which] += 0.3 * actions + 0.1 * noise
+        x = self.x[which].copy()
+        cost = (actions**2).sum(axis=1)
+        return SimpleNamespace(obs=x, reward=x[:, 0], cost=cost, terminated=x[:, 1] > 2)
+
+
+class Leaning:
+    """Prefers candidates with a large first number; fails where the observation is far out."""
+
+    def weigh(self, offered, obs, t):
+        mu = np.exp(offered.actions[..., 0])
+        mu[obs[:, 0] < -1.5] = np.nan
+        return Weighing(mu / mu.sum(axis=1, keepdims=True), None)
+
+
+@pytest.mark.parametrize("behavior", [None, Leaning()])
+def test_halves_that_take_turns_are_the_same_episodes(behavior, monkeypatch):
+    target = GaussianPolicy(lambda obs, t: 0.1 * obs, [0.0, 0.0], low=[-1, -1], high=[1, 1])
+    kw = {"horizon": 8, "episodes": 50, "seed": 3}
+    whole = collect(Drifts(50), target, behavior, **kw)
+    assert 0 < whole.terminated.sum() < 50
+    assert behavior is None or whole.fallbacks.sum() > 0
+    monkeypatch.setattr(rollout, "LEAST_HALF", 1)
+    for n in (50, 7, 1):
+        assert same(collect(Drifts(n), target, behavior, **kw), whole)
+
+
+def test_a_target_that_fails_in_its_turn_is_told(monkeypatch):
+    def mean(obs, t):
+        return np.full_like(obs, np.nan if t == 3 else 0.0)
+
+    monkeypatch.setattr(rollout, "LEAST_HALF", 1)
+    target = GaussianPolicy(mean, [0.0, 0.0], low=[-1, -1], high=[1, 1])
+    with pytest.raises(InputError, match="mean holds NaN"):
+        collect(Drifts(6), target, horizon=8, episodes=6)
 
 
 def test_stop_begins_no_more():

@@ -29,7 +29,7 @@ from scopeval.policies import Observations
 __all__ = ["look"]
 
 #: Fewer observations than this are not worth a second thread, for networks.
-ROWS_PER_THREAD = 32
+ROWS_PER_THREAD = 128
 
 
 def look(

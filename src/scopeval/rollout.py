@@ -7,7 +7,8 @@ a policy's candidates are a function of noise (`NoisePolicy`), all of it when th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from scopeval.policies import (
 
 __all__ = ["GuardStep", "Record", "Rollout", "columns", "draw_actions"]
 
+#: Fewer episodes than this are not worth a turn of their own.
+LEAST_HALF = 32
 #: Costs so far of the running episodes [B] -> which of them the target runs from the next step on.
 GuardStep = Callable[[Floats], NDArray[Any]]
 
@@ -156,11 +159,8 @@ class Rollout:
             for row, failure in failures.items():
                 end(row, failure)
             tape.begin(first)
-            for t in range(self.horizon):
-                rows = np.flatnonzero(running)
-                if not len(rows):
-                    break
-                actions = self.choose(tape, rows, t)
+            groups = self._groups(len(records), machines)
+            for t, rows, actions in self._turns(tape, running, groups):
                 outcomes = machines.step(actions, rows)
                 tape.add(t, rows, actions, outcomes)
                 for row, failure in outcomes.failures.items():
@@ -174,6 +174,39 @@ class Rollout:
         finally:
             for row in np.flatnonzero(running).tolist():  # an interrupt: as far as they came
                 tape.cut(row)
+
+    def _groups(self, count: int, machines: Plants) -> list[Ints]:
+        """Rows that move together: two halves where one can be moved while the other chooses.
+
+        That needs a fleet, candidates by noise, and no guard, which looks at all rows at once.
+        """
+        alone = machines.fleet is None or self.noisy is None or self.guard_step is not None
+        parts = 1 if alone or count < 2 * LEAST_HALF else 2
+        return np.array_split(np.arange(count), parts)
+
+    def _turns(
+        self, tape: _Tape, running: Bools, groups: list[Ints]
+    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+        """Time, rows and actions of every turn; the next group chooses while this one moves.
+
+        Rows do not look at each other, so that the episodes are the same in any grouping.
+        """
+        turns = [(t, group) for t in range(self.horizon) for group in groups]
+
+        def ask(t: int, group: Ints) -> tuple[int, Ints, NDArray[Any]]:
+            rows = group[running[group]]
+            return t, rows, self.choose(tape, rows, t) if len(rows) else np.empty(0)
+
+        with ThreadPoolExecutor(1) as pool:
+            later: Future[tuple[int, Ints, NDArray[Any]]] | None = None
+            for n, turn in enumerate(turns):
+                if not running.any():
+                    break
+                now = ask(*turn) if later is None else later.result()
+                if len(groups) > 1 and n + 1 < len(turns):
+                    later = pool.submit(ask, *turns[n + 1])
+                if len(now[1]):
+                    yield now
 
     def choose(self, tape: _Tape, rows: Ints, t: int) -> NDArray[Any]:
         """An action for each running episode, its probabilities and control variate recorded."""
