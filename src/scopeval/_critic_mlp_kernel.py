@@ -1,7 +1,7 @@
 """The compiled part of `scopeval.critic_mlp`: trains small networks, gradient by hand; asks them.
 
-Sums are written out four inputs at a time, so that what they add to is read and written less often.
-No BLAS: its threads would get in the way of ours.
+Products are taken in blocks of rows, so small that they stay in the cache and BLAS does not share
+them among threads of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 #: A network must lower the held-out error by this share to be better than none.
 WORTH = 0.02
 
-#: Observations that are answered together: what a layer of them says stays in the cache.
-BLOCK = 128
+#: Rows that pass a network together.
+BLOCK = 64
 
 compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 #: Sums may be taken in any order; NaN stays NaN.
@@ -55,50 +55,13 @@ def standards(heads: Any, weight: Any) -> Any:
     return mean, np.sqrt(variance / total)
 
 
-@compiled  # type: ignore[untyped-decorator]
+@honest  # type: ignore[untyped-decorator]
 def _layer(x: Any, w: Any, out: Any) -> None:
-    """max(x w, 0) for rows x [n, d]; n is a multiple of 4."""
-    n, d = x.shape
-    h = w.shape[1]
-    zero = np.float32(0.0)
-    whole = d - d % 4
-    out[:] = zero
-    for i in range(0, n, 4):
-        p, q, r, s = out[i], out[i + 1], out[i + 2], out[i + 3]
-        for c in range(0, whole, 4):
-            wa, wb, wc, wd = w[c], w[c + 1], w[c + 2], w[c + 3]
-            pa, pb, pc, pd = x[i, c], x[i, c + 1], x[i, c + 2], x[i, c + 3]
-            qa, qb, qc, qd = x[i + 1, c], x[i + 1, c + 1], x[i + 1, c + 2], x[i + 1, c + 3]
-            ra, rb, rc, rd = x[i + 2, c], x[i + 2, c + 1], x[i + 2, c + 2], x[i + 2, c + 3]
-            sa, sb, sc, sd = x[i + 3, c], x[i + 3, c + 1], x[i + 3, c + 2], x[i + 3, c + 3]
-            for j in range(h):
-                p[j] += pa * wa[j] + pb * wb[j] + pc * wc[j] + pd * wd[j]
-                q[j] += qa * wa[j] + qb * wb[j] + qc * wc[j] + qd * wd[j]
-                r[j] += ra * wa[j] + rb * wb[j] + rc * wc[j] + rd * wd[j]
-                s[j] += sa * wa[j] + sb * wb[j] + sc * wc[j] + sd * wd[j]
-        for c in range(whole, d):
-            wa, pa, qa, ra, sa = w[c], x[i, c], x[i + 1, c], x[i + 2, c], x[i + 3, c]
-            for j in range(h):
-                p[j] += pa * wa[j]
-                q[j] += qa * wa[j]
-                r[j] += ra * wa[j]
-                s[j] += sa * wa[j]
+    """max(x w, 0)."""
+    np.dot(x, w, out)
     flat = out.reshape(-1)
-    for j in range(n * h):
-        flat[j] = max(flat[j], zero)
-
-
-@compiled  # type: ignore[untyped-decorator]
-def _crossed(x: Any, y: Any, out: Any) -> None:
-    """Add x' y to out [d, h], for rows x [n, d] and y [n, h]; n is a multiple of 4."""
-    n, d = x.shape
-    h = y.shape[1]
-    for i in range(0, n, 4):
-        ya, yb, yc, yd = y[i], y[i + 1], y[i + 2], y[i + 3]
-        for c in range(d):
-            row, a, b, e, f = out[c], x[i, c], x[i + 1, c], x[i + 2, c], x[i + 3, c]
-            for j in range(h):
-                row[j] += a * ya[j] + b * yb[j] + e * yc[j] + f * yd[j]
+    for j in range(len(flat)):
+        flat[j] = np.float32(0.0) if flat[j] < np.float32(0.0) else flat[j]  # NaN stays
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -116,9 +79,9 @@ def predict(x: Any, code: Any, act: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> 
                 total += max(w1[s, j] + bias[j], np.float32(0.0)) * w2[a, j]
             out[i] = total
         return out
-    some, hidden = np.ones((64, last + 1), np.float32), np.empty((64, h), np.float32)
-    for start in range(0, n, 64):
-        rows = min(64, n - start)
+    some, hidden = np.ones((BLOCK, last + 1), np.float32), np.empty((BLOCK, h), np.float32)
+    for start in range(0, n, BLOCK):
+        rows = min(BLOCK, n - start)
         for i in range(rows):
             for c in range(last):
                 some[i, c] = x[start + i, c]
@@ -179,12 +142,10 @@ def train(
     w2, b2, w3 = flat[o2:o3].reshape(A, h), flat[o3:o4], flat[o4:].reshape(A, d)
     g1, g2 = gradient[:o2].reshape(d + 1, h), gradient[o2:o3].reshape(A, h)
     sparse = len(code) > 0
-    room = batch + -batch % 4  # the rows beyond the batch stay zero
-    bx = np.zeros((0 if sparse else room, d + 1), np.float32)
-    bx[:batch, d] = np.float32(1.0)
+    bx = np.ones((0 if sparse else batch, d + 1), np.float32)
     pick = np.empty(batch, np.int64)
-    dh = np.zeros((room, h), np.float32)
-    hidden = np.zeros((room, h), np.float32)
+    dh = np.empty((batch, h), np.float32)
+    hidden = np.empty((batch, h), np.float32)
     best = flat.copy()
     answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
     best_error = np.mean((answer - held_y) ** 2)
@@ -230,7 +191,7 @@ def train(
                     row[j] += back[j]
                     bias[j] += back[j]
         if not sparse:
-            _crossed(bx, dh, g1)
+            np.dot(bx.T, dh, g1)
         first_power = 0.9**step
         second_power = 0.999**step
         first, second = 1.0 - first_power, 1.0 - second_power
@@ -257,50 +218,18 @@ def train(
 
 
 @honest  # type: ignore[untyped-decorator]
-def _added(w: Any, x: Any, out: Any) -> None:
-    """Add w' x to out [m, BLOCK], for w [n, m] and x [n, BLOCK]; two outputs at a time."""
-    n, m = w.shape
-    whole, pairs = n - n % 4, m - m % 2
-    for j in range(0, pairs, 2):
-        p, q = out[j], out[j + 1]
-        for i in range(0, whole, 4):
-            a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
-            pa, pb, pc, pd = w[i, j], w[i + 1, j], w[i + 2, j], w[i + 3, j]
-            qa, qb, qc, qd = w[i, j + 1], w[i + 1, j + 1], w[i + 2, j + 1], w[i + 3, j + 1]
-            for r in range(BLOCK):
-                p[r] += pa * a[r] + pb * b[r] + pc * c[r] + pd * d[r]
-                q[r] += qa * a[r] + qb * b[r] + qc * c[r] + qd * d[r]
-        for i in range(whole, n):
-            a, pa, qa = x[i], w[i, j], w[i, j + 1]
-            for r in range(BLOCK):
-                p[r] += pa * a[r]
-                q[r] += qa * a[r]
-    for j in range(pairs, m):
-        p = out[j]
-        for i in range(n):
-            a, pa = x[i], w[i, j]
-            for r in range(BLOCK):
-                p[r] += pa * a[r]
+def _learned(flat: Any, x: Any, hidden: Any, out: Any) -> None:
+    """What a network's hidden layer says of rows x [BLOCK, d + 1]: nothing if it is switched off.
 
-
-@honest  # type: ignore[untyped-decorator]
-def _learned(flat: Any, x: Any, A: int, hidden: Any, out: Any) -> None:
-    """Add what a network's hidden layer says to out [A, BLOCK]: nothing if it is switched off.
-
-    x [d + 1, BLOCK] ends with a row of ones, for the bias follows the first layer's weights.
+    x ends with a column of ones, for the bias follows the first layer's weights.
     """
-    inputs, h = len(x), len(hidden)
-    first = flat[: inputs * h].reshape(inputs, h)
+    inputs, h, A = x.shape[1], hidden.shape[1], out.shape[1]
     second = flat[inputs * h : inputs * h + A * h].reshape(A, h)
     if not np.any(second):
+        out[:] = np.float32(0.0)
         return
-    hidden[:] = np.float32(0.0)
-    _added(first, x, hidden)
-    for j in range(h):
-        row = hidden[j]
-        for r in range(BLOCK):
-            row[r] = np.float32(0.0) if row[r] < np.float32(0.0) else row[r]
-    _added(second.T, hidden, out)
+    _layer(x, flat[: inputs * h].reshape(inputs, h), hidden)
+    np.dot(hidden, second.T, out)
 
 
 @honest  # type: ignore[untyped-decorator]
@@ -331,12 +260,14 @@ def answer(
     """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; a row does not look at others."""
     H, A, d = slope.shape
     o = net.shape[2] - A - A * d
-    x = np.zeros((d + 1, BLOCK), np.float32)
-    x[d] = np.float32(1.0)
-    hidden = np.empty((hidden_width, BLOCK), np.float32)
-    heads, other = np.empty((H, A, BLOCK), np.float32), np.empty((A, BLOCK), np.float32)
-    apart = np.empty((A, BLOCK), np.float32)
-    tilt = np.empty((d + 1, A), np.float32)  # how the linear parts of the folds' q differ
+    x = np.ones((BLOCK, d + 1), np.float32)
+    hidden = np.empty((BLOCK, hidden_width), np.float32)
+    folds = np.empty((2, H, BLOCK, A), np.float32)
+    heads, apart = np.empty((H, BLOCK, A), np.float32), np.empty((BLOCK, A), np.float32)
+    line = np.empty((H, d + 1, A), np.float32)  # the linear parts, and how those of q differ
+    for head in range(H):
+        line[head, :d], line[head, d] = slope[head].T, intercept[head]
+    tilt = np.empty((d + 1, A), np.float32)
     tilt[:d] = (net[0, 0, o + A :].reshape(A, d) - net[1, 0, o + A :].reshape(A, d)).T
     tilt[d] = net[0, 0, o : o + A] - net[1, 0, o : o + A]
     within = np.empty(BLOCK, np.bool_)
@@ -347,37 +278,32 @@ def answer(
             within[r] = True
             for c in range(d):
                 value = obs[start + r, c]
-                x[c, r] = (value - mean[c]) / scale[c]
+                x[r, c] = (value - mean[c]) / scale[c]
                 within[r] = within[r] and low[c] <= value <= high[c]
-        heads[:], other[:], apart[:] = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+        np.dot(x, tilt, apart)
         for head in range(H):
-            _learned(net[0, head], x, A, hidden, heads[head])
-            _learned(net[1, head], x, A, hidden, other if head == 0 else heads[head])
-        _added(tilt, x, apart)
-        for a in range(A):
-            for r in range(BLOCK):
-                apart[a, r] += heads[0, a, r] - other[a, r]
-                heads[0, a, r] += other[a, r]
-        for head in range(H):
-            for a in range(A):
-                row, level = heads[head, a], intercept[head, a]
-                for r in range(BLOCK):
-                    row[r] = half * row[r] + level
-            _added(slope[head].T, x[:d], heads[head])
+            np.dot(x, line[head], heads[head])
+            for f in range(2):
+                _learned(net[f, head], x, hidden, folds[f, head])
+            for r in range(rows):
+                for a in range(A):
+                    both = folds[0, head, r, a] + folds[1, head, r, a]
+                    heads[head, r, a] += half * both
         for r in range(rows):
             i = start + r
             for a in range(A):
-                q[i, a] = heads[0, a, r] * spread[0] + centre[0]
-                cost = heads[1, a, r] * spread[1] + centre[1]
+                q[i, a] = heads[0, r, a] * spread[0] + centre[0]
+                cost = heads[1, r, a] * spread[1] + centre[1]
                 cost_target[i, a] = _positive(cost)
                 for j in range(k):
-                    beyond = heads[2 + j, a, r] * spread[2 + j] + centre[2 + j]
+                    beyond = heads[2 + j, r, a] * spread[2 + j] + centre[2 + j]
                     cost_behavior[i, a, j] = _positive(cost + beyond)
                     n = 2 + k + j
-                    carried[i, a, j] = _positive(heads[n, a, r] * spread[n] + centre[n])
-                chance = heads[H - 1, a, r] * spread[H - 1] + centre[H - 1]
+                    carried[i, a, j] = _positive(heads[n, r, a] * spread[n] + centre[n])
+                chance = heads[H - 1, r, a] * spread[H - 1] + centre[H - 1]
                 chance = least if chance < least else chance
-                wrong = (apart[a, r] * (0.5 * spread[0])) ** 2
+                wrong = apart[r, a] + folds[0, 0, r, a] - folds[1, 0, r, a]
+                wrong = (wrong * (0.5 * spread[0])) ** 2
                 wrong = chance if wrong > chance else wrong
                 noise[i, a], error[i, a] = chance + wrong, wrong
                 known[i, a] = within[r] and pairs[0, a]

@@ -426,7 +426,8 @@ class MLPCritic:
         if threads <= 1:
             work(0, B)
         else:
-            edges = [B * n // threads for n in range(threads + 1)]
+            blocks = -(-B // BLOCK)  # whole ones, the same for any number of threads
+            edges = [min(BLOCK * (blocks * n // threads), B) for n in range(threads + 1)]
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(work, edges[:-1], edges[1:]))
         return Estimates(q, cost, behind, carried, noise, error, known)
