@@ -15,7 +15,7 @@ import torch
 
 import scopeval
 from scopeval import _critic_mlp_kernel as kernel
-from scopeval import critic_mlp, critic_mlp_torch
+from scopeval import critic_mlp, critic_mlp_torch, solver_device
 from scopeval.benchmarks import gpu
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critics import Rows, Targets
@@ -177,10 +177,12 @@ def test_other_critics_have_no_device():
 
 def test_torch_and_numpy_are_enough():
     """A machine with a GPU may have nothing else."""
-    tree = ast.parse(Path(critic_mlp_torch.__file__).read_text())
-    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {name for name in modules if name.startswith("scopeval")}
-    assert ours == {"scopeval.errors"}
+    ours = set()
+    for module in (critic_mlp_torch, solver_device):
+        tree = ast.parse(Path(module.__file__).read_text())
+        modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        ours |= {name for name in modules if name.startswith("scopeval")}
+    assert ours == {"scopeval.errors", "scopeval.solver_device"}
 
 
 def test_the_benchmark_without_a_gpu(monkeypatch, capsys, tmp_path):

@@ -64,7 +64,7 @@ def test_rows_without_an_answer_and_bad_numbers():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu_is_said():
-    with pytest.raises(InputError, match="torch sees no CUDA device; try device=None"):
+    with pytest.raises(InputError, match="finds no CUDA devices; try device='cpu'"):
         solve(np.ones((1, 2)), np.ones((1, 2)), 1.0, device="cuda")
 
 

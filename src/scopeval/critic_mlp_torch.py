@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scopeval.errors import InputError
+from scopeval.solver_device import find_device
 
 __all__ = ["Stack", "answers", "find_device"]
 
@@ -24,21 +24,6 @@ WORTH = 0.02
 CHECK = 20
 #: Adam's: shares of a new gradient and of its square, in the rounding of the compiled loop.
 NEW, NEW_SQUARE = (float(np.float32(1.0) - np.float32(old)) for old in (0.9, 0.999))
-
-
-def find_device(name: str) -> torch.device:
-    """The CUDA device of that name: "cuda" or "cuda:1"."""
-    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind != "cuda" or not (name == kind or number.isdecimal()):
-        raise InputError(f"device: got {name!r}, expected 'cpu', 'cuda' or 'cuda:' and a number")
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(number or 0) >= found:
-        raise InputError(
-            f"device: got {name!r}, but torch {torch.__version__} finds "
-            f"{found or 'no'} CUDA device{'s' * (found != 1)}; try device='cpu', or a build of "
-            "torch for CUDA (https://pytorch.org/get-started)"
-        )
-    return torch.device(name)
 
 
 class Stack:

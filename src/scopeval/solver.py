@@ -145,9 +145,9 @@ def _on_device(
     """The same by torch."""
     import torch
 
-    from scopeval.solver_device import check_device, solve_tensors
+    from scopeval.solver_device import find_device, solve_tensors
 
-    where = check_device(device)
+    where = find_device(device)
     fine = (w >= 0).all(axis=1) & (w + np.abs(q) < 1e300).all(axis=1) & (np.abs(delta) < 1e300)
     if not fine.all():
         _refuse(int(np.argmin(fine)), w, q, delta)

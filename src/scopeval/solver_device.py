@@ -19,7 +19,7 @@ from scopeval.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["benchmark", "check_device", "solve_tensors"]
+__all__ = ["benchmark", "find_device", "solve_tensors"]
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 TIE = 1e-13
@@ -30,20 +30,21 @@ NARROW_TILE, WIDE_TILE = 128, 32
 STEPS = 2000
 
 
-def check_device(device: str) -> str:
-    """The device's name, or what to do about it."""
+def find_device(name: str) -> torch.device:
+    """Torch's device of that name: "cpu", "cuda" or "cuda:1"."""
     import torch
 
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise InputError(f"device: got {device!r}, expected 'cpu' or 'cuda'") from error
-    if kind == "cuda" and not torch.cuda.is_available():
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if name != "cpu" and (kind != "cuda" or not (name == kind or number.isdecimal())):
+        raise InputError(f"device: got {name!r}, expected 'cpu', 'cuda' or 'cuda:' and a number")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and int(number or 0) >= found:
         raise InputError(
-            f"device: got {device!r}, but torch sees no CUDA device; try device=None, or install a "
-            "CUDA build of torch on a machine with a GPU"
+            f"device: got {name!r}, but torch {torch.__version__} finds "
+            f"{found or 'no'} CUDA device{'s' * (found != 1)}; try device='cpu', or a build of "
+            "torch for CUDA (https://pytorch.org/get-started)"
         )
-    return device
+    return torch.device(name)
 
 
 def solve_tensors(
