@@ -186,13 +186,13 @@ def test_our_critics_learn_the_vectors():
     """On 4,000 rows the error is a small part of the spread of the values."""
     world = sweep.Quadratic(3, 2, seed=0)
     log, held = world.log(2_000, 2, seed=1), world.log(200, 2, seed=2)
-    swept, first, later = sweep._timed_sweep(world, log, sweep.MLPRegression(), 2, 0)
+    swept, took = sweep._timed_sweep(world, log, sweep.MLPRegression(), 2, 0)
     truth = world.values(held, 2)
     now = np.flatnonzero(held.t == 0)
     q = swept.critics[0].at(np.asarray(held.obs)[now]).q[np.arange(len(now)), held.action[now]]
     assert sweep._error(q, truth[now]) < 0.3 * truth[now].std()
-    assert first > 0
-    assert later > 0
+    assert len(took) == 2
+    assert min(took) > 0
 
 
 def test_without_d3rlpy_its_rows_say_so(monkeypatch):
