@@ -7,6 +7,8 @@ step.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -15,19 +17,24 @@ from scipy import stats
 from scopeval import GaussianPolicy, design, load
 from scopeval.collect import collect
 from scopeval.critic_model import ModelRegression, features
-from scopeval.critics import Rows, Targets
+from scopeval.critics import Caution, Rows, Targets
 from scopeval.data import Transitions
 from scopeval.design import designs
 from scopeval.dynamics import Dynamics, Encoder, Network, Outlook, Training, learn_network
 from scopeval.errors import InputError
 from scopeval.estimators import doubly_robust, monte_carlo, pdis, pdis_cost
-from scopeval.ground import imagined
+from scopeval.foresight import Study, foresee
+from scopeval.ground import imagined, prospects
 from scopeval.methods import METHODS, tilt
 from scopeval.policies import Candidates, Weighing
 
 T = 3
 DRIFT, SLOPE, NOISE, START = 0.4, 0.5, 0.1, 1.0
-QUICK = ModelRegression(training=Training(hidden=32, steps=1500, batch=256), paths=400)
+QUICK = ModelRegression(
+    training=Training(hidden=32, steps=1500, batch=256),
+    paths=400,
+    study=Study(paths=400, hidden=16, steps=300, batch=256),
+)
 
 
 class Drift(gymnasium.Env):
@@ -243,7 +250,9 @@ def test_a_variance_that_runs_away_stays_a_number(logged, target):
     endless[::2] = np.nan
     zero = np.zeros(300)
     targets = Targets(rows.reward, rows.cost, np.tile(rows.cost[:, None], 2), endless, zero)
-    critic = QUICK.using(Dynamics((network,)), log.rows).learner(rows, 10, 0).fit(targets)
+    nothing = foresee(np.empty((0, 1)), np.empty(0, np.int64), np.empty((0, 2)), 1, QUICK.study, 0)
+    how = QUICK.using(Dynamics((network,)), nothing, log.rows)
+    critic = how.learner(rows, 10, 0).fit(targets)
     e = critic.at(ground.points[0].obs, ground.points[0].actions)
     assert np.isfinite(e.carried).all()
     assert e.carried.max() > 1e90
@@ -287,17 +296,83 @@ def test_the_mean_of_networks_and_what_they_remember():
     assert one.outlook(obs, actions, 0) is not marked
 
 
-def test_features_are_inputs_squares_products_and_bounded_steps():
-    x = np.random.default_rng(0).standard_normal((50, 3)) * 2 + 1
-    f = features(x, np.ones(3), np.full(3, 2.0))
+def test_features_are_inputs_squares_products_and_what_is_foreseen():
+    rng = np.random.default_rng(0)
+    x, seen = rng.standard_normal((50, 3)) * 2 + 1, rng.standard_normal((50, 2))
+    f = features(x, np.ones(3), np.full(3, 2.0), seen)
     z = (x - 1) / 2
     np.testing.assert_allclose(f[:, 1:4], z)
     pairs = np.stack([z[:, i] * z[:, j] for i in range(3) for j in range(i, 3)], axis=1)
     np.testing.assert_allclose(f[:, 4:10], pairs)
-    assert (np.abs(f[:, 10:]) < 1).all()
-    np.testing.assert_allclose(features(x, np.ones(3), np.full(3, 2.0), np.float32), f, atol=1e-5)
-    wide = features(np.zeros((2, 60)), np.zeros(60), np.ones(60))
-    assert wide.shape[1] < 300  # no products of 60 inputs
+    v, c = seen.T
+    np.testing.assert_allclose(f[:, 10:], np.stack([v, c, v * v, v * c, c * c], axis=1))
+    single = features(x, np.ones(3), np.full(3, 2.0), seen.astype(np.float32), np.float32)
+    np.testing.assert_allclose(single, f, atol=1e-5)
+    wide = features(np.zeros((2, 60)), np.zeros(60), np.ones(60), np.zeros((2, 2)))
+    assert wide.shape[1] == 1 + 60 + 60 + 5  # no products of 60 inputs
+
+
+def test_prospects_are_what_followed(logged, target):
+    _, log = rows_of(logged, target)
+    rng = np.random.default_rng(0)
+    how = {"horizon": 4, "gamma": 0.5, "rng": rng}
+    where, when, what = prospects(fake(-30.0), log.starts, target, paths=50, **how)
+    assert where.shape == (200, 1)
+    later = {3: 0.0, 2: 1.0, 1: 1.5, 0: 1.75}  # steps that follow, discounted
+    expected = np.array([later[t] for t in when])
+    np.testing.assert_allclose(what, expected[:, None] * [2.0, 3.0])
+    started = np.asarray(log.starts.obs).ravel()
+    assert (where[when == 0] >= started.min() + 1.0).all()
+    assert (where[when == 3] >= started.min() + 4.0).all()
+    # half of the episodes end at each step: rows are those that go on, and so on
+    where, when, what = prospects(fake(0.0), log.starts, target, paths=4000, **how)
+    alive = np.bincount(when) / 4000
+    np.testing.assert_allclose(alive, [0.5, 0.25, 0.125, 0.0625], atol=0.04)  # 5 standard errors
+    assert set(np.round(what[when == 2, 0], 9)) == {2.0}  # one more step at least: 2 + 0.5 * 0
+    where, when, what = prospects(fake(30.0), log.starts, target, paths=10, **how)
+    assert len(where) == len(when) == len(what) == 0
+
+
+def test_errors_are_drawn_where_they_are_as_large():
+    """The world is quiet on the left and noisy on the right."""
+    rng = np.random.default_rng(3)
+    n = 6000
+    x, a = rng.uniform(-1, 1, (n, 1)), rng.standard_normal((n, 1))
+    noise = np.where(x < 0, 0.01, 0.5)
+    following = x + 0.2 * a + noise * rng.standard_normal((n, 1))
+    rows = Rows(
+        t=np.zeros(n, np.int64), obs=x, action=a, reward=x[:, 0], reward_noise=np.zeros(n),
+        cost=np.ones(n), next_obs=following, alive=np.ones(n), weight=np.ones(n),
+        borrowed=np.zeros(n, np.bool_),
+    )  # fmt: skip
+    half = np.arange(n) < n // 2
+    network = learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
+    act = np.zeros((2000, 1))
+    left = network.stray(np.full((2000, 1), -0.8), act, 0, rng)
+    right = network.stray(np.full((2000, 1), 0.8), act, 0, rng)
+    assert np.abs(left).mean() < 0.05
+    assert right.std() == pytest.approx(0.5, rel=0.2)
+
+
+def test_a_jump_now_and_then_does_not_spoil_the_rest():
+    """One row in twenty is a contact that nothing foretells; elsewhere the world is exact."""
+    rng = np.random.default_rng(4)
+    n = 6000
+    x, a = rng.uniform(-1, 1, (n, 1)), rng.uniform(-1, 1, (n, 1))
+    following = x + 0.3 * np.sin(2 * x) + 0.2 * a
+    jump = rng.random(n) < 0.05
+    following[jump] += rng.choice([-5.0, 8.0], (int(jump.sum()), 1))
+    rows = Rows(
+        t=np.zeros(n, np.int64), obs=x, action=a, reward=x[:, 0], reward_noise=np.zeros(n),
+        cost=np.ones(n), next_obs=following, alive=np.ones(n), weight=np.ones(n),
+        borrowed=np.zeros(n, np.bool_),
+    )  # fmt: skip
+    half = np.arange(n) < n // 2
+    network = learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
+    said = network.outlook(x[~half], a[~half, None], 0).ahead[:, 0]
+    quiet = ~jump[~half]
+    # squares would move every answer towards the jumps' mean, 0.075, and follow each single one
+    assert np.median(np.abs(said - following[~half])[quiet]) < 0.03
 
 
 # -- around it -----------------------------------------------------------------------------------
@@ -363,12 +438,16 @@ def test_finite_actions_with_vectors_go_the_same_way():
 
     obs = START + 0.5 * rng.standard_normal((100, 1))
     for target in (Fair(), Placed()):
-        behavior = design(log, target, horizon=T, regression=QUICK)
+        bold = replace(QUICK, caution=Caution())  # there is little to win here
+        behavior = design(log, target, horizon=T, regression=bold)
         e = behavior.critics[0].at(obs)
         q = q_exact(obs, np.array([[-1.0, 1.0]]), 0)
         assert np.abs(e.q - q).max() < 0.25
         np.testing.assert_allclose(e.cost_target - (T - 1) * 1.5, [[1, 2]] * 100, atol=0.15)
         assert behavior.predicted.variance < 1.0
+        cautious = design(log, target, horizon=T, regression=QUICK)
+        assert cautious.recipe.method == "on-policy"
+        assert "not clearly better" in cautious.report.warnings[0]
 
 
 def test_redrawn_inputs_are_the_targets(logged):

@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "critic_mlp_torch",
         "critic_model",
         "dynamics",
+        "foresight",
         "critic_linear",
         "critic_kernel",
     ),

@@ -134,8 +134,17 @@ def from_model(
     high: Any,
     reward_noise: float,
     followed: int,
-    direction: Any,
-    offset: Any,
+    f1: Any,
+    g1: Any,
+    f2: Any,
+    g2: Any,
+    f3: Any,
+    straight: Any,
+    g3: Any,
+    f_mean: Any,
+    f_scale: Any,
+    when: Any,
+    far: Any,
     reach: float,
     products: bool,
     follows: bool,
@@ -155,6 +164,13 @@ def from_model(
     line = np.empty((rows, w + 3), np.float32)
     said = np.empty((K, w + 3))  # where it leads, reward, cost, chance of an end
     ahead = np.empty((K, w))
+    z = np.zeros((rows, f1.shape[1]), np.float32)
+    z[:, w] = when
+    third = np.empty((rows, g1.shape[1]), np.float32)
+    fourth = np.empty((rows, g2.shape[1]), np.float32)
+    guess = np.empty((rows, 2), np.float32)
+    direct = np.empty((rows, 2), np.float32)
+    foreseen = np.empty((K, 2), np.float32)
     seen = np.zeros((rows, heads.shape[1]), np.float32)
     told = np.empty((rows, len(heads)), np.float32)
     then = np.empty((K, len(heads)))
@@ -177,7 +193,23 @@ def from_model(
         for i in range(obs.shape[1]):
             inside = inside and low[i] <= obs[b, i] <= high[i]
         ahead[:] = said[:, :w]
-        fill(ahead, mean, scale, reach, products, direction, offset, seen[:K])
+        foreseen[:] = np.float32(0.0)
+        for n in range(len(f1)):
+            for k in range(K):
+                for i in range(w):
+                    value = (np.float32(ahead[k, i]) - f_mean[n, i]) / f_scale[n, i]
+                    z[k, i] = _within(value, -far, far)
+            np.dot(z, f1[n], third)
+            _swish(third, g1[n])
+            np.dot(third, f2[n], fourth)
+            _swish(fourth, g2[n])
+            np.dot(fourth, f3[n], guess)
+            np.dot(z, straight[n], direct)
+            for k in range(K):
+                for i in range(2):
+                    foreseen[k, i] += guess[k, i] + direct[k, i] + g3[n, i]
+        foreseen /= np.float32(len(f1))
+        fill(ahead, mean, scale, reach, products, foreseen, seen[:K])
         np.dot(seen, heads.T, told)
         then[:] = told[:K]
         for a in range(K):

@@ -41,8 +41,10 @@ def allowances(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> A
 
 
 @compiled  # type: ignore[untyped-decorator]
-def programs(e: Any, known: Any, pi: Any, control_variate: bool, rule: Any) -> Any:
+def programs(e: Any, known: Any, pi: Any, share: float, rule: Any) -> Any:
     """Weights, costs and budgets for the solver, room for its answer, and what `settle` needs.
+
+    The control variate is v + share (q - v), v the target's mean of q; none if share is negative.
 
     e is [5, B, A]: q, noise, carried, the target's cost, the cost in the constraint. Afterwards
     e[0] is the control variate; a row that was not finite is zero and known nowhere.
@@ -63,13 +65,21 @@ def programs(e: Any, known: Any, pi: Any, control_variate: bool, rule: Any) -> A
                 value = e[j, i, a] if finite[i] else 0.0
                 e[j, i, a] = max(value, 0.0) if j > 0 else value
             known[i, a] = known[i, a] and finite[i]
-            rest = 0.0 if control_variate else e[0, i, a]
+        v = 0.0
+        if 0.0 <= share < 1.0:
+            for a in range(A):
+                v += pi[i, a] * e[0, i, a]
+        for a in range(A):
+            rest = 0.0
+            if share < 0.0:
+                rest, e[0, i, a] = e[0, i, a], 0.0
+            elif share < 1.0:
+                rest = (1.0 - share) * (e[0, i, a] - v)
+                e[0, i, a] -= rest
             weight[i, a] = pi[i, a] * np.sqrt(rest * rest + e[1, i, a] + e[2, i, a])
             top = max(top, weight[i, a])
             if known[i, a]:
                 dearest = max(dearest, e[4, i, a])
-            if not control_variate:
-                e[0, i, a] = 0.0
         for a in range(A):
             if 0.0 < top < 1e-100:  # the solver's reciprocals would overflow
                 weight[i, a] /= top

@@ -20,14 +20,12 @@ def fill(
     scale: NDArray[Any],
     reach: float,
     products: bool,
-    direction: NDArray[Any],
-    offset: NDArray[Any],
+    seen: NDArray[Any],
     out: NDArray[Any],
 ) -> None:
-    """Write 1, inputs, squares (and products), soft steps of every row [n, d] into out [n, F]."""
+    """Write 1, inputs, squares (and products) of every row [n, d], and of seen [n, 2], into out."""
     n, d = points.shape
-    steps = len(offset)
-    z, one = np.empty(d, out.dtype), np.ones(1, out.dtype)[0]
+    z = np.empty(d, out.dtype)
     for i in range(n):
         row = out[i]
         row[0] = 1.0
@@ -44,17 +42,6 @@ def fill(
             else:
                 row[at] = z[j] * z[j]
                 at += 1
-        soft = row[at : at + steps]
-        for k in range(steps):
-            soft[k] = offset[k]
-        whole = d - d % 4
-        for j in range(0, whole, 4):  # four at a time: fewer ways to memory, the same sums
-            za, zb, zc, ze = z[j], z[j + 1], z[j + 2], z[j + 3]
-            da, db, dc, de = direction[j], direction[j + 1], direction[j + 2], direction[j + 3]
-            for k in range(steps):
-                soft[k] = soft[k] + za * da[k] + zb * db[k] + zc * dc[k] + ze * de[k]
-        for j in range(whole, d):
-            for k in range(steps):
-                soft[k] += z[j] * direction[j, k]
-        for k in range(steps):
-            soft[k] = soft[k] / (np.abs(soft[k]) + one)
+        earned, spent = seen[i, 0], seen[i, 1]
+        row[at], row[at + 1] = earned, spent
+        row[at + 2], row[at + 3], row[at + 4] = earned * earned, earned * spent, spent * spent

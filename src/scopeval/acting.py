@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from scopeval import _acting_kernel as kernel
 from scopeval.arrays import Bools, Floats
 from scopeval.critic_mlp import MLPCritic
-from scopeval.critic_model import MOST_FEATURES, REACH, ModelCritic
-from scopeval.critic_model import _directions as directions
+from scopeval.critic_model import REACH, ModelCritic, with_products
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic
+from scopeval.foresight import REACH as FAR
 from scopeval.policies import Observations
 
 __all__ = ["look"]
@@ -103,7 +102,6 @@ def _ahead(
     vectors = encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
         return None
-    d = len(critic.mean)
     given = (
         *critic.dynamics.stacked,
         encoder.world,
@@ -119,13 +117,10 @@ def _ahead(
         critic.high,
         float(critic.reward_noise),
         int(critic.followed),
-        *_soft_steps(d),
+        *critic.foresight.stacked,
+        critic.foresight.when(critic.t),
+        np.float32(FAR),
         REACH,
-        1 + d + d * (d + 1) // 2 <= MOST_FEATURES,
+        with_products(len(critic.mean)),
     )
     return lambda *rest: kernel.from_model(*given, *rest)
-
-
-@cache
-def _soft_steps(d: int) -> tuple[NDArray[np.float32], ...]:
-    return tuple(part.astype(np.float32) for part in directions(d))

@@ -103,7 +103,11 @@ class Action:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How mu follows from a critic's estimates; kept with the policy."""
+    """How mu follows from a critic's estimates; kept with the policy.
+
+    `share` is for methods with a control variate b: it takes over that share of how q differs
+    between the actions of a state, b = v + share (q - v).
+    """
 
     method: str
     epsilon: float
@@ -113,6 +117,7 @@ class Recipe:
     margin: float
     constraint: str
     limit: float | None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -281,6 +286,11 @@ class BehaviorPolicy:
             f"  keeps to the target  {recipe.floor:.0%} everywhere, wholly in {report.kept:.1%} "
             "of the logged states",
         ]
+        if self._method.control_variate and recipe.share < 1.0:
+            lines.append(
+                f"  control variate      takes over {recipe.share:.0%} of what the critics say "
+                "about actions"
+            )
         lines += [f"  held-out error       {k}: {v:.3g}" for k, v in report.holdout.items()]
         if self.counts.asked:
             c = self.counts
@@ -399,8 +409,8 @@ def weigh_parts(
     probability and the budget that pi leaves them.
     """
     pi = np.ascontiguousarray(pi, np.float64)
-    variate, rule = method.control_variate, _rule(recipe)
-    program, (mu, status), more = kernel.programs(parts, known, pi, variate, rule)
+    share = float(recipe.share) if method.control_variate else -1.0
+    program, (mu, status), more = kernel.programs(parts, known, pi, share, _rule(recipe))
     if method.constrained and len(pi) > 1:
         solution = solve(*program)
         mu, status = solution.mu, solution.status

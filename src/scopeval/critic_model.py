@@ -5,17 +5,17 @@ episodes, and the critics are fitted on those, where the target itself goes:
 
     q_t(s, a) = r(s, a) + (1 - end(s, a)) g_t(m(s, a)),      m(s, a) = mean next observation,
 
-with g_t a ridge regression on m, its squares and products, and soft steps along random directions.
-How q differs between the actions of a
-state, which is all that a tilt can use, comes from the dynamics; g has to be right only along the
-target's own ways. Cost and carried variance are read in the same manner. The noise is what g leaves
-unexplained (chance, other actions to come, disagreement of the networks) and the chance of an end.
+with g_t a ridge regression on m, its squares and products, and on what `foresight` says of m: a
+network that has learned from many imagined episodes how they go on. How q differs between the
+actions of a state, which is all that a tilt can use, comes from the dynamics; g has to be right
+only along the target's own ways. Cost and carried variance are read in the same manner. The noise
+is what g leaves unexplained (chance, other actions to come, disagreement of the networks) and the
+chance of an end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,17 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from scopeval.arrays import Floats
-from scopeval.critics import Critic, Estimates, Learner, Rows, Targets
+from scopeval.critics import Caution, Critic, Estimates, Learner, Rows, Targets
 from scopeval.dynamics import Dynamics, Training, stack, unstack
+from scopeval.foresight import Foresight, Study
 from scopeval.policies import Observations
 
 __all__ = ["ModelCritic", "ModelRegression"]
 
 #: Most squares and products; with more inputs the products are left out.
-MOST_FEATURES = 500
-#: Random directions along which the ridge has a soft step.
-STEPS = 100
+MOST_FEATURES = 200
+#: Features by foresight: what is still earned and spent, their squares and product. Penalised less.
+LEARNED, LIGHTER = 5, 0.01
 #: Standard deviations beyond which an input is taken to be no further away.
 REACH = 4.0
 #: How far outside the logged range an observation is still known, in ranges.
@@ -48,26 +49,35 @@ class ModelRegression:
     Attributes:
         training: of the networks.
         paths: episodes imagined with each network.
+        study: how foresight is learned.
         ridge: penalty, relative to the number of rows.
-        dynamics: what was learned; set by `design`.
+        caution: where small errors grow fast, critics that are right on average still say too
+            much of every single action, so smaller shares are tried; on the other hand the check is
+            in a world that is as wrong as held-out logs show, and can be believed.
+        dynamics: what was learned; set by `design`, and so is
+        foresight: for the target.
         low: [d] least logged observation, and
         high: [d] largest; beyond, nothing is known.
     """
 
     training: Training = field(default_factory=Training)
     paths: int = 600
-    ridge: float = 1e-3
+    study: Study = field(default_factory=Study)
+    ridge: float = 3e-2
+    caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.9, 0.95))
     dynamics: Dynamics | None = None
+    foresight: Foresight | None = None
     low: Floats = field(default_factory=lambda: np.empty(0))
     high: Floats = field(default_factory=lambda: np.empty(0))
     name: str = "model"
 
-    def using(self, dynamics: Dynamics, rows: Rows) -> ModelRegression:
-        """The same with dynamics, for observations as in these rows."""
+    def using(self, dynamics: Dynamics, foresight: Foresight, rows: Rows) -> ModelRegression:
+        """The same with what was learned, for observations as in these rows."""
         both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])
         low, high = both.min(axis=0), both.max(axis=0)
         room = SLACK * (high - low) + 1e-9
-        return replace(self, dynamics=dynamics, low=low - room, high=high + room)
+        near = {"low": low - room, "high": high + room}
+        return replace(self, dynamics=dynamics, foresight=foresight, **near)
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """The rows as they are."""
@@ -81,6 +91,7 @@ class ModelRegression:
 class _ModelLearner:
     def __init__(self, how: ModelRegression, rows: Rows) -> None:
         assert how.dynamics is not None
+        assert how.foresight is not None
         self.how, self.rows = how, rows
         self.t = int(rows.t[0])
         action = rows.action[:, None]
@@ -91,9 +102,10 @@ class _ModelLearner:
             ahead = taken.ahead[:, 0]
         self.mean, self.scale = ahead.mean(axis=0), ahead.std(axis=0)
         self.scale = np.where(self.scale > 1e-9, self.scale, 1.0)
-        self.x = features(ahead, self.mean, self.scale)
+        self.x = features(ahead, self.mean, self.scale, how.foresight.at(ahead, self.t))
         penalty = np.full(self.x.shape[1], how.ridge * len(ahead))
         penalty[0] = 0.0
+        penalty[-LEARNED:] *= LIGHTER
         self.factor = cho_factor(self.x.T @ self.x + np.diag(penalty + 1e-9))
 
     def fit(self, targets: Targets) -> Critic:
@@ -115,8 +127,10 @@ class _ModelLearner:
             heads = np.zeros((self.x.shape[1], 3 + 2 * k))
             low = high = np.zeros(3 + 2 * k)
         assert self.how.dynamics is not None
+        assert self.how.foresight is not None
         return ModelCritic(
             dynamics=self.how.dynamics,
+            foresight=self.how.foresight,
             t=self.t,
             heads=np.ascontiguousarray(heads, np.float64),
             mean=self.mean,
@@ -132,13 +146,14 @@ class _ModelLearner:
 
 @dataclass(frozen=True)
 class ModelCritic:
-    """The critics of one time step: the dynamics, and `heads` [features, 3 + 2 k] on their mean.
+    """The critics of one time step: the dynamics, foresight, and `heads` [features, 3 + 2 k].
 
     In order: value, cost under the target, cost of each followed behaviour beyond that, carried
     variance of each, noise. Answers stay between `least` and `most`, what was seen in the fit.
     """
 
     dynamics: Dynamics
+    foresight: Foresight
     t: int
     heads: Floats
     mean: Floats
@@ -157,8 +172,10 @@ class ModelCritic:
         flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
         size = np.maximum(np.abs(self.heads).max(axis=0) / 1e30, 1.0)  # for what runs away
         heads = (self.heads / size).astype(np.float32)
+        seen = self.foresight.at(flat, self.t)
         parts = [
-            features(flat[i : i + 2048], self.mean, self.scale, np.float32) @ heads
+            features(flat[i : i + 2048], self.mean, self.scale, seen[i : i + 2048], np.float32)
+            @ heads
             for i in range(0, max(len(flat), 1), 2048)
         ]
         then = np.clip(np.concatenate(parts) * size, self.least, self.most)
@@ -187,36 +204,36 @@ class ModelCritic:
 
     def shared(self) -> dict[str, NDArray[Any]]:
         """What is the same at every step."""
-        return stack(self.dynamics.networks)
+        return stack(self.dynamics.networks) | self.foresight.arrays()
 
     @classmethod
     def restored(
         cls, shared: dict[str, NDArray[Any]], steps: list[dict[str, NDArray[Any]]]
     ) -> list[ModelCritic]:
         """The critics that `arrays` and `shared` took apart."""
+        foresight = Foresight.restored(shared)
         dynamics = unstack(shared)
         critics = []
         for own in steps:
             t, noise, k = (own.pop(name) for name in ("step", "reward_noise", "followed"))
-            critics.append(cls(dynamics, int(t), **own, reward_noise=float(noise), followed=int(k)))
+            rest: dict[str, Any] = {"dynamics": dynamics, "foresight": foresight, **own}
+            critics.append(cls(**rest, t=int(t), reward_noise=float(noise), followed=int(k)))
         return critics
 
 
-def features(points: Floats, mean: Floats, scale: Floats, kind: type = np.float64) -> NDArray[Any]:
-    """1, standardised inputs, squares, products (if not too many), and `STEPS` soft steps."""
+def features(
+    points: Floats, mean: Floats, scale: Floats, seen: NDArray[Any], kind: type = np.float64
+) -> NDArray[Any]:
+    """1, standardised inputs, squares, products (if not too many), and those by foresight."""
     from scopeval._critic_model_kernel import fill
 
     d = points.shape[1]
-    pairs = d * (d + 1) // 2
-    products = 1 + d + pairs <= MOST_FEATURES
-    out = np.empty((len(points), 1 + d + (pairs if products else d) + STEPS), kind)
-    steps: list[NDArray[Any]] = [part.astype(kind) for part in _directions(d)]
-    fill(np.ascontiguousarray(points), mean, scale, REACH, products, *steps, out)
+    products = with_products(d)
+    out = np.empty((len(points), 1 + d + (d * (d + 1) // 2 if products else d) + LEARNED), kind)
+    fill(np.ascontiguousarray(points), mean, scale, REACH, products, seen, out)
     return out
 
 
-@cache
-def _directions(d: int) -> tuple[Floats, Floats]:
-    """Fixed random directions [d, STEPS] and offsets [STEPS]."""
-    rng = np.random.default_rng((d, 31))
-    return rng.standard_normal((d, STEPS)) * (2.0 / np.sqrt(d)), rng.uniform(-2.0, 2.0, STEPS)
+def with_products(d: int) -> bool:
+    """Whether there are features for products of d inputs."""
+    return 1 + d + d * (d + 1) // 2 <= MOST_FEATURES

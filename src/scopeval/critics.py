@@ -18,7 +18,7 @@ others fit the noise to residuals of the other fold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -132,6 +132,14 @@ class Estimates:
             self.known[which],
         )
 
+    def following(self, behavior: int) -> Estimates:
+        """The same for the target and one of the followed behaviours alone."""
+        if behavior == self.carried.shape[-1] - 1 == 1:
+            return self
+        both = [0, behavior]
+        carried, cost = self.carried[..., both], self.cost_behavior[..., both]
+        return replace(self, carried=carried, cost_behavior=cost)
+
 
 class Critic(Protocol):
     """The critics of one time step, ready to answer."""
@@ -151,6 +159,23 @@ class Learner(Protocol):
     def fit(self, targets: Targets) -> Critic:
         """Fit one time step."""
         ...
+
+
+@dataclass(frozen=True)
+class Caution:
+    """How far critics are trusted; a regression may have a `caution` of its own.
+
+    Attributes:
+        shares: of the critics' differences between actions that a control variate may take over
+            (see `behavior.Recipe`); the check chooses one.
+        trust: checked relative variance below which a control variate is used whatever was
+            predicted.
+        least: checked relative variance from which on the target is kept.
+    """
+
+    shares: tuple[float, ...] = (1.0,)
+    trust: float = 0.75
+    least: float = 1.0
 
 
 class Regression(Protocol):

@@ -31,7 +31,7 @@ from scopeval.behavior import BehaviorPolicy, Prediction, Recipe, Report, Shape,
 from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_model import ModelRegression
 from scopeval.critic_table import TableRegression
-from scopeval.critics import Critic, Estimates, Regression, Targets
+from scopeval.critics import Caution, Critic, Estimates, Regression, Targets
 from scopeval.data import Transitions
 from scopeval.errors import DataError, InputError
 from scopeval.exact import check_epsilon
@@ -51,8 +51,8 @@ MOST_PAIRS = 50_000_000
 
 #: A control variate is used if the checked relative variance is below this, and ...
 WORTH = 0.9
-#: ... below this too, or at most so many times the predicted one: little to win, but surely.
-TRUST, AGREEMENT = 0.75, 1.08
+#: ... below `Caution.trust`, or at most so many times the predicted one: little to win, but surely.
+AGREEMENT = 1.08
 #: The logs must show at least this share of the target's own steps; else the target is kept.
 LEAST_SUPPORT = 0.25
 #: And this share for a control variate; else b = 0.
@@ -303,7 +303,8 @@ class _Run:
         halves = [np.flatnonzero(log.fold == k) for k in range(2)]
         if isinstance(regression, ModelRegression):
             parts = [log.rows.select(half) for half in halves]
-            imagine = Imagination(regression, target, recipe.horizon, time_varying, seed)
+            gamma, horizon = recipe.gamma, recipe.horizon
+            imagine = Imagination(regression, target, horizon, time_varying, seed, gamma)
             self.halves, self.whole = imagine.grounds(parts, log)
             self.holdout, self.forget = imagine.holdout, imagine.forget
             return
@@ -345,39 +346,44 @@ class _Run:
         floors = (self.recipe.floor, *floors) if how.tilted else (1.0,)
         if how.control_variate:  # running the target itself is a choice too: b alone may do
             floors = (*floors, 1.0)
-        checked_variance, both_costs, disagreement = self._check(how, floors)
+        caution = getattr(self.regression, "caution", Caution())
+        shares = caution.shares if how.control_variate else (1.0,)
+        choices = [(floor, share) for share in shares for floor in floors]
+        checked_variance, both_costs, disagreement = self._check(how, floors, shares)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(np.nan_to_num(checked_variance, nan=np.inf)))
         checked = float(checked_variance[best])
         if how.control_variate and not (checked < WORTH and support >= VARIATE_SUPPORT):
             return self._without_control(how, warnings, checked, support)
-        recipe = replace(self.recipe, floor=floors[best])
+        recipe = replace(self.recipe, floor=choices[best][0], share=choices[best][1])
         if how.constrained and recipe.limit is None:
             # what both halves say, less what they cannot agree on
             doubt = 0.5 * abs(float(both_costs[0, best] - both_costs[1, best]))
             excess = float(np.nan_to_num(checked_cost[best] - doubt)) - (1.0 + recipe.epsilon)
             recipe = replace(recipe, margin=float(np.clip(excess, 0.0, 0.5)))
         words = list(warnings)
-        if how.tilted and not checked_variance[best] < 1.0:
+        if how.tilted and not checked < caution.least:
             words.append(
-                "the logs are too thin: on held-out logs the design was no better than running the "
-                "target itself (relative variance "
-                f"{checked_variance[best]:.2f}); it stays at the target. Use on-policy evaluation, "
-                "or log more"
+                "the logs are too thin: on held-out logs the design was not clearly better than "
+                f"running the target itself (relative variance {checked:.2f}); it stays at the "
+                "target. Use on-policy evaluation, or log more"
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
         final, binding, infeasible = self._final(how, recipe)
         predicted = float(_ratio(final.variance[-1], final.variance[0]))
-        if how.control_variate and checked >= TRUST and checked > AGREEMENT * predicted:
+        if how.control_variate and checked >= caution.trust and checked > AGREEMENT * predicted:
             return self._without_control(how, warnings, checked, support)
-        if how.tilted and not final.variance[-1] <= final.variance[0]:
+        if recipe.share < 1.0:  # critics known to say too much: what the other half says
+            predicted = max(predicted, checked)
+        if how.tilted and not predicted <= 1.0:
             words.append(
                 "the safe design has more predicted variance than running the target itself "
-                f"({_ratio(final.variance[-1], final.variance[0]):.2f} times); it stays at the "
-                "target. Use on-policy evaluation, log more, or allow a larger epsilon"
+                f"({predicted:.2f} times); it stays at the target. Use on-policy evaluation, log "
+                "more, or allow a larger epsilon"
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
             final, binding, infeasible = self._final(how, recipe)
+            predicted = float(_ratio(final.variance[-1], final.variance[0]))
         if LEAST_SUPPORT <= support < 0.9:
             words.append(
                 f"the logs do not show {1 - support:.0%} of the target's own steps; there the "
@@ -397,7 +403,7 @@ class _Run:
             binding=binding,
             kept=final.kept,
             prediction=Prediction(
-                variance=float(_ratio(final.variance[-1], final.variance[0])),
+                variance=predicted,
                 cost=float(_ratio(final.cost[-1], final.cost[0])),
                 checked_variance=float(checked_variance[best]) if how.tilted else 1.0,
                 checked_cost=float(checked_cost[best]) if how.tilted else 1.0,
@@ -430,13 +436,17 @@ class _Run:
         return self.design(plain, (*warnings, told))
 
     def _check(
-        self, how: Method, floors: tuple[float, ...]
+        self, how: Method, floors: tuple[float, ...], shares: tuple[float, ...]
     ) -> tuple[Floats, Floats, dict[str, float]]:
-        """Design on each half, judge by critics of the other half, for every floor."""
-        variance, costs = np.zeros(len(floors)), np.zeros((2, len(floors)))
+        """Design on each half, judge by critics of the other half: every share with every floor."""
+        many = len(shares) * len(floors)
+        variance, costs = np.zeros(many), np.zeros((2, many))
         base_variance = 0.0
         bare = replace(self.recipe, floor=0.0)
-        designed = [self._sweep(half, self._own(how, self.recipe), 2) for half in self.halves]
+        every = [replace(self.recipe, share=share) for share in shares]
+        designed = [
+            self._sweep(half, self._own(how, *every), 1 + len(every)) for half in self.halves
+        ]
         for k in range(2):
             critics = designed[k].critics
 
@@ -447,11 +457,15 @@ class _Run:
                 e: Estimates,
                 critics: list[Critic] = critics,
             ) -> list[tuple[Floats, Floats]]:
-                mu, b = weigh_rows(how, bare, pi, critics[t].at(points.obs, points.actions))
-                mixed = [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
-                return [(pi, np.zeros_like(pi)), *mixed]
+                judged = [(pi, np.zeros_like(pi))]
+                said = critics[t].at(points.obs, points.actions)
+                for j, share in enumerate(shares):
+                    recipe = replace(bare, share=share)
+                    mu, b = weigh_rows(how, recipe, pi, said.following(1 + j))
+                    judged += [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
+                return judged
 
-            found = self._sweep(self.halves[1 - k], fixed, 1 + len(floors))
+            found = self._sweep(self.halves[1 - k], fixed, 1 + many)
             variance += found.variance[1:]
             base_variance += found.variance[0]
             costs[k] = _ratio(found.cost[1:], found.cost[0])
@@ -498,11 +512,14 @@ class _Run:
 
     # -- what the steps share ----------------------------------------------------------------
 
-    def _own(self, how: Method, recipe: Recipe) -> Follow:
-        """Follow the target and the behaviour that these very critics imply."""
+    def _own(self, how: Method, *recipes: Recipe) -> Follow:
+        """Follow the target and the behaviours that these very critics imply, one per recipe."""
 
         def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
-            return [(pi, np.zeros_like(pi)), weigh_rows(how, recipe, pi, e)]
+            own = (
+                weigh_rows(how, recipe, pi, e.following(1 + j)) for j, recipe in enumerate(recipes)
+            )
+            return [(pi, np.zeros_like(pi)), *own]
 
         return follow
 

@@ -5,8 +5,10 @@ One small network per half of the logs, over (observation, action):
     change of the observation, reward, cost, and the chance that the episode ends there.
 
 The networks of the halves never share a row, so each can be judged, and its designs checked, by the
-other. What a network gets wrong on rows that it has not seen is kept, and drawn from when episodes
-are imagined: a world that is random, or badly known, stays as uncertain as it is.
+other. Large errors count by their size, not its square: a contact now and then that nobody can
+predict must not spoil the smooth rest. What a network gets wrong on rows that it has not seen is
+kept, and drawn from when episodes are imagined, errors of rows where it is about as wrong: a world
+that is random, or badly known, stays as uncertain as it is, and only where it is.
 """
 
 from __future__ import annotations
@@ -23,10 +25,21 @@ from scopeval.arrays import Floats, Ints
 from scopeval.critics import Rows
 from scopeval.errors import InputError
 
-__all__ = ["Dynamics", "Encoder", "Network", "Outlook", "Training", "learn_network"]
+__all__ = [
+    "Dynamics",
+    "Encoder",
+    "Network",
+    "Outlook",
+    "Training",
+    "fresh",
+    "learn_network",
+    "swish",
+]
 
-#: Held-out errors that a network keeps to draw from.
-ERRORS = 2048
+#: Held-out errors that a network keeps to draw from, and
+ERRORS = 4096
+#: among how many on either side, in the order of their expected size, one is drawn.
+ALIKE = 64
 #: How far beyond the logged range an imagined observation may go, in ranges.
 SLACK = 0.05
 
@@ -46,9 +59,9 @@ class Training:
     """
 
     hidden: int = 128
-    steps: int = 3000
+    steps: int = 8000
     batch: int = 1024
-    rate: float = 3e-2
+    rate: float = 1e-2
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,9 @@ class Network:
         weights: of the layers, in the order of `_layers`.
         low: [w] least of what was logged, less some room; imagined observations stay within.
         high: [w] likewise.
-        errors: [E, w] held-out errors of the next observation.
+        errors: [E, w] held-out errors of the next observation, by increasing
+        sizes: [E] expected size, on a scale of its own, of the errors at their rows, which
+        size: gives for inputs: see `_size`.
         reward_noise: mean squared held-out error of the reward.
         loss: held-out mean squared error, in units of the spread of what was predicted.
     """
@@ -128,6 +143,8 @@ class Network:
     errors: Floats
     reward_noise: float
     loss: float
+    sizes: Floats = field(default_factory=lambda: np.zeros(1))
+    size: Floats = field(default_factory=lambda: np.zeros(1))
     _memory: dict[tuple[int, int, int], tuple[Any, Any, Outlook]] | None = field(
         default=None, repr=False
     )
@@ -152,6 +169,23 @@ class Network:
             end=1.0 / (1.0 + np.exp(-np.clip(out[..., w + 2], -30.0, 30.0))),
         )
         return outlook
+
+    def stray(self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator) -> Floats:
+        """Errors [B, w] as the network makes them at observations and actions like these."""
+        expected = self._size(self.encoder.inputs(obs, action, t))
+        last = len(self.errors) - 1
+        around = min(ALIKE, last // 2)
+        place = np.clip(np.searchsorted(self.sizes, expected), around, last - around)
+        return np.asarray(self.errors[place + rng.integers(-around, around + 1, len(obs))])
+
+    def _size(self, x: Weights) -> Floats:
+        """Expected size of the errors for inputs [B, i]."""
+        return np.asarray(self._about(x)[:, : len(self.size)] @ self.size)
+
+    def _about(self, x: Weights) -> Floats:
+        """1, the inputs, their sizes and squares."""
+        z = np.clip((x - self.weights["mean"]) / self.weights["scale"], -4.0, 4.0)
+        return np.concatenate([np.ones((len(z), 1)), z, np.abs(z), z * z], axis=1)
 
     def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
         """Keep an answer: a design asks about the same arrays again and again."""
@@ -264,19 +298,22 @@ def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: 
     C, D = torch.from_numpy(counts), torch.from_numpy(end.astype(np.float32))
     layers = {
         name: torch.from_numpy(value).requires_grad_()
-        for name, value in _fresh(X.shape[1], how.hidden, y.shape[1] + 1, rng).items()
+        for name, value in fresh(X.shape[1], how.hidden, y.shape[1] + 1, rng).items()
     }
     ever_ends = bool(0 < end.mean() < 1)
+    usual: Any = torch.ones(y.shape[1])  # size of the errors of each output, as training goes on
     adam = torch.optim.Adam(layers.values(), lr=how.rate)
     fade = torch.optim.lr_scheduler.CosineAnnealingLR(adam, how.steps)
     every = min(how.batch, len(X))
     for _ in range(how.steps):
         pick = torch.from_numpy(rng.integers(len(X), size=every))
         inputs = X[pick]
-        hidden = _swish_torch(inputs @ layers["w1"] + layers["b1"])
-        hidden = _swish_torch(hidden @ layers["w2"] + layers["b2"])
+        hidden = swish(inputs @ layers["w1"] + layers["b1"])
+        hidden = swish(hidden @ layers["w2"] + layers["b2"])
         out = hidden @ layers["w3"] + inputs @ layers["skip"] + layers["b3"]
-        loss = (C[pick] * (out[:, :-1] - Y[pick]) ** 2).mean()
+        wrong = C[pick] * (out[:, :-1] - Y[pick])
+        usual = 0.99 * usual + 0.01 * wrong.detach().abs().mean(dim=0)
+        loss: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
         if ever_ends:
             loss = loss + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
                 out[:, -1], D[pick]
@@ -304,7 +341,8 @@ def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: 
 def _judged(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> Network:
     """Write down what the network gets wrong on rows that it has not seen."""
     encoder = network.encoder
-    out = network._forward(encoder.inputs(np.asarray(rows.obs), rows.action, rows.t))
+    x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
+    out = network._forward(x)
     y, _ = _answers(rows, encoder)
     wrong = y - out[:, :-1]
     goes_on = np.flatnonzero(rows.alive > 0)
@@ -312,8 +350,23 @@ def _judged(network: Network, rows: Rows, spread: Floats, rng: np.random.Generat
     network.reward_noise = float(np.mean(wrong[:, w] ** 2))
     if len(goes_on) and w:
         network.loss = float(np.mean((wrong[goes_on, :w] / spread[:w]) ** 2))
-        network.errors = wrong[rng.choice(goes_on, ERRORS), :w]
+        _sort_errors(network, x[goes_on], wrong[goes_on, :w], spread[:w], rng)
     return network
+
+
+def _sort_errors(
+    network: Network, x: Weights, wrong: Floats, spread: Floats, rng: np.random.Generator
+) -> None:
+    """Learn where errors are large, and keep some in that order."""
+    some = rng.choice(len(x), min(len(x), 5 * ERRORS), replace=False)
+    each = network._about(x[some])
+    large = np.nan_to_num(np.log(np.abs(wrong[some] / spread).mean(axis=1) + 1e-6))
+    gram = each.T @ each + 1e-3 * len(some) * np.eye(each.shape[1])
+    network.size = np.linalg.solve(gram, each.T @ large)
+    kept = some[rng.integers(len(some), size=ERRORS)]
+    expected = network._size(x[kept])
+    order = np.argsort(expected, kind="stable")
+    network.sizes, network.errors = expected[order], wrong[kept[order]]
 
 
 def _answers(rows: Rows, encoder: Encoder) -> tuple[Floats, NDArray[np.bool_]]:
@@ -322,7 +375,9 @@ def _answers(rows: Rows, encoder: Encoder) -> tuple[Floats, NDArray[np.bool_]]:
     return np.column_stack([change, rows.reward, rows.cost]), rows.alive == 0
 
 
-def _fresh(inputs: int, hidden: int, outputs: int, rng: np.random.Generator) -> dict[str, Weights]:
+def fresh(inputs: int, hidden: int, outputs: int, rng: np.random.Generator) -> dict[str, Weights]:
+    """Layers that have learned nothing: two hidden ones, and a linear path beside them."""
+
     def uniform(*shape: int) -> Weights:
         bound = 1.0 / np.sqrt(shape[0])
         return rng.uniform(-bound, bound, shape).astype(np.float32)
@@ -349,8 +404,9 @@ def _swish(z: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(gate)
 
 
-def _swish_torch(z: Any) -> Any:
-    return 0.5 * z * (1.0 + z / (1.0 + z.abs()))
+def swish(z: Any) -> Any:
+    """The same for tensors (and arrays, more slowly)."""
+    return 0.5 * z * (1.0 + z / (1.0 + abs(z)))
 
 
 def stack(networks: Sequence[Network]) -> dict[str, NDArray[Any]]:

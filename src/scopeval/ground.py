@@ -20,7 +20,7 @@ from scopeval.dynamics import Network, Outlook
 from scopeval.errors import InputError
 from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
 
-__all__ = ["Ground", "Points", "imagined", "join", "logged_ground", "recall"]
+__all__ = ["Ground", "Points", "imagined", "join", "logged_ground", "prospects", "recall"]
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,14 @@ def imagined(
         taken = np.zeros(paths, np.int64) if candidates is not None else _drawn(offered.probs, rng)
         ends = rng.random(paths) < ahead.end[every, taken]
         following = obs.copy()
-        wrong = network.errors[rng.integers(len(network.errors), size=paths)]
+        action = np.ascontiguousarray(offered.actions[every, taken])
+        wrong = network.stray(obs, action, t, rng)
         following[:, world] = np.clip(ahead.ahead[every, taken] + wrong, network.low, network.high)
         rows.append(
             Rows(
                 t=np.full(paths, t),
                 obs=obs,
-                action=np.ascontiguousarray(offered.actions[every, taken]),
+                action=action,
                 reward=ahead.reward[every, taken],
                 reward_noise=np.full(paths, network.reward_noise),
                 cost=ahead.cost[every, taken],
@@ -178,6 +179,48 @@ def imagined(
             obs[ends] = following[rng.choice(alive, size=int(ends.sum()))]
     points.append(Points(obs, uniform, uniform, None))  # beyond the last step: worth nothing
     return Ground(rows, points, [every] * horizon, regression, {})
+
+
+def prospects(
+    network: Network,
+    starts: Rows,
+    target: Policy | ContinuousPolicy,
+    *,
+    horizon: int,
+    gamma: float,
+    paths: int,
+    rng: np.random.Generator,
+) -> tuple[Floats, Ints, Floats]:
+    """What followed in many imagined episodes of the target, to learn `foresight` from.
+
+    Without the network's errors: they are left to the critics, and blur what there is to learn.
+
+    Returns:
+        Where the dynamics expected each step to lead [n, w], when [n], and what was earned and
+        spent from there on [n, 2]; only steps after which the episode went on.
+    """
+    world = network.encoder.world
+    share = starts.weight / starts.weight.sum()
+    obs = np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
+    going, steps = np.arange(paths), []
+    for t in range(horizon):
+        obs = _redrawn(target, obs, t, rng)
+        action = _one_action(target, obs, t, rng)
+        said = network.outlook(obs, action[:, None], t)
+        on = rng.random(len(obs)) >= said.end[:, 0]
+        steps.append((going, on, said.ahead[on, 0], said.reward[:, 0], said.cost[:, 0]))
+        following = obs[on]
+        following[:, world] = said.ahead[on, 0]
+        going, obs = going[on], following
+        if not len(going):
+            break
+    after = np.zeros((paths, 2))
+    found: list[tuple[Floats, Ints, Floats]] = []
+    for t, (going, on, ahead, reward, cost) in reversed(list(enumerate(steps))):
+        found.append((ahead, np.full(len(ahead), t), after[going[on]]))
+        after[going] = np.column_stack([reward, cost]) + gamma * after[going]
+    whens, wheres, whats = zip(*((when, where, what) for where, when, what in found), strict=True)
+    return np.concatenate(wheres), np.concatenate(whens), np.concatenate(whats)
 
 
 def recall(ground: Ground, networks: Sequence[Network]) -> None:
@@ -214,6 +257,18 @@ def _redrawn(
     target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
 ) -> Observations:
     return target.redraw(obs, t, rng) if isinstance(target, Redraws) else obs
+
+
+def _one_action(
+    target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
+) -> NDArray[Any]:
+    """One draw of the target for each observation."""
+    if isinstance(target, ContinuousPolicy):
+        sample = getattr(target, "sample", None)  # cheaper than candidates, if there is one
+        return np.asarray(
+            sample(obs, t, rng) if sample else target.candidates(obs, t, rng).actions[:, 0]
+        )
+    return _drawn(target.probs(obs, t), rng)
 
 
 def _drawn(probs: Floats, rng: np.random.Generator) -> Ints:

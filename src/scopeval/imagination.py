@@ -11,8 +11,9 @@ from scopeval.critic_model import ModelRegression
 from scopeval.critics import Rows
 from scopeval.dynamics import Dynamics, Encoder, Network, learn_network
 from scopeval.errors import InputError
+from scopeval.foresight import Foresight, foresee
 from scopeval.gathering import Log
-from scopeval.ground import Ground, imagined, join, recall
+from scopeval.ground import Ground, imagined, join, prospects, recall
 from scopeval.policies import ContinuousPolicy, Policy, Redraws
 
 __all__ = ["Imagination"]
@@ -32,8 +33,9 @@ class Imagination:
         horizon: int,
         time_varying: bool,
         seed: int,
+        gamma: float = 1.0,
     ) -> None:
-        self.how, self.target, self.horizon = regression, target, horizon
+        self.how, self.target, self.horizon, self.gamma = regression, target, horizon, gamma
         self.time_varying, self.seed = time_varying, seed
         self.holdout: dict[str, float] = {}
         self._networks: list[Network] = []
@@ -42,21 +44,36 @@ class Imagination:
         """Imagined ground of each half's network, and both together with their mean."""
         networks = self._networks = self.networks(halves, log)
         self.holdout["dynamics"] = float(np.sqrt(np.nanmean([n.loss for n in networks])))
+        with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+            foresights = list(pool.map(lambda k: self._foresight(k, log), range(len(networks))))
         each = []
         for k, network in enumerate(networks):
             ground = imagined(
                 network,
                 log.starts,
                 self.target,
-                self.how.using(Dynamics((network,)), log.rows),
+                self.how.using(Dynamics((network,)), foresights[k], log.rows),
                 horizon=self.horizon,
                 paths=self.how.paths,
                 rng=np.random.default_rng((self.seed, 22, k)),
             )
             each.append(ground)
             recall(ground, networks)
-        both = self.how.using(Dynamics(tuple(networks)), log.rows)
+        both = self.how.using(Dynamics(tuple(networks)), Foresight.join(foresights), log.rows)
         return each, join(each, networks, both)
+
+    def _foresight(self, k: int, log: Log) -> Foresight:
+        """What the target's episodes come to in the world of one network."""
+        found = prospects(
+            self._networks[k],
+            log.starts,
+            self.target,
+            horizon=self.horizon,
+            gamma=self.gamma,
+            paths=self.how.study.paths,
+            rng=np.random.default_rng((self.seed, 23, k)),
+        )
+        return foresee(*found, self.horizon, self.how.study, 2 * self.seed + k)
 
     def forget(self) -> None:
         """Drop what the networks remember of this target's imagined episodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -75,6 +75,14 @@ def mujoco(
     from scopeval.experiments.robot_logs import PROTOCOLS
     from scopeval.report import page_of_mujoco, write_report
 
+    numbers = {
+        "targets": targets,
+        "runs": runs,
+        "episodes": episodes,
+        "ros_targets": ros_targets,
+        "ros_episodes": ros_episodes,
+    }
+    said: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     few = experiment.QUICK if quick else experiment.Config
     config = few(
         robots=tuple(
@@ -84,17 +92,7 @@ def mujoco(
         protocols=_several(protocols, PROTOCOLS),
         role=role,
         seed=seed,
-        **{
-            name: value
-            for name, value in (
-                ("targets", targets),
-                ("runs", runs),
-                ("episodes", episodes),
-                ("ros_targets", ros_targets),
-                ("ros_episodes", ros_episodes),
-            )
-            if value is not None
-        },
+        **said,
     )
     ctx.params |= {name: getattr(config, name) for name in ctx.params if hasattr(config, name)}
     folder = check_folder(out_dir, "mujoco")

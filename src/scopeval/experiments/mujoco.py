@@ -43,6 +43,7 @@ from scopeval.experiments.mujoco_target import (
     Workshop,
 )
 from scopeval.experiments.robot_logs import PROTOCOLS
+from scopeval.foresight import Study
 
 __all__ = ["PAPER", "QUICK", "SAFE", "Block", "Config", "Extreme", "Result", "Row", "run"]
 
@@ -111,6 +112,8 @@ class Config:
     """Of their training."""
     paths: int = ModelRegression().paths
     """Episodes that a design imagines with each network."""
+    study: Study = field(default_factory=Study)
+    """How foresight is learned."""
     epsilon: float = 0.0
     """Safety parameter of the constrained methods."""
 
@@ -162,6 +165,7 @@ class Config:
                 runs=self.runs,
                 episodes=self.episodes,
                 paths=self.paths,
+                study=self.study,
                 ros_episodes=self.ros_episodes if int(k) in with_ros else 0,
                 epsilon=self.epsilon,
             )
@@ -182,6 +186,7 @@ QUICK = partial(
     hidden=32,
     steps=300,
     paths=60,
+    study=Study(paths=200, hidden=16, steps=200),
 )
 """A config for a look: most of it can still be said otherwise."""
 

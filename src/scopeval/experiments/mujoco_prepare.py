@@ -123,6 +123,7 @@ def _arrays(dynamics: Dynamics) -> dict[str, NDArray[Any]]:
     arrays = stack(dynamics.networks)
     for i, network in enumerate(dynamics.networks):
         arrays[f"wrong{i}"] = network.errors
+        arrays[f"large{i}"], arrays[f"size{i}"] = network.sizes, network.size
         arrays[f"judged{i}"] = np.array([network.reward_noise, network.loss])
     return arrays
 
@@ -131,7 +132,10 @@ def _dynamics(arrays: dict[str, NDArray[Any]]) -> Dynamics:
     count = sum(name.startswith("wrong") for name in arrays)
     wrong = [arrays.pop(f"wrong{i}") for i in range(count)]
     judged = [arrays.pop(f"judged{i}") for i in range(count)]
+    size = [(arrays.pop(f"large{i}"), arrays.pop(f"size{i}")) for i in range(count)]
     dynamics = unstack(arrays)
+    for network, (sizes, own) in zip(dynamics.networks, size, strict=True):
+        network.sizes, network.size = sizes, own
     for network, errors, (noise, loss) in zip(dynamics.networks, wrong, judged, strict=True):
         network.errors, network.reward_noise, network.loss = errors, float(noise), float(loss)
     return dynamics

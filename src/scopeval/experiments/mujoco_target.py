@@ -29,6 +29,7 @@ from scopeval.experiments.gridworld_target import episode_grid
 from scopeval.experiments.mujoco_prepare import Preparation, prepare, protocol_policy, recall
 from scopeval.experiments.mujoco_ros import run_ros
 from scopeval.experiments.robot_logs import PROTOCOLS
+from scopeval.foresight import Study
 from scopeval.safety import certify
 
 __all__ = [
@@ -65,6 +66,7 @@ class Shard:
         runs: of each method.
         episodes: of one run.
         paths: episodes that a design imagines with each network.
+        study: how foresight is learned.
         ros_episodes: of one run of ROS; 0: ROS is not run.
         epsilon: safety parameter of the constrained methods.
     """
@@ -76,6 +78,7 @@ class Shard:
     runs: int
     episodes: int
     paths: int
+    study: Study
     ros_episodes: int
     epsilon: float
 
@@ -110,6 +113,7 @@ class Designed:
         certified_cost: its ratio of costs,
         certified_low: with the ends of its interval,
         certified_high: None where it has none.
+        share: of the critics' differences between actions, what the control variate takes over.
     """
 
     used: str
@@ -130,6 +134,7 @@ class Designed:
     certified_cost: float | None
     certified_low: float | None
     certified_high: float | None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -318,7 +323,9 @@ class _One:
             DESIGNS,
             horizon=HORIZON,
             epsilon=self.shard.epsilon,
-            regression=ModelRegression(dynamics=have.dynamics, paths=self.shard.paths),
+            regression=ModelRegression(
+                dynamics=have.dynamics, paths=self.shard.paths, study=self.shard.study
+            ),
             seed=what.seed,
         )
         return learned, time.perf_counter() - began
@@ -452,6 +459,7 @@ def _designed(behavior: BehaviorPolicy, ran: Episodes, epsilon: float) -> Design
         checked_variance=_finite(predicted.checked_variance),
         checked_cost=_finite(predicted.checked_cost),
         floor=recipe.floor if recipe.method != "on-policy" else 1.0,
+        share=recipe.share,
         margin=recipe.margin,
         kept=report.kept,
         binding=report.binding,
