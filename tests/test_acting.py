@@ -22,6 +22,7 @@ from scopeval.critic_table import TableCritic
 from scopeval.critics import Estimates
 from scopeval.data import Transitions
 from scopeval.dynamics import Training
+from scopeval.foresight import Study
 from scopeval.gaussian import GaussianPolicy
 from scopeval.methods import METHODS
 from scopeval.policies import CallablePolicy, TabularPolicy
@@ -162,7 +163,11 @@ def model_of(target, action, *, varying=False):
         0.9 * x + 0.1 * push[:, None],
         ended,
     )
-    how = ModelRegression(training=Training(hidden=16, steps=60, batch=128), paths=40)
+    how = ModelRegression(
+        training=Training(hidden=16, steps=60, batch=128),
+        paths=40,
+        study=Study(paths=40, hidden=16, steps=60, batch=128),
+    )
     return design(log, target, horizon=3, method="scope-dr", regression=how, time_varying=varying)
 
 

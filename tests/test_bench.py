@@ -19,6 +19,7 @@ from scopeval.critic_mlp import MLPRegression
 from scopeval.critic_model import ModelRegression
 from scopeval.dynamics import Training
 from scopeval.errors import InputError, MissingExtraError
+from scopeval.foresight import Study
 
 DOCS = Path(__file__).parents[1] / "docs"
 TINY = {
@@ -40,14 +41,20 @@ TINY = {
         "side_by_side": 3,
         "logged": 20,
         "learned": 1,
-        "regression": ModelRegression(training=Training(hidden=8, steps=4), paths=8),
+        "regression": ModelRegression(
+            training=Training(hidden=8, steps=4), paths=8, study=Study(paths=8, hidden=8, steps=4)
+        ),
         "repeats": 1,
     },
     "act": {
         "calls": 150,
         "rows": 200,
         "networks": MLPRegression(hidden=8, batch=32, first_steps=50, steps=20),
-        "model": ModelRegression(training=Training(hidden=8, steps=20), paths=20),
+        "model": ModelRegression(
+            training=Training(hidden=8, steps=20),
+            paths=20,
+            study=Study(paths=20, hidden=8, steps=20),
+        ),
     },
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},
 }

@@ -347,9 +347,8 @@ def test_errors_are_drawn_where_they_are_as_large():
     )  # fmt: skip
     half = np.arange(n) < n // 2
     network = learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
-    act = np.zeros((2000, 1))
-    left = network.stray(np.full((2000, 1), -0.8), act, 0, rng)
-    right = network.stray(np.full((2000, 1), 0.8), act, 0, rng)
+    place, act = rng.uniform(0.3, 0.9, (4000, 1)), np.zeros((4000, 1))
+    left, right = network.stray(-place, act, 0, rng), network.stray(place, act, 0, rng)
     assert np.abs(left).mean() < 0.05
     assert right.std() == pytest.approx(0.5, rel=0.2)
 

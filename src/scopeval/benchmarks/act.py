@@ -24,6 +24,7 @@ from scopeval.critics import Regression
 from scopeval.design import design
 from scopeval.dynamics import Training
 from scopeval.envs.gridworld import Gridworld, logs_of, target_policies
+from scopeval.foresight import Study
 from scopeval.policies import TorchPolicy
 
 __all__ = ["Config", "run"]
@@ -42,7 +43,9 @@ class Config:
     )
     """Settings of the networks."""
     model: ModelRegression = field(
-        default_factory=lambda: ModelRegression(training=Training(steps=200), paths=100)
+        default_factory=lambda: ModelRegression(
+            training=Training(steps=200), paths=100, study=Study(paths=100, steps=100)
+        )
     )
     """Settings of the model of the world, which is the default for vectors."""
     seed: int = 0

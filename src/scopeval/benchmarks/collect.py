@@ -22,6 +22,7 @@ from scopeval.dynamics import Training
 from scopeval.envs.mujoco import HORIZON, Robots
 from scopeval.envs.robot_policies import RobotPolicy, robot_policies
 from scopeval.experiments.robot_logs import robot_logs
+from scopeval.foresight import Study
 
 __all__ = ["Config", "run"]
 
@@ -39,7 +40,9 @@ class Config:
     learned: int = 3
     """Time steps that it is learned for."""
     regression: ModelRegression = field(
-        default_factory=lambda: ModelRegression(training=Training(steps=100), paths=100)
+        default_factory=lambda: ModelRegression(
+            training=Training(steps=100), paths=100, study=Study(paths=100, steps=100)
+        )
     )
     """How it is learned."""
     repeats: int = 5
