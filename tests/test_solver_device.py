@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scopeval.errors import InputError
@@ -29,6 +29,8 @@ def problems(seed: int, actions: int, rows: int = 64):
 @pytest.mark.parametrize("device", DEVICES)
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), actions=st.integers(1, 30))
+@example(seed=337, actions=27)  # the root is at y = 1e-21: steps cancel, and land beyond it
+@example(seed=81, actions=22)
 def test_the_same_answers(device, seed, actions):
     w, q, budget = problems(seed, actions)
     ours = solve(w, q, budget)

@@ -97,7 +97,9 @@ def _whole(
         curve = 3.0 * (s1 * inv**2 * (r - 1.0)).sum(1, keepdim=True) * y
         halley, newton = 2.0 * h * slope / (2.0 * slope * slope - h * curve), h / slope
         fits = (halley < y) & (d + halley * (2.0 * y - halley) > 0.0) & (slope > 0.0)
-        falls = (h > 0.0) & (slope > 0.0) & (newton < y)
+        # a step that cancels nearly all of y may land just beyond the root: go back a little
+        back = (h < 0.0) & (-newton < 0.01 * y) & (d + newton * (2.0 * y - newton) > 0.0)
+        falls = ((h > 0.0) | back) & (slope > 0.0) & (newton < y)
         step = torch.where(slow, torch.where(falls, newton, 0.0), torch.where(fits, halley, 0.0))
         again = ~slow & ~fits
         d = torch.where(again, 0.0, d + step * (2.0 * y - step))
@@ -196,7 +198,8 @@ def _made() -> Any:
             halley = 2.0 * h * slope / (2.0 * slope * slope - h * curve)
             newton = h / slope
             fits = (halley < y) & (d + halley * (2.0 * y - halley) > 0.0) & (slope > 0.0)
-            falls = (h > 0.0) & (slope > 0.0) & (newton < y)
+            back = (h < 0.0) & (-newton < 0.01 * y) & (d + newton * (2.0 * y - newton) > 0.0)
+            falls = ((h > 0.0) | back) & (slope > 0.0) & (newton < y)
             step = tl.where(fits, halley, 0.0)
             step = tl.where(slow > 0, tl.where(falls, newton, 0.0), step)
             over = free | (total == 0) | (D == 0)
