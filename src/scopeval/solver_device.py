@@ -261,6 +261,9 @@ def _fused(
     _triton()[grid](
         weight, cost, budget, mu, multiplier, status, rows, A, TINY, TIE,
         WIDTH=width, BLOCK=block, STEPS=STEPS, num_warps=1,
+        # A product fused into the first sum across lanes is rounded differently in every lane; then
+        # lanes can disagree on whether a row is done, and wait for each other for ever.
+        enable_fp_fusion=False,
     )  # fmt: skip
     return mu, multiplier, status
 
