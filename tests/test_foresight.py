@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -61,6 +62,20 @@ def test_nothing_to_learn_from_or_training_that_runs_away_says_nothing():
     np.testing.assert_array_equal(nothing.at(np.ones((3, 2)), 1), 0.0)
     wild = replace(QUICK, steps=20, rate=1e30)
     np.testing.assert_array_equal(foresee(*lessons(500), 5, wild, 0).at(np.ones((3, 2)), 1), 0.0)
+
+
+def test_torch_has_its_threads_back_afterwards():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        few = replace(QUICK, steps=20)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda k: foresee(*lessons(300 * k), 5, few, k), range(1, 9)))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 # -- the share that a control variate takes over -------------------------------------------------

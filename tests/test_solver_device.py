@@ -71,8 +71,9 @@ def test_no_gpu_is_said():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_fused_and_whole_agree():
-    tensors = [torch.tensor(x, device="cuda") for x in problems(0, 10, 5000)]
+@pytest.mark.parametrize(("seed", "actions", "rows"), [(0, 10, 5000), (337, 27, 60), (81, 22, 60)])
+def test_fused_and_whole_agree(seed, actions, rows):
+    tensors = [torch.tensor(x, device="cuda") for x in problems(seed, actions, rows)]
     one, two = (solve_tensors(*tensors, fused=f) for f in (True, False))
     assert torch.equal(one[2], two[2])
     torch.testing.assert_close(one[0], two[0], atol=1e-9, rtol=0, equal_nan=True)

@@ -13,9 +13,11 @@ that is random, or badly known, stays as uncertain as it is, and only where it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ __all__ = [
     "Training",
     "fresh",
     "learn_network",
+    "one_thread",
     "swish",
 ]
 
@@ -251,6 +254,28 @@ class Dynamics:
         )
 
 
+_LOCK, _INSIDE = Lock(), [0, 0]  # how many are inside, torch's threads before the first of them
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch by one thread: the same bits on every machine. Several callers may be inside."""
+    import torch
+
+    with _LOCK:
+        if _INSIDE[0] == 0:
+            _INSIDE[1] = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _INSIDE[0] += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _INSIDE[0] -= 1
+            if _INSIDE[0] == 0:
+                torch.set_num_threads(_INSIDE[1])
+
+
 def learn_network(
     rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int
 ) -> Network:
@@ -258,18 +283,12 @@ def learn_network(
 
     Training that runs away is begun anew with a quarter of the rate.
     """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same bits on every machine, and halves are trained side by side
-    try:
+    with one_thread():
         for _ in range(4):
             network = _trained(rows, held_out, encoder, how, seed)
             if all(np.isfinite(value).all() for value in network.weights.values()):
                 return network
             how = replace(how, rate=how.rate / 4.0)
-    finally:
-        torch.set_num_threads(threads)
     raise InputError(
         "logged: the dynamics cannot be learned, training runs away; expected observations and "
         "actions of moderate size, try scaling them, or a smaller Training(rate=...)"

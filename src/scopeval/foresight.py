@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
-from scopeval.dynamics import fresh, swish
+from scopeval.dynamics import fresh, one_thread, swish
 
 __all__ = ["Foresight", "Study", "foresee"]
 
@@ -123,9 +123,7 @@ def foresee(
         name: torch.from_numpy(value).requires_grad_()
         for name, value in fresh(x.shape[1], how.hidden, OUTPUTS, rng).items()
     }
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same bits on every machine
-    try:
+    with one_thread():
         adam = torch.optim.Adam(layers.values(), lr=how.rate)
         fade = torch.optim.lr_scheduler.CosineAnnealingLR(adam, how.steps)
         for _ in range(how.steps):
@@ -135,8 +133,6 @@ def foresee(
             loss.backward()
             adam.step()
             fade.step()
-    finally:
-        torch.set_num_threads(threads)
     weights = {name: value.detach().numpy() for name, value in layers.items()}
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):
