@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scopeval import _acting_kernel as kernel
 from scopeval.arrays import Bools, Floats
 from scopeval.critic_mlp import MLPCritic
-from scopeval.critic_model import REACH, ModelCritic, with_products
+from scopeval.critic_model import ModelCritic
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic
-from scopeval.foresight import REACH as FAR
 from scopeval.policies import Observations
 
 __all__ = ["look"]
@@ -102,25 +101,7 @@ def _ahead(
     vectors = encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
         return None
-    given = (
-        *critic.dynamics.stacked,
-        encoder.world,
-        np.ascontiguousarray(obs, np.float64),
-        np.ascontiguousarray(vectors, np.float64),
-        critic.t / encoder.horizon if encoder.horizon else 0.0,
-        np.ascontiguousarray(critic.heads.T, np.float32),
-        critic.mean,
-        critic.scale,
-        critic.least,
-        critic.most,
-        critic.low,
-        critic.high,
-        float(critic.reward_noise),
-        int(critic.followed),
-        *critic.foresight.stacked,
-        critic.foresight.when(critic.t),
-        np.float32(FAR),
-        REACH,
-        with_products(len(critic.mean)),
-    )
-    return lambda *rest: kernel.from_model(*given, *rest)
+    before, after = critic.readied
+    time = critic.t / encoder.horizon if encoder.horizon else 0.0
+    seen = np.ascontiguousarray(obs, np.float64), np.ascontiguousarray(vectors, np.float64)
+    return lambda *rest: kernel.from_model(*before, *seen, time, *after, *rest)

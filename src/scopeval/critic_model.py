@@ -16,6 +16,7 @@ chance of an end.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scopeval.arrays import Floats
 from scopeval.critics import Caution, Critic, Estimates, Learner, Rows, Targets
 from scopeval.dynamics import Dynamics, Training, stack, unstack
+from scopeval.foresight import REACH as FAR
 from scopeval.foresight import Foresight, Study
 from scopeval.policies import Observations
 
@@ -194,6 +196,29 @@ class ModelCritic:
             noise=noise + self.reward_noise,
             error=np.zeros_like(noise),
             known=np.broadcast_to(inside, noise.shape),
+        )
+
+    @cached_property
+    def readied(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What `acting` hands to its compiled call, before and after what it is asked about."""
+        return (
+            (*self.dynamics.stacked, self.dynamics.encoder.world),
+            (
+                np.ascontiguousarray(self.heads.T, np.float32),
+                self.mean,
+                self.scale,
+                self.least,
+                self.most,
+                self.low,
+                self.high,
+                float(self.reward_noise),
+                int(self.followed),
+                *self.foresight.stacked,
+                self.foresight.when(self.t),
+                np.float32(FAR),
+                REACH,
+                with_products(len(self.mean)),
+            ),
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
