@@ -270,7 +270,7 @@ def test_training_that_ran_away_once_is_slower_the_next_time(logged, target, mon
     halves, _ = rows_of(logged, target)
     rates = []
 
-    def trained(rows, held_out, encoder, how, seed):
+    def trained(rows, held_out, encoder, how, seed, tick):
         rates.append(how.rate)
         network = fake(0.0)
         if len(rates) < 3:
@@ -447,6 +447,25 @@ def test_finite_actions_with_vectors_go_the_same_way():
         cautious = design(log, target, horizon=T, regression=QUICK)
         assert cautious.recipe.method == "on-policy"
         assert "not clearly better" in cautious.report.warnings[0]
+
+
+def test_progress_tells_every_stage(logged, target):
+    told = []
+    brief = replace(
+        QUICK,
+        training=Training(hidden=8, steps=40, batch=64),
+        paths=30,
+        study=Study(paths=30, hidden=8, steps=40),
+    )
+    what = {"horizon": T, "regression": brief, "progress": lambda *now: told.append(now)}
+    design(logged, target, **what)
+    stages = list(dict.fromkeys(name for name, _, _ in told))
+    assert stages == ["learning the dynamics", "learning how episodes go on", "design"]
+    for stage in stages:
+        done = [(n, total) for name, n, total in told if name == stage]
+        assert done == sorted(done)
+        assert all(n <= total for n, total in done)
+    assert ("learning the dynamics", 80, 80) in told
 
 
 def test_redrawn_inputs_are_the_targets(logged):

@@ -192,7 +192,8 @@ def design(
         seed: of the halving and the networks.
         device: "cuda": networks for vectors (regression "mlp") are trained there, with the same
             results to the rounding of float32.
-        progress: called with (what, done, total).
+        progress: called with (what, done, total); for vectors there are several of what, one after
+            the other.
 
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
@@ -304,7 +305,7 @@ class _Run:
         if isinstance(regression, ModelRegression):
             parts = [log.rows.select(half) for half in halves]
             gamma, horizon = recipe.gamma, recipe.horizon
-            imagine = Imagination(regression, target, horizon, time_varying, seed, gamma)
+            imagine = Imagination(regression, target, horizon, time_varying, seed, gamma, progress)
             self.halves, self.whole = imagine.grounds(parts, log)
             self.holdout, self.forget = imagine.holdout, imagine.forget
             return

@@ -13,7 +13,7 @@ that is random, or badly known, stays as uncertain as it is, and only where it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -277,15 +277,21 @@ def one_thread() -> Iterator[None]:
 
 
 def learn_network(
-    rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int
+    rows: Rows,
+    held_out: Rows,
+    encoder: Encoder,
+    how: Training,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
 ) -> Network:
     """Train a network on some rows; the others tell how wrong it is.
 
-    Training that runs away is begun anew with a quarter of the rate.
+    Training that runs away is begun anew with a quarter of the rate. `tick` is called after every
+    step.
     """
     with one_thread():
         for _ in range(4):
-            network = _trained(rows, held_out, encoder, how, seed)
+            network = _trained(rows, held_out, encoder, how, seed, tick)
             if all(np.isfinite(value).all() for value in network.weights.values()):
                 return network
             how = replace(how, rate=how.rate / 4.0)
@@ -295,7 +301,14 @@ def learn_network(
     )
 
 
-def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: int) -> Network:
+def _trained(
+    rows: Rows,
+    held_out: Rows,
+    encoder: Encoder,
+    how: Training,
+    seed: int,
+    tick: Callable[[], None],
+) -> Network:
     import torch
 
     rng = np.random.default_rng((seed, 21))
@@ -341,6 +354,7 @@ def _trained(rows: Rows, held_out: Rows, encoder: Encoder, how: Training, seed: 
         loss.backward()
         adam.step()
         fade.step()
+        tick()
     weights = {name: value.detach().numpy() for name, value in layers.items()}
     if not ever_ends:  # nothing to tell apart: as in the logs, always or never
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0

@@ -8,7 +8,7 @@ pendulum falls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -103,9 +103,18 @@ class Foresight:
 
 
 def foresee(
-    where: Floats, when: Ints, what: Floats, horizon: int, how: Study, seed: int
+    where: Floats,
+    when: Ints,
+    what: Floats,
+    horizon: int,
+    how: Study,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
 ) -> Foresight:
-    """Train a network on what followed in imagined episodes: see `ground.prospects`."""
+    """Train a network on what followed in imagined episodes: see `ground.prospects`.
+
+    `tick` is called after every step.
+    """
     import torch
 
     rng = np.random.default_rng((seed, 41))
@@ -133,6 +142,7 @@ def foresee(
             loss.backward()
             adam.step()
             fade.step()
+            tick()
     weights = {name: value.detach().numpy() for name, value in layers.items()}
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):

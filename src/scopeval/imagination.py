@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import numpy as np
 
@@ -34,9 +36,11 @@ class Imagination:
         time_varying: bool,
         seed: int,
         gamma: float = 1.0,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.how, self.target, self.horizon, self.gamma = regression, target, horizon, gamma
         self.time_varying, self.seed = time_varying, seed
+        self.progress = progress
         self.holdout: dict[str, float] = {}
         self._networks: list[Network] = []
 
@@ -44,8 +48,10 @@ class Imagination:
         """Imagined ground of each half's network, and both together with their mean."""
         networks = self._networks = self.networks(halves, log)
         self.holdout["dynamics"] = float(np.sqrt(np.nanmean([n.loss for n in networks])))
+        tick = self._counting("learning how episodes go on", len(networks) * self.how.study.steps)
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            foresights = list(pool.map(lambda k: self._foresight(k, log), range(len(networks))))
+            every = range(len(networks))
+            foresights = list(pool.map(lambda k: self._foresight(k, log, tick), every))
         each = []
         for k, network in enumerate(networks):
             ground = imagined(
@@ -62,7 +68,21 @@ class Imagination:
         both = self.how.using(Dynamics(tuple(networks)), Foresight.join(foresights), log.rows)
         return each, join(each, networks, both)
 
-    def _foresight(self, k: int, log: Log) -> Foresight:
+    def _counting(self, what: str, total: int) -> Callable[[], None]:
+        """Counts steps of several threads, and tells every hundredth of them."""
+        lock, done = Lock(), 0
+        every = max(total // 100, 1)
+
+        def tick() -> None:
+            nonlocal done
+            with lock:
+                done += 1
+                if self.progress is not None and done % every == 0:
+                    self.progress(what, min(done, total), total)
+
+        return tick
+
+    def _foresight(self, k: int, log: Log, tick: Callable[[], None]) -> Foresight:
         """What the target's episodes come to in the world of one network."""
         found = prospects(
             self._networks[k],
@@ -73,7 +93,7 @@ class Imagination:
             paths=self.how.study.paths,
             rng=np.random.default_rng((self.seed, 23, k)),
         )
-        return foresee(*found, self.horizon, self.how.study, 2 * self.seed + k)
+        return foresee(*found, self.horizon, self.how.study, 2 * self.seed + k, tick)
 
     def forget(self) -> None:
         """Drop what the networks remember of this target's imagined episodes."""
@@ -87,10 +107,11 @@ class Imagination:
         if min(len(half) for half in halves) < 4:
             raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
         encoder = self._encoder(log)
+        tick = self._counting("learning the dynamics", 2 * self.how.training.steps)
 
         def learn(k: int) -> Network:
             seed = 2 * self.seed + k
-            return learn_network(halves[k], halves[1 - k], encoder, self.how.training, seed)
+            return learn_network(halves[k], halves[1 - k], encoder, self.how.training, seed, tick)
 
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
             return list(pool.map(learn, range(2)))

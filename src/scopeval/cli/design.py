@@ -63,7 +63,9 @@ def design(
             floor=floor,
             limit=limit,
             seed=seed,
-            progress=lambda what, done, total: progress(done, total, "designing"),
+            progress=lambda what, done, total: progress(
+                done, total, "designing" if what == "design" else what
+            ),
         )
         behavior.save(place)
     console = out()
