@@ -372,7 +372,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("hello.txt", "hello")
     zipped = other.getvalue()[:-2] + (32).to_bytes(2, "little")
-    header = np.frombuffer(b'{"format": 1, "kind": "table"}', np.uint8)
+    header = np.frombuffer(b'{"format": 2, "kind": "table"}', np.uint8)
     for raw in (
         b"",
         b"x",
@@ -399,7 +399,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
     monkeypatch.setattr(room, "FORMAT", 99)
     policy.save(path)
     monkeypatch.undo()
-    with pytest.raises(DataError, match="written in format 99, this version reads 1"):
+    with pytest.raises(DataError, match="written in format 99, this version reads 2"):
         load(path, target)
 
 

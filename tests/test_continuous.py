@@ -15,6 +15,8 @@ import pytest
 from scipy import stats
 
 from scopeval import GaussianPolicy, design, load
+from scopeval.acting import look
+from scopeval.behavior import BehaviorPolicy
 from scopeval.collect import collect
 from scopeval.critic_model import ModelRegression, features
 from scopeval.critics import Caution, Rows, Targets
@@ -447,6 +449,102 @@ def test_finite_actions_with_vectors_go_the_same_way():
         cautious = design(log, target, horizon=T, regression=QUICK)
         assert cautious.recipe.method == "on-policy"
         assert "not clearly better" in cautious.report.warnings[0]
+
+
+class Coin:
+    """Either action, whatever is seen."""
+
+    def probs(self, obs, t):
+        return np.full((len(obs), 2), 0.5)
+
+
+def test_a_rare_large_cost_is_not_overlooked():
+    """An action that mostly costs nothing and now and then ten is the dearer one on average."""
+    rng = np.random.default_rng(0)
+    n = 8000
+    k = rng.integers(2, size=n)
+    x = rng.standard_normal((n, 1))
+    cost = np.where(k == 0, 0.5, np.where(rng.random(n) < 0.1, 10.0, 0.0))
+    reward = np.where(k == 0, 0.3, 3.0)
+    log = Transitions(np.arange(n) % 2, x, k, reward, cost, rng.standard_normal((n, 1)))
+    behavior = design(log, Coin(), horizon=2, regression=replace(QUICK, caution=Caution()))
+    obs = rng.standard_normal((200, 1))
+    e = behavior.critics[1].at(obs)
+    # 800 rare rows: the standard error of the mean is 0.05; a median would say 0
+    np.testing.assert_allclose(e.cost_target.mean(axis=0), [0.5, 1.0], atol=0.25)
+    mu = behavior.probs(obs, 1)
+    assert (mu @ [0.5, 1.0]).mean() <= 0.75 * 1.05
+
+
+def test_an_action_that_was_never_logged_keeps_its_probability():
+    rng = np.random.default_rng(0)
+    n = 3000
+    k = rng.integers(2, size=n)  # the third is never taken
+    x = rng.standard_normal((n, 1))
+    reward = 2.0 * k + x[:, 0]
+    log = Transitions(np.arange(n) % 2, x, k, reward, np.ones(n), rng.standard_normal((n, 1)))
+
+    class Three:
+        embedding = np.eye(3)
+
+        def probs(self, obs, t):
+            return np.full((len(obs), 3), 1 / 3)
+
+    bold = replace(QUICK, caution=Caution())
+    behavior = design(log, Three(), horizon=2, regression=bold)
+    bare = replace(behavior.recipe, method="scope", floor=0.0)
+    free = BehaviorPolicy(Three(), behavior.critics, bare, behavior.report)
+    mu = free.probs(rng.standard_normal((50, 1)), 0)
+    np.testing.assert_allclose(mu[:, 2], 1 / 3)
+    assert free.counts.unseen == 50
+    assert not behavior.critics[0].at(rng.standard_normal((5, 1))).known[:, 2].any()
+
+
+def test_only_candidates_are_asked_of_a_policy_of_ones_own(logged, target):
+    """Something else may be called `sample` there; and no two threads ask at once."""
+    busy, together = [0], [0]
+
+    class Own:
+        def candidates(self, obs, t, rng):
+            busy[0] += 1
+            together[0] = max(together[0], busy[0])
+            offered = target.candidates(obs, t, rng)
+            busy[0] -= 1
+            return offered
+
+        def sample(self):
+            raise AssertionError
+
+    brief = replace(
+        QUICK,
+        training=Training(hidden=8, steps=40, batch=64),
+        paths=30,
+        study=Study(paths=30, hidden=8, steps=40),
+    )
+    design(logged, Own(), horizon=T, regression=brief)
+    assert together == [1]
+
+
+def test_acting_and_looking_agree_when_a_variance_runs_away(made, target):
+    behavior = made["scope-dr"]
+    rng = np.random.default_rng(0)
+    obs = START + 0.3 * rng.standard_normal((20, 1))
+    offered = target.candidates(obs, 0, rng)
+    critic = behavior.critics[0]
+    far = replace(critic, heads=critic.heads * 1e60, least=critic.least * 1e60,
+                  most=critic.most * 1e60)  # fmt: skip
+    e = far.at(obs, offered.actions)
+    found, sure = look(far, obs, offered.actions, 10, follows=True, own_cost=True)
+    assert np.isfinite(found).all()
+    assert sure.all()
+    np.testing.assert_allclose(found[2], e.carried[..., -1], rtol=1e-3)
+    np.testing.assert_allclose(found[0], e.q, rtol=1e-3)
+
+
+def test_caution_is_checked():
+    for shares in ((), (1.2,), (-1.0, 1.0)):
+        with pytest.raises(InputError, match="caution: got shares"):
+            Caution(shares)
 
 
 def test_progress_tells_every_stage(logged, target):

@@ -126,12 +126,14 @@ def from_model(
     vectors: Any,
     time: float,
     heads: Any,
+    size: Any,
     mean: Any,
     scale: Any,
     least: Any,
     most: Any,
     low: Any,
     high: Any,
+    logged: Any,
     reward_noise: float,
     followed: int,
     f1: Any,
@@ -211,7 +213,9 @@ def from_model(
         foreseen /= np.float32(len(f1))
         fill(ahead, mean, scale, reach, products, foreseen, seen[:K])
         np.dot(seen, heads.T, told)
-        then[:] = told[:K]
+        for a in range(K):
+            for j in range(len(heads)):
+                then[a, j] = told[a, j] * size[j]
         for a in range(K):
             for j in (0, 1, last, carried, len(heads) - 1):
                 then[a, j] = _within(then[a, j], least[j], most[j])
@@ -222,7 +226,7 @@ def from_model(
             e[2, b, a] = stays * then[a, carried]
             e[3, b, a] = _above(said[a, w + 1] + stays * then[a, 1])
             e[4, b, a] = e[3, b, a] + (stays * then[a, last] if own_cost else 0.0)
-            sure[b, a] = inside
+            sure[b, a] = inside and (len(logged) == 0 or logged[a])
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -46,7 +46,7 @@ from scopeval.solver import solve
 
 __all__ = ["Action", "BehaviorPolicy", "Prediction", "load"]
 
-FORMAT = 1
+FORMAT = 2
 CHECKSUM = 32  # bytes of a SHA-256
 #: Critics that say more than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150

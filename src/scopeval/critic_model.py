@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
 from scopeval.critics import Caution, Critic, Estimates, Learner, Rows, Targets
 from scopeval.dynamics import Dynamics, Training, stack, unstack
 from scopeval.foresight import REACH as FAR
@@ -60,6 +60,7 @@ class ModelRegression:
         foresight: for the target.
         low: [d] least logged observation, and
         high: [d] largest; beyond, nothing is known.
+        logged: [A] which actions of a finite set were logged at all; [0]: actions are vectors.
     """
 
     training: Training = field(default_factory=Training)
@@ -71,6 +72,7 @@ class ModelRegression:
     foresight: Foresight | None = None
     low: Floats = field(default_factory=lambda: np.empty(0))
     high: Floats = field(default_factory=lambda: np.empty(0))
+    logged: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
     name: str = "model"
 
     def using(self, dynamics: Dynamics, foresight: Foresight, rows: Rows) -> ModelRegression:
@@ -78,8 +80,10 @@ class ModelRegression:
         both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])
         low, high = both.min(axis=0), both.max(axis=0)
         room = SLACK * (high - low) + 1e-9
-        near = {"low": low - room, "high": high + room}
-        return replace(self, dynamics=dynamics, foresight=foresight, **near)
+        actions = len(dynamics.encoder.embedding)
+        logged = np.bincount(rows.action, minlength=actions) > 0 if actions else self.logged
+        known = {"low": low - room, "high": high + room, "logged": logged}
+        return replace(self, dynamics=dynamics, foresight=foresight, **known)
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """The rows as they are."""
@@ -141,6 +145,7 @@ class _ModelLearner:
             most=high,
             low=self.how.low,
             high=self.how.high,
+            logged=self.how.logged,
             reward_noise=float(np.mean(rows.reward_noise)),
             followed=k,
         )
@@ -164,6 +169,7 @@ class ModelCritic:
     most: Floats
     low: Floats
     high: Floats
+    logged: Bools
     reward_noise: float
     followed: int
 
@@ -172,8 +178,7 @@ class ModelCritic:
         k = self.followed
         ahead = self.dynamics.outlook(obs, actions, self.t)
         flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
-        size = np.maximum(np.abs(self.heads).max(axis=0) / 1e30, 1.0)  # for what runs away
-        heads = (self.heads / size).astype(np.float32)
+        heads, size = self._scaled
         seen = self.foresight.at(flat, self.t)
         parts = [
             features(flat[i : i + 2048], self.mean, self.scale, seen[i : i + 2048], np.float32)
@@ -195,8 +200,16 @@ class ModelCritic:
             carried=np.maximum(rest[..., 1 + k :], 0.0),
             noise=noise + self.reward_noise,
             error=np.zeros_like(noise),
-            known=np.broadcast_to(inside, noise.shape),
+            known=np.broadcast_to(
+                inside & self.logged if len(self.logged) else inside, noise.shape
+            ),
         )
+
+    @cached_property
+    def _scaled(self) -> tuple[NDArray[np.float32], Floats]:
+        """The heads in float32, and by how much each was made smaller: a variance may run away."""
+        size = np.maximum(np.abs(self.heads).max(axis=0) / 1e30, 1.0)
+        return (self.heads / size).astype(np.float32), size
 
     @cached_property
     def readied(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -204,13 +217,15 @@ class ModelCritic:
         return (
             (*self.dynamics.stacked, self.dynamics.encoder.world),
             (
-                np.ascontiguousarray(self.heads.T, np.float32),
+                np.ascontiguousarray(self._scaled[0].T),
+                self._scaled[1],
                 self.mean,
                 self.scale,
                 self.least,
                 self.most,
                 self.low,
                 self.high,
+                self.logged,
                 float(self.reward_noise),
                 int(self.followed),
                 *self.foresight.stacked,
@@ -223,8 +238,8 @@ class ModelCritic:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What differs from step to step."""
-        names = ("heads", "mean", "scale", "least", "most", "low", "high", "reward_noise")
-        own = {name: np.asarray(getattr(self, name)) for name in names}
+        names = ("heads", "mean", "scale", "least", "most", "low", "high", "logged")
+        own = {name: np.asarray(getattr(self, name)) for name in (*names, "reward_noise")}
         return own | {"step": np.asarray(self.t), "followed": np.asarray(self.followed)}
 
     def shared(self) -> dict[str, NDArray[Any]]:

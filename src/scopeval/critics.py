@@ -177,6 +177,12 @@ class Caution:
     trust: float = 0.75
     least: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0.0 <= share <= 1.0 for share in self.shares):
+            raise InputError(
+                f"caution: got shares {self.shares!r}, expected at least one, each between 0 and 1"
+            )
+
 
 class Regression(Protocol):
     """A way to learn critics."""

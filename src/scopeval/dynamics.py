@@ -5,10 +5,11 @@ One small network per half of the logs, over (observation, action):
     change of the observation, reward, cost, and the chance that the episode ends there.
 
 The networks of the halves never share a row, so each can be judged, and its designs checked, by the
-other. Large errors count by their size, not its square: a contact now and then that nobody can
-predict must not spoil the smooth rest. What a network gets wrong on rows that it has not seen is
-kept, and drawn from when episodes are imagined, errors of rows where it is about as wrong: a world
-that is random, or badly known, stays as uncertain as it is, and only where it is.
+other. Large errors of the next observation count by their size, not its square: a contact now and
+then that nobody can predict must not spoil the smooth rest. Rewards and costs are learned by
+squares, for there the mean is wanted, rare large ones and all. What a network gets wrong on rows
+that it has not seen is kept, and drawn from when episodes are imagined, errors of rows where it is
+about as wrong: a world that is random, or badly known, stays as uncertain as it is, and only there.
 """
 
 from __future__ import annotations
@@ -265,7 +266,7 @@ def one_thread() -> Iterator[None]:
     with _LOCK:
         if _INSIDE[0] == 0:
             _INSIDE[1] = torch.get_num_threads()
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)  # every caller: torch counts threads for each thread anew
         _INSIDE[0] += 1
     try:
         yield
@@ -345,7 +346,9 @@ def _trained(
         out = hidden @ layers["w3"] + inputs @ layers["skip"] + layers["b3"]
         wrong = C[pick] * (out[:, :-1] - Y[pick])
         usual = 0.99 * usual + 0.01 * wrong.detach().abs().mean(dim=0)
-        loss: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
+        squares = (wrong / (usual + 1e-4)) ** 2
+        robust = torch.sqrt(1.0 + squares[:, :w]) - 1.0
+        loss: Any = 0.1 * torch.cat([robust, 0.5 * squares[:, w:]], dim=1).mean()
         if ever_ends:
             loss = loss + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
                 out[:, -1], D[pick]

@@ -103,7 +103,7 @@ class Foresight:
 
 
 def foresee(
-    where: Floats,
+    where: NDArray[Any],
     when: Ints,
     what: Floats,
     horizon: int,
@@ -120,11 +120,11 @@ def foresee(
     rng = np.random.default_rng((seed, 41))
     if not len(where):
         return _blank(where.shape[1], horizon, how.hidden)
-    mean, scale = where.mean(axis=0), where.std(axis=0)
+    mean, scale = where.mean(axis=0, dtype=np.float64), where.std(axis=0, dtype=np.float64)
     scale = np.where(scale > 1e-9, scale, 1.0)
     centre, spread = what.mean(axis=0), what.std(axis=0)
     spread = np.where(spread > 1e-12, spread, 1.0)
-    z = np.clip((where - mean) / scale, -REACH, REACH)
+    z = np.clip((where - mean.astype(np.float32)) / scale.astype(np.float32), -REACH, REACH)
     blank = _blank(where.shape[1], horizon, how.hidden)
     x = torch.from_numpy(np.column_stack([z, blank.when(when)]).astype(np.float32))
     y = torch.from_numpy(((what - centre) / spread).astype(np.float32))

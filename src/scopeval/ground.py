@@ -18,9 +18,23 @@ from scopeval.arrays import Floats, Ints
 from scopeval.critics import Learner, Regression, Rows
 from scopeval.dynamics import Network, Outlook
 from scopeval.errors import InputError
+from scopeval.gaussian import GaussianPolicy
 from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
 
-__all__ = ["Ground", "Points", "imagined", "join", "logged_ground", "prospects", "recall"]
+__all__ = [
+    "Ground",
+    "Points",
+    "Prospects",
+    "imagined",
+    "join",
+    "logged_ground",
+    "prospects",
+    "recall",
+]
+
+
+#: Where steps led, float32 [n, w], when [n], and what was earned and spent from there on [n, 2].
+Prospects = tuple[NDArray[np.float32], Ints, Floats]
 
 
 @dataclass(frozen=True)
@@ -190,7 +204,7 @@ def prospects(
     gamma: float,
     paths: int,
     rng: np.random.Generator,
-) -> tuple[Floats, Ints, Floats]:
+) -> Prospects:
     """What followed in many imagined episodes of the target, to learn `foresight` from.
 
     Without the network's errors: they are left to the critics, and blur what there is to learn.
@@ -208,14 +222,16 @@ def prospects(
         action = _one_action(target, obs, t, rng)
         said = network.outlook(obs, action[:, None], t)
         on = rng.random(len(obs)) >= said.end[:, 0]
-        steps.append((going, on, said.ahead[on, 0], said.reward[:, 0], said.cost[:, 0]))
+        steps.append(
+            (going, on, said.ahead[on, 0].astype(np.float32), said.reward[:, 0], said.cost[:, 0])
+        )
         following = obs[on]
         following[:, world] = said.ahead[on, 0]
         going, obs = going[on], following
         if not len(going):
             break
     after = np.zeros((paths, 2))
-    found: list[tuple[Floats, Ints, Floats]] = []
+    found: list[Prospects] = []
     for t, (going, on, ahead, reward, cost) in reversed(list(enumerate(steps))):
         found.append((ahead, np.full(len(ahead), t), after[going[on]]))
         after[going] = np.column_stack([reward, cost]) + gamma * after[going]
@@ -264,10 +280,9 @@ def _one_action(
 ) -> NDArray[Any]:
     """One draw of the target for each observation."""
     if isinstance(target, ContinuousPolicy):
-        sample = getattr(target, "sample", None)  # cheaper than candidates, if there is one
-        return np.asarray(
-            sample(obs, t, rng) if sample else target.candidates(obs, t, rng).actions[:, 0]
-        )
+        if isinstance(target, GaussianPolicy):  # cheaper than candidates
+            return target.sample(obs, t, rng)
+        return target.candidates(obs, t, rng).actions[:, 0]
     return _drawn(target.probs(obs, t), rng)
 
 

@@ -15,7 +15,7 @@ from scopeval.dynamics import Dynamics, Encoder, Network, learn_network
 from scopeval.errors import InputError
 from scopeval.foresight import Foresight, foresee
 from scopeval.gathering import Log
-from scopeval.ground import Ground, imagined, join, prospects, recall
+from scopeval.ground import Ground, Prospects, imagined, join, prospects, recall
 from scopeval.policies import ContinuousPolicy, Policy, Redraws
 
 __all__ = ["Imagination"]
@@ -47,11 +47,14 @@ class Imagination:
     def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
         """Imagined ground of each half's network, and both together with their mean."""
         networks = self._networks = self.networks(halves, log)
-        self.holdout["dynamics"] = float(np.sqrt(np.nanmean([n.loss for n in networks])))
+        losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
+        self.holdout["dynamics"] = float(np.sqrt(np.mean(losses))) if losses else float("nan")
         tick = self._counting("learning how episodes go on", len(networks) * self.how.study.steps)
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            every = range(len(networks))
-            foresights = list(pool.map(lambda k: self._foresight(k, log, tick), every))
+            found = [self._prospects(k, log) for k in range(len(networks))]  # asks the target
+            foresights = list(
+                pool.map(lambda k: self._foresight(k, found[k], tick), range(len(networks)))
+            )
         each = []
         for k, network in enumerate(networks):
             ground = imagined(
@@ -82,9 +85,9 @@ class Imagination:
 
         return tick
 
-    def _foresight(self, k: int, log: Log, tick: Callable[[], None]) -> Foresight:
+    def _prospects(self, k: int, log: Log) -> Prospects:
         """What the target's episodes come to in the world of one network."""
-        found = prospects(
+        return prospects(
             self._networks[k],
             log.starts,
             self.target,
@@ -93,6 +96,8 @@ class Imagination:
             paths=self.how.study.paths,
             rng=np.random.default_rng((self.seed, 23, k)),
         )
+
+    def _foresight(self, k: int, found: Prospects, tick: Callable[[], None]) -> Foresight:
         return foresee(*found, self.horizon, self.how.study, 2 * self.seed + k, tick)
 
     def forget(self) -> None:

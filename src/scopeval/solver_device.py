@@ -98,7 +98,7 @@ def _whole(
         halley, newton = 2.0 * h * slope / (2.0 * slope * slope - h * curve), h / slope
         fits = (halley < y) & (d + halley * (2.0 * y - halley) > 0.0) & (slope > 0.0)
         # a step that cancels nearly all of y may land just beyond the root: go back a little
-        back = (h < 0.0) & (-newton < 0.01 * y) & (d + newton * (2.0 * y - newton) > 0.0)
+        back = (h < 0.0) & (-newton < 0.5 * y) & (d + newton * (2.0 * y - newton) > 0.0)
         falls = ((h > 0.0) | back) & (slope > 0.0) & (newton < y)
         step = torch.where(slow, torch.where(falls, newton, 0.0), torch.where(fits, halley, 0.0))
         again = ~slow & ~fits
@@ -198,7 +198,7 @@ def _made() -> Any:
             halley = 2.0 * h * slope / (2.0 * slope * slope - h * curve)
             newton = h / slope
             fits = (halley < y) & (d + halley * (2.0 * y - halley) > 0.0) & (slope > 0.0)
-            back = (h < 0.0) & (-newton < 0.01 * y) & (d + newton * (2.0 * y - newton) > 0.0)
+            back = (h < 0.0) & (-newton < 0.5 * y) & (d + newton * (2.0 * y - newton) > 0.0)
             falls = ((h > 0.0) | back) & (slope > 0.0) & (newton < y)
             step = tl.where(fits, halley, 0.0)
             step = tl.where(slow > 0, tl.where(falls, newton, 0.0), step)
