@@ -285,7 +285,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):
             assert time.monotonic() < patience
             time.sleep(0.05)
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to everybody
-        _, stderr = running.communicate(timeout=30)
+        _, stderr = running.communicate(timeout=120)
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
