@@ -276,7 +276,12 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):
     )
     (script := tmp_path / "script.py").write_text(program)
     running = subprocess.Popen(
-        [sys.executable, str(script)], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(script)],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # who runs the tests in the background may have had Ctrl-C ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         patience = time.monotonic() + 60
