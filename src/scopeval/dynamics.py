@@ -8,9 +8,9 @@ The networks of the halves never share a row, so each can be judged, and its des
 other. Large errors of the next observation count by their size, not its square: a contact now and
 then that nobody can predict must not spoil the smooth rest. Rewards and costs are read from the
 last layer by least squares, for there the mean is wanted, rare large ones and all. What a network
-gets wrong on rows that it has not seen is kept, and drawn from when episodes are imagined, errors of
-rows where it is about as wrong: a world that is random, or badly known, stays as uncertain as it
-is, and only there.
+gets wrong on rows that it has not seen is kept, and drawn from when episodes are imagined, errors
+of rows where it is about as wrong: a world that is random, or badly known, stays as uncertain as
+it is, and only there.
 """
 
 from __future__ import annotations
