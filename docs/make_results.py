@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,9 @@ def _robot(block: dict[str, Any]) -> str:
     counted = many - len(block["excluded"])
     lines = [
         f"**{block['robot']}, {block['protocol']}** ({counted} of {many} targets)\n",
-        "| method | variance | worst | cost | dearest | predicted | needed | saved | paper |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| method | variance | worst | cost | dearest | paired | predicted | needed | saved "
+        "| paper |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in block["methods"]:
         if row["method"] == "on-policy":
@@ -85,6 +87,7 @@ def _robot(block: dict[str, Any]) -> str:
             _extreme(row["worst"]),
             _plus_minus(row["relative_cost"], ".3f"),
             _extreme(row["dearest"]),
+            _paired(row.get("certified_cost")),
             "" if None in told else "{:.3f}, {:.3f}".format(*told),
             _plus_minus(row["cost_needed"], ".0f"),
             f"{row['saved']:.0%}",
@@ -94,6 +97,15 @@ def _robot(block: dict[str, Any]) -> str:
     if block["excluded"]:
         lines.append(f"\nWithout variance, in no mean: {', '.join(block['excluded'])}.")
     return "\n".join(lines) + "\n"
+
+
+def _paired(told: dict[str, Any] | None) -> str:
+    """Mean cost by the certificates, over the targets that have one."""
+    values = [value for value in (told or {}).get("values", []) if value is not None]
+    if len(values) < 2:
+        return ""
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):.3f} ± {error:.3f}"
 
 
 def _extreme(one: dict[str, Any]) -> str:

@@ -57,6 +57,21 @@ def test_one_seed_one_network_and_files_bring_it_back():
     np.testing.assert_array_equal(back.at(points, 7), both.at(points, 7))
 
 
+def test_what_is_remembered_is_what_was_said_of_that_array():
+    seen = foresee(*lessons(500), HORIZON, replace(QUICK, steps=20), 0)
+    points = np.random.default_rng(5).standard_normal((4, 3, 2))
+    said = seen.at(points, 2)
+    assert said.shape == (4, 3, 2)
+    np.testing.assert_array_equal(said.reshape(12, 2), seen.at(points.reshape(12, 2), 2))
+    seen.remember(points, 2)
+    points += 1.0  # to tell the answer kept from one that is given anew
+    np.testing.assert_array_equal(seen.at(points, 2), said)
+    assert np.abs(seen.at(points, 3) - said).max() > 1e-3  # another step was not asked about
+    assert np.abs(seen.at(points.copy(), 2) - said).max() > 1e-3
+    seen.forget()
+    assert np.abs(seen.at(points, 2) - said).max() > 1e-3
+
+
 def test_nothing_to_learn_from_or_training_that_runs_away_says_nothing():
     nothing = foresee(np.empty((0, 2)), np.empty(0, np.int64), np.empty((0, 2)), 5, QUICK, 0)
     np.testing.assert_array_equal(nothing.at(np.ones((3, 2)), 1), 0.0)

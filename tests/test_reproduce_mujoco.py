@@ -280,6 +280,7 @@ def test_means_over_targets_by_hand():
     assert block.row("scope-dr").beyond("cost", 1.02) == ["a"]
     assert scope.used == {"on-policy": 1, "scope": 1}
     assert scope.certificates == {"not refuted": 1, "safe": 1}
+    assert (scope.refuted, block.row("scope-dr").refuted) == ([], ["a"])
     ros = block.row("ros")
     assert ros.targets == ("a",)
     assert ros.needed.mean == 900.0  # by the squared error
@@ -308,7 +309,8 @@ def test_the_page_and_the_tables_say_so(capsys):
     assert "scope-dr: mean cost within its budget; more than two standard errors above 1.02 in" in (
         said
     )
-    assert "cost: a; above 1.1 in variance: none." in said
+    assert "cost: a; above 1.1 in variance: none; promise refuted by the certificate: a." in said
+    assert "…" not in said  # nothing is cut off at 80 columns
 
 
 def test_results_survive_json():

@@ -179,7 +179,7 @@ class ModelCritic:
         ahead = self.dynamics.outlook(obs, actions, self.t)
         flat = ahead.ahead.reshape(-1, ahead.ahead.shape[-1])
         heads, size = self._scaled
-        seen = self.foresight.at(flat, self.t)
+        seen = self.foresight.at(ahead.ahead, self.t).reshape(len(flat), -1)
         parts = [
             features(flat[i : i + 2048], self.mean, self.scale, seen[i : i + 2048], np.float32)
             @ heads

@@ -18,6 +18,7 @@ from scopeval.arrays import Floats, Ints
 from scopeval.critics import Learner, Regression, Rows
 from scopeval.dynamics import Network, Outlook
 from scopeval.errors import InputError
+from scopeval.foresight import Foresight
 from scopeval.gaussian import GaussianPolicy
 from scopeval.policies import ContinuousPolicy, Observations, Policy, Redraws, offer
 
@@ -239,12 +240,13 @@ def prospects(
     return np.concatenate(wheres), np.concatenate(whens), np.concatenate(whats)
 
 
-def recall(ground: Ground, networks: Sequence[Network]) -> None:
-    """Have the networks remember what they say at the points of an imagined ground."""
+def recall(ground: Ground, networks: Sequence[Network], foresights: Sequence[Foresight]) -> None:
+    """Have the networks, and each one's foresight, remember the points of an imagined ground."""
     for t, points in enumerate(ground.points[:-1]):
-        for network in networks:
+        for network, foresight in zip(networks, foresights, strict=True):
             said = network.outlook(points.obs, points.actions, t)
             network.remember(points.obs, points.actions, t, said)
+            foresight.remember(said.ahead, t)
 
 
 def join(grounds: Sequence[Ground], networks: Sequence[Network], regression: Regression) -> Ground:

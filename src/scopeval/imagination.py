@@ -43,6 +43,7 @@ class Imagination:
         self.progress = progress
         self.holdout: dict[str, float] = {}
         self._networks: list[Network] = []
+        self._foresights: list[Foresight] = []
 
     def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
         """Imagined ground of each half's network, and both together with their mean."""
@@ -56,6 +57,7 @@ class Imagination:
                 pool.map(lambda k: self._foresight(k, found[k], tick), range(len(networks)))
             )
         each = []
+        self._foresights = foresights
         for k, network in enumerate(networks):
             ground = imagined(
                 network,
@@ -67,7 +69,7 @@ class Imagination:
                 rng=np.random.default_rng((self.seed, 22, k)),
             )
             each.append(ground)
-            recall(ground, networks)
+            recall(ground, networks, foresights)
         both = self.how.using(Dynamics(tuple(networks)), Foresight.join(foresights), log.rows)
         return each, join(each, networks, both)
 
@@ -101,9 +103,11 @@ class Imagination:
         return foresee(*found, self.horizon, self.how.study, 2 * self.seed + k, tick)
 
     def forget(self) -> None:
-        """Drop what the networks remember of this target's imagined episodes."""
+        """Drop what is remembered of this target's imagined episodes."""
         for network in self._networks:
             network.forget()
+        for foresight in self._foresights:
+            foresight.forget()
 
     def networks(self, halves: list[Rows], log: Log) -> list[Network]:
         """The dynamics of each half; those of the settings, if they bring them."""

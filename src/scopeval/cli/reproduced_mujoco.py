@@ -41,6 +41,7 @@ def show_mujoco(result: Result, command: str, footer: str) -> None:
         "largest, and its own standard error. Needed: "
         "cost for the accuracy of 1,000 on-policy episodes, in on-policy episodes, 1000 x variance "
         f"x cost (ros: squared error for variance, over runs of {config.ros_episodes} episodes). "
+        "Paired: the cost by the certificates, which compare within the same episodes. "
         "Expected: by the design's critics, and checked on the other half of the logs; stays at "
         "pi: targets for which the design chose to change nothing; certificates: safe, not "
         "refuted, refuted.",
@@ -83,11 +84,13 @@ def _promised(block: Block) -> Table:
         "\nexpected",
         "\nchecked",
         "\ncost",
+        "\npaired",
         "\nexpected",
         "\nchecked",
         "stays\nat pi",
         "certi-\nficates",
     )
+    shown.padding = (0, 1, 0, 0)
     for row in block.rows:
         if row.told("floor") is None:
             continue
@@ -97,6 +100,7 @@ def _promised(block: Block) -> Table:
             _told(row, "predicted_variance"),
             _told(row, "checked_variance"),
             f"{row.cost.mean:.3f}",
+            _told(row, "certified_cost"),
             _told(row, "predicted_cost"),
             _told(row, "checked_cost"),
             f"{row.used.get('on-policy', 0)}",
@@ -127,7 +131,8 @@ def _verdicts(block: Block, epsilon: float) -> list[str]:
             f"{row.method}: mean cost "
             f"{'within' if within else 'ABOVE'} its budget; more than two standard errors above "
             f"{1.02 + epsilon:g} in cost: {', '.join(dear) or 'none'}; above 1.1 in variance: "
-            f"{', '.join(bad) or 'none'}."
+            f"{', '.join(bad) or 'none'}; promise refuted by the certificate: "
+            f"{', '.join(row.refuted) or 'none'}."
         )
     return said
 

@@ -277,6 +277,12 @@ class Row:
         return {name: each.count(name) for name in sorted(set(each))}
 
     @property
+    def refuted(self) -> list[str]:
+        """Targets whose certificate refutes the promise."""
+        both = zip(self.targets, (o.designed for o in self.outcomes), strict=True)
+        return [name for name, d in both if d is not None and d.certificate == "refuted"]
+
+    @property
     def certificates(self) -> dict[str, int]:
         """How many targets have which verdict on the promise."""
         each = [o.designed.certificate for o in self.outcomes if o.designed is not None]
@@ -321,6 +327,7 @@ class Row:
             **told,
             "used": self.used,
             "certificates": self.certificates,
+            "refuted": self.refuted,
             "curve": {
                 "error": self.errors.mean(axis=0).tolist(),
                 "standard_error": standard_errors(self.errors).tolist(),
@@ -503,8 +510,8 @@ def block_of(what: Preparation, results: Sequence[TargetResult]) -> Block:
     return Block(what.robot, what.protocol, tuple(results), tuple(rows))
 
 
-_TOLD = ("predicted_variance", "predicted_cost", "checked_variance", "checked_cost", "floor",
-         "margin", "kept", "binding")  # fmt: skip
+_TOLD = ("predicted_variance", "predicted_cost", "checked_variance", "checked_cost",
+         "certified_cost", "floor", "share", "margin", "kept", "binding")  # fmt: skip
 _CURVES = ("errors", "costs", "designed")
 _DESIGN = (
     "used",
@@ -515,7 +522,6 @@ _DESIGN = (
     "infeasible",
     "not_finite",
     "certificate",
-    "certified_cost",
     "certified_low",
     "certified_high",
 )
