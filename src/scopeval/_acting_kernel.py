@@ -1,7 +1,8 @@
 """The compiled part of `scopeval.acting`: a critic's answers at rows lo .. hi of a batch.
 
-Each kernel writes e [5, B, A] (q, noise, carried, the target's cost, the cost in the constraint)
-and sure [B, A]. Rows do not look at each other, and no lock is held.
+Each kernel takes a critic's arrays, in the order of `acting`, and what is asked, and writes e
+[5, B, A] (q, noise, carried, the target's cost, the cost in the constraint) and sure [B, A]. Rows
+do not look at each other, and no lock is held.
 """
 
 from __future__ import annotations
@@ -20,21 +21,10 @@ network = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reasso
 
 @compiled  # type: ignore[untyped-decorator]
 def from_table(
-    q: Any,
-    cost_target: Any,
-    cost_behavior: Any,
-    carried: Any,
-    noise: Any,
-    known: Any,
-    states: Any,
-    follows: bool,
-    own_cost: bool,
-    e: Any,
-    sure: Any,
-    lo: int,
-    hi: int,
+    critic: Any, states: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
     """Rows of `TableCritic`."""
+    q, cost_target, cost_behavior, carried, noise, known = critic
     last = cost_behavior.shape[2] - 1
     ahead = last if follows else 0
     for i in range(lo, hi):
@@ -51,26 +41,10 @@ def from_table(
 
 @compiled  # type: ignore[untyped-decorator]
 def from_network(
-    net: Any,
-    intercept: Any,
-    slope: Any,
-    centre: Any,
-    spread: Any,
-    mean: Any,
-    scale: Any,
-    low: Any,
-    high: Any,
-    pairs: Any,
-    followed: int,
-    obs: Any,
-    follows: bool,
-    own_cost: bool,
-    e: Any,
-    sure: Any,
-    lo: int,
-    hi: int,
+    critic: Any, obs: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
     """`MLPCritic.at` for vectors; only the heads that are needed."""
+    net, intercept, slope, centre, spread, mean, scale, low, high, pairs, followed = critic
     A, d = slope.shape[1:]
     o = net.shape[2] - A - A * d
     x = np.empty(d, np.float32)
@@ -108,47 +82,11 @@ def from_network(
 
 @compiled  # type: ignore[untyped-decorator]
 def from_model(
-    w1: Any,
-    b1: Any,
-    w2: Any,
-    b2: Any,
-    w3: Any,
-    skip: Any,
-    b3: Any,
-    input_mean: Any,
-    input_scale: Any,
-    centre: Any,
-    spread: Any,
-    least_ahead: Any,
-    most_ahead: Any,
-    world: Any,
+    dynamics: Any,
+    foresight: Any,
+    critic: Any,
     obs: Any,
     vectors: Any,
-    time: float,
-    heads: Any,
-    size: Any,
-    mean: Any,
-    scale: Any,
-    least: Any,
-    most: Any,
-    low: Any,
-    high: Any,
-    logged: Any,
-    reward_noise: float,
-    followed: int,
-    f1: Any,
-    g1: Any,
-    f2: Any,
-    g2: Any,
-    f3: Any,
-    straight: Any,
-    g3: Any,
-    f_mean: Any,
-    f_scale: Any,
-    when: Any,
-    far: Any,
-    reach: float,
-    products: bool,
     follows: bool,
     own_cost: bool,
     e: Any,
@@ -157,6 +95,11 @@ def from_model(
     hi: int,
 ) -> None:
     """`ModelCritic.at` for vectors and the actions offered there: [B, K, m], or [1, K, m]."""
+    w1, b1, w2, b2, w3, skip, b3, input_mean, input_scale, centre, spread = dynamics[:11]
+    least_ahead, most_ahead, world, time = dynamics[11:]
+    f1, g1, f2, g2, f3, straight, g3, f_mean, f_scale, when, far = foresight
+    heads, size, mean, scale, least, most, low, high, logged = critic[:9]
+    reward_noise, followed, reach, products = critic[9:]
     K, w = vectors.shape[1], least_ahead.shape[1]
     rows = K + -K % 4  # BLAS is quicker with whole fours; those beyond K are not looked at
     x = np.zeros((rows, input_mean.shape[1]), np.float32)

@@ -10,6 +10,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval._solver_kernel import solve_rows
+
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -28,7 +30,8 @@ def allowance(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> An
             elsewhere += pi[a] * cost[a]
     spend = share * own if np.isnan(limit) else limit - elsewhere
     spend /= mass if mass > 0.0 else 1.0
-    return min(max(spend, -(largest**2)), largest**2), mass
+    most = 0.5 * largest * largest  # the solver refuses more
+    return min(max(spend, -most), most), mass
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -129,6 +132,21 @@ def settle(mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, fl
         no_answer += seen and status[i] == INFEASIBLE
         not_finite += not valid
     return not_seen, no_answer, not_finite
+
+
+@compiled  # type: ignore[untyped-decorator]
+def weigh_one(
+    e: Any, known: Any, pi: Any, share: float, rule: Any, method: Any, floor: float
+) -> Any:
+    """`programs`, the solver and `settle` for a single row, in one call: a plant is waiting."""
+    constrained, tilted, follows = method
+    program, (mu, status), more = programs(e, known, pi, share, rule)
+    if constrained:
+        if solve_rows(*program, mu, np.empty(1), status, 0, 1) >= 0:
+            status[0] = INFEASIBLE  # refused: not to be expected, and no time to complain
+    elif tilted:
+        in_proportion(program[0], known, pi, follows, mu, status)
+    return mu, settle(mu, status, *more, floor)
 
 
 @compiled  # type: ignore[untyped-decorator]

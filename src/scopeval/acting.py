@@ -77,19 +77,28 @@ def _work(
     if actions is not None:
         return None
     if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
-        tables = critic.q, critic.cost_target, critic.cost_behavior, critic.carried, critic.noise
         states = np.ascontiguousarray(obs, np.int64)
-        return lambda *rest: kernel.from_table(*tables, critic.known, states, *rest)
+        table = (
+            critic.q,
+            critic.cost_target,
+            critic.cost_behavior,
+            critic.carried,
+            critic.noise,
+            critic.known,
+        )
+        return lambda *rest: kernel.from_table(table, states, *rest)
     if (
         type(critic) is MLPCritic
         and obs.ndim == 2
         and critic.slope.shape[1:] == (count, obs.shape[1])
     ):
         vectors = np.ascontiguousarray(obs, np.float64)
-        networks = critic.net, critic.intercept, critic.slope, critic.centre, critic.spread
-        inputs = critic.mean, critic.scale, critic.low, critic.high, critic.pairs
-        k = int(critic.followed)
-        return lambda *rest: kernel.from_network(*networks, *inputs, k, vectors, *rest)
+        networks = (
+            *(critic.net, critic.intercept, critic.slope, critic.centre, critic.spread),
+            *(critic.mean, critic.scale, critic.low, critic.high, critic.pairs),
+            int(critic.followed),
+        )
+        return lambda *rest: kernel.from_network(networks, vectors, *rest)
     return None
 
 
@@ -97,11 +106,8 @@ def _ahead(
     critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
 ) -> Callable[..., None] | None:
     """The same by a model of the world."""
-    encoder = critic.dynamics.encoder
-    vectors = encoder.embedding[None] if actions is None else actions
+    vectors = critic.dynamics.encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
         return None
-    before, after = critic.readied
-    time = critic.t / encoder.horizon if encoder.horizon else 0.0
     seen = np.ascontiguousarray(obs, np.float64), np.ascontiguousarray(vectors, np.float64)
-    return lambda *rest: kernel.from_model(*before, *seen, time, *after, *rest)
+    return lambda *rest: kernel.from_model(*critic.readied, *seen, *rest)

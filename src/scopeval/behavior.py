@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval import _behavior_kernel as kernel
-from scopeval._solver_kernel import solve_rows
 from scopeval.acting import look
 from scopeval.arrays import Floats
 from scopeval.critic_mlp import MLPCritic
@@ -410,16 +409,19 @@ def weigh_parts(
     """
     pi = np.ascontiguousarray(pi, np.float64)
     share = float(recipe.share) if method.control_variate else -1.0
-    program, (mu, status), more = kernel.programs(parts, known, pi, share, _rule(recipe))
-    if method.constrained and len(pi) > 1:
-        solution = solve(*program)
-        mu, status = solution.mu, solution.status
-    elif method.constrained:  # one row: not worth a batch's checks
-        if solve_rows(*program, mu, np.empty(1), status, 0, 1) >= 0:
-            solve(*program)  # says what is wrong with it
-    elif method.tilted:
-        kernel.in_proportion(program[0], known, pi, method.follows_behavior, mu, status)
-    unseen, infeasible, not_finite = kernel.settle(mu, status, *more, recipe.floor)
+    rule = _rule(recipe)
+    if len(pi) == 1:
+        kind = method.constrained, method.tilted, method.follows_behavior
+        mu, told = kernel.weigh_one(parts, known, pi, share, rule, kind, recipe.floor)
+    else:
+        program, (mu, status), more = kernel.programs(parts, known, pi, share, rule)
+        if method.constrained:
+            solution = solve(*program)
+            mu, status = solution.mu, solution.status
+        elif method.tilted:
+            kernel.in_proportion(program[0], known, pi, method.follows_behavior, mu, status)
+        told = kernel.settle(mu, status, *more, recipe.floor)
+    unseen, infeasible, not_finite = told
     if counts is not None:
         counts.unseen += unseen
         counts.infeasible += infeasible

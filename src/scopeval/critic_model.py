@@ -212,13 +212,17 @@ class ModelCritic:
         return (self.heads / size).astype(np.float32), size
 
     @cached_property
-    def readied(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """What `acting` hands to its compiled call, before and after what it is asked about."""
+    def readied(self) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+        """What `acting` hands to its compiled call: of the dynamics, of foresight, and its own."""
+        encoder = self.dynamics.encoder
+        time = self.t / encoder.horizon if encoder.horizon else 0.0
+        heads, size = self._scaled
         return (
-            (*self.dynamics.stacked, self.dynamics.encoder.world),
+            (*self.dynamics.stacked, encoder.world, time),
+            (*self.foresight.stacked, self.foresight.when(self.t), np.float32(FAR)),
             (
-                np.ascontiguousarray(self._scaled[0].T),
-                self._scaled[1],
+                np.ascontiguousarray(heads.T),
+                size,
                 self.mean,
                 self.scale,
                 self.least,
@@ -228,9 +232,6 @@ class ModelCritic:
                 self.logged,
                 float(self.reward_noise),
                 int(self.followed),
-                *self.foresight.stacked,
-                self.foresight.when(self.t),
-                np.float32(FAR),
                 REACH,
                 with_products(len(self.mean)),
             ),

@@ -265,9 +265,11 @@ class TorchPolicy:
         from scopeval._policies_kernel import softmax
 
         with torch.inference_mode():
-            logits = self.logits(obs, t).cpu().contiguous().numpy()
+            logits = self.logits(obs, t)
+            if not (logits.is_cpu and logits.is_contiguous()):
+                logits = logits.cpu().contiguous()
         probs: Floats
-        probs, valid = softmax(logits)
+        probs, valid = softmax(logits.numpy())
         # nothing else can be wrong with a softmax
         return probs if valid else _checked("policy (torch module)", probs, len(obs))
 
