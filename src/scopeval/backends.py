@@ -26,12 +26,12 @@ from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from scopeval.errors import InputError, MissingExtraError, ScopevalError
 from scopeval.provenance import machine, write_json
 
-__all__ = ["BACKENDS", "RETRIES", "ShardError", "run_shards"]
+__all__ = ["BACKENDS", "RETRIES", "Running", "ShardError", "run_shards"]
 
 BACKENDS = ("serial", "processes", "ray")
 #: How often a shard is tried again after its worker died.
@@ -43,6 +43,16 @@ Progress = Callable[[int, int, str], None]
 #: How one attempt ended: the answer as JSON; an exception; or nothing, because the worker died.
 Outcome = tuple[Literal["done", "failed", "lost"], str]
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class Running(TypedDict, total=False):
+    """How shards are run: the arguments of `run_shards` that change no answer."""
+
+    backend: str
+    workers: int | None
+    address: str | None
+    progress: Progress | None
+    notify: Callable[[str], None] | None
 
 
 class ShardError(ScopevalError, RuntimeError):

@@ -18,18 +18,18 @@ number of episodes makes its error smaller.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from scopeval import exact
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.backends import Progress, run_shards
+from scopeval.backends import Running, run_shards
 from scopeval.envs.gridworld import Gridworld
 from scopeval.errors import InputError
-from scopeval.experiments.curves import Crossing, crossing_of, standard_errors
+from scopeval.experiments.curves import Crossing, crossing_of
 from scopeval.experiments.gridworld_exact import PAPER, Statistic
 from scopeval.experiments.gridworld_target import (
     EPSILONS,
@@ -40,6 +40,7 @@ from scopeval.experiments.gridworld_target import (
     episode_grid,
     evaluate_target,
 )
+from scopeval.experiments.written import as_columns, mean_curve, published
 
 __all__ = ["CRITICS", "Block", "Config", "Crossing", "Frontier", "Result", "Row", "run"]
 
@@ -191,11 +192,7 @@ class Row:
             **{name: s.as_dict() if s is not None else None for name, s in statistics.items()},
             "saved": self.saved,
             "crossing": asdict(self.crossing),
-            "curve": {
-                "error": self.errors.mean(axis=0).tolist(),
-                "standard_error": standard_errors(self.errors).tolist(),
-                "cost": self.costs.mean(axis=0).tolist(),
-            },
+            "curve": mean_curve(self.errors, self.costs),
         }
 
 
@@ -257,10 +254,7 @@ class Block:
             },
             "frontier": [line.as_dict() for line in self.frontier],
             "cheapest": self.cheapest.method,
-            "paper": {
-                label: {"relative_variance": v, "relative_cost": c, "cost_needed": n}
-                for label, (v, c, n) in PAPER.get(self.size, {}).items()
-            },
+            "paper": published(PAPER.get(self.size, {})),
         }
 
 
@@ -313,31 +307,13 @@ class Result:
                         for j, epsilon in enumerate(line.epsilons)
                     ]
         named = {"targets": targets, "curves": curves, "frontier": frontier}
-        return {name: {c: [r[c] for r in rows] for c in rows[0]} for name, rows in named.items()}
+        return {name: as_columns(rows) for name, rows in named.items()}
 
 
-def run(
-    config: Config,
-    *,
-    folder: str | os.PathLike[str],
-    backend: str = "processes",
-    workers: int | None = None,
-    address: str | None = None,
-    progress: Progress | None = None,
-    notify: Callable[[str], None] | None = None,
-) -> Result:
+def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     shards = config.shards
-    answers = run_shards(
-        evaluate_target,
-        shards,
-        folder=folder,
-        backend=backend,
-        workers=workers,
-        address=address,
-        progress=progress,
-        notify=notify,
-    )
+    answers = run_shards(evaluate_target, shards, folder=folder, **how)
     results = [TargetResult.of(answer) for answer in answers]
     blocks = []
     for first in range(0, len(shards), config.targets):

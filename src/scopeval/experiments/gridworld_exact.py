@@ -27,6 +27,7 @@ from scopeval import exact
 from scopeval.arrays import Floats
 from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
 from scopeval.errors import InputError
+from scopeval.experiments.written import published
 from scopeval.policies import TabularPolicy
 
 __all__ = [
@@ -186,10 +187,7 @@ class Block:
             "size": self.size,
             "cost_law": self.cost_law,
             "methods": [row.as_dict() for row in self.rows],
-            "paper": {
-                label: {"relative_variance": v, "relative_cost": c, "cost_needed": n}
-                for label, (v, c, n) in PAPER.get(self.size, {}).items()
-            },
+            "paper": published(PAPER.get(self.size, {})),
         }
 
 

@@ -16,20 +16,20 @@ A design should fall back towards the target as logs get worse, never far below 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from scopeval import exact
 from scopeval.arrays import Floats, check_whole
-from scopeval.backends import Progress, run_shards
+from scopeval.backends import Running, run_shards
 from scopeval.data import Transitions
 from scopeval.design import design
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.exact import TabularMDP
 from scopeval.experiments.gridworld_exact import Statistic
+from scopeval.experiments.written import as_columns
 from scopeval.policies import TabularPolicy
 
 __all__ = ["BAD", "METHODS", "Block", "Config", "Result", "Row", "run"]
@@ -185,35 +185,17 @@ class Result:
             for row in block.rows
             for k in range(self.config.targets)
         ]
-        return {"logs": {name: [row[name] for row in rows] for name in rows[0]}}
+        return {"logs": as_columns(rows)}
 
 
-def run(
-    config: Config,
-    *,
-    folder: str | os.PathLike[str],
-    backend: str = "processes",
-    workers: int | None = None,
-    address: str | None = None,
-    progress: Progress | None = None,
-    notify: Callable[[str], None] | None = None,
-) -> Result:
+def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     shards = [
         Shard(size, config.cost_law, k, config.seed, config.logs)
         for size in config.sizes
         for k in range(config.targets)
     ]
-    answers = run_shards(
-        evaluate_logs,
-        shards,
-        folder=folder,
-        backend=backend,
-        workers=workers,
-        address=address,
-        progress=progress,
-        notify=notify,
-    )
+    answers = run_shards(evaluate_logs, shards, folder=folder, **how)
     blocks = []
     for j, size in enumerate(config.sizes):
         of_size = answers[j * config.targets : (j + 1) * config.targets]

@@ -15,23 +15,22 @@ returns have no spread are left out of means, counted and named.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from scopeval import exact
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.backends import Progress, run_shards
+from scopeval.backends import Running, run_shards
 from scopeval.critic_model import ModelRegression
 from scopeval.dynamics import Training
 from scopeval.envs.mujoco import ROBOTS, robot_name
 from scopeval.envs.robot_policies import robot_policies
 from scopeval.errors import InputError
-from scopeval.experiments.curves import standard_errors
 from scopeval.experiments.gridworld_exact import Statistic
 from scopeval.experiments.gridworld_target import episode_grid
 from scopeval.experiments.mujoco_prepare import Preparation, whole
@@ -43,6 +42,7 @@ from scopeval.experiments.mujoco_target import (
     Workshop,
 )
 from scopeval.experiments.robot_logs import PROTOCOLS
+from scopeval.experiments.written import as_columns, mean_curve, published
 from scopeval.foresight import Study
 
 __all__ = ["PAPER", "QUICK", "SAFE", "Block", "Config", "Extreme", "Result", "Row", "run"]
@@ -328,11 +328,7 @@ class Row:
             "used": self.used,
             "certificates": self.certificates,
             "refuted": self.refuted,
-            "curve": {
-                "error": self.errors.mean(axis=0).tolist(),
-                "standard_error": standard_errors(self.errors).tolist(),
-                "cost": self.costs.mean(axis=0).tolist(),
-            },
+            "curve": mean_curve(self.errors, self.costs),
         }
 
     def _of(self, name: str) -> Statistic:
@@ -388,10 +384,7 @@ class Block:
             ],
             "excluded": list(self.excluded),
             "methods": [row.as_dict() for row in self.rows],
-            "paper": {
-                label: {"relative_variance": v, "relative_cost": c, "cost_needed": n}
-                for label, (v, c, n) in PAPER[self.robot].items()
-            },
+            "paper": published(PAPER[self.robot]),
         }
 
 
@@ -447,47 +440,26 @@ class Result:
                             self.grid(method), outcome.errors, outcome.costs, strict=True
                         )
                     ]
-        named = {"targets": targets, "curves": curves}
-        return {name: {c: [r[c] for r in rows] for c in rows[0]} for name, rows in named.items()}
+        return {"targets": as_columns(targets), "curves": as_columns(curves)}
 
 
-def run(
-    config: Config,
-    *,
-    folder: str | os.PathLike[str],
-    backend: str = "processes",
-    workers: int | None = None,
-    address: str | None = None,
-    progress: Progress | None = None,
-    notify: Callable[[str], None] | None = None,
-) -> Result:
+def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
     """Run the whole experiment (see `run_shards` for the rest).
 
     Args:
         config: what to run.
         folder: where answers are kept (``shards``), and logs and dynamics (``prepared``).
-        backend: as in `run_shards`, and so are
-        workers: how many at a time,
-        address: of a cluster,
-        progress: how far it is,
-        notify: what went wrong and was mended.
+        how: as in `run_shards`.
     """
     place = Path(folder).resolve()
     work = Workshop(place / "prepared")
-    how: dict[str, Any] = {
-        "folder": place / "shards",
-        "backend": backend,
-        "workers": workers,
-        "address": address,
-        "progress": progress,
-        "notify": notify,
-    }
+    kept = place / "shards"
     preparations = config.preparations
-    prepared = run_shards(work.prepare, preparations, **how)
+    prepared = run_shards(work.prepare, preparations, folder=kept, **how)
     for k, what in enumerate(preparations):
         if not whole(work.folder, what, prepared[k]):  # somebody has cleaned up: make it anew
             prepared[k] = work.prepare(what)
-    answers = run_shards(work.evaluate, config.shards(prepared), **how)
+    answers = run_shards(work.evaluate, config.shards(prepared), folder=kept, **how)
     results = [TargetResult.of(answer) for answer in answers]
     each = len(results) // len(preparations)
     return Result(
