@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scopeval.cli.console import command_of, err, progress_bar
 from scopeval.cli.reproduce_mujoco import mujoco
 from scopeval.cli.reproduced import show_exact, show_learned, show_logs
+from scopeval.cli.reproducing import (
+    MACHINERY,
+    Address,
+    Backend,
+    Runs,
+    Targets,
+    Workers,
+    carry_out,
+    keep,
+    running,
+)
 
 __all__ = ["app"]
 
@@ -22,14 +32,6 @@ Sizes = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Small numbers, for a look.")]
 Seed = Annotated[int, typer.Option(help="Of worlds, targets, logs and runs.")]
-Backend = Annotated[str, typer.Option(help="Where the work is done: serial, processes, ray.")]
-Workers = Annotated[
-    int | None, typer.Option(help="How many at a time.", show_default="one for each core")
-]
-Address = Annotated[
-    str | None, typer.Option(help="Of a Ray cluster.", show_default="one on this machine")
-]
-_MACHINERY = ("out_dir", "backend", "workers", "address")
 
 
 @app.callback()
@@ -48,12 +50,8 @@ def gridworld(
         ),
     ] = "table",
     size: Sizes = None,
-    targets: Annotated[
-        int | None, typer.Option(help="Number of target policies.", show_default="30")
-    ] = None,
-    runs: Annotated[
-        int | None, typer.Option(help="Runs for each target and method.", show_default="30")
-    ] = None,
+    targets: Targets = None,
+    runs: Runs = None,
     episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run.", show_default="1000")
     ] = None,
@@ -107,7 +105,7 @@ def gridworld(
     ctx.params |= {"runs": repeats, "episodes": length}
 
     from scopeval.experiments import figures, gridworld
-    from scopeval.experiments.files import check_folder, save
+    from scopeval.experiments.files import check_folder
 
     config = gridworld.Config(
         sizes=tuple(sizes),
@@ -120,33 +118,16 @@ def gridworld(
         critics=critics,
     )
     folder = check_folder(out_dir or Path("results", "gridworld"), "gridworld")
-    began = time.perf_counter()
-    with progress_bar("Gridworld") as progress:
-        result = gridworld.run(
-            config,
-            folder=folder / "shards",
-            backend=backend,
-            workers=workers,
-            address=address,
-            progress=progress,
-            notify=_notify,
-        )
-    seconds = time.perf_counter() - began
-    command = command_of(ctx, without=_MACHINERY)
-    save(
-        folder,
-        "gridworld",
-        command=command,
-        seconds=seconds,
-        summary=result.as_dict(),
-        tables=result.tables(),
-        figures={
-            "error-episodes": figures.error_against_episodes(result),
-            "error-cost": figures.error_against_cost(result),
-            "cost-by-target": figures.cost_by_target(result),
-            "frontier": figures.frontier(result),
-        },
-    )
+    how = running(backend, workers, address)
+    work = partial(gridworld.run, config, folder=folder / "shards", **how)
+    result, command, seconds = carry_out(ctx, "Gridworld", work)
+    drawn = {
+        "error-episodes": figures.error_against_episodes(result),
+        "error-cost": figures.error_against_cost(result),
+        "cost-by-target": figures.cost_by_target(result),
+        "frontier": figures.frontier(result),
+    }
+    keep(folder, "gridworld", result, command, seconds, drawn)
     show_learned(result, command, f"{seconds:.0f} s; numbers and figures: {folder}")
 
 
@@ -157,9 +138,7 @@ def logs(
         list[int] | None,
         typer.Option(help="Cells along one side; may be repeated.", show_default="10"),
     ] = None,
-    targets: Annotated[
-        int | None, typer.Option(help="Number of target policies.", show_default="30")
-    ] = None,
+    targets: Targets = None,
     cost_law: Annotated[
         str, typer.Option(help="same-tilt, uniform, reward or opposite-tilt.")
     ] = "same-tilt",
@@ -177,43 +156,22 @@ def logs(
     Running it again after an interruption goes on where it stopped.
     """
     from scopeval.experiments import figures, log_quality
-    from scopeval.experiments.files import check_folder, save
+    from scopeval.experiments.files import check_folder
 
     sizes = size or [10]
     many = targets if targets is not None else 3 if quick else 30
     ctx.params |= {"size": sizes, "targets": many, "quick": False}
     config = log_quality.Config(tuple(sizes), cost_law, many, seed)
     folder = check_folder(out_dir, "logs")
-    began = time.perf_counter()
-    with progress_bar("logs") as progress:
-        result = log_quality.run(
-            config,
-            folder=folder / "shards",
-            backend=backend,
-            workers=workers,
-            address=address,
-            progress=progress,
-            notify=_notify,
-        )
-    seconds = time.perf_counter() - began
-    command = command_of(ctx, without=_MACHINERY)
-    save(
-        folder,
-        "logs",
-        command=command,
-        seconds=seconds,
-        summary=result.as_dict(),
-        tables=result.tables(),
-        figures={"log-quality": figures.log_quality(result)},
-    )
+    how = running(backend, workers, address)
+    work = partial(log_quality.run, config, folder=folder / "shards", **how)
+    result, command, seconds = carry_out(ctx, "logs", work)
+    drawn = {"log-quality": figures.log_quality(result)}
+    keep(folder, "logs", result, command, seconds, drawn)
     show_logs(result, command, f"{seconds:.0f} s; numbers and figure: {folder}")
 
 
 app.command()(mujoco)
-
-
-def _notify(line: str) -> None:
-    err().print(line, soft_wrap=True, markup=False)
 
 
 def _gridworld_exact(
@@ -232,11 +190,12 @@ def _gridworld_exact(
         sizes=sizes, cost_laws=laws, targets=targets, worlds=worlds, seed=seed
     )
     place = check_place(folder / "gridworld-exact.json")
-    began = time.perf_counter()
-    with progress_bar("Gridworld") as progress:
-        table = experiment.run(config, progress)
-    seconds = time.perf_counter() - began
-    command = command_of(ctx, without=(*_MACHINERY, "runs", "episodes"))
+    table, command, seconds = carry_out(
+        ctx,
+        "Gridworld",
+        partial(experiment.run, config),
+        without=(*MACHINERY, "runs", "episodes"),
+    )
     path = write_json(
         place,
         {

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from scopeval.cli.console import command_of, err, progress_bar
 from scopeval.cli.reproduced_mujoco import show_mujoco
+from scopeval.cli.reproducing import (
+    Address,
+    Backend,
+    Runs,
+    Targets,
+    Workers,
+    carry_out,
+    keep,
+    running,
+)
 
 __all__ = ["mujoco"]
 
@@ -31,12 +40,8 @@ def mujoco(
     role: Annotated[
         str, typer.Option(help="Of the target policies: reported (30) or validation (6).")
     ] = "reported",
-    targets: Annotated[
-        int | None, typer.Option(help="Number of target policies.", show_default="30")
-    ] = None,
-    runs: Annotated[
-        int | None, typer.Option(help="Runs for each target and method.", show_default="30")
-    ] = None,
+    targets: Targets = None,
+    runs: Runs = None,
     episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run.", show_default="10")
     ] = None,
@@ -51,15 +56,9 @@ def mujoco(
         bool,
         typer.Option("--quick", help="InvertedPendulum, few targets, little training: for a look."),
     ] = False,
-    backend: Annotated[
-        str, typer.Option(help="Where the work is done: serial, processes, ray.")
-    ] = "processes",
-    workers: Annotated[
-        int | None, typer.Option(help="How many at a time.", show_default="one for each core")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster.", show_default="one on this machine")
-    ] = None,
+    backend: Backend = "processes",
+    workers: Workers = None,
+    address: Address = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "results/mujoco"
     ),
@@ -71,7 +70,7 @@ def mujoco(
     from scopeval.envs.mujoco import ROBOTS, robot_name
     from scopeval.experiments import mujoco as experiment
     from scopeval.experiments import mujoco_figures as figures
-    from scopeval.experiments.files import check_folder, save
+    from scopeval.experiments.files import check_folder
     from scopeval.experiments.robot_logs import PROTOCOLS
     from scopeval.report import page_of_mujoco, write_report
 
@@ -96,35 +95,18 @@ def mujoco(
     )
     ctx.params |= {name: getattr(config, name) for name in ctx.params if hasattr(config, name)}
     folder = check_folder(out_dir, "mujoco")
-    began = time.perf_counter()
-    with progress_bar("robots") as progress:
-        result = experiment.run(
-            config,
-            folder=folder,
-            backend=backend,
-            workers=workers,
-            address=address,
-            progress=progress,
-            notify=lambda line: err().print(line, soft_wrap=True, markup=False),
+    how = running(backend, workers, address)
+    work = partial(experiment.run, config, folder=folder, **how)
+    result, command, seconds = carry_out(ctx, "robots", work)
+    drawn = {
+        f"{name}-{protocol}": draw(result, protocol)
+        for protocol in config.protocols
+        for name, draw in (
+            ("error-cost", figures.error_against_cost),
+            ("calibration", figures.calibration),
         )
-    seconds = time.perf_counter() - began
-    command = command_of(ctx, without=("out_dir", "backend", "workers", "address"))
-    save(
-        folder,
-        "mujoco",
-        command=command,
-        seconds=seconds,
-        summary=result.as_dict(),
-        tables=result.tables(),
-        figures={
-            f"{name}-{protocol}": draw(result, protocol)
-            for protocol in config.protocols
-            for name, draw in (
-                ("error-cost", figures.error_against_cost),
-                ("calibration", figures.calibration),
-            )
-        },
-    )
+    }
+    keep(folder, "mujoco", result, command, seconds, drawn)
     write_report(page_of_mujoco(result, command=command), folder / "report.html")
     show_mujoco(result, command, f"{seconds:.0f} s; numbers, figures and report.html: {folder}")
 
