@@ -18,6 +18,7 @@ from scopeval.errors import ScopevalError
 
 __all__ = [
     "Commands",
+    "closing",
     "columns",
     "command_of",
     "err",
@@ -67,6 +68,13 @@ class Commands(TyperGroup):
 def paragraph(console: Console, text: str) -> None:
     """Print running text, wrapped, exactly as it is."""
     console.print(textwrap.fill(text, console.width), markup=False, soft_wrap=True)
+
+
+def closing(console: Console, command: str, footer: str, text: str) -> None:
+    """Print how to read the tables above, the command to type again, and a last line."""
+    paragraph(console, text)
+    console.print(f"\n{command}", soft_wrap=True, markup=False)
+    console.print(footer, soft_wrap=True, markup=False)
 
 
 def columns(*headers: str) -> Table:

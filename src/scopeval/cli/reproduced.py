@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scopeval.cli.console import columns, out, paragraph, plus_minus
+from scopeval.cli.console import closing, columns, out, paragraph, plus_minus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,8 +28,10 @@ def show_exact(table: gridworld_exact.Table, command: str, footer: str) -> None:
         console.print(_block(block, pm))
         console.print()
     worlds = "one world" if config.world_count == 1 else f"{config.world_count} worlds"
-    paragraph(
+    closing(
         console,
+        command,
+        footer,
         f"{config.targets} targets in {worlds}, seed {config.seed}; {pm} standard error over the "
         "targets. Variance and cost of one episode are relative to on-policy Monte Carlo. Needed: "
         "cost for the accuracy of 1,000 on-policy episodes, in on-policy episodes. Worst state: "
@@ -37,8 +39,6 @@ def show_exact(table: gridworld_exact.Table, command: str, footer: str) -> None:
         "promises at most 1. scope (target): constraint on the cost-to-go under the target. "
         "Paper: from learned values; it does not say how rewards and costs were drawn.",
     )
-    console.print(f"\n{command}", soft_wrap=True, markup=False)
-    console.print(footer, soft_wrap=True, markup=False)
 
 
 def _block(block: gridworld_exact.Block, pm: str) -> Table:
@@ -56,23 +56,15 @@ def _block(block: gridworld_exact.Block, pm: str) -> Table:
     for row in block.rows:
         shown.add_row(
             row.label,
-            _with_error(row.variance, ".3f", pm),
-            _with_error(row.cost, ".3f", pm),
-            _with_error(row.needed, ".0f", pm),
+            row.variance.text(".3f", pm),
+            row.cost.text(".3f", pm),
+            row.needed.text(".0f", pm),
             f"{100 * row.saved:.0f} %",
             f"{row.worst_state.values.max():.2f}",
         )
         published("  in the paper", row.label)
     published("ros, in the paper", "ros")
     return shown
-
-
-def _with_error(statistic: gridworld_exact.Statistic, form: str, pm: str) -> str:
-    """Mean and standard error, the signs below each other from row to row."""
-    mean = format(statistic.mean, form)
-    if statistic.standard_error is None:
-        return mean
-    return f"{mean} {pm} {format(statistic.standard_error, form)}"
 
 
 def show_learned(result: gridworld_learned.Result, command: str, footer: str) -> None:
@@ -93,8 +85,10 @@ def show_learned(result: gridworld_learned.Result, command: str, footer: str) ->
         for sentence in _verdicts(block, config):
             paragraph(console, sentence)
         console.print()
-    paragraph(
+    closing(
         console,
+        command,
+        footer,
         f"{config.targets} targets, seed {config.seed}; {pm} standard error over the targets. "
         "Variance and cost of one episode are relative to on-policy Monte Carlo: exact for learned "
         "designs; for ros, whose episodes depend on each other, measured, its variance over runs. "
@@ -106,8 +100,6 @@ def show_learned(result: gridworld_learned.Result, command: str, footer: str) ->
         "forgets after every episode, an ablation. Paper: it does not say how rewards and costs "
         "were drawn.",
     )
-    console.print(f"\n{command}", soft_wrap=True, markup=False)
-    console.print(footer, soft_wrap=True, markup=False)
 
 
 def _learned(block: gridworld_learned.Block, pm: str) -> Table:
@@ -121,20 +113,20 @@ def _learned(block: gridworld_learned.Block, pm: str) -> Table:
             continue
         shown.add_row(
             row.method,
-            _with_error(row.variance, ".3f", pm),
-            _with_error(row.cost, ".3f", pm),
+            row.variance.text(".3f", pm),
+            row.cost.text(".3f", pm),
             f"{row.cost.values.max():.3f}",
-            _with_error(row.needed, ".0f", pm),
+            row.needed.text(".0f", pm),
             f"{100 * row.saved:.0f} %",
         )
         best = row.limit_needed
         if row.limit_variance is not None and row.limit_cost is not None and best is not None:
             shown.add_row(
                 "  limit",
-                _with_error(row.limit_variance, ".3f", pm),
-                _with_error(row.limit_cost, ".3f", pm),
+                row.limit_variance.text(".3f", pm),
+                row.limit_cost.text(".3f", pm),
                 f"{row.limit_cost.values.max():.3f}",
-                _with_error(best, ".0f", pm),
+                best.text(".0f", pm),
                 f"{100 - best.mean / 10:.0f} %",
             )
         if row.method in paper:
@@ -154,16 +146,16 @@ def _measured(block: gridworld_learned.Block, episodes: int, pm: str) -> Table:
         needed += "" if spread is None else f" {pm} {spread:.0f}"
         shown.add_row(
             row.method,
-            _with_error(row.measured_square, ".3f", pm),
-            _with_error(Statistic(row.errors[:, -1]), ".4f", pm),
+            row.measured_square.text(".3f", pm),
+            Statistic(row.errors[:, -1]).text(".4f", pm),
             needed,
             "" if crossing is None else f"{100 * (1 - crossing / episodes):.0f} %",
         )
     square, size = block.direct_square, Statistic(abs(block.direct_error.values))
     shown.add_row(
         "direct",
-        _with_error(Statistic(episodes * square.values), ".3f", pm),
-        _with_error(size, ".4f", pm),
+        Statistic(episodes * square.values).text(".3f", pm),
+        size.text(".4f", pm),
         "",
         "",
     )
@@ -236,12 +228,12 @@ def show_logs(result: log_quality.Result, command: str, footer: str) -> None:
                     )
                 console.print(shown)
                 console.print()
-    paragraph(
+    closing(
         console,
+        command,
+        footer,
         f"{config.targets} targets, cost law {config.cost_law}, seed {config.seed}. Variance and "
         "cost of one episode under the learned design, relative to on-policy Monte Carlo, exact; "
         "predicted: what the design expected, mean over targets. Stays at pi: targets for which "
         f"the design chose to change nothing. Bad logs have {config.bad_episodes:,} episodes.",
     )
-    console.print(f"\n{command}", soft_wrap=True, markup=False)
-    console.print(footer, soft_wrap=True, markup=False)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scopeval.cli.console import columns, out, paragraph, plus_minus
+from scopeval.cli.console import closing, columns, out, paragraph, plus_minus
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from scopeval.experiments.gridworld_exact import Statistic
-    from scopeval.experiments.mujoco import Block, Extreme, Result, Row
+    from scopeval.experiments.mujoco import Block, Result, Row
 
 __all__ = ["show_mujoco"]
 
@@ -32,8 +31,10 @@ def show_mujoco(result: Result, command: str, footer: str) -> None:
         for sentence in _verdicts(block, config.epsilon):
             paragraph(console, sentence)
         console.print()
-    paragraph(
+    closing(
         console,
+        command,
+        footer,
         f"{config.role.capitalize()} policies; {config.runs} runs of {config.episodes} episodes "
         f"for each and method, three times as many on-policy; {config.logged:,} logged episodes; "
         f"seed {config.seed}; {pm} standard error, of means over the targets. Variance and cost of "
@@ -46,8 +47,6 @@ def show_mujoco(result: Result, command: str, footer: str) -> None:
         "pi: targets for which the design chose to change nothing; certificates: safe, not "
         "refuted, refuted.",
     )
-    console.print(f"\n{command}", soft_wrap=True, markup=False)
-    console.print(footer, soft_wrap=True, markup=False)
 
 
 def _measured(block: Block, pm: str) -> Table:
@@ -61,10 +60,10 @@ def _measured(block: Block, pm: str) -> Table:
             continue
         shown.add_row(
             row.method,
-            _mean(row.variance, 3, pm),
-            _extreme(row.worst, pm),
-            _mean(row.cost, 3, pm),
-            _extreme(row.dearest, pm),
+            row.variance.text(".3f", pm),
+            row.worst.text(pm),
+            row.cost.text(".3f", pm),
+            row.dearest.text(pm),
             f"{row.needed.mean:.0f}",
             f"{100 * row.saved:.0f}%",
         )
@@ -126,7 +125,7 @@ def _verdicts(block: Block, epsilon: float) -> list[str]:
             continue
         dear = row.beyond("cost", 1.02 + epsilon)
         bad = row.beyond("variance", 1.1)
-        within = row.cost.mean <= 1.0 + epsilon + (row.cost.standard_error or 0.0)
+        within = row.cost.within(1.0 + epsilon)
         said.append(
             f"{row.method}: mean cost "
             f"{'within' if within else 'ABOVE'} its budget; more than two standard errors above "
@@ -135,17 +134,6 @@ def _verdicts(block: Block, epsilon: float) -> list[str]:
             f"{', '.join(row.refuted) or 'none'}."
         )
     return said
-
-
-def _mean(statistic: Statistic, places: int, pm: str) -> str:
-    mean = f"{statistic.mean:.{places}f}"
-    if statistic.standard_error is None:
-        return mean
-    return f"{mean} {pm} {statistic.standard_error:.{places}f}"
-
-
-def _extreme(one: Extreme, pm: str) -> str:
-    return f"{one.value:.2f} {pm} {one.error:.2f}"
 
 
 def _told(row: Row, name: str) -> str:

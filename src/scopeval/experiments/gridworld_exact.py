@@ -125,6 +125,16 @@ class Statistic:
         n = len(self.values)
         return float(self.values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
 
+    def within(self, level: float) -> bool:
+        """Whether the mean is at most a level, give or take its standard error."""
+        return self.mean <= level + (self.standard_error or 0.0)
+
+    def text(self, form: str, pm: str = "±") -> str:
+        """Mean and standard error, each in a form such as ".3f"."""
+        mean = format(self.mean, form)
+        error = self.standard_error
+        return mean if error is None else f"{mean} {pm} {format(error, form)}"
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {

@@ -203,6 +203,10 @@ class Extreme:
         """Whether it is above a level by more than two standard errors."""
         return self.value - 2.0 * self.error > level
 
+    def text(self, pm: str = "±") -> str:
+        """The number and its standard error."""
+        return f"{self.value:.2f} {pm} {self.error:.2f}"
+
 
 @dataclass(frozen=True)
 class Row:

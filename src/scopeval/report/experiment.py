@@ -13,13 +13,12 @@ from scopeval.report.page import (
     Page,
     Section,
     Table,
-    Verdict,
     how_to_reproduce,
 )
+from scopeval.report.promises import beside, dearer, safely, verdict
 
 if TYPE_CHECKING:
     from scopeval.experiments.gridworld import Block, Crossing, Result, Row
-    from scopeval.experiments.gridworld_exact import Statistic
 
 __all__ = ["page_of_experiment"]
 
@@ -42,7 +41,7 @@ def page_of_experiment(
     return Page(
         "The paper's Gridworld, reproduced",
         _answer(result),
-        _verdict(result),
+        verdict(_dearer(result), config.epsilon),
         tuple(
             Fact(
                 f"{method}, {_name(block)}",
@@ -104,16 +103,10 @@ def _figures(result: Result) -> list[Figure]:
 def _answer(result: Result) -> str:
     sizes = dict.fromkeys(f"{block.size} x {block.size}" for block in result.blocks)
     found = [f"{_saved([b.row(m) for b in result.blocks])} less with {m}" for m in _SAFE]
-    dearer = _dearer(result)
-    safely = (
-        f"but not always safely: {'; '.join(dearer)}"
-        if dearer
-        else f"and an episode costs at most {1 + result.config.epsilon:g} times the policy's own, "
-        "on average over the policies and within standard error"
-    )
+    kept = safely(_dearer(result), result.config.epsilon)
     return (
         f"On the Gridworld ({', '.join(sizes)}), finding out what a policy is worth costs "
-        f"{' and '.join(found)} than running the policy itself to the same accuracy, {safely}."
+        f"{' and '.join(found)} than running the policy itself to the same accuracy, {kept}."
     )
 
 
@@ -124,22 +117,10 @@ def _saved(rows: Sequence[Row]) -> str:
     return " and ".join(f"{share:.0%}" for share in shares)
 
 
-def _verdict(result: Result) -> Verdict:
-    allowed = f"{1 + result.config.epsilon:g}"
-    if _dearer(result):
-        return Verdict("bad", f"A cost ratio is above {allowed} by more than its standard error")
-    return Verdict("good", f"Cost ratios at most {allowed}, within standard error")
-
-
 def _dearer(result: Result) -> list[str]:
     """Where a method that promises safety costs more, by more than the standard error."""
-    return [
-        f"{method} costs {row.cost.mean:.3f} times the policy's own on {_name(block)}"
-        for block in result.blocks
-        for method in _SAFE
-        if (row := block.row(method)).cost.mean
-        > 1 + result.config.epsilon + (row.cost.standard_error or 0.0)
-    ]
+    rows = ((_name(block), block.row(method)) for block in result.blocks for method in _SAFE)
+    return dearer(rows, result.config.epsilon)
 
 
 def _setting(result: Result) -> tuple[str, ...]:
@@ -159,9 +140,9 @@ def _table(block: Block) -> Table:
     rows = [
         (
             row.method,
-            _with_error(row.variance, 3),
-            _with_error(row.cost, 3),
-            _with_error(row.needed, 0),
+            row.variance.text(",.3f"),
+            row.cost.text(",.3f"),
+            row.needed.text(",.0f"),
             _crossing(row.crossing),
             f"{row.saved:.0%}",
             _NONE if row.limit_needed is None else f"{row.limit_needed.mean:,.0f}",
@@ -203,11 +184,11 @@ def _checks(result: Result) -> tuple[Check, ...]:
 
 def _cost_check(block: Block, row: Row, epsilon: float) -> list[Check]:
     targets = len(row.cost.values)
-    within = row.cost.mean <= 1 + epsilon + (row.cost.standard_error or 0.0)
+    within = row.cost.within(1 + epsilon)
     return [
         Check(
             "good" if within else "bad",
-            f"{_name(block)}: an episode of {row.method} costs {_with_error(row.cost, 3)} times "
+            f"{_name(block)}: an episode of {row.method} costs {row.cost.text(',.3f')} times "
             f"the policy's own; {row.unsafe} of {targets} policies are above 1.01.",
         )
     ]
@@ -221,15 +202,7 @@ def _name(block: Block) -> str:
 def _beside(block: Block, method: str) -> str:
     from scopeval.experiments.gridworld_exact import PAPER
 
-    paper = PAPER.get(block.size, {}).get(method)
-    told = f"the paper: {1 - paper[2] / 1000:.1%}; " if paper else ""
-    return f"{told}cost ratio {_with_error(block.row(method).cost, 3)}"
-
-
-def _with_error(x: Statistic, places: int) -> str:
-    if x.standard_error is None:
-        return f"{x.mean:,.{places}f}"
-    return f"{x.mean:,.{places}f} ± {x.standard_error:,.{places}f}"
+    return beside(block.row(method), PAPER.get(block.size, {}).get(method))
 
 
 def _crossing(found: Crossing) -> str:

@@ -12,13 +12,12 @@ from scopeval.report.page import (
     Page,
     Section,
     Table,
-    Verdict,
     how_to_reproduce,
 )
+from scopeval.report.promises import beside, dearer, safely, verdict
 
 if TYPE_CHECKING:
-    from scopeval.experiments.gridworld_exact import Statistic
-    from scopeval.experiments.mujoco import Block, Extreme, Result, Row
+    from scopeval.experiments.mujoco import Block, Result, Row
 
 __all__ = ["page_of_mujoco"]
 
@@ -36,7 +35,7 @@ def page_of_mujoco(result: Result, *, command: str | None = None) -> Page:
     return Page(
         "The paper's robots, reproduced",
         _answer(result),
-        _verdict(result),
+        verdict(_dearer(result), config.epsilon),
         tuple(
             Fact(
                 f"{method}, {block.title}",
@@ -120,33 +119,16 @@ def _answer(result: Result) -> str:
             found.append(f"{said} less with {method}")
     if not found:
         return f"On {', '.join(robots)} no policy has returns that vary: there is nothing to win."
-    dear = _dear(result)
-    safely = (
-        f"but not always safely: {'; '.join(dear)}"
-        if dear
-        else f"and an episode costs at most {1 + result.config.epsilon:g} times the policy's own, "
-        "on average over the policies and within standard error"
-    )
+    kept = safely(_dearer(result), result.config.epsilon)
     return (
         f"On {', '.join(robots)}, finding out what a policy is worth costs {' and '.join(found)} "
-        f"than running the policy itself to the same accuracy, {safely}."
+        f"than running the policy itself to the same accuracy, {kept}."
     )
 
 
-def _verdict(result: Result) -> Verdict:
-    allowed = f"{1 + result.config.epsilon:g}"
-    if _dear(result):
-        return Verdict("bad", f"A cost ratio is above {allowed} by more than its standard error")
-    return Verdict("good", f"Cost ratios at most {allowed}, within standard error")
-
-
-def _dear(result: Result) -> list[str]:
+def _dearer(result: Result) -> list[str]:
     """Where a method that promises safety costs more, by more than the standard error."""
-    return [
-        f"{row.method} costs {row.cost.mean:.3f} times the policy's own on {block.title}"
-        for block, row in _rows(result)
-        if row.cost.mean > 1 + result.config.epsilon + (row.cost.standard_error or 0.0)
-    ]
+    return dearer(((block.title, row) for block, row in _rows(result)), result.config.epsilon)
 
 
 def _setting(result: Result) -> tuple[str, ...]:
@@ -168,11 +150,11 @@ def _table(block: Block) -> Table:
     rows = [
         (
             row.method,
-            _with_error(row.variance, 3),
-            _extreme(row.worst),
-            _with_error(row.cost, 3),
-            _extreme(row.dearest),
-            _with_error(row.needed, 0),
+            row.variance.text(",.3f"),
+            row.worst.text(),
+            row.cost.text(",.3f"),
+            row.dearest.text(),
+            row.needed.text(",.0f"),
             f"{row.saved:.0%}",
             "{:.3f}, {:.3f}, {:,}".format(*paper[row.method]) if row.method in paper else _NONE,
         )
@@ -222,20 +204,20 @@ def _checks(result: Result) -> tuple[Check, ...]:
     allowed = 1 + result.config.epsilon
     for block, row in _rows(result):
         dear, bad = row.beyond("cost", allowed + 0.02), row.beyond("variance", 1.1)
-        within = row.cost.mean <= allowed + (row.cost.standard_error or 0.0)
+        within = row.cost.within(allowed)
         said.append(
             Check(
                 "good" if within and not dear else "bad",
-                f"{block.title}: an episode of {row.method} costs {_with_error(row.cost, 3)} times "
+                f"{block.title}: an episode of {row.method} costs {row.cost.text(',.3f')} times "
                 f"the policy's own; more than two standard errors above {allowed + 0.02:g}: "
                 f"{', '.join(dear) or 'no policy'}.",
             )
         )
-        low = row.variance.mean <= 1 + (row.variance.standard_error or 0.0)
+        low = row.variance.within(1)
         said.append(
             Check(
                 "good" if low and not bad else "bad",
-                f"{block.title}: its variance is {_with_error(row.variance, 3)}; more than two "
+                f"{block.title}: its variance is {row.variance.text(',.3f')}; more than two "
                 f"standard errors above 1.1: {', '.join(bad) or 'no policy'}.",
             )
         )
@@ -245,19 +227,7 @@ def _checks(result: Result) -> tuple[Check, ...]:
 def _beside(block: Block, method: str) -> str:
     from scopeval.experiments.mujoco import PAPER
 
-    paper = PAPER[block.robot].get(method)
-    told = f"the paper: {1 - paper[2] / 1000:.1%}; " if paper else ""
-    return f"{told}cost ratio {_with_error(block.row(method).cost, 3)}"
-
-
-def _with_error(x: Statistic, places: int) -> str:
-    if x.standard_error is None:
-        return f"{x.mean:,.{places}f}"
-    return f"{x.mean:,.{places}f} ± {x.standard_error:,.{places}f}"
-
-
-def _extreme(one: Extreme) -> str:
-    return f"{one.value:.2f} ± {one.error:.2f}"
+    return beside(block.row(method), PAPER[block.robot].get(method))
 
 
 def _told(row: Row, name: str) -> str:
