@@ -335,6 +335,14 @@ def test_prospects_are_what_followed(logged, target):
     assert len(where) == len(when) == len(what) == 0
 
 
+def learned_from(x, a, following):
+    """A network learned from the first half of the rows, judged on the second."""
+    n = len(x)
+    rows = Rows.of(Transitions(np.zeros(n, np.int64), x, a, x[:, 0], np.ones(n), following))
+    half = np.arange(n) < n // 2
+    return learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
+
+
 def test_errors_are_drawn_where_they_are_as_large():
     """The world is quiet on the left and noisy on the right."""
     rng = np.random.default_rng(3)
@@ -342,13 +350,7 @@ def test_errors_are_drawn_where_they_are_as_large():
     x, a = rng.uniform(-1, 1, (n, 1)), rng.standard_normal((n, 1))
     noise = np.where(x < 0, 0.01, 0.5)
     following = x + 0.2 * a + noise * rng.standard_normal((n, 1))
-    rows = Rows(
-        t=np.zeros(n, np.int64), obs=x, action=a, reward=x[:, 0], reward_noise=np.zeros(n),
-        cost=np.ones(n), next_obs=following, alive=np.ones(n), weight=np.ones(n),
-        borrowed=np.zeros(n, np.bool_),
-    )  # fmt: skip
-    half = np.arange(n) < n // 2
-    network = learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
+    network = learned_from(x, a, following)
     place, act = rng.uniform(0.3, 0.9, (4000, 1)), np.zeros((4000, 1))
     left, right = network.stray(-place, act, 0, rng), network.stray(place, act, 0, rng)
     assert np.abs(left).mean() < 0.05
@@ -363,17 +365,12 @@ def test_a_jump_now_and_then_does_not_spoil_the_rest():
     following = x + 0.3 * np.sin(2 * x) + 0.2 * a
     jump = rng.random(n) < 0.05
     following[jump] += rng.choice([-5.0, 8.0], (int(jump.sum()), 1))
-    rows = Rows(
-        t=np.zeros(n, np.int64), obs=x, action=a, reward=x[:, 0], reward_noise=np.zeros(n),
-        cost=np.ones(n), next_obs=following, alive=np.ones(n), weight=np.ones(n),
-        borrowed=np.zeros(n, np.bool_),
-    )  # fmt: skip
-    half = np.arange(n) < n // 2
-    network = learn_network(rows.select(half), rows.select(~half), ENCODER, QUICK.training, 0)
-    said = network.outlook(x[~half], a[~half, None], 0).ahead[:, 0]
-    quiet = ~jump[~half]
+    network = learned_from(x, a, following)
+    later = slice(n // 2, None)
+    said = network.outlook(x[later], a[later, None], 0).ahead[:, 0]
+    quiet = ~jump[later]
     # squares would move every answer towards the jumps' mean, 0.075, and follow each single one
-    assert np.median(np.abs(said - following[~half])[quiet]) < 0.03
+    assert np.median(np.abs(said - following[later])[quiet]) < 0.03
 
 
 # -- around it -----------------------------------------------------------------------------------

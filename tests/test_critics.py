@@ -120,22 +120,6 @@ def test_every_method_converges_to_its_exact_design(method):
 # -- one count serves all ----------------------------------------------------------------------
 
 
-def plain(log):
-    n = len(log)
-    return Rows(
-        t=log.t,
-        obs=log.obs,
-        action=log.action,
-        reward=log.reward,
-        reward_noise=np.zeros(n),
-        cost=log.cost,
-        next_obs=log.next_obs,
-        alive=(~log.terminated).astype(float),
-        weight=np.ones(n),
-        borrowed=np.zeros(n, bool),
-    )
-
-
 def targets_of(rows, seed=0, gamma=0.9):
     """Targets of a step for values that depend on the next state only."""
     rng = np.random.default_rng(seed)
@@ -156,7 +140,7 @@ def fit(regression, rows):
 
 def test_merged_rows_say_the_same_as_all_rows():
     case, _ = world("pooled, random rewards", 2)
-    rows = plain(rows_of(case, 3000, seed=1))
+    rows = Rows.of(rows_of(case, 3000, seed=1))
     merged = merge_rows(rows, by_time=False)
     assert len(merged) <= 5 * 3 * 5
     one, other = fit(TableRegression(), rows), fit(TableRegression(), merged)
@@ -170,7 +154,7 @@ def test_merged_rows_say_the_same_as_all_rows():
 
 def test_merging_a_part_at_a_time_gives_the_same(monkeypatch):
     case, _ = world("pooled, random rewards", 2)
-    rows = plain(rows_of(case, 3000, seed=1))
+    rows = Rows.of(rows_of(case, 3000, seed=1))
     whole = merge_rows(rows)
     monkeypatch.setattr(critic_table, "BLOCK", 700)
     parts = merge_rows(rows)
@@ -407,7 +391,7 @@ def test_own_regressor_that_answers_wrongly_is_named():
 )
 def test_conformance(regression):
     case, _ = world("pooled, random rewards", 1)
-    rows = regression.prepare(plain(rows_of(case, 400, seed=2)), 3)
+    rows = regression.prepare(Rows.of(rows_of(case, 400, seed=2)), 3)
     e = fit(regression, rows)
     for name in ("q", "cost_target", "noise", "error", "known"):
         assert getattr(e, name).shape == (5, 3), name

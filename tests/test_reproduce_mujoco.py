@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from scopeval.cli import app
 from scopeval.cli.reproduce_mujoco import _several
 from scopeval.cli.reproduced_mujoco import show_mujoco
-from scopeval.data import Transitions
+from scopeval.critics import Rows
 from scopeval.dynamics import Dynamics, Encoder, Training, learn_network
 from scopeval.errors import DataError, InputError
 from scopeval.experiments import mujoco, mujoco_figures, mujoco_prepare, mujoco_target
@@ -356,7 +356,7 @@ def test_mistakes_are_told():
 
 def test_networks_come_back_whole():
     logs = robot_logs("InvertedPendulum", episodes=4)
-    rows = _rows(logs)
+    rows = Rows.of(logs)
     encoder = Encoder(np.empty((0, 1)), np.ones(4, np.bool_))
     how = Training(hidden=4, steps=3, batch=8)
     dynamics = Dynamics(tuple(learn_network(rows, rows, encoder, how, k) for k in range(2)))
@@ -369,24 +369,6 @@ def test_networks_come_back_whole():
         assert set(one.weights) == set(other.weights)
     asked = logs.obs[:3], logs.action[:3, None], 0
     np.testing.assert_array_equal(dynamics.outlook(*asked).ahead, back.outlook(*asked).ahead)
-
-
-def _rows(logs: Transitions):
-    from scopeval.critics import Rows
-
-    n = len(logs)
-    return Rows(
-        t=logs.t,
-        obs=logs.obs,
-        action=logs.action,
-        reward=logs.reward,
-        reward_noise=np.zeros(n),
-        cost=logs.cost,
-        next_obs=logs.next_obs,
-        alive=(~logs.terminated).astype(float),
-        weight=np.ones(n),
-        borrowed=np.zeros(n, np.bool_),
-    )
 
 
 def test_files_of_another_run_are_refused(tmp_path):

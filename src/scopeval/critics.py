@@ -17,7 +17,7 @@ others fit the noise to residuals of the other fold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
+from scopeval.data import Transitions
 from scopeval.errors import InputError
 from scopeval.policies import Observations
 
@@ -67,6 +68,29 @@ class Rows:
     alive: Floats
     weight: Floats
     borrowed: Bools
+
+    @classmethod
+    def of(cls, log: Transitions) -> Rows:
+        """Every row of a log as it is: nothing is merged."""
+        n = len(log)
+        return cls(
+            t=log.t,
+            obs=log.obs,
+            action=log.action,
+            reward=log.reward,
+            reward_noise=np.zeros(n),
+            cost=log.cost,
+            next_obs=log.next_obs,
+            alive=(~log.terminated).astype(np.float64),
+            weight=np.ones(n),
+            borrowed=np.zeros(n, np.bool_),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of all parts, one part after the other."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def __len__(self) -> int:
         return len(self.t)

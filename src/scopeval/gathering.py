@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,18 +85,7 @@ def gather(
                     f"{wide[0]}; expected a log of the target's own problem"
                 )
         batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
-        rows = Rows(
-            t=batch.t,
-            obs=batch.obs,
-            action=batch.action,
-            reward=batch.reward,
-            reward_noise=np.zeros(len(batch)),
-            cost=batch.cost,
-            next_obs=_following(batch, target, rng),
-            alive=(~batch.terminated).astype(np.float64),
-            weight=np.ones(len(batch)),
-            borrowed=np.zeros(len(batch), np.bool_),
-        )
+        rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
         fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
         starts = rows.select(np.flatnonzero(rows.t == rows.t.min()))
         if merge and batch.discrete_obs:
@@ -134,12 +123,8 @@ def _following(
 
 def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:
     halves = [
-        merge_rows(_concat([rows.select(fold == k) for rows, _, fold in parts])) for k in range(2)
+        merge_rows(Rows.joined([rows.select(fold == k) for rows, _, fold in parts]))
+        for k in range(2)
     ]
     fold = np.repeat(np.arange(2), [len(half) for half in halves])
-    return _concat(halves), merge_rows(_concat([starts for _, starts, _ in parts])), fold
-
-
-def _concat(parts: list[Rows]) -> Rows:
-    names = Rows.__dataclass_fields__
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return Rows.joined(halves), merge_rows(Rows.joined([starts for _, starts, _ in parts])), fold

@@ -251,7 +251,7 @@ def recall(ground: Ground, networks: Sequence[Network], foresights: Sequence[For
 
 def join(grounds: Sequence[Ground], networks: Sequence[Network], regression: Regression) -> Ground:
     """Several imagined grounds as one; what the networks remember of them goes along."""
-    rows = [_together(parts) for parts in zip(*(g.rows for g in grounds), strict=True)]
+    rows = [Rows.joined(parts) for parts in zip(*(g.rows for g in grounds), strict=True)]
     points = []
     for parts in zip(*(g.points for g in grounds), strict=True):
         some = [p.actions for p in parts if p.actions is not None]
@@ -292,8 +292,3 @@ def _drawn(probs: Floats, rng: np.random.Generator) -> Ints:
     upto = np.cumsum(probs, axis=1)
     k = (rng.random((len(probs), 1)) * upto[:, -1:] >= upto).sum(axis=1)
     return np.asarray(np.minimum(k, probs.shape[1] - 1))
-
-
-def _together(parts: Sequence[Rows]) -> Rows:
-    names = Rows.__dataclass_fields__
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

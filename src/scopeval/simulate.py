@@ -178,9 +178,13 @@ def moments(
 
 def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object, ...]:
     """What the kernels need of the MDP and the policy, as plain arrays."""
+    return (*plain_arrays(mdp), cumulative(policy_table(mdp, "behavior", behavior)))
+
+
+def plain_arrays(mdp: TabularMDP) -> tuple[object, ...]:
+    """What kernels need of an MDP: start, transitions (three), reward, its spread, and cost."""
     p = mdp.transition
     indptr = p.indptr.astype(np.int64)
-    mu = policy_table(mdp, "behavior", behavior)
 
     def timed(table: Floats) -> Floats:
         return np.ascontiguousarray(table if table.ndim == 3 else table[None])
@@ -193,7 +197,6 @@ def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object
         timed(mdp.reward),
         timed(np.sqrt(mdp.reward_variance)),
         timed(mdp.cost),
-        cumulative(mu),
     )
 
 

@@ -14,27 +14,12 @@ from scopeval.collect import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, policy_table
 from scopeval.policies import TabularPolicy
-from scopeval.simulate import cumulative, cumulative_rows
+from scopeval.simulate import plain_arrays
 
 
 def world(mdp: TabularMDP) -> tuple[object, ...]:
     """Plain arrays: start, transitions, reward, its spread, cost, and where episodes end."""
-    p = mdp.transition
-    indptr = p.indptr.astype(np.int64)
-
-    def timed(table: Floats) -> Floats:
-        return np.ascontiguousarray(table if table.ndim == 3 else table[None])
-
-    return (
-        cumulative(mdp.initial),
-        indptr,
-        p.indices.astype(np.int64),
-        cumulative_rows(p.data, indptr),
-        timed(mdp.reward),
-        timed(np.sqrt(mdp.reward_variance)),
-        timed(mdp.cost),
-        absorbing(mdp),
-    )
+    return (*plain_arrays(mdp), absorbing(mdp))
 
 
 def parameters(mdp: TabularMDP, target: ArrayLike | TabularPolicy, positions: bool) -> Floats:

@@ -200,7 +200,7 @@ def _timed_sweep(
 ) -> tuple[Swept, list[float]]:
     """A sweep, and the seconds of each of its steps."""
     recipe = Recipe("scope", 0.0, horizon, 1.0, 0.02, 0.0, "behavior", None)
-    rows = _rows(log)
+    rows = Rows.of(log)
     ticks = [time.perf_counter()]
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
@@ -220,22 +220,6 @@ def _timed_sweep(
         tick=lambda: ticks.append(time.perf_counter()),
     )
     return swept, np.diff(ticks).tolist()
-
-
-def _rows(log: Transitions) -> Rows:
-    n = len(log)
-    return Rows(
-        t=log.t,
-        obs=log.obs,
-        action=log.action,
-        reward=log.reward,
-        reward_noise=np.zeros(n),
-        cost=log.cost,
-        next_obs=log.next_obs,
-        alive=np.ones(n),
-        weight=np.ones(n),
-        borrowed=np.zeros(n, np.bool_),
-    )
 
 
 # -- peers ---------------------------------------------------------------------------------------
