@@ -43,13 +43,8 @@ def _gridworld(text: str) -> str:
     if not place.is_file():
         return PART.sub(NOTHING, text)
     content = json.loads(place.read_text(encoding="utf-8"))
-    parts = [f"```sh\n{content['command']}\n```\n"]
-    parts += [_block(block) for block in content["blocks"]]
-    for name, words in FIGURES.items():
-        if (RESULTS / f"{name}.svg").is_file():
-            parts.append(f"![{words}](results/gridworld/{name}.svg)\n\n*{words}.*\n")
-    took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
-    return PART.sub(lambda _: "\n" + "\n".join([*parts, took]) + "\n\n", text)
+    said = _part(content, RESULTS, [_block(block) for block in content["blocks"]], FIGURES)
+    return PART.sub(lambda _: said, text)
 
 
 def _robots(text: str) -> str:
@@ -57,15 +52,23 @@ def _robots(text: str) -> str:
     if not place.is_file():
         return ROBOTS_PART.sub(NOTHING, text)
     content = json.loads(place.read_text(encoding="utf-8"))
-    parts = [f"```sh\n{content['command']}\n```\n"]
-    parts += [_robot(block) for block in content["blocks"]]
-    for protocol in content["config"]["protocols"]:
-        for name, words in ROBOTS_FIGURES.items():
-            if (ROBOTS / f"{name}-{protocol}.svg").is_file():
-                said = f"{words}, protocol {protocol}"
-                parts.append(f"![{said}](results/mujoco/{name}-{protocol}.svg)\n\n*{said}.*\n")
+    figures = {
+        f"{name}-{protocol}": f"{words}, protocol {protocol}"
+        for protocol in content["config"]["protocols"]
+        for name, words in ROBOTS_FIGURES.items()
+    }
+    said = _part(content, ROBOTS, [_robot(block) for block in content["blocks"]], figures)
+    return ROBOTS_PART.sub(lambda _: said, text)
+
+
+def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dict[str, str]) -> str:
+    """The command, its tables, those figures that are there, and how long it took."""
+    parts = [f"```sh\n{content['command']}\n```\n", *tables]
+    for name, words in figures.items():
+        if (folder / f"{name}.svg").is_file():
+            parts.append(f"![{words}](results/{folder.name}/{name}.svg)\n\n*{words}.*\n")
     took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
-    return ROBOTS_PART.sub(lambda _: "\n" + "\n".join([*parts, took]) + "\n\n", text)
+    return "\n" + "\n".join([*parts, took]) + "\n\n"
 
 
 def _robot(block: dict[str, Any]) -> str:
