@@ -41,6 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "gathering",
         "ground",
         "imagination",
+        "outset",
     ),
     "collect": ("plant", "plants", "rollout"),
     "estimators": (),
