@@ -86,7 +86,7 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
     """
     if len(rows) > BLOCK:  # a part at a time stays in the cache
         spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
-        rows = _joined([_merged(rows.select(span), by_time) for span in spans])
+        rows = Rows.joined([_merged(rows.select(span), by_time) for span in spans])
     return _merged(rows, by_time)
 
 
@@ -195,12 +195,7 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
                 by_time=False,
             )
         )
-    return _joined(parts)
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    names = Rows.__dataclass_fields__
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return Rows.joined(parts)
 
 
 def _trend(rows: Rows, points: Floats, donors: Ints) -> Floats:
