@@ -65,7 +65,8 @@ def page_of_mujoco(result: Result, *, command: str | None = None) -> Page:
                 (
                     "Of themselves, by their critics, and checked on the other half of the logs; "
                     "beside what was measured. Stays: policies for which the design chose to "
-                    "change nothing. Safe, open, refuted: certificates of the promised cost.",
+                    "change nothing. Safe, open, refuted: certificates of the promised cost; paired: the "
+                    "mean of their cost ratios, which compare within the same episodes.",
                 ),
                 tables=tuple(_promised(block) for block in result.blocks if block.rows),
             ),
@@ -175,6 +176,7 @@ def _promised(block: Block) -> Table:
             _told(row, "predicted_variance"),
             _told(row, "checked_variance"),
             f"{row.cost.mean:.3f}",
+            _told(row, "certified_cost"),
             _told(row, "predicted_cost"),
             _told(row, "checked_cost"),
             f"{row.used.get('on-policy', 0)}",
@@ -185,7 +187,8 @@ def _promised(block: Block) -> Table:
     ]
     return Table(
         block.title,
-        ("method", "variance", "predicted", "checked", "cost", "predicted", "checked", "stays",
+        ("method", "variance", "predicted", "checked", "cost", "paired", "predicted", "checked",
+         "stays",
          "safe", "open", "refuted"),
         tuple(rows),
     )  # fmt: skip
@@ -210,7 +213,8 @@ def _checks(result: Result) -> tuple[Check, ...]:
                 "good" if within and not dear else "bad",
                 f"{block.title}: an episode of {row.method} costs {row.cost.text(',.3f')} times "
                 f"the policy's own; more than two standard errors above {allowed + 0.02:g}: "
-                f"{', '.join(dear) or 'no policy'}.",
+                f"{', '.join(dear) or 'no policy'}; its promise is refuted by the certificate for: "
+                f"{', '.join(row.refuted) or 'no policy'}.",
             )
         )
         low = row.variance.within(1)
