@@ -65,8 +65,8 @@ def page_of_mujoco(result: Result, *, command: str | None = None) -> Page:
                 (
                     "Of themselves, by their critics, and checked on the other half of the logs; "
                     "beside what was measured. Stays: policies for which the design chose to "
-                    "change nothing. Safe, open, refuted: certificates of the promised cost; paired: the "
-                    "mean of their cost ratios, which compare within the same episodes.",
+                    "change nothing. Safe, open, refuted: certificates of the promised cost; "
+                    "paired: the mean of their cost ratios, compared within the same episodes.",
                 ),
                 tables=tuple(_promised(block) for block in result.blocks if block.rows),
             ),
@@ -188,8 +188,7 @@ def _promised(block: Block) -> Table:
     return Table(
         block.title,
         ("method", "variance", "predicted", "checked", "cost", "paired", "predicted", "checked",
-         "stays",
-         "safe", "open", "refuted"),
+         "stays", "safe", "open", "refuted"),
         tuple(rows),
     )  # fmt: skip
 
