@@ -28,7 +28,7 @@ __all__ = ["BUDGETS", "Config", "Runs", "run_episodes", "spread", "train_policie
 
 #: How each robot is trained.
 BUDGETS = {
-    "Ant": ppo.Config(steps=300_000),
+    "Ant": ppo.Config(steps=1_000_000),
     "Hopper": ppo.Config(steps=400_000),
     "InvertedDoublePendulum": ppo.Config(steps=200_000),
     "InvertedPendulum": ppo.Config(steps=40_000),
