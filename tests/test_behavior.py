@@ -90,6 +90,8 @@ def anything(draw):
         margin=draw(st.sampled_from([0.0, 0.01, 0.5])),
         constraint=draw(st.sampled_from(["behavior", "target"])),
         limit=draw(st.sampled_from([None, None, 0.0, 1.0, 1e-300, 1.7e308])),
+        budget=draw(st.sampled_from(["state", "episode"])),
+        price=draw(st.sampled_from([0.0, 1e-300, 1.0, 1e12, 1.7e308])),
     )
     return e, odd / odd.sum(axis=1, keepdims=True), recipe
 

@@ -10,7 +10,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._solver_kernel import solve_rows
+from scopeval._solver_kernel import price_rows, solve_rows
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 
@@ -44,7 +44,7 @@ def allowances(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> A
 
 
 @compiled  # type: ignore[untyped-decorator]
-def programs(e: Any, known: Any, pi: Any, share: float, rule: Any) -> Any:
+def programs(e: Any, known: Any, pi: Any, share: float, rule: Any, priced: bool) -> Any:
     """Weights, costs and budgets for the solver, room for its answer, and what `settle` needs.
 
     The control variate is v + share (q - v), v the target's mean of q; none if share is negative.
@@ -85,12 +85,21 @@ def programs(e: Any, known: Any, pi: Any, share: float, rule: Any) -> Any:
                 dearest = max(dearest, e[4, i, a])
         for a in range(A):
             if 0.0 < top < 1e-100:  # the solver's reciprocals would overflow
-                weight[i, a] /= top
+                weight[i, a] = 0.0 if priced else weight[i, a] / top
             weight[i, a] = weight[i, a] if known[i, a] else 0.0
             # as dear as the dearest, so never given the left-over probability
             cost[i, a] = e[4, i, a] if known[i, a] else dearest
         budget[i], mass[i] = allowance(pi[i], e[3, i], e[4, i], known[i], rule)
     return (weight, cost, budget), (mu, status), (known, mass, finite, pi)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def at_price(weight: Any, cost: Any, price: float, mass: Any, mu: Any, status: Any) -> None:
+    """The programs with a price of cost; the known actions share out the mass that pi has there."""
+    for i in range(len(mass)):
+        own = price * mass[i] * mass[i]
+        if price_rows(weight, cost, own, mu, status, i, i + 1) >= 0:
+            status[i] = INFEASIBLE
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -136,12 +145,15 @@ def settle(mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, fl
 
 @compiled  # type: ignore[untyped-decorator]
 def weigh_one(
-    e: Any, known: Any, pi: Any, share: float, rule: Any, method: Any, floor: float
+    e: Any, known: Any, pi: Any, share: float, rule: Any, price: float, method: Any, floor: float
 ) -> Any:
     """`programs`, the solver and `settle` for a single row, in one call: a plant is waiting."""
     constrained, tilted, follows = method
-    program, (mu, status), more = programs(e, known, pi, share, rule)
-    if constrained:
+    priced = constrained and price >= 0.0
+    program, (mu, status), more = programs(e, known, pi, share, rule, priced)
+    if priced:
+        at_price(program[0], program[1], price, more[1], mu, status)
+    elif constrained:
         if solve_rows(*program, mu, np.empty(1), status, 0, 1) >= 0:
             status[0] = INFEASIBLE  # refused: not to be expected, and no time to complain
     elif tilted:

@@ -226,6 +226,90 @@ def _corner(w: Any, r: Any, top: float, per_gap: float, mu: Any, i: int) -> floa
     return float(per_gap * (spend * top) ** 2)
 
 
+# -- a price instead of a budget -------------------------------------------------------------------
+
+
+@compiled  # type: ignore[untyped-decorator]
+def price_rows(weight: Any, cost: Any, price: float, mu: Any, status: Any, lo: int, hi: int) -> Any:
+    """Solve `solver.solve_priced` for rows lo .. hi; returns the first that is refused, or -1."""
+    A = weight.shape[1]
+    w, x = np.empty(A), np.empty(A)
+    for i in range(lo, hi):
+        total = 0.0
+        cheapest = np.inf
+        valid = True
+        for a in range(A):
+            valid &= (weight[i, a] >= 0.0) & (weight[i, a] < LARGE) & (abs(cost[i, a]) < LARGE)
+            total += weight[i, a]
+            cheapest = min(cheapest, cost[i, a])
+        if not valid:
+            return i
+        if total < TINY:
+            status[i] = INDIFFERENT
+            continue
+        status[i] = SOLVED
+        beyond = low = dear = 0.0
+        for a in range(A):
+            w[a] = weight[i, a] / total
+            x[a] = price * ((cost[i, a] - cheapest) / total) / total
+            beyond += w[a] * min(x[a], HUGE)
+            low = max(low, w[a] * w[a] - x[a])
+            dear += w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (np.inf if w[a] > 0.0 else 0.0)
+        if dear <= 1.0:  # even eta = 0 leaves probability over: for the cheapest, at no variance
+            _give_rest(w, x, dear, mu, i)
+            continue
+        _normalise(w, x, _shift(w, x, max(low, 1.0 - beyond)), mu, i)
+    return -1
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _shift(w: Any, x: Any, low: float) -> float:
+    """The eta in (low, 1] with sum w / sqrt(eta + x) = 1: Newton's steps for the sum's -2nd power.
+
+    That power is nearly straight. A step that leaves the bracket is replaced by its middle.
+    """
+    high = 1.0
+    eta = low if low > 0.0 else 0.5
+    for _ in range(100):
+        f = slope = 0.0
+        for a in range(len(w)):
+            r = 1.0 / np.sqrt(eta + x[a]) if w[a] > 0.0 else 0.0
+            f += w[a] * r
+            slope += w[a] * r * r * r
+        if f > 1.0:
+            low = eta
+        else:
+            high = eta
+        step = (f * f - 1.0) * f / slope  # (1 - f^-2) over the derivative of f^-2
+        if abs(step) <= 1e-15 * eta:
+            break
+        eta += step
+        if not low < eta < high:
+            if high - low <= 4e-16 * high:
+                break
+            eta = 0.5 * (low + high)
+    return min(eta, high)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _normalise(w: Any, x: Any, eta: float, mu: Any, i: int) -> None:
+    total = 0.0
+    for a in range(len(w)):
+        mu[i, a] = w[a] / np.sqrt(eta + x[a]) if w[a] > 0.0 else 0.0
+        total += mu[i, a]
+    for a in range(len(w)):
+        mu[i, a] /= total
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _give_rest(w: Any, x: Any, dear: float, mu: Any, i: int) -> None:
+    count = 0
+    for a in range(len(w)):
+        count += x[a] == 0.0
+    for a in range(len(w)):
+        mu[i, a] = w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (1.0 - dear) / count
+
+
 # -- pieces of a root ------------------------------------------------------------------------------
 
 

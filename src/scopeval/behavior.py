@@ -105,7 +105,8 @@ class Recipe:
     """How mu follows from a critic's estimates; kept with the policy.
 
     `share` is for methods with a control variate b: it takes over that share of how q differs
-    between the actions of a state, b = v + share (q - v).
+    between the actions of a state, b = v + share (q - v). With the budget "episode", cost has a
+    `price` instead of a budget in every state.
     """
 
     method: str
@@ -117,6 +118,8 @@ class Recipe:
     constraint: str
     limit: float | None
     share: float = 1.0
+    budget: str = "state"
+    price: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -281,7 +284,11 @@ class BehaviorPolicy:
             f"(checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
             f"  support              {report.support:.1%} of the target's own steps are in "
             "the logs",
-            f"  constraint binds     in {report.binding:.1%} of the logged states",
+            (
+                f"  constraint binds     in {report.binding:.1%} of the logged states"
+                if recipe.budget == "state" or not self._method.constrained
+                else f"  one budget           for whole episodes, at a price of {recipe.price:.3g}"
+            ),
             f"  keeps to the target  {recipe.floor:.0%} everywhere, wholly in {report.kept:.1%} "
             "of the logged states",
         ]
@@ -410,12 +417,16 @@ def weigh_parts(
     pi = np.ascontiguousarray(pi, np.float64)
     share = float(recipe.share) if method.control_variate else -1.0
     rule = _rule(recipe)
+    priced = method.constrained and recipe.budget == "episode"
     if len(pi) == 1:
         kind = method.constrained, method.tilted, method.follows_behavior
-        mu, told = kernel.weigh_one(parts, known, pi, share, rule, kind, recipe.floor)
+        price = float(recipe.price) if priced else -1.0
+        mu, told = kernel.weigh_one(parts, known, pi, share, rule, price, kind, recipe.floor)
     else:
-        program, (mu, status), more = kernel.programs(parts, known, pi, share, rule)
-        if method.constrained:
+        program, (mu, status), more = kernel.programs(parts, known, pi, share, rule, priced)
+        if priced:
+            kernel.at_price(program[0], program[1], float(recipe.price), more[1], mu, status)
+        elif method.constrained:
             solution = solve(*program)
             mu, status = solution.mu, solution.status
         elif method.tilted:

@@ -37,7 +37,7 @@ from scopeval.exact import check_epsilon
 from scopeval.gathering import Log, gather
 from scopeval.ground import Ground, Points, logged_ground
 from scopeval.imagination import Imagination
-from scopeval.methods import METHODS, Method, method_named
+from scopeval.methods import BUDGETS, METHODS, Method, check_budget, find_price, method_named
 from scopeval.outset import choose_regression, put_on_device, support_of
 from scopeval.policies import ContinuousPolicy, Policy, TabularPolicy, as_policy
 
@@ -159,6 +159,7 @@ def design(
     floor: float = FLOORS[0],
     constraint: str = "behavior",
     limit: float | None = None,
+    budget: str = "state",
     seed: int = 0,
     device: str | None = None,
     progress: Progress | None = None,
@@ -186,6 +187,9 @@ def design(
         constraint: "behavior" or "target": whose cost-to-go the budget is spent on.
         limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
             target's.
+        budget: "state": the promise holds from every state on (the paper's). "episode": it holds
+            for whole episodes; what is saved in one state may be spent in another, often for far
+            less variance. Held-out logs decide whether it is used.
         seed: of the halving and the networks.
         device: "cuda": networks for vectors (regression "mlp") are trained there, with the same
             results to the rounding of float32.
@@ -204,6 +208,7 @@ def design(
         "floor": floor,
         "constraint": constraint,
         "limit": limit,
+        "budget": budget,
         "seed": seed,
         "device": device,
         "progress": progress,
@@ -230,7 +235,7 @@ def designs(
         settings: the other arguments of `design`.
     """
     run = _opened(logged, target, horizon=horizon, **settings)
-    run.total = len(methods) * 5 * run.recipe.horizon
+    run.total *= len(methods)
     try:
         return {how.name: run.design(how) for how in map(method_named, methods)}
     finally:
@@ -250,6 +255,7 @@ def _opened(
     floor: float = FLOORS[0],
     constraint: str = "behavior",
     limit: float | None = None,
+    budget: str = "state",
     seed: int = 0,
     device: str | None = None,
     progress: Progress | None = None,
@@ -269,6 +275,7 @@ def _opened(
         margin=0.0,
         constraint=constraint,
         limit=None if limit is None else float(limit),
+        budget=check_budget(budget, limit),
     )
     seed = check_whole("seed", seed, 0)
     if constraint not in ("behavior", "target"):
@@ -297,7 +304,8 @@ class _Run:
     ) -> None:
         self.began = time.perf_counter()
         self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
-        self.seed, self.progress, self.done, self.total = seed, progress, 0, 5 * recipe.horizon
+        self.seed, self.progress, self.done, self.total = seed, progress, 0, recipe.horizon
+        self.total *= 5 if recipe.budget == "state" else 5 + 3 * 6  # sweeps; more for a price
         halves = [np.flatnonzero(log.fold == k) for k in range(2)]
         if isinstance(regression, ModelRegression):
             parts = [log.rows.select(half) for half in halves]
@@ -346,14 +354,20 @@ class _Run:
             floors = (*floors, 1.0)
         caution = getattr(self.regression, "caution", Caution())
         shares = caution.shares if how.control_variate else (1.0,)
-        choices = [(floor, share) for share in shares for floor in floors]
-        checked_variance, both_costs, disagreement = self._check(how, floors, shares)
+        budgets = BUDGETS if how.constrained and self.recipe.budget == "episode" else ("state",)
+        variants = [
+            replace(self.recipe, share=share, budget=budget)
+            for budget in budgets
+            for share in shares
+        ]
+        choices = [replace(variant, floor=floor) for variant in variants for floor in floors]
+        checked_variance, both_costs, disagreement = self._check(how, floors, variants)
         checked_cost = both_costs.mean(axis=0)
         best = int(np.argmin(np.nan_to_num(checked_variance, nan=np.inf)))
         checked = float(checked_variance[best])
         if how.control_variate and not (checked < WORTH and support >= VARIATE_SUPPORT):
             return self._without_control(how, warnings, checked, support)
-        recipe = replace(self.recipe, floor=choices[best][0], share=choices[best][1])
+        recipe = choices[best]
         if how.constrained and recipe.limit is None:
             # what both halves say, less what they cannot agree on
             doubt = 0.5 * abs(float(both_costs[0, best] - both_costs[1, best]))
@@ -367,6 +381,7 @@ class _Run:
                 "target. Use on-policy evaluation, or log more"
             )
             how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
+        recipe = self._with_price(self.whole, how, recipe)
         final, binding, infeasible = self._final(how, recipe)
         predicted = float(_ratio(final.variance[-1], final.variance[0]))
         if how.control_variate and checked >= caution.trust and checked > AGREEMENT * predicted:
@@ -434,19 +449,20 @@ class _Run:
         return self.design(plain, (*warnings, told))
 
     def _check(
-        self, how: Method, floors: tuple[float, ...], shares: tuple[float, ...]
+        self, how: Method, floors: tuple[float, ...], variants: list[Recipe]
     ) -> tuple[Floats, Floats, dict[str, float]]:
-        """Design on each half, judge by critics of the other half: every share with every floor."""
-        many = len(shares) * len(floors)
+        """Design on each half, judge by critics of the other half: every variant, every floor."""
+        many = len(variants) * len(floors)
         variance, costs = np.zeros(many), np.zeros((2, many))
         base_variance = 0.0
-        bare = replace(self.recipe, floor=0.0)
-        every = [replace(self.recipe, share=share) for share in shares]
+        recipes = [[self._with_price(half, how, one) for one in variants] for half in self.halves]
         designed = [
-            self._sweep(half, self._own(how, *every), 1 + len(every)) for half in self.halves
+            self._sweep(half, self._own(how, *some), 1 + len(some))
+            for half, some in zip(self.halves, recipes, strict=True)
         ]
         for k in range(2):
             critics = designed[k].critics
+            bare = [replace(recipe, floor=0.0) for recipe in recipes[k]]
 
             def fixed(
                 t: int,
@@ -454,11 +470,11 @@ class _Run:
                 pi: Floats,
                 e: Estimates,
                 critics: list[Critic] = critics,
+                bare: list[Recipe] = bare,
             ) -> list[tuple[Floats, Floats]]:
                 judged = [(pi, np.zeros_like(pi))]
                 said = critics[t].at(points.obs, points.actions)
-                for j, share in enumerate(shares):
-                    recipe = replace(bare, share=share)
+                for j, recipe in enumerate(bare):
                     mu, b = weigh_rows(how, recipe, pi, said.following(1 + j))
                     judged += [((1.0 - floor) * mu + floor * pi, b) for floor in floors]
                 return judged
@@ -489,7 +505,7 @@ class _Run:
         def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
             nonlocal binding, infeasible
             behaviors = own(t, points, pi, e)
-            if how.constrained:
+            if how.constrained and recipe.budget == "state":
                 mu = behaviors[-1][0]
                 cost = e.cost_behavior[..., -1]
                 if recipe.constraint == "target":
@@ -506,7 +522,30 @@ class _Run:
                 infeasible += counts.infeasible / len(visited) / recipe.horizon
             return behaviors
 
-        return self._sweep(self.whole, follow, 2), binding, infeasible
+        swept = self._sweep(self.whole, follow, 2)
+        return swept, float(recipe.price > 0.0) or binding, infeasible
+
+    def _with_price(self, ground: Ground, how: Method, recipe: Recipe) -> Recipe:
+        """Where one budget is for whole episodes: the price of cost at which it is just spent."""
+        if not how.constrained or recipe.budget == "state":
+            return replace(recipe, budget="state")
+        unit = 1.0
+
+        def spent(prices: list[float]) -> list[float]:
+            nonlocal unit
+            recipes = [replace(recipe, price=price) for price in prices]
+            swept = self._sweep(ground, self._own(how, *recipes), 1 + len(recipes))
+            unit = float(_ratio(swept.variance[0], swept.cost[0]))
+            ratios = np.nan_to_num(_ratio(swept.cost[1:], swept.cost[0]), nan=np.inf)
+            return [float(ratio) for ratio in ratios]
+
+        allowed = 1.0 + recipe.epsilon - recipe.margin
+        if spent([0.0])[0] <= allowed:
+            return replace(recipe, price=0.0)
+        price = find_price(spent, allowed, unit, rounds=2)
+        if price is None:  # no price saves enough: every state keeps its own budget
+            return replace(recipe, budget="state")
+        return replace(recipe, price=price)
 
     # -- what the steps share ----------------------------------------------------------------
 

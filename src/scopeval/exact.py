@@ -37,7 +37,7 @@ from scopeval.arrays import (
     where_first,
 )
 from scopeval.errors import InputError
-from scopeval.methods import Method, method_named, tilt
+from scopeval.methods import Method, check_budget, find_price, method_named, tilt
 from scopeval.policies import Candidates, Observations, TabularPolicy, Time, Weighing
 
 __all__ = [
@@ -299,6 +299,7 @@ def design(
     *,
     constraint: str = "behavior",
     limit: ArrayLike | None = None,
+    budget: str = "state",
 ) -> Design:
     """The optimal behaviour policy, by dynamic programming (Algorithm 1 with exact values).
 
@@ -312,9 +313,51 @@ def design(
             epsilon = 0).
         limit: an absolute threshold instead of (1+epsilon) v^c: a number, [S] or [T, S]. Such a
             program can be infeasible by nature: the target is kept there and `status` says so.
+        budget: "state": the promise holds from every state on (the paper's). "episode": it holds
+            for whole episodes; cost has one price, at which the budget is just spent. What is saved
+            in one state is then spent in another, usually for far less variance; where it is not
+            less, the answer is the paper's.
     """
     how = method_named(method)
     check_epsilon(epsilon)
+    if check_budget(budget, limit) == "episode" and how.constrained:
+        return _priced(mdp, target, how, epsilon, constraint)
+    return _design(mdp, target, how, epsilon, constraint, limit)
+
+
+def _priced(
+    mdp: TabularMDP,
+    target: ArrayLike | TabularPolicy,
+    how: Method,
+    epsilon: float,
+    constraint: str,
+) -> Design:
+    """The price at which a whole episode costs what it may; or the paper's, if that is better."""
+    pi = policy_table(mdp, "target", target)
+
+    def at(price: float | None) -> tuple[Design, Assessment]:
+        found = _design(mdp, target, how, epsilon, constraint, None, price)
+        return found, assess(mdp, pi, found, found.control)
+
+    own, plain, free = assess(mdp, pi, pi), at(None), at(0.0)
+    allowed = (1.0 + epsilon) * own.cost
+    if free[1].cost <= allowed:
+        return free[0]
+    unit = own.variance / own.cost
+    price = find_price(lambda some: [at(one)[1].cost for one in some], allowed, unit, rounds=40)
+    priced = plain if price is None else at(price)
+    return priced[0] if priced[1].variance < plain[1].variance else plain[0]
+
+
+def _design(
+    mdp: TabularMDP,
+    target: ArrayLike | TabularPolicy,
+    how: Method,
+    epsilon: float,
+    constraint: str,
+    limit: ArrayLike | None,
+    price: float | None = None,
+) -> Design:
     if constraint not in ("behavior", "target"):
         raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
     pi = policy_table(mdp, "target", target)
@@ -332,7 +375,7 @@ def design(
         residual, noise = _outcome(mdp, t, v[t + 1], variance[t + 1], b[t])
         spent = mdp.at("cost", t) + mdp.gamma * mdp.expect(cost_mu)  # q^c under mu
         charged = cost_pi.q[t] if constraint == "target" else spent
-        step = tilt(how, pi[t], residual**2 + noise, charged, delta[t])
+        step = tilt(how, pi[t], residual**2 + noise, charged, delta[t], price)
         mu[t], status[t], binding[t] = step.mu, step.status, step.binding
         cost_mu = (mu[t] * spent).sum(axis=1)
         ahead = mu[t] if how.follows_behavior else pi[t]

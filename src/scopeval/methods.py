@@ -6,6 +6,7 @@ a budget for the cost. They differ in three choices, and those are the fields of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,21 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
-from scopeval.solver import Status, solve
+from scopeval.solver import Status, solve, solve_priced
 
-__all__ = ["METHODS", "Method", "Tilt", "method_named", "tilt"]
+__all__ = [
+    "BUDGETS",
+    "METHODS",
+    "Method",
+    "Tilt",
+    "check_budget",
+    "find_price",
+    "method_named",
+    "tilt",
+]
+
+#: What the promise is about: the rest of the episode from every state on, or whole episodes.
+BUDGETS = ("state", "episode")
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,7 @@ def tilt(
     second_moment: Floats,
     cost: Floats | None = None,
     budget: Floats | None = None,
+    price: float | None = None,
 ) -> Tilt:
     """Behaviour probabilities at B states (paper: Eq. "optimization object rl"; Alg. 1, line 6).
 
@@ -82,7 +96,8 @@ def tilt(
         target: pi, [B, A].
         second_moment: X, [B, A], at least 0.
         cost: q^c, [B, A], and
-        budget: delta, [B]; needed by constrained methods.
+        budget: delta, [B]; needed by constrained methods, or instead
+        price: of cost, where the budget is not each state's own.
 
     Returns:
         Rows where the program has no answer (infeasible, or every second moment zero) hold pi.
@@ -91,6 +106,12 @@ def tilt(
     if not method.tilted:
         return Tilt(target, np.zeros(rows, np.int8), np.zeros(rows, np.bool_))
     weight = target * np.sqrt(second_moment)
+    if price is not None:
+        assert cost is not None
+        solution = solve_priced(weight, cost, price)
+        solved = (solution.status == Status.SOLVED)[:, None]
+        mu = np.where(solved, solution.mu, target)
+        return Tilt(mu, solution.status, np.asarray(solved[:, 0] & (price > 0)))
     largest = weight.max(axis=1, keepdims=True)
     tiny = (largest > 0) & (largest < 1e-100)
     if tiny.any():  # the solver's reciprocals would overflow; the scale does not matter
@@ -111,3 +132,67 @@ def tilt(
         status = np.where(keep, Status.INDIFFERENT, Status.SOLVED).astype(np.int8)
         binding = np.zeros(rows, np.bool_)
     return Tilt(np.where((status == Status.SOLVED)[:, None], mu, target), status, binding)
+
+
+def check_budget(budget: str, limit: object) -> str:
+    """What the promise is about; an absolute limit is every state's own."""
+    if budget not in BUDGETS:
+        raise InputError(f"budget: got {budget!r}, expected {' or '.join(map(repr, BUDGETS))}")
+    if budget == "episode" and limit is not None:
+        raise InputError(
+            f"limit: got {limit!r} with budget='episode', but a limit is for every state; "
+            "try budget='state', or leave limit out"
+        )
+    return budget
+
+
+def find_price(
+    spent: Callable[[list[float]], Sequence[float]],
+    allowed: float,
+    unit: float,
+    rounds: int = 12,
+) -> float | None:
+    """The least price at which whole episodes cost no more than is allowed.
+
+    Args:
+        spent: expected costs of episodes at some prices; they fall as prices rise.
+        allowed: what they may cost.
+        unit: a price to begin with.
+        rounds: of refinement; after 2 the price is right to a few thousandths.
+
+    Returns:
+        None if no price saves enough. That something must be saved is taken for granted.
+    """
+    unit = unit if 0.0 < unit < np.inf else 1.0
+    low, high = (0.0, np.inf), (np.inf, -np.inf)  # price and cost: too dear, affordable
+    for prices in (
+        [0.25, 1.0, 4.0],
+        [0.0625, 0.0156, 0.0039],
+        [16.0, 64.0, 256.0],
+        [1e3, 1e4, 1e6],
+    ):
+        tried = [unit * price for price in prices]
+        for price, cost in zip(tried, spent(tried), strict=True):
+            if cost <= allowed and price < high[0]:
+                high = price, cost
+            elif cost > allowed and price > low[0]:
+                low = price, cost
+        if 0.0 < low[0] < high[0] < np.inf:
+            break
+    if not high[0] < np.inf:
+        return None
+    low = low if 0.0 < low[0] < high[0] else (high[0] * 1e-3, low[1])
+    for _ in range(rounds):
+        ratio = high[0] / low[0]
+        if ratio <= 1.0 + 1e-13:
+            break
+        part = (low[1] - allowed) / (low[1] - high[1]) if low[1] < np.inf else 0.5
+        middle, step = low[0] * ratio ** min(max(part, 0.1), 0.9), ratio**0.05
+        tried = [middle / step, middle, middle * step]
+        for price, cost in zip(tried, spent(tried), strict=True):
+            if cost > allowed and price > low[0]:
+                low = price, cost
+            elif cost <= allowed and price < high[0]:
+                high = price, cost
+                break
+    return high[0]

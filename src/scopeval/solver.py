@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from scopeval.arrays import Floats, as_floats
 from scopeval.errors import InputError
 
-__all__ = ["Solution", "Status", "solve"]
+__all__ = ["Solution", "Status", "solve", "solve_priced"]
 
 #: Fewer rows than this are not worth a second thread.
 ROWS_PER_THREAD = 8192
@@ -77,6 +77,43 @@ class Solution:
     def binding(self) -> NDArray[np.bool_]:
         """Rows [B] where the budget costs something."""
         return np.asarray(self.multiplier > 0.0)
+
+
+def solve_priced(weight: ArrayLike, cost: ArrayLike, price: float) -> Solution:
+    """Minimise ``sum weight^2 / mu + price * sum mu cost``, for each of B rows.
+
+    The budget of `solve` moved into the objective: stationarity gives mu_a = weight_a / sqrt(eta +
+    price cost_a), eta such that mu sums to one. With the price at which the budget is just spent
+    both have the same answer.
+
+    Args:
+        weight: [B, A], at least zero, and less than 1e100.
+        cost: [B, A], numbers of less than 1e100.
+        price: at least zero.
+
+    Returns:
+        A `Solution` without INFEASIBLE rows; INDIFFERENT ones, all weights zero, hold the cheapest
+        actions.
+    """
+    from scopeval._solver_kernel import price_rows
+
+    w, q = _matrix("weight", weight), _matrix("cost", cost)
+    if w.ndim != 2 or w.shape[1] == 0:
+        raise InputError(f"weight: got shape {w.shape}, expected [rows, at least one action]")
+    if q.shape != w.shape:
+        raise InputError(f"cost: got shape {q.shape}, expected weight's shape {w.shape}")
+    if not 0.0 <= price < np.inf:
+        raise InputError(f"price: got {price!r}, expected a number >= 0")
+    mu, status = np.empty_like(w), np.empty(len(w), np.int8)
+    multiplier = np.full(len(w), float(price))
+    refused = int(price_rows(w, q, float(price), mu, status, 0, len(w)))
+    if refused >= 0:
+        raise InputError(
+            f"weight, cost: row {refused} holds {w[refused]} and {q[refused]}, expected weights of "
+            "at least zero, and both less than 1e100 in size"
+        )
+    _fill(mu, multiplier, status, q, None)
+    return Solution(mu=mu, multiplier=multiplier, status=status)
 
 
 def solve(
