@@ -34,6 +34,9 @@ def design(
     limit: Annotated[
         float | None, typer.Option(help="Absolute limit on the cost instead of epsilon.")
     ] = None,
+    budget: Annotated[
+        str, typer.Option(help="The promise is for every state, or for a whole episode.")
+    ] = "state",
     columns: Annotated[
         list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
     ] = None,
@@ -62,6 +65,7 @@ def design(
             time_varying=time_varying,
             floor=floor,
             limit=limit,
+            budget=budget,
             seed=seed,
             progress=lambda what, done, total: progress(
                 done, total, "designing" if what == "design" else what

@@ -14,6 +14,7 @@ from scopeval.cli.reproducing import (
     MACHINERY,
     Address,
     Backend,
+    Budget,
     Runs,
     Targets,
     Workers,
@@ -66,6 +67,7 @@ def gridworld(
         int | None,
         typer.Option(help="Worlds that the targets share.", show_default="one for each target"),
     ] = None,
+    budget: Budget = "state",
     seed: Seed = 0,
     quick: Quick = False,
     backend: Backend = "processes",
@@ -98,7 +100,7 @@ def gridworld(
     ctx.params |= {"size": sizes, "targets": many, "cost_law": laws, "quick": False}
     if critics == "exact":
         place = out_dir or Path("results")
-        _gridworld_exact(ctx, tuple(sizes), every, many, worlds, seed, place)
+        _gridworld_exact(ctx, tuple(sizes), every, many, worlds, budget, seed, place)
         return
     repeats = runs if runs is not None else 5 if quick else 30
     length = episodes if episodes is not None else 1000
@@ -116,6 +118,7 @@ def gridworld(
         runs=repeats,
         episodes=length,
         critics=critics,
+        budget=budget,
     )
     folder = check_folder(out_dir or Path("results", "gridworld"), "gridworld")
     how = running(backend, workers, address)
@@ -180,6 +183,7 @@ def _gridworld_exact(
     laws: tuple[str, ...],
     targets: int,
     worlds: int | None,
+    budget: str,
     seed: int,
     folder: Path,
 ) -> None:
@@ -187,7 +191,7 @@ def _gridworld_exact(
     from scopeval.provenance import check_place, now, versions, write_json
 
     config = experiment.Config(
-        sizes=sizes, cost_laws=laws, targets=targets, worlds=worlds, seed=seed
+        sizes=sizes, cost_laws=laws, targets=targets, worlds=worlds, seed=seed, budget=budget
     )
     place = check_place(folder / "gridworld-exact.json")
     table, command, seconds = carry_out(

@@ -12,6 +12,7 @@ from scopeval.cli.reproduced_mujoco import show_mujoco
 from scopeval.cli.reproducing import (
     Address,
     Backend,
+    Budget,
     Runs,
     Targets,
     Workers,
@@ -51,6 +52,7 @@ def mujoco(
     ros_episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run of ROS.", show_default="50")
     ] = None,
+    budget: Budget = "state",
     seed: Annotated[int, typer.Option(help="Of logs, designs and runs.")] = 0,
     quick: Annotated[
         bool,
@@ -90,6 +92,7 @@ def mujoco(
         ),
         protocols=_several(protocols, PROTOCOLS),
         role=role,
+        budget=budget,
         seed=seed,
         **said,
     )

@@ -20,6 +20,7 @@ __all__ = [
     "MACHINERY",
     "Address",
     "Backend",
+    "Budget",
     "Runs",
     "Targets",
     "Workers",
@@ -31,6 +32,9 @@ __all__ = [
 Targets = Annotated[int | None, typer.Option(help="Number of target policies.", show_default="30")]
 Runs = Annotated[
     int | None, typer.Option(help="Runs for each target and method.", show_default="30")
+]
+Budget = Annotated[
+    str, typer.Option(help="What may not cost more: state (from each on, the paper's) or episode.")
 ]
 Backend = Annotated[str, typer.Option(help="Where the work is done: serial, processes, ray.")]
 Workers = Annotated[

@@ -41,6 +41,7 @@ from scopeval.experiments.gridworld_target import (
     evaluate_target,
 )
 from scopeval.experiments.written import as_columns, mean_curve, published
+from scopeval.methods import check_budget
 
 __all__ = ["CRITICS", "Block", "Config", "Crossing", "Frontier", "Result", "Row", "run"]
 
@@ -74,6 +75,8 @@ class Config:
     """Safety parameter of the constrained methods."""
     epsilons: tuple[float, ...] = EPSILONS
     """Safety parameters of the variance-cost frontier; each is two more designs for each target."""
+    budget: str = "state"
+    """Of the constrained methods: "state" (the paper's) or "episode"."""
 
     def __post_init__(self) -> None:
         for name, least in (("targets", 1), ("runs", 2), ("episodes", 2), ("logged", 1)):
@@ -88,6 +91,7 @@ class Config:
             raise InputError(f"critics: got {self.critics!r}, expected one of {', '.join(CRITICS)}")
         for epsilon in (self.epsilon, *self.epsilons):
             exact.check_epsilon(epsilon)
+        check_budget(self.budget, None)
         for size in self.sizes:
             for law in self.cost_laws:
                 Gridworld(size, law)  # says what is wrong before anything is computed
@@ -108,6 +112,7 @@ class Config:
                 critics=self.critics,
                 epsilon=self.epsilon,
                 epsilons=self.epsilons,
+                budget=self.budget,
             )
             for size in self.sizes
             for law in self.cost_laws

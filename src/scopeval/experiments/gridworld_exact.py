@@ -28,6 +28,7 @@ from scopeval.arrays import Floats
 from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.experiments.written import published
+from scopeval.methods import check_budget
 from scopeval.policies import TabularPolicy
 
 __all__ = [
@@ -85,6 +86,8 @@ class Config:
     """Target k lives in world seed + (k modulo worlds); the targets are drawn with this seed."""
     epsilon: float = 0.0
     """Safety parameter of the constrained methods."""
+    budget: str = "state"
+    """Of these methods: "state" (the paper's) or "episode"."""
 
     def __post_init__(self) -> None:
         for name, value in (("targets", self.targets), ("worlds", self.worlds)):
@@ -98,6 +101,7 @@ class Config:
         if self.seed < 0:
             raise InputError(f"seed: got {self.seed}, expected a whole number >= 0")
         exact.check_epsilon(self.epsilon)
+        check_budget(self.budget, None)
         for size in self.sizes:
             for law in self.cost_laws:
                 Gridworld(size, law)  # says what is wrong before anything is computed
@@ -229,7 +233,7 @@ def run(config: Config, progress: Progress | None = None) -> Table:
             for k, target in enumerate(targets):
                 world = config.seed + k % config.world_count
                 mdp = Gridworld(size, law, world).mdp()
-                numbers[:, :, k] = _compare(mdp, target, config.epsilon)
+                numbers[:, :, k] = _compare(mdp, target, config.epsilon, config.budget)
                 done += 1
                 if progress is not None:
                     progress(done, total, f"{size} x {size}, {law}")
@@ -253,12 +257,14 @@ def worst_state(mdp: exact.TabularMDP, target: TabularPolicy, behavior: TabularP
     return worst
 
 
-def _compare(mdp: exact.TabularMDP, target: TabularPolicy, epsilon: float) -> list[list[float]]:
+def _compare(
+    mdp: exact.TabularMDP, target: TabularPolicy, epsilon: float, budget: str
+) -> list[list[float]]:
     """Relative variance, relative cost and worst state of every method, for one target."""
     on_policy = exact.assess(mdp, target, target)
     numbers = []
     for method, constraint in VARIANTS.values():
-        mu = exact.design(mdp, target, method, epsilon, constraint=constraint)
+        mu = exact.design(mdp, target, method, epsilon, constraint=constraint, budget=budget)
         result = exact.assess(mdp, target, mu, mu.control)
         numbers.append(
             [

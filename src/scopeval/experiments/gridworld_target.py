@@ -48,6 +48,7 @@ class Shard:
     critics: str
     epsilon: float
     epsilons: tuple[float, ...]
+    budget: str = "state"
 
     @property
     def label(self) -> str:
@@ -200,6 +201,7 @@ class _One:
             horizon=self.mdp.horizon,
             method=method,
             epsilon=epsilon,
+            budget=self.shard.budget,
             regression=self.shard.critics,
             features=cells(self.shard.size) if table else None,
             seed=self.shard.seed + self.shard.target,
@@ -264,7 +266,7 @@ class _One:
         return result.variance / self.alone.variance, result.cost / self.alone.cost
 
     def _limit(self, method: str, epsilon: float) -> tuple[float, float]:
-        best = exact.design(self.mdp, self.target, method, epsilon)
+        best = exact.design(self.mdp, self.target, method, epsilon, budget=self.shard.budget)
         return self._assess(best.table(self.mdp.horizon), best.control)
 
     def _measure(self, values: Floats, costs: Floats) -> dict[str, Any]:

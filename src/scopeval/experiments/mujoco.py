@@ -44,6 +44,7 @@ from scopeval.experiments.mujoco_target import (
 from scopeval.experiments.robot_logs import PROTOCOLS
 from scopeval.experiments.written import as_columns, mean_curve, published
 from scopeval.foresight import Study
+from scopeval.methods import check_budget
 
 __all__ = ["PAPER", "QUICK", "SAFE", "Block", "Config", "Extreme", "Result", "Row", "run"]
 
@@ -116,6 +117,8 @@ class Config:
     """How foresight is learned."""
     epsilon: float = 0.0
     """Safety parameter of the constrained methods."""
+    budget: str = "state"
+    """Of these methods: "state" (the paper's) or "episode"."""
 
     def __post_init__(self) -> None:
         for name, least in (("runs", 2), ("episodes", 2), ("logged", 2), ("targets", 1)):
@@ -125,6 +128,7 @@ class Config:
         for name in ("seed", "ros_targets", "ros_episodes"):
             check_whole(name, getattr(self, name), 0)
         exact.check_epsilon(self.epsilon)
+        check_budget(self.budget, None)
         if self.role not in _MANY:
             raise InputError(f"role: got {self.role!r}, expected one of {', '.join(_MANY)}")
         for protocol in self.protocols:
@@ -168,6 +172,7 @@ class Config:
                 study=self.study,
                 ros_episodes=self.ros_episodes if int(k) in with_ros else 0,
                 epsilon=self.epsilon,
+                budget=self.budget,
             )
             for preparation, digests in zip(self.preparations, prepared, strict=True)
             for k in numbers

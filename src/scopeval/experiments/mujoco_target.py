@@ -68,7 +68,8 @@ class Shard:
         paths: episodes that a design imagines with each network.
         study: how foresight is learned.
         ros_episodes: of one run of ROS; 0: ROS is not run.
-        epsilon: safety parameter of the constrained methods.
+        epsilon: safety parameter of the constrained methods, and
+        budget: what it is about, "state" (the paper's) or "episode".
     """
 
     preparation: Preparation
@@ -81,6 +82,7 @@ class Shard:
     study: Study
     ros_episodes: int
     epsilon: float
+    budget: str = "state"
 
     @property
     def label(self) -> str:
@@ -323,6 +325,7 @@ class _One:
             DESIGNS,
             horizon=HORIZON,
             epsilon=self.shard.epsilon,
+            budget=self.shard.budget,
             regression=ModelRegression(
                 dynamics=have.dynamics, paths=self.shard.paths, study=self.shard.study
             ),
