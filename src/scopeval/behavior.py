@@ -29,7 +29,7 @@ from scopeval.critic_model import ModelCritic
 from scopeval.critic_table import TableCritic
 from scopeval.critics import Critic, Estimates
 from scopeval.errors import DataError, InputError
-from scopeval.methods import Method, method_named
+from scopeval.methods import Method, check_budget, method_named
 from scopeval.policies import (
     Candidates,
     ContinuousPolicy,
@@ -45,7 +45,7 @@ from scopeval.solver import solve
 
 __all__ = ["Action", "BehaviorPolicy", "Prediction", "load"]
 
-FORMAT = 2
+FORMAT, READABLE = 3, (2, 3)
 CHECKSUM = 32  # bytes of a SHA-256
 #: Critics that say more than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150
@@ -487,12 +487,14 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         header = json.loads(bytes(arrays.pop("header")).decode())
-        if header["format"] != FORMAT:
+        if header["format"] not in READABLE:
             raise DataError(
                 f"{name}: written in format {header['format']}, this version reads {FORMAT}; "
                 "try another version of scopeval, or design anew"
             )
         recipe = Recipe(**header["recipe"])
+        if check_budget(recipe.budget) == "episode" and not 0.0 <= recipe.price < np.inf:
+            raise ValueError(f"price {recipe.price}")
         report = header["report"]
         report["prediction"] = Prediction(**report["prediction"])
         report["shape"] = Shape(**report["shape"])

@@ -57,6 +57,9 @@ VARIATE_SUPPORT = 0.5
 #: At most so many rows of each half serve the check of a design for vectors.
 CHECK_ROWS = 25_000
 
+#: Of a recipe that stays at the target.
+AT_TARGET: dict[str, Any] = {"method": "on-policy", "margin": 0.0, "budget": "state", "price": 0.0}
+
 #: mu and b of every followed behaviour: (t, points, pi, estimates) -> [(mu, b), ...]
 Follow = Callable[[int, Points, Floats, Estimates], list[tuple[Floats, Floats]]]
 Progress = Callable[[str, int, int], None]
@@ -71,12 +74,15 @@ class Swept:
         variance: [k] variance of one episode's estimate, per followed behaviour.
         cost: [k] expected cost of an episode, likewise; index 0 is the target itself, b = 0.
         kept: share of logged states where mu is pi, mean over time; of the last behaviour.
+        start_spread: [k] how much the cost, less its ratio times the target's, differs between
+            first observations, in units of the target's cost: standard deviation.
     """
 
     critics: list[Critic]
     variance: Floats
     cost: Floats
     kept: float
+    start_spread: Floats
 
 
 @np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are told by counts
@@ -142,7 +148,10 @@ def sweep(
         tick()
     start = ground.at(0).initial
     spread = float(start @ (v - start @ v) ** 2)
-    return Swept(critics[::-1], start @ V + spread, start @ costs, kept)
+    cost = start @ costs
+    away = costs - _ratio(cost, cost[0]) * costs[:, :1]
+    apart = np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0)
+    return Swept(critics[::-1], start @ V + spread, cost, kept, apart)
 
 
 def design(
@@ -235,9 +244,10 @@ def designs(
         settings: the other arguments of `design`.
     """
     run = _opened(logged, target, horizon=horizon, **settings)
-    run.total *= len(methods)
+    wanted = [method_named(method) for method in methods]
+    run.total = sum(map(run.sweeps, wanted)) * horizon
     try:
-        return {how.name: run.design(how) for how in map(method_named, methods)}
+        return {how.name: run.design(how) for how in wanted}
     finally:
         run.forget()
 
@@ -275,7 +285,7 @@ def _opened(
         margin=0.0,
         constraint=constraint,
         limit=None if limit is None else float(limit),
-        budget=check_budget(budget, limit),
+        budget=check_budget(budget, limit, constraint),
     )
     seed = check_whole("seed", seed, 0)
     if constraint not in ("behavior", "target"):
@@ -304,8 +314,7 @@ class _Run:
     ) -> None:
         self.began = time.perf_counter()
         self.log, self.target, self.recipe, self.regression = log, target, recipe, regression
-        self.seed, self.progress, self.done, self.total = seed, progress, 0, recipe.horizon
-        self.total *= 5 if recipe.budget == "state" else 5 + 3 * 6  # sweeps; more for a price
+        self.seed, self.progress, self.done, self.total = seed, progress, 0, 5 * recipe.horizon
         halves = [np.flatnonzero(log.fold == k) for k in range(2)]
         if isinstance(regression, ModelRegression):
             parts = [log.rows.select(half) for half in halves]
@@ -335,8 +344,20 @@ class _Run:
 
     # -- the steps ---------------------------------------------------------------------------
 
-    def design(self, how: Method, warnings: tuple[str, ...] = ()) -> BehaviorPolicy:
-        """Halve, check, design."""
+    def sweeps(self, how: Method) -> int:
+        """About how many a design takes; a price takes some five for each half and the whole."""
+        if not how.constrained or self.recipe.budget == "state":
+            return 5
+        caution = getattr(self.regression, "caution", Caution())
+        return 5 + 5 * (1 + 2 * (len(caution.shares) if how.control_variate else 1))
+
+    def design(
+        self,
+        how: Method,
+        warnings: tuple[str, ...] = (),
+        budgets: tuple[str, ...] = BUDGETS,
+    ) -> BehaviorPolicy:
+        """Halve, check, design; `budgets` are those to choose from, if the user lets us choose."""
         if METHODS.get(how.name) != how:
             raise InputError(f"method: got {how!r}, expected one of {', '.join(METHODS)}")
         self.recipe = replace(self.recipe, method=how.name)
@@ -354,7 +375,8 @@ class _Run:
             floors = (*floors, 1.0)
         caution = getattr(self.regression, "caution", Caution())
         shares = caution.shares if how.control_variate else (1.0,)
-        budgets = BUDGETS if how.constrained and self.recipe.budget == "episode" else ("state",)
+        if not how.constrained or self.recipe.budget == "state":
+            budgets = ("state",)
         variants = [
             replace(self.recipe, share=share, budget=budget)
             for budget in budgets
@@ -380,21 +402,25 @@ class _Run:
                 f"running the target itself (relative variance {checked:.2f}); it stays at the "
                 "target. Use on-policy evaluation, or log more"
             )
-            how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
+            how, recipe = METHODS["on-policy"], replace(recipe, **AT_TARGET)
         recipe = self._with_price(self.whole, how, recipe)
+        once_more = recipe.budget == "episode" and len(budgets) > 1
         final, binding, infeasible = self._final(how, recipe)
         predicted = float(_ratio(final.variance[-1], final.variance[0]))
         if how.control_variate and checked >= caution.trust and checked > AGREEMENT * predicted:
             return self._without_control(how, warnings, checked, support)
         if recipe.share < 1.0:  # critics known to say too much: what the other half says
             predicted = max(predicted, checked)
+        spent = float(_ratio(final.cost[-1], final.cost[0]))
+        if once_more and not (predicted <= 1.0 and spent <= 1.001 * (1.0 + recipe.epsilon)):
+            return self.design(how, warnings, ("state",))  # the price did not keep what it promised
         if how.tilted and not predicted <= 1.0:
             words.append(
                 "the safe design has more predicted variance than running the target itself "
                 f"({predicted:.2f} times); it stays at the target. Use on-policy evaluation, log "
                 "more, or allow a larger epsilon"
             )
-            how, recipe = METHODS["on-policy"], replace(recipe, method="on-policy", margin=0.0)
+            how, recipe = METHODS["on-policy"], replace(recipe, **AT_TARGET)
             final, binding, infeasible = self._final(how, recipe)
             predicted = float(_ratio(final.variance[-1], final.variance[0]))
         if LEAST_SUPPORT <= support < 0.9:
@@ -505,44 +531,49 @@ class _Run:
         def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
             nonlocal binding, infeasible
             behaviors = own(t, points, pi, e)
-            if how.constrained and recipe.budget == "state":
-                mu = behaviors[-1][0]
+            if not how.constrained:
+                return behaviors
+            counts, visited = Counts(), np.flatnonzero(points.logged)
+            weigh_rows(how, recipe, pi[visited], e.select(visited), counts=counts)
+            infeasible += counts.infeasible / len(visited) / recipe.horizon
+            if recipe.budget == "episode":
+                binding += float(recipe.price > 0.0) / recipe.horizon
+            elif recipe.floor < 1.0:
                 cost = e.cost_behavior[..., -1]
                 if recipe.constraint == "target":
                     cost = e.cost_target
                 mass = np.where(e.known, pi, 0.0).sum(axis=1)
                 allowed = budget(recipe, pi, e.cost_target, cost, e.known) * mass
-                if recipe.floor < 1.0:
-                    bare = (mu - recipe.floor * pi) / (1.0 - recipe.floor)
-                    spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
-                    tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
-                    binding += float(points.logged @ tight) / recipe.horizon
-                counts, visited = Counts(), np.flatnonzero(points.logged)
-                weigh_rows(how, recipe, pi[visited], e.select(visited), counts=counts)
-                infeasible += counts.infeasible / len(visited) / recipe.horizon
+                bare = (behaviors[-1][0] - recipe.floor * pi) / (1.0 - recipe.floor)
+                spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
+                tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
+                binding += float(points.logged @ tight) / recipe.horizon
             return behaviors
 
-        swept = self._sweep(self.whole, follow, 2)
-        return swept, float(recipe.price > 0.0) or binding, infeasible
+        return self._sweep(self.whole, follow, 2), binding, infeasible
 
     def _with_price(self, ground: Ground, how: Method, recipe: Recipe) -> Recipe:
-        """Where one budget is for whole episodes: the price of cost at which it is just spent."""
+        """Where one budget is for whole episodes: the price of cost at which it is just spent.
+
+        Which episodes there are, only the logged first observations tell: twice the standard error
+        that comes from their number stays unspent.
+        """
         if not how.constrained or recipe.budget == "state":
             return replace(recipe, budget="state")
-        unit = 1.0
+        unit, root = 1.0, float(np.sqrt(self.log.starts.weight.sum()))
 
         def spent(prices: list[float]) -> list[float]:
             nonlocal unit
             recipes = [replace(recipe, price=price) for price in prices]
             swept = self._sweep(ground, self._own(how, *recipes), 1 + len(recipes))
             unit = float(_ratio(swept.variance[0], swept.cost[0]))
-            ratios = np.nan_to_num(_ratio(swept.cost[1:], swept.cost[0]), nan=np.inf)
-            return [float(ratio) for ratio in ratios]
+            ratios = _ratio(swept.cost, swept.cost[0]) + 2.0 * swept.start_spread / root
+            return [float(ratio) for ratio in np.nan_to_num(ratios[1:], nan=np.inf)]
 
         allowed = 1.0 + recipe.epsilon - recipe.margin
         if spent([0.0])[0] <= allowed:
             return replace(recipe, price=0.0)
-        price = find_price(spent, allowed, unit, rounds=2)
+        price = find_price(spent, allowed, unit, slack=1e-3 * allowed)
         if price is None:  # no price saves enough: every state keeps its own budget
             return replace(recipe, budget="state")
         return replace(recipe, price=price)

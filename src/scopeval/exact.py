@@ -320,8 +320,8 @@ def design(
     """
     how = method_named(method)
     check_epsilon(epsilon)
-    if check_budget(budget, limit) == "episode" and how.constrained:
-        return _priced(mdp, target, how, epsilon, constraint)
+    if check_budget(budget, limit, constraint) == "episode" and how.constrained:
+        return _priced(mdp, target, how, epsilon)
     return _design(mdp, target, how, epsilon, constraint, limit)
 
 
@@ -330,13 +330,12 @@ def _priced(
     target: ArrayLike | TabularPolicy,
     how: Method,
     epsilon: float,
-    constraint: str,
 ) -> Design:
     """The price at which a whole episode costs what it may; or the paper's, if that is better."""
     pi = policy_table(mdp, "target", target)
 
     def at(price: float | None) -> tuple[Design, Assessment]:
-        found = _design(mdp, target, how, epsilon, constraint, None, price)
+        found = _design(mdp, target, how, epsilon, "behavior", None, price)
         return found, assess(mdp, pi, found, found.control)
 
     own, plain, free = assess(mdp, pi, pi), at(None), at(0.0)

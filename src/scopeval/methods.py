@@ -100,7 +100,8 @@ def tilt(
         price: of cost, where the budget is not each state's own.
 
     Returns:
-        Rows where the program has no answer (infeasible, or every second moment zero) hold pi.
+        Rows where the program has no answer (infeasible, or every second moment zero) hold pi; with
+        a price, those where every second moment is zero hold the cheapest actions.
     """
     rows = len(target)
     if not method.tilted:
@@ -109,9 +110,8 @@ def tilt(
     if price is not None:
         assert cost is not None
         solution = solve_priced(weight, cost, price)
-        solved = (solution.status == Status.SOLVED)[:, None]
-        mu = np.where(solved, solution.mu, target)
-        return Tilt(mu, solution.status, np.asarray(solved[:, 0] & (price > 0)))
+        binding = (solution.status == Status.SOLVED) & (price > 0)
+        return Tilt(solution.mu, solution.status, np.asarray(binding))
     largest = weight.max(axis=1, keepdims=True)
     tiny = (largest > 0) & (largest < 1e-100)
     if tiny.any():  # the solver's reciprocals would overflow; the scale does not matter
@@ -134,14 +134,19 @@ def tilt(
     return Tilt(np.where((status == Status.SOLVED)[:, None], mu, target), status, binding)
 
 
-def check_budget(budget: str, limit: object) -> str:
-    """What the promise is about; an absolute limit is every state's own."""
-    if budget not in BUDGETS:
+def check_budget(budget: str, limit: object = None, constraint: str = "behavior") -> str:
+    """What the promise is about; some settings are for every state's own budget only."""
+    if not isinstance(budget, str) or budget not in BUDGETS:
         raise InputError(f"budget: got {budget!r}, expected {' or '.join(map(repr, BUDGETS))}")
     if budget == "episode" and limit is not None:
         raise InputError(
             f"limit: got {limit!r} with budget='episode', but a limit is for every state; "
             "try budget='state', or leave limit out"
+        )
+    if budget == "episode" and constraint != "behavior":
+        raise InputError(
+            f"constraint: got {constraint!r} with budget='episode', expected 'behavior': what an "
+            "episode costs is what the behaviour policy spends"
         )
     return budget
 
@@ -150,6 +155,8 @@ def find_price(
     spent: Callable[[list[float]], Sequence[float]],
     allowed: float,
     unit: float,
+    *,
+    slack: float = 0.0,
     rounds: int = 12,
 ) -> float | None:
     """The least price at which whole episodes cost no more than is allowed.
@@ -158,41 +165,41 @@ def find_price(
         spent: expected costs of episodes at some prices; they fall as prices rise.
         allowed: what they may cost.
         unit: a price to begin with.
-        rounds: of refinement; after 2 the price is right to a few thousandths.
+        slack: what may be left unspent.
+        rounds: of refinement at most, three prices each.
 
     Returns:
         None if no price saves enough. That something must be saved is taken for granted.
     """
     unit = unit if 0.0 < unit < np.inf else 1.0
     low, high = (0.0, np.inf), (np.inf, -np.inf)  # price and cost: too dear, affordable
-    for prices in (
-        [0.25, 1.0, 4.0],
-        [0.0625, 0.0156, 0.0039],
-        [16.0, 64.0, 256.0],
-        [1e3, 1e4, 1e6],
-    ):
-        tried = [unit * price for price in prices]
-        for price, cost in zip(tried, spent(tried), strict=True):
+
+    def look(prices: list[float]) -> None:
+        nonlocal low, high
+        for price, cost in zip(prices, spent(prices), strict=True):
             if cost <= allowed and price < high[0]:
                 high = price, cost
-            elif cost > allowed and price > low[0]:
+            elif cost > allowed and low[0] < price < high[0]:
                 low = price, cost
-        if 0.0 < low[0] < high[0] < np.inf:
-            break
-    if not high[0] < np.inf:
+
+    look([unit * part for part in (0.25, 1.0, 4.0)])
+    if low[0] == 0.0:
+        look([unit * part for part in (0.0625, 0.0156, 0.0039)])
+    for parts in ((16.0, 64.0, 256.0), (1e3, 1e4, 1e6)):
+        if high[0] == np.inf:
+            look([unit * part for part in parts])
+    if high[0] == np.inf:
         return None
-    low = low if 0.0 < low[0] < high[0] else (high[0] * 1e-3, low[1])
-    for _ in range(rounds):
+    if low[0] == 0.0:
+        low = high[0] * 1e-3, low[1]
+    for k in range(rounds):
         ratio = high[0] / low[0]
-        if ratio <= 1.0 + 1e-13:
+        if ratio <= 1.0 + 1e-13 or allowed - high[1] <= slack:
             break
+        # between the two by their costs; in turns close to that point and far around it
         part = (low[1] - allowed) / (low[1] - high[1]) if low[1] < np.inf else 0.5
-        middle, step = low[0] * ratio ** min(max(part, 0.1), 0.9), ratio**0.05
-        tried = [middle / step, middle, middle * step]
-        for price, cost in zip(tried, spent(tried), strict=True):
-            if cost > allowed and price > low[0]:
-                low = price, cost
-            elif cost <= allowed and price < high[0]:
-                high = price, cost
-                break
+        part = min(max(part, 0.05), 0.95)
+        around = (0.95 * part, part, part + 0.05 * (1 - part))
+        far = (0.5 * part, part, part + 0.5 * (1 - part))
+        look([low[0] * ratio**one for one in (far if k % 2 else around)])
     return high[0]

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scopeval.arrays import Floats, as_floats
+from scopeval.arrays import Floats, as_floats, is_number
 from scopeval.errors import InputError
 
 __all__ = ["Solution", "Status", "solve", "solve_priced"]
@@ -102,7 +102,7 @@ def solve_priced(weight: ArrayLike, cost: ArrayLike, price: float) -> Solution:
         raise InputError(f"weight: got shape {w.shape}, expected [rows, at least one action]")
     if q.shape != w.shape:
         raise InputError(f"cost: got shape {q.shape}, expected weight's shape {w.shape}")
-    if not 0.0 <= price < np.inf:
+    if not (is_number(price) and 0.0 <= price < np.inf):
         raise InputError(f"price: got {price!r}, expected a number >= 0")
     mu, status = np.empty_like(w), np.empty(len(w), np.int8)
     multiplier = np.full(len(w), float(price))

@@ -35,7 +35,7 @@ def design(
         float | None, typer.Option(help="Absolute limit on the cost instead of epsilon.")
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="The promise is for every state, or for a whole episode.")
+        str, typer.Option(help="What may not cost more: state (from each on) or episode.")
     ] = "state",
     columns: Annotated[
         list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
