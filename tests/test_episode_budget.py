@@ -303,6 +303,8 @@ def test_few_first_observations_leave_some_of_the_budget_unspent():
 
 def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, monkeypatch):
     monkeypatch.setattr(room, "find_price", lambda *_, **__: None)
+    run, how, recipe = opened(worlds)
+    assert run._with_price(run.whole, how, recipe).budget == "state"
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, budget=budget) for budget in ("episode", "state")
