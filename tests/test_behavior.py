@@ -408,7 +408,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
     monkeypatch.setattr(room, "FORMAT", 99)
     policy.save(path)
     monkeypatch.undo()
-    with pytest.raises(DataError, match="written in format 99, this version reads 2"):
+    with pytest.raises(DataError, match="written in format 99, this version reads 3"):
         load(path, target)
 
 

@@ -169,7 +169,8 @@ def test_reproduce_prints_a_table_and_writes_what_it_printed(tmp_path):
     result = invoke(*TINY, "--cost-law", "all", "--seed", "5", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     command = (
-        "scopeval reproduce gridworld --critics exact --size 4 --targets 3 --cost-law all --seed 5"
+        "scopeval reproduce gridworld --critics exact --size 4 --targets 3 --cost-law all "
+        "--budget state --seed 5"
     )
     lines = result.stdout.splitlines()
     assert command in lines
@@ -186,6 +187,7 @@ def test_reproduce_prints_a_table_and_writes_what_it_printed(tmp_path):
         "worlds": 3,
         "seed": 5,
         "epsilon": 0.0,
+        "budget": "state",
     }
     assert {"python", "scopeval", "numpy", "scipy", "numba"} <= set(content["versions"])
     assert [b["cost_law"] for b in content["blocks"]] == list(COST_LAWS)

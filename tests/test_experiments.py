@@ -335,7 +335,7 @@ def test_reproduce_gridworld_writes_what_it_prints(tmp_path):
     assert shown.exit_code == 0, shown.output
     command = (
         "scopeval reproduce gridworld --critics table --size 4 --targets 2 --runs 3 "
-        "--episodes 50 --cost-law same-tilt --seed 0"
+        "--episodes 50 --cost-law same-tilt --budget state --seed 0"
     )
     lines = shown.stdout.splitlines()
     assert command in lines

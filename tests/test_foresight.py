@@ -141,9 +141,9 @@ def test_shares_checked_together_are_as_checked_alone():
     how = METHODS["scope-dr"]
     run.recipe = replace(run.recipe, method="scope-dr")
     floors = (0.02, 0.5, 1.0)
-    together = run._check(how, floors, (0.3, 1.0))
+    together = run._check(how, floors, [replace(run.recipe, share=share) for share in (0.3, 1.0)])
     for k, share in enumerate((0.3, 1.0)):
-        alone = run._check(how, floors, (share,))
+        alone = run._check(how, floors, [replace(run.recipe, share=share)])
         some = slice(3 * k, 3 * k + 3)
         np.testing.assert_allclose(together[0][some], alone[0], rtol=1e-10)
         np.testing.assert_allclose(together[1][:, some], alone[1], rtol=1e-10)

@@ -63,7 +63,8 @@ def test_the_command_prints_tables_and_leaves_everything_behind(printed, folder)
     told = json.loads((folder / "mujoco.json").read_text())
     assert told["command"] == (
         "scopeval reproduce mujoco --robots InvertedPendulum --protocols candidates --role "
-        "reported --targets 2 --runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 --seed 0 "
+        "reported --targets 2 --runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 "
+        "--budget state --seed 0 "
         "--quick"
     )
     [block] = told["blocks"]
