@@ -281,6 +281,8 @@ def test_means_over_targets_by_hand():
     assert block.row("scope-dr").beyond("cost", 1.02) == ["a"]
     assert scope.used == {"on-policy": 1, "scope": 1}
     assert scope.certificates == {"not refuted": 1, "safe": 1}
+    assert scope.paired.values.tolist() == [1.0, 1.0]
+    assert block.row("ros").paired.values.tolist() == [1.0]  # has no certificate: as measured
     assert (scope.refuted, block.row("scope-dr").refuted) == ([], ["a"])
     ros = block.row("ros")
     assert ros.targets == ("a",)
@@ -307,10 +309,11 @@ def test_the_page_and_the_tables_say_so(capsys):
     show_mujoco(result, "scopeval reproduce mujoco", "1 s")
     said = " ".join(capsys.readouterr().out.split())
     assert "1 targets have returns without spread and are in no mean: b." in said
-    assert "scope-dr: mean cost within its budget; more than two standard errors above 1.02 in" in (
-        said
+    assert (
+        "scope-dr: mean paired cost within its budget; more than two standard errors above 1.02"
+        in (said)
     )
-    assert "cost: a; above 1.1 in variance: none; promise refuted by the certificate: a." in said
+    assert "in cost: a; above 1.1 in variance: none; promise refuted by the certificate: a." in said
     assert "…" not in said  # nothing is cut off at 80 columns
 
 

@@ -125,9 +125,9 @@ def _verdicts(block: Block, epsilon: float) -> list[str]:
             continue
         dear = row.beyond("cost", 1.02 + epsilon)
         bad = row.beyond("variance", 1.1)
-        within = row.cost.within(1.0 + epsilon)
+        within = row.paired.within(1.0 + epsilon)
         said.append(
-            f"{row.method}: mean cost "
+            f"{row.method}: mean paired cost "
             f"{'within' if within else 'ABOVE'} its budget; more than two standard errors above "
             f"{1.02 + epsilon:g} in cost: {', '.join(dear) or 'none'}; above 1.1 in variance: "
             f"{', '.join(bad) or 'none'}; promise refuted by the certificate: "

@@ -130,8 +130,8 @@ class Statistic:
         return float(self.values.std(ddof=1) / np.sqrt(n)) if n > 1 else None
 
     def within(self, level: float) -> bool:
-        """Whether the mean is at most a level, give or take its standard error."""
-        return self.mean <= level + (self.standard_error or 0.0)
+        """Whether the mean is at most a level, give or take its standard error and rounding."""
+        return self.mean <= level + (self.standard_error or 0.0) + 1e-9
 
     def text(self, form: str, pm: str = "±") -> str:
         """Mean and standard error, each in a form such as ".3f"."""

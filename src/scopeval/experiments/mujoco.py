@@ -238,6 +238,16 @@ class Row:
         return self._of("relative_cost")
 
     @property
+    def paired(self) -> Statistic:
+        """Relative cost by the certificates, which compare within the same episodes.
+
+        Where there is none, that of independent episodes.
+        """
+        told = (None if o.designed is None else o.designed.certified_cost for o in self.outcomes)
+        both = zip(told, self.cost.values, strict=True)
+        return Statistic(np.array([own if paired is None else paired for paired, own in both]))
+
+    @property
     def needed(self) -> Statistic:
         """Cost for the accuracy of 1,000 on-policy episodes, target by target.
 

@@ -119,8 +119,12 @@ def _saved(rows: Sequence[Row]) -> str:
 
 def _dearer(result: Result) -> list[str]:
     """Where a method that promises safety costs more, by more than the standard error."""
-    rows = ((_name(block), block.row(method)) for block in result.blocks for method in _SAFE)
-    return dearer(rows, result.config.epsilon)
+    costs = (
+        (_name(block), method, block.row(method).cost)
+        for block in result.blocks
+        for method in _SAFE
+    )
+    return dearer(costs, result.config.epsilon)
 
 
 def _setting(result: Result) -> tuple[str, ...]:

@@ -129,7 +129,8 @@ def _answer(result: Result) -> str:
 
 def _dearer(result: Result) -> list[str]:
     """Where a method that promises safety costs more, by more than the standard error."""
-    return dearer(((block.title, row) for block, row in _rows(result)), result.config.epsilon)
+    costs = ((block.title, row.method, row.paired) for block, row in _rows(result))
+    return dearer(costs, result.config.epsilon)
 
 
 def _setting(result: Result) -> tuple[str, ...]:
@@ -206,12 +207,13 @@ def _checks(result: Result) -> tuple[Check, ...]:
     allowed = 1 + result.config.epsilon
     for block, row in _rows(result):
         dear, bad = row.beyond("cost", allowed + 0.02), row.beyond("variance", 1.1)
-        within = row.cost.within(allowed)
+        within = row.paired.within(allowed)
         said.append(
             Check(
                 "good" if within and not dear else "bad",
                 f"{block.title}: an episode of {row.method} costs {row.cost.text(',.3f')} times "
-                f"the policy's own; more than two standard errors above {allowed + 0.02:g}: "
+                f"the policy's own (paired: {row.paired.text(',.3f')}); more than two standard "
+                f"errors above {allowed + 0.02:g}: "
                 f"{', '.join(dear) or 'no policy'}; its promise is refuted by the certificate for: "
                 f"{', '.join(row.refuted) or 'no policy'}.",
             )

@@ -25,12 +25,12 @@ class Row(Protocol):
         """Relative cost."""
 
 
-def dearer(rows: Iterable[tuple[str, Row]], epsilon: float) -> list[str]:
-    """Which of (where, row) cost more than promised, by more than the standard error."""
+def dearer(costs: Iterable[tuple[str, str, Statistic]], epsilon: float) -> list[str]:
+    """Which of (where, method, cost) are above the promise, by more than the standard error."""
     return [
-        f"{row.method} costs {row.cost.mean:.3f} times the policy's own on {where}"
-        for where, row in rows
-        if row.cost.mean > 1 + epsilon + (row.cost.standard_error or 0.0)
+        f"{method} costs {cost.mean:.3f} times the policy's own on {where}"
+        for where, method, cost in costs
+        if not cost.within(1 + epsilon)
     ]
 
 
