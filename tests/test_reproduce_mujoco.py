@@ -317,6 +317,24 @@ def test_the_page_and_the_tables_say_so(capsys):
     assert "…" not in said  # nothing is cut off at 80 columns
 
 
+@pytest.mark.parametrize(("paired", "tone"), [(1.0, "good"), (1.04, "bad")])
+def test_the_promise_is_judged_by_the_certificates(paired, tone):
+    """Independent episodes say 1.05 and 1.06; what was compared within the same ones counts."""
+    told = replace(_designed("scope", 0.4, "safe"), certified_cost=paired)
+    results = [
+        _target(
+            name,
+            1.0,
+            scope=_outcome(0.5, cost, designed=told),
+            scope_dr=_outcome(0.5, cost, designed=told),
+        )
+        for name, cost in (("a", 1.05), ("b", 1.06))
+    ]
+    config = Config(("Hopper",), ("bins",), targets=2, episodes=2, ros_episodes=2)
+    page = page_of_mujoco(Result(config, (block_of(WHAT, results),)), command="x")
+    assert page.verdict.tone == tone
+
+
 def test_results_survive_json():
     [block] = _by_hand().blocks
     for result in block.results:
