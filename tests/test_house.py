@@ -32,6 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "critic_model",
         "dynamics",
         "foresight",
+        "known",
         "critic_linear",
         "critic_kernel",
     ),

@@ -64,7 +64,7 @@ def test_the_command_prints_tables_and_leaves_everything_behind(printed, folder)
     assert told["command"] == (
         "scopeval reproduce mujoco --robots InvertedPendulum --protocols candidates --role "
         "reported --targets 2 --runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 "
-        "--budget state --seed 0 "
+        "--budget state --dynamics learned --seed 0 "
         "--quick"
     )
     [block] = told["blocks"]

@@ -105,7 +105,9 @@ def _work(
 def _ahead(
     critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
 ) -> Callable[..., None] | None:
-    """The same by a model of the world."""
+    """The same by a model of the world, if it was learned: a simulator cannot be compiled."""
+    if not critic.dynamics.learned:
+        return None
     vectors = critic.dynamics.encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
         return None

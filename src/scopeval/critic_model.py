@@ -26,8 +26,10 @@ from scipy.linalg import cho_factor, cho_solve
 from scopeval.arrays import Bools, Floats
 from scopeval.critics import Caution, Critic, Estimates, Learner, Rows, Targets
 from scopeval.dynamics import Dynamics, Training, stack, unstack
+from scopeval.errors import InputError
 from scopeval.foresight import REACH as FAR
 from scopeval.foresight import Foresight, Study
+from scopeval.known import KnownDynamics
 from scopeval.policies import Observations
 
 __all__ = ["ModelCritic", "ModelRegression"]
@@ -56,7 +58,8 @@ class ModelRegression:
         caution: where small errors grow fast, critics that are right on average still say too
             much of every single action, so smaller shares are tried; on the other hand the check is
             in a world that is as wrong as held-out logs show, and can be believed.
-        dynamics: what was learned; set by `design`, and so is
+        dynamics: `KnownDynamics`, where there is a simulator, or what was learned; set by `design`
+            otherwise, and so is
         foresight: for the target.
         low: [d] least logged observation, and
         high: [d] largest; beyond, nothing is known.
@@ -68,7 +71,7 @@ class ModelRegression:
     study: Study = field(default_factory=Study)
     ridge: float = 3e-2
     caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.9, 0.95))
-    dynamics: Dynamics | None = None
+    dynamics: Dynamics | KnownDynamics | None = None
     foresight: Foresight | None = None
     low: Floats = field(default_factory=lambda: np.empty(0))
     high: Floats = field(default_factory=lambda: np.empty(0))
@@ -96,7 +99,7 @@ class ModelRegression:
 
 class _ModelLearner:
     def __init__(self, how: ModelRegression, rows: Rows) -> None:
-        assert how.dynamics is not None
+        assert isinstance(how.dynamics, Dynamics)
         assert how.foresight is not None
         self.how, self.rows = how, rows
         self.t = int(rows.t[0])
@@ -132,7 +135,7 @@ class _ModelLearner:
         else:
             heads = np.zeros((self.x.shape[1], 3 + 2 * k))
             low = high = np.zeros(3 + 2 * k)
-        assert self.how.dynamics is not None
+        assert isinstance(self.how.dynamics, Dynamics)
         assert self.how.foresight is not None
         return ModelCritic(
             dynamics=self.how.dynamics,
@@ -244,8 +247,17 @@ class ModelCritic:
         return own | {"step": np.asarray(self.t), "followed": np.asarray(self.followed)}
 
     def shared(self) -> dict[str, NDArray[Any]]:
-        """What is the same at every step."""
-        return stack(self.dynamics.networks) | self.foresight.arrays()
+        """What is the same at every step.
+
+        Raises:
+            InputError: the dynamics are a simulator of yours, which no file can hold.
+        """
+        if not self.dynamics.learned:
+            raise InputError(
+                "save: the dynamics of this design are a simulator, which no file can hold; "
+                "expected dynamics learned from logs, try regression='auto', or design again"
+            )
+        return stack(self.dynamics.learned) | self.foresight.arrays()
 
     @classmethod
     def restored(

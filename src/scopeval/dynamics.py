@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,9 @@ __all__ = [
     "Encoder",
     "Network",
     "Outlook",
+    "Remembering",
     "Training",
+    "World",
     "fresh",
     "learn_network",
     "one_thread",
@@ -125,8 +127,59 @@ class Outlook:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
+class Remembering:
+    """Keeps answers about arrays: a design asks about the same ones again and again."""
+
+    encoder: Encoder
+    _memory: dict[tuple[int, int, int], tuple[Any, Any, Outlook]] | None = None
+
+    def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
+        """Keep an answer; the arrays are kept with it, so that they stay these very ones."""
+        if self._memory is None:
+            self._memory = {}
+        self._memory[self._key(obs, actions, t)] = (obs, actions, said)
+
+    def recalled(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook | None:
+        """The answer that was kept, if one was."""
+        kept = (self._memory or {}).get(self._key(obs, actions, t))
+        return None if kept is None else kept[2]
+
+    def forget(self) -> None:
+        """Drop all answers that were kept: the design is done."""
+        self._memory = None
+
+    def _key(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> tuple[int, int, int]:
+        return id(obs), id(actions), t if self.encoder.horizon else 0
+
+
+class World(Protocol):
+    """Somewhere to imagine episodes: a `Network` that was learned, or `known.KnownWorld`."""
+
+    encoder: Encoder
+    low: Floats
+    high: Floats
+    reward_noise: float
+    loss: float
+
+    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
+        """Where every action (None), or the given ones [B, K, m], are expected to lead."""
+        ...
+
+    def stray(self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator) -> Floats:
+        """Draws [B, w] of how far off that may be."""
+        ...
+
+    def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
+        """Keep an answer for these very arrays."""
+        ...
+
+    def forget(self) -> None:
+        """Drop all answers that were kept."""
+        ...
+
+
 @dataclass
-class Network:
+class Network(Remembering):
     """One trained network, and what it got wrong on rows that it had not seen.
 
     Attributes:
@@ -150,15 +203,12 @@ class Network:
     loss: float
     sizes: Floats = field(default_factory=lambda: np.zeros(1))
     size: Floats = field(default_factory=lambda: np.zeros(1))
-    _memory: dict[tuple[int, int, int], tuple[Any, Any, Outlook]] | None = field(
-        default=None, repr=False
-    )
 
     def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
         """The outlook of every action (None), or of the given ones [B, K, m]."""
-        key = self._key(obs, actions, t)
-        if self._memory is not None and key in self._memory:
-            return self._memory[key][2]
+        kept = self.recalled(obs, actions, t)
+        if kept is not None:
+            return kept
         given = np.arange(len(self.encoder.embedding)) if actions is None else actions
         K = given.shape[0] if actions is None else given.shape[1]
         if actions is None:
@@ -167,13 +217,12 @@ class Network:
         out = self._forward(self.encoder.inputs(before, given, t))
         now = before[..., self.encoder.world]
         w = now.shape[-1]
-        outlook = Outlook(
+        return Outlook(
             ahead=np.clip(now + out[..., :w], self.low, self.high),
             reward=out[..., w],
             cost=np.maximum(out[..., w + 1], 0.0),
             end=1.0 / (1.0 + np.exp(-np.clip(out[..., w + 2], -30.0, 30.0))),
         )
-        return outlook
 
     def stray(self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator) -> Floats:
         """Errors [B, w] as the network makes them at observations and actions like these."""
@@ -192,19 +241,6 @@ class Network:
         z = np.clip((x - self.weights["mean"]) / self.weights["scale"], -4.0, 4.0)
         return np.concatenate([np.ones((len(z), 1)), z, np.abs(z), z * z], axis=1)
 
-    def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
-        """Keep an answer: a design asks about the same arrays again and again."""
-        if self._memory is None:
-            self._memory = {}
-        self._memory[self._key(obs, actions, t)] = (obs, actions, said)
-
-    def forget(self) -> None:
-        """Drop all answers that were kept."""
-        self._memory = None
-
-    def _key(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> tuple[int, int, int]:
-        return id(obs), id(actions), t if self.encoder.horizon else 0
-
     def _forward(self, x: Weights) -> Floats:
         """Outputs in their own units [..., w + 3]."""
         p = self.weights
@@ -222,14 +258,19 @@ class Network:
 
 @dataclass(frozen=True)
 class Dynamics:
-    """One or several networks; what they say is their mean."""
+    """One or several worlds, learned or known; what they say is their mean."""
 
-    networks: tuple[Network, ...]
+    networks: tuple[World, ...]
 
     @property
     def encoder(self) -> Encoder:
         """The networks' common encoder."""
         return self.networks[0].encoder
+
+    @property
+    def learned(self) -> tuple[Network, ...]:
+        """The networks that were learned: all, or none where the dynamics are known."""
+        return tuple(n for n in self.networks if isinstance(n, Network))
 
     @cached_property
     def stacked(self) -> tuple[NDArray[Any], ...]:
@@ -237,7 +278,7 @@ class Dynamics:
 
         The last layers, w3 and skip, are transposed: they have few outputs.
         """
-        networks = self.networks
+        networks = self.learned
         parts: list[list[NDArray[Any]]] = [[n.weights[name] for n in networks] for name in LAYERS]
         parts[4], parts[5] = [w3.T for w3 in parts[4]], [skip.T for skip in parts[5]]
         parts += [[n.low for n in networks], [n.high for n in networks]]

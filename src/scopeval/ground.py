@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.critics import Learner, Regression, Rows
-from scopeval.dynamics import Network, Outlook
+from scopeval.dynamics import Outlook, World
 from scopeval.errors import InputError
 from scopeval.foresight import Foresight
 from scopeval.gaussian import GaussianPolicy
@@ -142,7 +142,7 @@ def logged_ground(
 
 
 def imagined(
-    network: Network,
+    network: World,
     starts: Rows,
     target: Policy | ContinuousPolicy,
     regression: Regression,
@@ -167,6 +167,7 @@ def imagined(
         candidates = None if offered.actions.ndim == 2 else offered.actions
         points.append(Points(obs, uniform, uniform, candidates))
         ahead = network.outlook(obs, candidates, t)
+        network.remember(obs, candidates, t, ahead)
         # candidates are draws already, the first is as good as any; of a finite set, draw one
         taken = np.zeros(paths, np.int64) if candidates is not None else _drawn(offered.probs, rng)
         ends = rng.random(paths) < ahead.end[every, taken]
@@ -197,7 +198,7 @@ def imagined(
 
 
 def prospects(
-    network: Network,
+    network: World,
     starts: Rows,
     target: Policy | ContinuousPolicy,
     *,
@@ -240,7 +241,7 @@ def prospects(
     return np.concatenate(wheres), np.concatenate(whens), np.concatenate(whats)
 
 
-def recall(ground: Ground, networks: Sequence[Network], foresights: Sequence[Foresight]) -> None:
+def recall(ground: Ground, networks: Sequence[World], foresights: Sequence[Foresight]) -> None:
     """Have the networks, and each one's foresight, remember the points of an imagined ground."""
     for t, points in enumerate(ground.points[:-1]):
         for network, foresight in zip(networks, foresights, strict=True):
@@ -249,7 +250,7 @@ def recall(ground: Ground, networks: Sequence[Network], foresights: Sequence[For
             foresight.remember(said.ahead, t)
 
 
-def join(grounds: Sequence[Ground], networks: Sequence[Network], regression: Regression) -> Ground:
+def join(grounds: Sequence[Ground], networks: Sequence[World], regression: Regression) -> Ground:
     """Several imagined grounds as one; what the networks remember of them goes along."""
     rows = [Rows.joined(parts) for parts in zip(*(g.rows for g in grounds), strict=True)]
     points = []

@@ -11,11 +11,12 @@ import numpy as np
 
 from scopeval.critic_model import ModelRegression
 from scopeval.critics import Rows
-from scopeval.dynamics import Dynamics, Encoder, Network, learn_network
+from scopeval.dynamics import Dynamics, Encoder, World, learn_network
 from scopeval.errors import InputError
 from scopeval.foresight import Foresight, foresee
 from scopeval.gathering import Log
 from scopeval.ground import Ground, Prospects, imagined, join, prospects, recall
+from scopeval.known import KnownDynamics
 from scopeval.policies import ContinuousPolicy, Policy, Redraws
 
 __all__ = ["Imagination"]
@@ -42,7 +43,7 @@ class Imagination:
         self.time_varying, self.seed = time_varying, seed
         self.progress = progress
         self.holdout: dict[str, float] = {}
-        self._networks: list[Network] = []
+        self._networks: list[World] = []
         self._foresights: list[Foresight] = []
 
     def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
@@ -70,7 +71,8 @@ class Imagination:
             )
             each.append(ground)
             recall(ground, networks, foresights)
-        both = self.how.using(Dynamics(tuple(networks)), Foresight.join(foresights), log.rows)
+        different = {id(network): network for network in networks}.values()
+        both = self.how.using(Dynamics(tuple(different)), Foresight.join(foresights), log.rows)
         return each, join(each, networks, both)
 
     def _counting(self, what: str, total: int) -> Callable[[], None]:
@@ -109,8 +111,14 @@ class Imagination:
         for foresight in self._foresights:
             foresight.forget()
 
-    def networks(self, halves: list[Rows], log: Log) -> list[Network]:
-        """The dynamics of each half; those of the settings, if they bring them."""
+    def networks(self, halves: list[Rows], log: Log) -> list[World]:
+        """The dynamics of each half; those of the settings, if they bring them.
+
+        A known world is that of both: each half imagines episodes of its own there.
+        """
+        if isinstance(self.how.dynamics, KnownDynamics):
+            known = self.how.dynamics.world(self._encoder(log))
+            return [known, known]
         if self.how.dynamics is not None:
             return list(self.how.dynamics.networks)
         if min(len(half) for half in halves) < 4:
@@ -118,7 +126,7 @@ class Imagination:
         encoder = self._encoder(log)
         tick = self._counting("learning the dynamics", 2 * self.how.training.steps)
 
-        def learn(k: int) -> Network:
+        def learn(k: int) -> World:
             seed = 2 * self.seed + k
             return learn_network(halves[k], halves[1 - k], encoder, self.how.training, seed, tick)
 

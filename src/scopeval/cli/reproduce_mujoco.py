@@ -53,6 +53,13 @@ def mujoco(
         int | None, typer.Option(help="Episodes of one run of ROS.", show_default="50")
     ] = None,
     budget: Budget = "state",
+    dynamics: Annotated[
+        str,
+        typer.Option(
+            help="What critics know of a step: learned from the logs, or the robot's own "
+            "simulator, to see what they could do at best."
+        ),
+    ] = "learned",
     seed: Annotated[int, typer.Option(help="Of logs, designs and runs.")] = 0,
     quick: Annotated[
         bool,
@@ -93,6 +100,7 @@ def mujoco(
         protocols=_several(protocols, PROTOCOLS),
         role=role,
         budget=budget,
+        dynamics=dynamics,
         seed=seed,
         **said,
     )

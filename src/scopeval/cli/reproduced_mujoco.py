@@ -37,7 +37,7 @@ def show_mujoco(result: Result, command: str, footer: str) -> None:
         footer,
         f"{config.role.capitalize()} policies; {config.runs} runs of {config.episodes} episodes "
         f"for each and method, three times as many on-policy; {config.logged:,} logged episodes; "
-        f"seed {config.seed}; {pm} standard error, of means over the targets. Variance and cost of "
+        f"{config.source}; seed {config.seed}; {pm} standard error, of means over the targets. Variance and cost of "
         "one episode are relative to on-policy Monte Carlo. Worst, dearest: the target with the "
         "largest, and its own standard error. Needed: "
         "cost for the accuracy of 1,000 on-policy episodes, in on-policy episodes, 1000 x variance "

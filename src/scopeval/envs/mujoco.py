@@ -49,6 +49,7 @@ class _Robot:
     Attributes:
         name: Gymnasium's, without version.
         observe: state -> observations.
+        place: observations, number of positions -> positions and velocities they describe.
         judge: state before, state after, actions, seconds -> reward and whether it has fallen.
         views: more arrays of the simulator's data to look at.
         normal: whether first velocities are normal; else they are uniform.
@@ -58,6 +59,7 @@ class _Robot:
 
     name: str
     observe: Callable[[_State], Floats]
+    place: Callable[[Floats, int], tuple[Floats, Floats]]
     judge: Callable[[_State, _State, NDArray[np.float32], float], tuple[Floats, Bools]]
     views: Callable[[Any], list[Floats]] = lambda data: []
     normal: bool = False
@@ -120,6 +122,25 @@ class Robots:
             )
             self._mujoco.mj_forward(self._model, data)
         return self._kind.observe(self._read(rows))
+
+    def put(self, obs: ArrayLike, which: ArrayLike | None = None) -> None:
+        """Put each robot (of `which`) into the state that an observation [B, width] describes.
+
+        What observations leave out is lost: where along the track the robot is, velocities beyond
+        the limits they are clipped to, and how far the simulator's own view of an ant's body lags
+        behind (which changes the speed of its first step a little).
+        """
+        rows = self._rows(which)
+        seen = np.asarray(obs, np.float64)
+        if seen.shape != (len(rows), self.width):
+            raise InputError(f"obs: got shape {seen.shape}, expected ({len(rows)}, {self.width})")
+        positions, velocities = self._kind.place(seen, self._model.nq)
+        for i, position, velocity in zip(rows, positions, velocities, strict=True):
+            data = self._data[i]
+            self._mujoco.mj_resetData(self._model, data)
+            data.qpos[:], data.qvel[:] = position, velocity
+            self._mujoco.mj_forward(self._model, data)
+        self._read(rows)
 
     def step(self, actions: ArrayLike, which: ArrayLike | None = None) -> Moves:
         """Execute actions [B, k], clipped to the limits, in each robot (of `which`)."""
@@ -212,6 +233,17 @@ def _joints(state: _State) -> Floats:
     return np.concatenate([state[0][:, 1:], np.clip(state[1], -10, 10)], axis=1)
 
 
+def _placed(obs: Floats, positions: int, left_out: int) -> tuple[Floats, Floats]:
+    """Positions, those that are left out first and zero, and velocities."""
+    seen = positions - left_out
+    return np.concatenate([np.zeros((len(obs), left_out)), obs[:, :seen]], axis=1), obs[:, seen:]
+
+
+def _tracked(obs: Floats, positions: int) -> tuple[Floats, Floats]:
+    """All positions but x are seen (Hopper, Walker2d)."""
+    return _placed(obs, positions, 1)
+
+
 def _forward(
     healthy: Callable[[_State], Bools],
 ) -> Callable[[_State, _State, NDArray[np.float32], float], tuple[Floats, Bools]]:
@@ -269,6 +301,11 @@ def _double_pendulum_obs(state: _State) -> Floats:
     return np.concatenate([*parts, np.clip(state[3][:, :1], -10, 10)], axis=1)
 
 
+def _double_pendulum_placed(obs: Floats, positions: int) -> tuple[Floats, Floats]:
+    angles = np.arctan2(obs[:, 1:3], obs[:, 3:5])
+    return np.concatenate([obs[:, :1], angles], axis=1), obs[:, 5 : 5 + positions]
+
+
 def _pendulum_obs(state: _State) -> Floats:
     return np.concatenate([state[0], state[1]], axis=1)
 
@@ -287,22 +324,29 @@ _KINDS = {
         _Robot(
             "Ant",
             observe=lambda state: np.concatenate([state[0][:, 2:], state[1]], axis=1),
+            place=lambda obs, n: _placed(obs, n, 2),
             judge=_ant_judge,
             views=lambda data: [data.xpos[1], data.cfrc_ext.reshape(-1)],
             normal=True,
             forces=True,
             options=(("include_cfrc_ext_in_observation", False),),
         ),
-        _Robot("Hopper", observe=_joints, judge=_forward(_hopper_up)),
+        _Robot("Hopper", observe=_joints, place=_tracked, judge=_forward(_hopper_up)),
         _Robot(
             "InvertedDoublePendulum",
             observe=_double_pendulum_obs,
+            place=_double_pendulum_placed,
             judge=_double_pendulum_judge,
             views=lambda data: [data.site_xpos[0], data.qfrc_constraint],
             normal=True,
         ),
-        _Robot("InvertedPendulum", observe=_pendulum_obs, judge=_pendulum_judge),
-        _Robot("Walker2d", observe=_joints, judge=_forward(_walker_up)),
+        _Robot(
+            "InvertedPendulum",
+            observe=_pendulum_obs,
+            place=lambda obs, n: _placed(obs, n, 0),
+            judge=_pendulum_judge,
+        ),
+        _Robot("Walker2d", observe=_joints, place=_tracked, judge=_forward(_walker_up)),
     )
 }
 #: The robots' names.

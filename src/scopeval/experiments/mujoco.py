@@ -33,7 +33,7 @@ from scopeval.envs.robot_policies import robot_policies
 from scopeval.errors import InputError
 from scopeval.experiments.gridworld_exact import Statistic
 from scopeval.experiments.gridworld_target import episode_grid
-from scopeval.experiments.mujoco_prepare import Preparation, whole
+from scopeval.experiments.mujoco_prepare import DYNAMICS, Preparation, whole
 from scopeval.experiments.mujoco_target import (
     METHODS,
     Outcome,
@@ -119,6 +119,9 @@ class Config:
     """Safety parameter of the constrained methods."""
     budget: str = "state"
     """Of these methods: "state" (the paper's) or "episode"."""
+    dynamics: str = "learned"
+    """Which way a step leads, to the critics: "learned" from the logs, or by the robot's own
+    "simulator", which shows what critics could do at best."""
 
     def __post_init__(self) -> None:
         for name, least in (("runs", 2), ("episodes", 2), ("logged", 2), ("targets", 1)):
@@ -129,6 +132,10 @@ class Config:
             check_whole(name, getattr(self, name), 0)
         exact.check_epsilon(self.epsilon)
         check_budget(self.budget, None)
+        if self.dynamics not in DYNAMICS:
+            raise InputError(
+                f"dynamics: got {self.dynamics!r}, expected one of {', '.join(DYNAMICS)}"
+            )
         if self.role not in _MANY:
             raise InputError(f"role: got {self.role!r}, expected one of {', '.join(_MANY)}")
         for protocol in self.protocols:
@@ -141,6 +148,13 @@ class Config:
             )  # says what is missing before anything is computed
 
     @property
+    def source(self) -> str:
+        """Where critics have the dynamics from, and what a budget is for; for people."""
+        world = "learned from them" if self.dynamics == "learned" else "by the robot's simulator"
+        whole = ", one budget for whole episodes" if self.budget == "episode" else ""
+        return f"dynamics {world}{whole}"
+
+    @property
     def preparations(self) -> list[Preparation]:
         """What is made once for each robot and protocol."""
         return [
@@ -150,7 +164,7 @@ class Config:
                 seed=self.seed,
                 logged=self.logged,
                 hidden=self.hidden,
-                steps=self.steps,
+                steps=self.steps if self.dynamics == "learned" else 0,
             )
             for robot in self.robots
             for protocol in self.protocols

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scopeval.critic_model import ModelRegression
 from scopeval.data import Transitions
-from scopeval.dynamics import Dynamics, Training, stack, unstack
+from scopeval.dynamics import Dynamics, Training, World, stack, unstack
 from scopeval.envs.binned import BinnedPolicy
 from scopeval.envs.mujoco import HORIZON
 from scopeval.envs.robot_policies import RobotPolicy, robot_policies
@@ -31,7 +31,10 @@ from scopeval.gathering import gather
 from scopeval.imagination import Imagination
 from scopeval.readers import read_logged
 
-__all__ = ["Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
+__all__ = ["DYNAMICS", "Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
+
+#: Where critics have the dynamics from.
+DYNAMICS = ("learned", "simulator")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Preparation:
         seed: of the logs and of the training.
         logged: episodes.
         hidden: width of the networks' layers.
-        steps: of their training.
+        steps: of their training; 0: nothing is learned, the robot's simulator serves instead.
     """
 
     robot: str
@@ -57,7 +60,7 @@ class Preparation:
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.robot}, {self.protocol}: logs and dynamics"
+        return f"{self.robot}, {self.protocol}: logs{' and dynamics' if self.steps else ''}"
 
     @property
     def name(self) -> str:
@@ -67,10 +70,10 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was made."""
+    """What was made; dynamics are None where the simulator serves."""
 
     logs: Transitions
-    dynamics: Dynamics
+    dynamics: Dynamics | None
 
 
 def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedPolicy:
@@ -81,16 +84,19 @@ def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedP
 def prepare(folder: Path, what: Preparation) -> dict[str, str]:
     """Make the logs, learn the dynamics, write both; the files' digests by their ending."""
     path = write_robot_logs(folder, what.robot, what.protocol, episodes=what.logged, seed=what.seed)
-    logs = read_logged(path)
+    networks = Dynamics(tuple(_learned(what, read_logged(path)))) if what.steps else None
+    out = io.BytesIO()
+    np.savez(out, **({} if networks is None else _arrays(networks)))  # type: ignore[arg-type]
+    write_whole(folder / f"{what.name}.npz", out.getvalue())
+    return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
+
+
+def _learned(what: Preparation, logs: Transitions) -> list[World]:
     some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
     log = gather(logs, some, HORIZON, what.seed, merge=False)
     halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
     how = ModelRegression(training=Training(hidden=what.hidden, steps=what.steps))
-    networks = Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
-    out = io.BytesIO()
-    np.savez(out, **_arrays(Dynamics(tuple(networks))))  # type: ignore[arg-type]
-    write_whole(folder / f"{what.name}.npz", out.getvalue())
-    return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
+    return Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
 
 
 def whole(folder: Path, what: Preparation, digests: dict[str, str]) -> bool:
@@ -112,7 +118,8 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
     path = folder / f"{what.name}.npz"
     try:
         with np.load(path, allow_pickle=False) as file:
-            dynamics = _dynamics({key: file[key] for key in file.files})
+            arrays = {key: file[key] for key in file.files}
+        dynamics = _dynamics(arrays) if what.steps else None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}), expected networks") from error
     return Prepared(read_logged(folder / f"{what.name}.parquet"), dynamics)
@@ -120,8 +127,8 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
 
 def _arrays(dynamics: Dynamics) -> dict[str, NDArray[Any]]:
     """`stack`, and what episodes are imagined with: the networks' held-out errors."""
-    arrays = stack(dynamics.networks)
-    for i, network in enumerate(dynamics.networks):
+    arrays = stack(dynamics.learned)
+    for i, network in enumerate(dynamics.learned):
         arrays[f"wrong{i}"] = network.errors
         arrays[f"large{i}"], arrays[f"size{i}"] = network.sizes, network.size
         arrays[f"judged{i}"] = np.array([network.reward_noise, network.loss])
@@ -134,9 +141,9 @@ def _dynamics(arrays: dict[str, NDArray[Any]]) -> Dynamics:
     judged = [arrays.pop(f"judged{i}") for i in range(count)]
     size = [(arrays.pop(f"large{i}"), arrays.pop(f"size{i}")) for i in range(count)]
     dynamics = unstack(arrays)
-    for network, (sizes, own) in zip(dynamics.networks, size, strict=True):
+    for network, (sizes, own) in zip(dynamics.learned, size, strict=True):
         network.sizes, network.size = sizes, own
-    for network, errors, (noise, loss) in zip(dynamics.networks, wrong, judged, strict=True):
+    for network, errors, (noise, loss) in zip(dynamics.learned, wrong, judged, strict=True):
         network.errors, network.reward_noise, network.loss = errors, float(noise), float(loss)
     return dynamics
 

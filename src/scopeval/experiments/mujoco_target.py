@@ -23,6 +23,7 @@ from scopeval.design import designs
 from scopeval.envs.binned import BinnedPolicy, BinnedRobots
 from scopeval.envs.mujoco import HORIZON, ROBOTS, Robots
 from scopeval.envs.robot_policies import ROLES, RobotPolicy, robot_policies
+from scopeval.envs.robot_world import robot_world
 from scopeval.episodes import Episodes
 from scopeval.estimators import doubly_robust, pdis, pdis_cost
 from scopeval.experiments.gridworld_target import episode_grid
@@ -257,11 +258,10 @@ class _One:
         self.folder = folder
         self.policy: RobotPolicy = robot_policies(what.robot, shard.role)[shard.target]
         self.pi = protocol_policy(self.policy, what.protocol)
+        self.binned = self.pi if isinstance(self.pi, BinnedPolicy) else None
         many = min(shard.runs * shard.episodes, BATCH)
         self.fleet = (
-            BinnedRobots(self.robot, self.pi, many)
-            if isinstance(self.pi, BinnedPolicy)
-            else Robots(self.robot, many)
+            BinnedRobots(self.robot, self.binned, many) if self.binned else Robots(self.robot, many)
         )
         where = (
             ROBOTS.index(self.robot),
@@ -327,7 +327,9 @@ class _One:
             epsilon=self.shard.epsilon,
             budget=self.shard.budget,
             regression=ModelRegression(
-                dynamics=have.dynamics, paths=self.shard.paths, study=self.shard.study
+                dynamics=have.dynamics or robot_world(self.robot, self.binned),
+                paths=self.shard.paths,
+                study=self.shard.study,
             ),
             seed=what.seed,
         )

@@ -1,0 +1,40 @@
+"""A robot's own simulator as the world that a design imagines: see `known.KnownDynamics`.
+
+For limits only: no plant comes with a simulator that is exactly right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats
+from scopeval.envs.binned import BinnedPolicy
+from scopeval.envs.mujoco import Robots
+from scopeval.known import KnownDynamics
+
+__all__ = ["robot_world"]
+
+#: Robots that are stepped side by side.
+TOGETHER = 256
+
+
+def robot_world(robot: str, binned: BinnedPolicy | None = None) -> KnownDynamics:
+    """One step of the robot from any observation; `binned` for the paper's protocol."""
+    robots = Robots(robot, TOGETHER)
+
+    def step(obs: Floats, actions: NDArray[Any], t: int) -> tuple[Floats, Floats, Floats, Bools]:
+        own = obs if binned is None else binned.own(obs)
+        moves = actions if binned is None else binned.actions(obs, actions)
+        parts = []
+        for i in range(0, max(len(obs), 1), TOGETHER):
+            which = np.arange(len(obs[i : i + TOGETHER]))
+            robots.put(own[i : i + TOGETHER], which)
+            parts.append(robots.step(moves[i : i + TOGETHER], which))
+        each = ([getattr(m, name) for m in parts] for name in ("obs", "reward", "cost"))
+        ahead, reward, cost = (np.concatenate(some) for some in each)
+        return ahead, reward, cost, np.concatenate([m.terminated for m in parts])
+
+    return KnownDynamics(step)
