@@ -1,7 +1,7 @@
 """Put the stored results into docs/reproduce.md: ``python docs/make_results.py``.
 
-They are read from docs/results/gridworld and docs/results/mujoco, where ``scopeval reproduce ...
---out`` wrote them. A test checks that the page says what the files say.
+They are read from docs/results/gridworld and docs/results/mujoco..., where ``scopeval reproduce
+... --out`` wrote them. A test checks that the page says what the files say.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from typing import Any
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduce.md"
 RESULTS = HERE / "results" / "gridworld"
-ROBOTS = HERE / "results" / "mujoco"
+#: Runs of the robots: the mark of their part of the page, and where they are.
+ROBOTS = {
+    "robots": HERE / "results" / "mujoco",
+    "robots, simulator": HERE / "results" / "mujoco-simulator",
+    "robots, episode": HERE / "results" / "mujoco-episode",
+}
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
-ROBOTS_PART = re.compile(r"(?<=<!-- robots -->\n).*?(?=<!-- end of robots -->)", re.DOTALL)
 NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"
 FIGURES = {
     "error-cost": "Error against cost spent",
@@ -35,7 +39,10 @@ ROBOTS_FIGURES = {
 
 def page(text: str) -> str:
     """The page with the results that are stored now."""
-    return _robots(_gridworld(text))
+    text = _gridworld(text)
+    for mark, folder in ROBOTS.items():
+        text = _robots(text, mark, folder)
+    return text
 
 
 def _gridworld(text: str) -> str:
@@ -47,18 +54,19 @@ def _gridworld(text: str) -> str:
     return PART.sub(lambda _: said, text)
 
 
-def _robots(text: str) -> str:
-    place = ROBOTS / "mujoco.json"
+def _robots(text: str, mark: str, folder: Path) -> str:
+    part = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
+    place = folder / "mujoco.json"
     if not place.is_file():
-        return ROBOTS_PART.sub(NOTHING, text)
+        return part.sub(NOTHING, text)
     content = json.loads(place.read_text(encoding="utf-8"))
     figures = {
         f"{name}-{protocol}": f"{words}, protocol {protocol}"
         for protocol in content["config"]["protocols"]
         for name, words in ROBOTS_FIGURES.items()
     }
-    said = _part(content, ROBOTS, [_robot(block) for block in content["blocks"]], figures)
-    return ROBOTS_PART.sub(lambda _: said, text)
+    said = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
+    return part.sub(lambda _: said, text)
 
 
 def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from scopeval.envs.robot_policies import (
     robot_policy,
     robot_record,
 )
+from scopeval.envs.robot_world import robot_world
 from scopeval.episodes import Episodes
 from scopeval.errors import DataError, InputError
 from scopeval.experiments.robot_logs import robot_logs, write_robot_logs
@@ -457,3 +458,62 @@ def test_logs_hold_other_dimensions_in_bins():
         np.testing.assert_array_equal(np.sign(part[part[:, 11] > 0.3, 12]), -1)
     executed = np.concatenate([(log.action[:, None] + 0.5) * 0.2 - 1, log.obs[:, 11:]], axis=1)
     np.testing.assert_allclose(log.cost, (executed**2).sum(axis=1), rtol=1e-5)
+
+
+# -- put into a state ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_a_robot_put_where_another_is_goes_on_as_that_one(robot):
+    """From the observation alone; velocities that observations clip are lost, so not those."""
+    first, second = Robots(robot, 20), Robots(robot, 20)
+    rng = np.random.default_rng(3)
+    obs = first.reset(range(20))
+    alike = 0
+    for _ in range(12):
+        actions = rng.uniform(first.low, first.high, (20, len(first.low)))
+        second.put(obs)
+        one, other = first.step(actions), second.step(actions)
+        plain = (np.abs(obs) < 9.999).all(axis=1)
+        alike += int(plain.sum())
+        np.testing.assert_allclose(other.obs[plain], one.obs[plain], rtol=0, atol=1e-9)
+        # the simulator's view of an ant's body lags a little behind its joints
+        off = 0.3 if robot == "Ant" else 1e-9
+        np.testing.assert_allclose(other.reward[plain], one.reward[plain], rtol=0, atol=off)
+        np.testing.assert_array_equal(other.cost, one.cost)
+        np.testing.assert_array_equal(other.terminated[plain], one.terminated[plain])
+        obs = one.obs
+    assert alike >= 50  # of 240; a walker with random actions is mostly too quick
+
+
+def test_robots_are_put_by_number_and_observations_must_fit():
+    robots = Robots("Hopper", 3)
+    robots.reset(range(3))
+    told = Robots("Hopper", 1)
+    there = told.reset([9])
+    robots.put(there, [1])
+    action = np.zeros((1, 3))
+    np.testing.assert_allclose(robots.step(action, [1]).obs, told.step(action).obs, atol=1e-12)
+    with pytest.raises(InputError, match=r"obs: got shape \(1, 4\), expected \(1, 11\)"):
+        robots.put(np.zeros((1, 4)), [1])
+
+
+@pytest.mark.parametrize("binned", [False, True])
+def test_a_robots_own_simulator_as_a_known_world(binned):
+    """In both protocols the step of the world is the step of the robots."""
+    policy = robot_policies("Hopper")[9]
+    pi = BinnedPolicy(policy) if binned else policy
+    robots = BinnedRobots("Hopper", pi, 300) if binned else Robots("Hopper", 300)
+    world = robot_world("Hopper", pi if binned else None)
+    rng = np.random.default_rng(0)
+    obs = robots.reset(range(300))
+    for t in range(3):
+        actions = rng.integers(10, size=300) if binned else policy.sample(obs, t, rng)
+        ahead, reward, cost, over = world.step(obs, actions, t)
+        moves = robots.step(actions)
+        own = pi.own(moves.obs) if binned else moves.obs
+        np.testing.assert_allclose(ahead, own, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(reward, moves.reward, rtol=0, atol=1e-9)
+        np.testing.assert_array_equal(cost, moves.cost)
+        np.testing.assert_array_equal(over, moves.terminated)
+        obs = moves.obs

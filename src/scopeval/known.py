@@ -108,8 +108,10 @@ class KnownWorld(Remembering):
     ) -> tuple[Floats, Floats, Floats, Bools]:
         told = self._step(obs, actions, t)
         if not isinstance(told, tuple) or len(told) != 4:
+            many = f" of {len(told)}" if isinstance(told, tuple) else ""
             raise InputError(
-                f"step: got {type(told).__name__}, expected (next_obs, reward, cost, terminated)"
+                f"step: got {type(told).__name__}{many}, expected (next_obs, reward, cost, "
+                "terminated)"
             )
         n, w = len(obs), len(self.low)
         ahead, reward, cost, ends = (np.array(part, np.float64) for part in told)
