@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -259,7 +260,9 @@ def gone(group: int) -> bool:
     return False
 
 
-def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):
+@contextlib.contextmanager
+def half_way(tmp_path):
+    """A program whose shards 0 and 1 are kept and 2 and 3 take a minute; its traces and files."""
     (traces := tmp_path / "traces").mkdir()
     kept = tmp_path / "kept"
     program = textwrap.dedent(
@@ -289,21 +292,34 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):
             assert running.poll() is None
             assert time.monotonic() < patience
             time.sleep(0.05)
+        yield running, traces, kept
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
+def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):
+    with half_way(tmp_path) as (running, traces, kept):
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to everybody
         _, stderr = running.communicate(timeout=120)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-    assert running.returncode != 0
-    assert stderr.count("Traceback") == 1  # the parent's alone
-    assert "KeyboardInterrupt" in stderr
-    assert gone(running.pid)
+        assert running.returncode != 0
+        assert stderr.count("Traceback") == 1  # the parent's alone
+        assert "KeyboardInterrupt" in stderr
+        assert gone(running.pid)
     labels = {json.loads(path.read_text())["label"] for path in kept.iterdir()}
     assert labels == {"number 0", "number 1"}
     shards = [Shard(k, marker=str(traces)) for k in range(2)]
     assert run_shards(draws, shards, folder=kept) == wanted[:2]
     assert calls(traces) == dict.fromkeys(range(4), 1)
+
+
+def test_workers_of_a_parent_that_was_killed_do_not_work_on(tmp_path):
+    """Nobody can tell them to stop; a shard of theirs may take many minutes."""
+    with half_way(tmp_path) as (running, _, _):
+        os.kill(running.pid, signal.SIGKILL)
+        running.wait()
+        assert gone(running.pid)
 
 
 # -- ray -----------------------------------------------------------------------------------------

@@ -317,13 +317,22 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """The life of a worker; it ends when the parent closes the pipe or dies."""
+    """The life of a worker; it ends when the parent closes the pipe, or at once when it dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # before numpy and torch are loaded
     with contextlib.suppress(EOFError, OSError):
         work = pickle.loads(pipe.recv_bytes())
         while True:
             pipe.send(_attempt(work, pipe.recv()))
+
+
+def _leave_with_the_parent() -> None:
+    """Nobody waits for the answer any more: a shard of minutes must not be finished for nothing."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 @contextlib.contextmanager
