@@ -296,7 +296,7 @@ def half_way(tmp_path):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+        running.communicate()
 
 
 def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path, wanted):

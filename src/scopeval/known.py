@@ -106,7 +106,7 @@ class KnownWorld(Remembering):
     def _asked(
         self, obs: Floats, actions: NDArray[Any], t: int
     ) -> tuple[Floats, Floats, Floats, Bools]:
-        told = self._step(obs, actions, t)
+        told: Any = self._step(obs, actions, t)
         if not isinstance(told, tuple) or len(told) != 4:
             many = f" of {len(told)}" if isinstance(told, tuple) else ""
             raise InputError(
