@@ -261,6 +261,40 @@ def test_a_variance_that_runs_away_stays_a_number(logged, target):
     assert np.isfinite(e.q).all()
 
 
+def test_dropout_keeps_a_wide_network_from_learning_noise():
+    """Few noisy rows and many steps: without dropout the noise is learned by heart."""
+    rng = np.random.default_rng(8)
+    rows = [_noisy(rng, 300) for _ in range(2)]
+    encoder = Encoder(np.empty((0, 1)), np.ones(3, bool))
+    how = Training(hidden=64, steps=1500, batch=64)
+    plain, thinned, again = (
+        learn_network(*rows, encoder, replace(how, dropout=share), 0) for share in (0.0, 0.2, 0.2)
+    )
+    assert thinned.loss < 0.9 * plain.loss
+    np.testing.assert_array_equal(thinned.weights["w2"], again.weights["w2"])
+
+
+def _noisy(rng, n):
+    obs, action = rng.standard_normal((n, 3)), rng.standard_normal((n, 1))
+    after = obs + np.tanh(obs * action) + rng.standard_normal((n, 3))
+    return Rows.of(Transitions(np.zeros(n, int), obs, action, obs[:, 0], action[:, 0] ** 2, after))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dropout": 1.0}, "dropout: got 1.0"),
+        ({"dropout": float("nan")}, "dropout: got nan"),
+        ({"rate": 0.0}, "rate: got 0.0"),
+        ({"hidden": 0}, "hidden"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_training_that_cannot_be_is_refused(change, said):
+    with pytest.raises(InputError, match=said):
+        Training(**change)
+
+
 def test_training_that_runs_away_is_begun_anew(logged, target):
     halves, _ = rows_of(logged, target)
     wild = Training(hidden=16, steps=60, batch=64, rate=1e30)

@@ -32,7 +32,7 @@ from scopeval.readers import read_logged
 from scopeval.report import page_of_mujoco, render
 
 TINY = QUICK(protocols=("candidates",), targets=2, runs=6, episodes=4, ros_targets=1)
-WHAT = Preparation("Hopper", "bins", seed=0, logged=2, hidden=1, steps=1)
+WHAT = Preparation("Hopper", "bins", seed=0, logged=2, training=Training(hidden=1, steps=1))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_the_command_prints_tables_and_leaves_everything_behind(printed, folder)
     assert told["command"] == (
         "scopeval reproduce mujoco --robots InvertedPendulum --protocols candidates --role "
         "reported --targets 2 --runs 6 --episodes 4 --ros-targets 1 --ros-episodes 5 "
-        "--budget state --dynamics learned --seed 0 "
+        "--budget state --dynamics learned --networks usual --seed 0 "
         "--quick"
     )
     [block] = told["blocks"]
@@ -121,7 +121,7 @@ def test_the_papers_protocol_runs_too(tmp_path):
 def test_targets_without_variance_are_named_and_in_no_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_target, "LEAST_SPREAD", 1e9)
     monkeypatch.setattr(mujoco_target._One, "learn", lambda self: pytest.fail("nothing to learn"))
-    config = replace(TINY, targets=1, logged=30, steps=5)
+    config = replace(TINY, targets=1, logged=30, training=Training(hidden=4, steps=5))
     result = mujoco.run(config, folder=tmp_path, backend="serial")
     [block] = result.blocks
     assert block.excluded == ("invertedpendulum-15",)

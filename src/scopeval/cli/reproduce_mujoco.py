@@ -20,6 +20,7 @@ from scopeval.cli.reproducing import (
     keep,
     running,
 )
+from scopeval.errors import InputError
 
 __all__ = ["mujoco"]
 
@@ -60,6 +61,13 @@ def mujoco(
             "simulator, to see what they could do at best."
         ),
     ] = "learned",
+    networks: Annotated[
+        str,
+        typer.Option(
+            help="That learn the dynamics: usual, or wide (twice as wide, with dropout, and "
+            "trained for longer)."
+        ),
+    ] = "usual",
     seed: Annotated[int, typer.Option(help="Of logs, designs and runs.")] = 0,
     quick: Annotated[
         bool,
@@ -76,6 +84,7 @@ def mujoco(
 
     Running it again after an interruption goes on where it stopped.
     """
+    from scopeval.dynamics import WIDE
     from scopeval.envs.mujoco import ROBOTS, robot_name
     from scopeval.experiments import mujoco as experiment
     from scopeval.experiments import mujoco_figures as figures
@@ -91,6 +100,10 @@ def mujoco(
         "ros_episodes": ros_episodes,
     }
     said: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    if networks not in ("usual", "wide"):
+        raise InputError(f"networks: got {networks!r}, expected one of usual, wide")
+    if networks == "wide":
+        said["training"] = WIDE
     few = experiment.QUICK if quick else experiment.Config
     config = few(
         robots=tuple(

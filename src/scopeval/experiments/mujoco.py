@@ -27,7 +27,7 @@ from scopeval import exact
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.backends import Running, run_shards
 from scopeval.critic_model import ModelRegression
-from scopeval.dynamics import Training
+from scopeval.dynamics import WIDE, Training
 from scopeval.envs.mujoco import ROBOTS, robot_name
 from scopeval.envs.robot_policies import robot_policies
 from scopeval.errors import InputError
@@ -107,10 +107,8 @@ class Config:
     """Of logs, designs and runs."""
     logged: int = 1000
     """Logged episodes to learn from, as in the paper."""
-    hidden: int = Training().hidden
-    """Width of the layers of the networks that learn the dynamics."""
-    steps: int = Training().steps
-    """Of their training."""
+    training: Training = field(default_factory=Training)
+    """Of the networks that learn the dynamics."""
     paths: int = ModelRegression().paths
     """Episodes that a design imagines with each network."""
     study: Study = field(default_factory=Study)
@@ -126,8 +124,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, least in (("runs", 2), ("episodes", 2), ("logged", 2), ("targets", 1)):
             check_whole(name, getattr(self, name), least)
-        for name in ("hidden", "steps", "paths"):
-            check_whole(name, getattr(self, name), 1)
+        check_whole("paths", self.paths, 1)
         for name in ("seed", "ros_targets", "ros_episodes"):
             check_whole(name, getattr(self, name), 0)
         exact.check_epsilon(self.epsilon)
@@ -150,7 +147,9 @@ class Config:
     @property
     def source(self) -> str:
         """Where critics have the dynamics from, and what a budget is for; for people."""
-        world = "learned from them" if self.dynamics == "learned" else "by the robot's simulator"
+        wide = f" by networks {self.training.hidden} wide" if self.training == WIDE else ""
+        learned = f"learned from them{wide}"
+        world = learned if self.dynamics == "learned" else "by the robot's simulator"
         whole = ", one budget for whole episodes" if self.budget == "episode" else ""
         return f"dynamics {world}{whole}"
 
@@ -163,8 +162,7 @@ class Config:
                 protocol=protocol,
                 seed=self.seed,
                 logged=self.logged,
-                hidden=self.hidden,
-                steps=self.steps if self.dynamics == "learned" else 0,
+                training=self.training if self.dynamics == "learned" else None,
             )
             for robot in self.robots
             for protocol in self.protocols
@@ -202,8 +200,7 @@ QUICK = partial(
     ros_targets=1,
     ros_episodes=5,
     logged=200,
-    hidden=32,
-    steps=300,
+    training=Training(hidden=32, steps=300),
     paths=60,
     study=Study(paths=200, hidden=16, steps=200),
 )

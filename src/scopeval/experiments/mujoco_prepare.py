@@ -46,21 +46,19 @@ class Preparation:
         protocol: "candidates" or "bins".
         seed: of the logs and of the training.
         logged: episodes.
-        hidden: width of the networks' layers.
-        steps: of their training; 0: nothing is learned, the robot's simulator serves instead.
+        training: of the networks; None: nothing is learned, the robot's simulator serves instead.
     """
 
     robot: str
     protocol: str
     seed: int
     logged: int
-    hidden: int
-    steps: int
+    training: Training | None
 
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.robot}, {self.protocol}: logs{' and dynamics' if self.steps else ''}"
+        return f"{self.robot}, {self.protocol}: logs{' and dynamics' if self.training else ''}"
 
     @property
     def name(self) -> str:
@@ -84,18 +82,20 @@ def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedP
 def prepare(folder: Path, what: Preparation) -> dict[str, str]:
     """Make the logs, learn the dynamics, write both; the files' digests by their ending."""
     path = write_robot_logs(folder, what.robot, what.protocol, episodes=what.logged, seed=what.seed)
-    networks = Dynamics(tuple(_learned(what, read_logged(path)))) if what.steps else None
+    networks = (
+        Dynamics(tuple(_learned(what, read_logged(path), what.training))) if what.training else None
+    )
     out = io.BytesIO()
     np.savez(out, **({} if networks is None else _arrays(networks)))  # type: ignore[arg-type]
     write_whole(folder / f"{what.name}.npz", out.getvalue())
     return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
 
 
-def _learned(what: Preparation, logs: Transitions) -> list[World]:
+def _learned(what: Preparation, logs: Transitions, training: Training) -> list[World]:
     some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
     log = gather(logs, some, HORIZON, what.seed, merge=False)
     halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
-    how = ModelRegression(training=Training(hidden=what.hidden, steps=what.steps))
+    how = ModelRegression(training=training)
     return Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
 
 
@@ -119,7 +119,7 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        dynamics = _dynamics(arrays) if what.steps else None
+        dynamics = _dynamics(arrays) if what.training else None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}), expected networks") from error
     return Prepared(read_logged(folder / f"{what.name}.parquet"), dynamics)
