@@ -20,6 +20,7 @@ ROBOTS = {
     "robots": HERE / "results" / "mujoco",
     "robots, simulator": HERE / "results" / "mujoco-simulator",
     "robots, episode": HERE / "results" / "mujoco-episode",
+    "robots, wide": HERE / "results" / "mujoco-wide",
 }
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"

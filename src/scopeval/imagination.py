@@ -49,8 +49,9 @@ class Imagination:
     def grounds(self, halves: list[Rows], log: Log) -> tuple[list[Ground], Ground]:
         """Imagined ground of each half's network, and both together with their mean."""
         networks = self._networks = self.networks(halves, log)
-        losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
-        self.holdout["dynamics"] = float(np.sqrt(np.mean(losses))) if losses else float("nan")
+        if not isinstance(self.how.dynamics, KnownDynamics):
+            losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
+            self.holdout["dynamics"] = float(np.sqrt(np.mean(losses))) if losses else float("nan")
         tick = self._counting("learning how episodes go on", len(networks) * self.how.study.steps)
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
             found = [self._prospects(k, log) for k in range(len(networks))]  # asks the target
