@@ -15,7 +15,7 @@ from scopeval.cli import app
 from scopeval.cli.reproduce_mujoco import _several
 from scopeval.cli.reproduced_mujoco import show_mujoco
 from scopeval.critics import Rows
-from scopeval.dynamics import Dynamics, Encoder, Training, learn_network
+from scopeval.dynamics import WIDE, Dynamics, Encoder, Training, learn_network
 from scopeval.errors import DataError, InputError
 from scopeval.experiments import mujoco, mujoco_figures, mujoco_prepare, mujoco_target
 from scopeval.experiments.mujoco import PAPER, QUICK, Config, Result, block_of
@@ -28,6 +28,7 @@ from scopeval.experiments.mujoco_target import (
     variance_error,
 )
 from scopeval.experiments.robot_logs import robot_logs
+from scopeval.foresight import Study
 from scopeval.readers import read_logged
 from scopeval.report import page_of_mujoco, render
 
@@ -116,6 +117,52 @@ def test_the_papers_protocol_runs_too(tmp_path):
     assert designed is not None
     assert designed.used in ("scope", "on-policy")
     assert 0 < designed.floor <= 1
+
+
+def test_critics_by_the_robots_own_simulator_in_both_protocols(tmp_path):
+    """Nothing is learned of the dynamics; what the design expects is then what happens."""
+    config = replace(
+        TINY,
+        protocols=("candidates", "bins"),
+        dynamics="simulator",
+        targets=1,
+        ros_targets=0,
+        logged=60,
+        paths=25,
+        study=Study(paths=40, hidden=16, steps=200),
+        runs=6,
+        episodes=6,
+    )
+    result = mujoco.run(config, folder=tmp_path, backend="serial")
+    assert [len(np.load(path)) for path in (tmp_path / "prepared").glob("*.npz")] == [0, 0]
+    for block in result.blocks:
+        designed = block.row("scope-dr").outcomes[0].designed
+        assert designed.used == "scope-dr"
+        assert block.row("scope-dr").variance.mean < 0.8  # on-policy: 1
+        assert designed.predicted_variance < 0.8
+        assert designed.certificate != "refuted"
+    assert "dynamics by the robot's simulator" in config.source
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--dynamics", "guessed"], "dynamics: got 'guessed', expected one of learned, simulator"),
+        (["--networks", "huge"], "networks: got 'huge', expected one of usual, wide"),
+        (["--networks", "wide", "--dynamics", "simulator"], "networks: a simulator has none"),
+    ],
+)
+def test_worlds_that_cannot_be_are_refused(options, said, tmp_path):
+    done = CliRunner().invoke(app, ["reproduce", "mujoco", *options, "--out", str(tmp_path)])
+    assert done.exit_code != 0
+    assert said in str(done.exception or "") + done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_wide_networks_and_one_budget_are_told(tmp_path):
+    assert "by networks 256 wide" in Config(training=WIDE).source
+    assert "one budget for whole episodes" in Config(budget="episode").source
+    assert Config().source == "dynamics learned from them"
 
 
 def test_targets_without_variance_are_named_and_in_no_mean(tmp_path, monkeypatch):

@@ -304,7 +304,9 @@ class BehaviorPolicy:
                 f"  so far asked {c.asked:,} times; kept to the target for an unseen observation "
                 f"{c.unseen:,}, no affordable answer {c.infeasible:,}, not finite {c.not_finite:,}"
             )
+        trouble = getattr(self.critics[0], "trouble", None)
         lines += [f"  warning: {text}" for text in report.warnings]
+        lines += [f"  warning: the simulator failed; last: {trouble}"] if trouble else []
         lines += [f"  note: {text}" for text in report.notes]
         return "\n".join(lines)
 

@@ -29,7 +29,7 @@ from scopeval.dynamics import Dynamics, Training, stack, unstack
 from scopeval.errors import InputError
 from scopeval.foresight import REACH as FAR
 from scopeval.foresight import Foresight, Study
-from scopeval.known import KnownDynamics
+from scopeval.known import KnownDynamics, KnownWorld
 from scopeval.policies import Observations
 
 __all__ = ["ModelCritic", "ModelRegression"]
@@ -57,7 +57,7 @@ class ModelRegression:
         ridge: penalty, relative to the number of rows.
         caution: where small errors grow fast, critics that are right on average still say too
             much of every single action, so smaller shares are tried; on the other hand the check is
-            in a world that is as wrong as held-out logs show, and can be believed.
+            in a world that is as wrong as the logs show, and can be believed.
         dynamics: `KnownDynamics`, where there is a simulator, or what was learned; set by `design`
             otherwise, and so is
         foresight: for the target.
@@ -207,6 +207,11 @@ class ModelCritic:
                 inside & self.logged if len(self.logged) else inside, noise.shape
             ),
         )
+
+    @property
+    def trouble(self) -> str | None:
+        """What went wrong last with a simulator, if one is asked."""
+        return next((n.trouble for n in self.dynamics.networks if isinstance(n, KnownWorld)), None)
 
     @cached_property
     def _scaled(self) -> tuple[NDArray[np.float32], Floats]:

@@ -151,7 +151,7 @@ def imagined(
     paths: int,
     rng: np.random.Generator,
 ) -> Ground:
-    """Episodes of the target in a learned world, from where logged episodes start.
+    """Episodes of the target in a world, learned or known, from where logged episodes start.
 
     An episode that ends makes room for a copy of one that goes on, so that every step has rows
     enough; what an end means is in the rows' `alive`.

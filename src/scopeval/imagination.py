@@ -25,8 +25,10 @@ __all__ = ["Imagination"]
 class Imagination:
     """Learns the dynamics from each half of a log, and follows the target through them.
 
+    Known dynamics are only compared with the log.
+
     Attributes:
-        holdout: held-out error of the dynamics, by name.
+        holdout: held-out errors of the dynamics, by name.
     """
 
     def __init__(
@@ -119,8 +121,14 @@ class Imagination:
         """
         if isinstance(self.how.dynamics, KnownDynamics):
             known = self.how.dynamics.world(self._encoder(log))
+            self.holdout |= known.compare(log.rows, self.seed)
             return [known, known]
         if self.how.dynamics is not None:
+            if not self.how.dynamics.learned:
+                raise InputError(
+                    "dynamics: got those of a design that has a simulator; expected KnownDynamics, "
+                    "pass the simulator again"
+                )
             return list(self.how.dynamics.networks)
         if min(len(half) for half in halves) < 4:
             raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")

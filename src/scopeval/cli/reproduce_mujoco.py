@@ -102,6 +102,8 @@ def mujoco(
     said: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
     if networks not in ("usual", "wide"):
         raise InputError(f"networks: got {networks!r}, expected one of usual, wide")
+    if networks == "wide" and dynamics == "simulator":
+        raise InputError("networks: a simulator has none; expected --dynamics learned")
     if networks == "wide":
         said["training"] = WIDE
     few = experiment.QUICK if quick else experiment.Config

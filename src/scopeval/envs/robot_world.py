@@ -26,8 +26,12 @@ def robot_world(robot: str, binned: BinnedPolicy | None = None) -> KnownDynamics
     robots = Robots(robot, TOGETHER)
 
     def step(obs: Floats, actions: NDArray[Any], t: int) -> tuple[Floats, Floats, Floats, Bools]:
-        own = obs if binned is None else binned.own(obs)
+        own = np.asarray(obs if binned is None else binned.own(obs), np.float64)
         moves = actions if binned is None else binned.actions(obs, actions)
+        # MuJoCo would start anew where a number is none, and say that all is well
+        both = np.concatenate([own, moves], axis=1)
+        sound: Bools = np.isfinite(both).all(axis=1)
+        own, moves = (np.asarray(np.where(sound[:, None], x, 0.0)) for x in (own, moves))
         parts = []
         for i in range(0, max(len(obs), 1), TOGETHER):
             which = np.arange(len(obs[i : i + TOGETHER]))
@@ -35,6 +39,7 @@ def robot_world(robot: str, binned: BinnedPolicy | None = None) -> KnownDynamics
             parts.append(robots.step(moves[i : i + TOGETHER], which))
         each = ([getattr(m, name) for m in parts] for name in ("obs", "reward", "cost"))
         ahead, reward, cost = (np.concatenate(some) for some in each)
-        return ahead, reward, cost, np.concatenate([m.terminated for m in parts])
+        ends = np.concatenate([m.terminated for m in parts])
+        return ahead, np.where(sound, reward, np.nan), cost, ends & sound
 
     return KnownDynamics(step)
