@@ -274,6 +274,19 @@ def test_dropout_keeps_a_wide_network_from_learning_noise():
     np.testing.assert_array_equal(thinned.weights["w2"], again.weights["w2"])
 
 
+def test_of_several_trainings_the_one_with_less_held_out_error_is_kept(logged, target):
+    """One of them learns nothing to speak of; its place in the list does not matter."""
+    good, bad = QUICK.training, Training(hidden=2, steps=1, batch=8)
+    errors = [
+        design(
+            logged, target, horizon=T, regression=replace(QUICK, training=trainings)
+        ).report.holdout["dynamics"]
+        for trainings in (good, (good, bad), (bad, good), (bad,))
+    ]
+    assert errors[0] == errors[1] == errors[2]
+    assert errors[3] > 2 * errors[0]
+
+
 def _noisy(rng, n):
     obs, action = rng.standard_normal((n, 3)), rng.standard_normal((n, 1))
     after = obs + np.tanh(obs * action) + rng.standard_normal((n, 3))

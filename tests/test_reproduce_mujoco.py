@@ -33,7 +33,7 @@ from scopeval.readers import read_logged
 from scopeval.report import page_of_mujoco, render
 
 TINY = QUICK(protocols=("candidates",), targets=2, runs=6, episodes=4, ros_targets=1)
-WHAT = Preparation("Hopper", "bins", seed=0, logged=2, training=Training(hidden=1, steps=1))
+WHAT = Preparation("Hopper", "bins", seed=0, logged=2, training=(Training(hidden=1, steps=1),))
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_critics_by_the_robots_own_simulator_in_both_protocols(tmp_path):
     ("options", "said"),
     [
         (["--dynamics", "guessed"], "dynamics: got 'guessed', expected one of learned, simulator"),
-        (["--networks", "huge"], "networks: got 'huge', expected one of usual, wide"),
+        (["--networks", "huge"], "networks: got 'huge', expected one of usual, wide, best"),
         (["--networks", "wide", "--dynamics", "simulator"], "networks: a simulator has none"),
     ],
 )
@@ -159,16 +159,18 @@ def test_worlds_that_cannot_be_are_refused(options, said, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_wide_networks_and_one_budget_are_told(tmp_path):
-    assert "by networks 256 wide" in Config(training=WIDE).source
+def test_networks_and_budget_are_told():
+    assert Config(networks="best").trainings == (Training(), WIDE)
+    assert Config(networks="wide").trainings == (WIDE,)
+    assert "by wide networks" in Config(networks="wide").source
     assert "one budget for whole episodes" in Config(budget="episode").source
-    assert Config().source == "dynamics learned from them"
+    assert Config().source == "dynamics learned from them by usual networks"
 
 
 def test_targets_without_variance_are_named_and_in_no_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_target, "LEAST_SPREAD", 1e9)
     monkeypatch.setattr(mujoco_target._One, "learn", lambda self: pytest.fail("nothing to learn"))
-    config = replace(TINY, targets=1, logged=30, training=Training(hidden=4, steps=5))
+    config = replace(TINY, targets=1, logged=30, usual=Training(hidden=4, steps=5))
     result = mujoco.run(config, folder=tmp_path, backend="serial")
     [block] = result.blocks
     assert block.excluded == ("invertedpendulum-15",)

@@ -51,7 +51,7 @@ class ModelRegression:
     """Settings.
 
     Attributes:
-        training: of the networks.
+        training: of the networks; of several ways that with the least held-out error is kept.
         paths: episodes imagined with each network.
         study: how foresight is learned.
         ridge: penalty, relative to the number of rows.
@@ -66,7 +66,7 @@ class ModelRegression:
         logged: [A] which actions of a finite set were logged at all; [0]: actions are vectors.
     """
 
-    training: Training = field(default_factory=Training)
+    training: Training | tuple[Training, ...] = field(default_factory=Training)
     paths: int = 600
     study: Study = field(default_factory=Study)
     ridge: float = 3e-2
@@ -87,6 +87,11 @@ class ModelRegression:
         logged = np.bincount(rows.action, minlength=actions) > 0 if actions else self.logged
         known = {"low": low - room, "high": high + room, "logged": logged}
         return replace(self, dynamics=dynamics, foresight=foresight, **known)
+
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        """All that are tried."""
+        return (self.training,) if isinstance(self.training, Training) else tuple(self.training)
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """The rows as they are."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 
 import numpy as np
 
 from scopeval.critic_model import ModelRegression
 from scopeval.critics import Rows
-from scopeval.dynamics import Dynamics, Encoder, World, learn_network
+from scopeval.dynamics import Dynamics, Encoder, Network, Training, World, learn_network
 from scopeval.errors import InputError
 from scopeval.foresight import Foresight, foresee
 from scopeval.gathering import Log
@@ -117,6 +118,8 @@ class Imagination:
     def networks(self, halves: list[Rows], log: Log) -> list[World]:
         """The dynamics of each half; those of the settings, if they bring them.
 
+        Of several ways to train them the one with the least held-out error is kept.
+
         A known world is that of both: each half imagines episodes of its own there.
         """
         if isinstance(self.how.dynamics, KnownDynamics):
@@ -132,15 +135,18 @@ class Imagination:
             return list(self.how.dynamics.networks)
         if min(len(half) for half in halves) < 4:
             raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
-        encoder = self._encoder(log)
-        tick = self._counting("learning the dynamics", 2 * self.how.training.steps)
+        encoder, tried = self._encoder(log), self.how.trainings
+        tick = self._counting("learning the dynamics", 2 * sum(how.steps for how in tried))
 
-        def learn(k: int) -> World:
+        def learn(how: Training, k: int) -> Network:
             seed = 2 * self.seed + k
-            return learn_network(halves[k], halves[1 - k], encoder, self.how.training, seed, tick)
+            return learn_network(halves[k], halves[1 - k], encoder, how, seed, tick)
 
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            return list(pool.map(learn, range(2)))
+            each = [list(pool.map(partial(learn, how), range(2))) for how in tried]
+        losses = [np.mean([network.loss for network in both]) for both in each]
+        best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
+        return list(each[best])
 
     def _encoder(self, log: Log) -> Encoder:
         width = int(log.rows.obs.shape[1])

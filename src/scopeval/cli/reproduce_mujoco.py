@@ -20,7 +20,6 @@ from scopeval.cli.reproducing import (
     keep,
     running,
 )
-from scopeval.errors import InputError
 
 __all__ = ["mujoco"]
 
@@ -64,8 +63,8 @@ def mujoco(
     networks: Annotated[
         str,
         typer.Option(
-            help="That learn the dynamics: usual, or wide (twice as wide, with dropout, and "
-            "trained for longer)."
+            help="That learn the dynamics: usual, wide (twice as wide, with dropout, and trained "
+            "for longer), or best: the one of both with less held-out error."
         ),
     ] = "usual",
     seed: Annotated[int, typer.Option(help="Of logs, designs and runs.")] = 0,
@@ -84,7 +83,6 @@ def mujoco(
 
     Running it again after an interruption goes on where it stopped.
     """
-    from scopeval.dynamics import WIDE
     from scopeval.envs.mujoco import ROBOTS, robot_name
     from scopeval.experiments import mujoco as experiment
     from scopeval.experiments import mujoco_figures as figures
@@ -100,12 +98,6 @@ def mujoco(
         "ros_episodes": ros_episodes,
     }
     said: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
-    if networks not in ("usual", "wide"):
-        raise InputError(f"networks: got {networks!r}, expected one of usual, wide")
-    if networks == "wide" and dynamics == "simulator":
-        raise InputError("networks: a simulator has none; expected --dynamics learned")
-    if networks == "wide":
-        said["training"] = WIDE
     few = experiment.QUICK if quick else experiment.Config
     config = few(
         robots=tuple(
@@ -116,6 +108,7 @@ def mujoco(
         role=role,
         budget=budget,
         dynamics=dynamics,
+        networks=networks,
         seed=seed,
         **said,
     )

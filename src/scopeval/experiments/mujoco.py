@@ -79,6 +79,8 @@ PAPER = {
         "ros": (0.908, 1.061, 960),
     },
 }
+#: Networks that learn the dynamics.
+NETWORKS = ("usual", "wide", "best")
 #: Policies of each robot by role.
 _MANY = {"reported": 30, "validation": 6}
 
@@ -107,8 +109,10 @@ class Config:
     """Of logs, designs and runs."""
     logged: int = 1000
     """Logged episodes to learn from, as in the paper."""
-    training: Training = field(default_factory=Training)
-    """Of the networks that learn the dynamics."""
+    networks: str = "usual"
+    """That learn the dynamics: "usual", "wide", or the "best" of both by held-out error."""
+    usual: Training = field(default_factory=Training)
+    """How the usual ones are trained."""
     paths: int = ModelRegression().paths
     """Episodes that a design imagines with each network."""
     study: Study = field(default_factory=Study)
@@ -133,6 +137,12 @@ class Config:
             raise InputError(
                 f"dynamics: got {self.dynamics!r}, expected one of {', '.join(DYNAMICS)}"
             )
+        if self.networks not in NETWORKS:
+            raise InputError(
+                f"networks: got {self.networks!r}, expected one of {', '.join(NETWORKS)}"
+            )
+        if self.dynamics != "learned" and self.networks != "usual":
+            raise InputError("networks: a simulator has none; expected dynamics 'learned'")
         if self.role not in _MANY:
             raise InputError(f"role: got {self.role!r}, expected one of {', '.join(_MANY)}")
         for protocol in self.protocols:
@@ -145,10 +155,16 @@ class Config:
             )  # says what is missing before anything is computed
 
     @property
+    def trainings(self) -> tuple[Training, ...]:
+        """Ways to train networks that are tried."""
+        if self.dynamics != "learned":
+            return ()
+        return {"usual": (self.usual,), "wide": (WIDE,), "best": (self.usual, WIDE)}[self.networks]
+
+    @property
     def source(self) -> str:
         """Where critics have the dynamics from, and what a budget is for; for people."""
-        wide = f" by networks {self.training.hidden} wide" if self.training == WIDE else ""
-        learned = f"learned from them{wide}"
+        learned = f"learned from them by {self.networks} networks"
         world = learned if self.dynamics == "learned" else "by the robot's simulator"
         whole = ", one budget for whole episodes" if self.budget == "episode" else ""
         return f"dynamics {world}{whole}"
@@ -162,7 +178,7 @@ class Config:
                 protocol=protocol,
                 seed=self.seed,
                 logged=self.logged,
-                training=self.training if self.dynamics == "learned" else None,
+                training=self.trainings,
             )
             for robot in self.robots
             for protocol in self.protocols
@@ -200,7 +216,7 @@ QUICK = partial(
     ros_targets=1,
     ros_episodes=5,
     logged=200,
-    training=Training(hidden=32, steps=300),
+    usual=Training(hidden=32, steps=300),
     paths=60,
     study=Study(paths=200, hidden=16, steps=200),
 )

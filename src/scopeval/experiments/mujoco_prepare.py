@@ -46,14 +46,14 @@ class Preparation:
         protocol: "candidates" or "bins".
         seed: of the logs and of the training.
         logged: episodes.
-        training: of the networks; None: nothing is learned, the robot's simulator serves instead.
+        training: of the networks: ways to try; none: the robot's simulator serves instead.
     """
 
     robot: str
     protocol: str
     seed: int
     logged: int
-    training: Training | None
+    training: tuple[Training, ...]
 
     @property
     def label(self) -> str:
@@ -82,20 +82,18 @@ def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedP
 def prepare(folder: Path, what: Preparation) -> dict[str, str]:
     """Make the logs, learn the dynamics, write both; the files' digests by their ending."""
     path = write_robot_logs(folder, what.robot, what.protocol, episodes=what.logged, seed=what.seed)
-    networks = (
-        Dynamics(tuple(_learned(what, read_logged(path), what.training))) if what.training else None
-    )
+    networks = Dynamics(tuple(_learned(what, read_logged(path)))) if what.training else None
     out = io.BytesIO()
     np.savez(out, **({} if networks is None else _arrays(networks)))  # type: ignore[arg-type]
     write_whole(folder / f"{what.name}.npz", out.getvalue())
     return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
 
 
-def _learned(what: Preparation, logs: Transitions, training: Training) -> list[World]:
+def _learned(what: Preparation, logs: Transitions) -> list[World]:
     some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
     log = gather(logs, some, HORIZON, what.seed, merge=False)
     halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
-    how = ModelRegression(training=training)
+    how = ModelRegression(training=what.training)
     return Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
 
 
