@@ -19,6 +19,7 @@ RESULTS = HERE / "results" / "gridworld"
 ROBOTS = {
     "robots": HERE / "results" / "mujoco",
     "robots, simulator": HERE / "results" / "mujoco-simulator",
+    "robots, simulator, episode": HERE / "results" / "mujoco-simulator-episode",
     "robots, episode": HERE / "results" / "mujoco-episode",
     "robots, wide": HERE / "results" / "mujoco-wide",
 }
