@@ -20,6 +20,7 @@ ROBOTS = {
     "robots": HERE / "results" / "mujoco",
     "robots, simulator": HERE / "results" / "mujoco-simulator",
     "robots, simulator, episode": HERE / "results" / "mujoco-simulator-episode",
+    "robots, simulator, bins": HERE / "results" / "mujoco-simulator-bins",
     "robots, episode": HERE / "results" / "mujoco-episode",
     "robots, wide": HERE / "results" / "mujoco-wide",
 }
