@@ -283,7 +283,7 @@ class Dynamics:
         """The networks' common encoder."""
         return self.networks[0].encoder
 
-    @property
+    @cached_property
     def learned(self) -> tuple[Network, ...]:
         """The networks that were learned: all, or none where the dynamics are known."""
         return tuple(n for n in self.networks if isinstance(n, Network))
