@@ -140,7 +140,8 @@ def _setting(result: Result) -> tuple[str, ...]:
         f"learns does so from the same {c.logged:,} logged episodes of 30 policies, {c.source}; "
         f"{c.runs} runs of {c.episodes} episodes for each method and policy, and three times "
         "as many of the policy itself. Protocol candidates: the policy offers ten actions, which "
-        "designs re-weigh. Protocol bins, the paper's: the first action dimension in ten bins, the others drawn beforehand.",
+        "designs re-weigh. Protocol bins, the paper's: the first action dimension in ten "
+        "bins, the others drawn beforehand.",
     )
 
 
