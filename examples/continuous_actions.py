@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.critic_model import ModelRegression
-from scopeval.dynamics import Training
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.training import Training
 
 
 class Joint(gymnasium.Env):

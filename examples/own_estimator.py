@@ -7,9 +7,9 @@ tamer, and wrong: their mean is no longer the policy's value.
 import numpy as np
 
 from scopeval import TabularPolicy, collect, exact
-from scopeval.confidence import interval
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.estimators import pdis
+from scopeval.estimation.estimators import pdis
+from scopeval.estimation.intervals import interval
 
 
 def clipped_pdis(episodes, largest):

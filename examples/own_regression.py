@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from scopeval import Transitions, design
-from scopeval.critics import SupervisedRegression
+from scopeval.critics.supervised import SupervisedRegression
 
 HORIZON, ACTIONS = 5, 3
 

@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.critic_model import ModelRegression
-from scopeval.foresight import Study
-from scopeval.known import KnownDynamics
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.simulator import KnownDynamics
 
 
 def simulate(obs, actions, t):

@@ -6,7 +6,7 @@ import numpy as np
 
 from random_mdps import Case
 from scopeval import simulate
-from scopeval.data import Transitions
+from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import logging_policies
 from scopeval.exact import TabularMDP
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from scopeval.cli import app
+from scopeval.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+TOOLS = ROOT / "tools"
 PAGES = sorted(DOCS.glob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -27,7 +28,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 def script(name):
     """A script of the docs, as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", TOOLS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -53,7 +54,7 @@ def runs(block):
 )
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(DOCS / "run_pages.py"), str(page)],
+        [sys.executable, "-W", "error", str(TOOLS / "run_pages.py"), str(page)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -159,12 +160,12 @@ def test_other_programs_are_make_and_its_targets_exist():
 
 def test_commands_page_is_up_to_date():
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
-    assert page == script("make_commands").page(), "run: python docs/make_commands.py"
+    assert page == script("make_commands").page(), "run: python tools/make_commands.py"
 
 
 def test_results_page_says_what_the_stored_results_say():
     text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
-    assert text == script("make_results").page(text), "run: python docs/make_results.py"
+    assert text == script("make_results").page(text), "run: python tools/make_results.py"
 
 
 def test_figures_are_small_and_self_contained():
@@ -181,7 +182,7 @@ def test_figures_are_those_of_the_script():
     for draw in (drawn.tilt, drawn.frontier, drawn.flow):
         stored = (DOCS / "figures" / f"{draw.__name__}.svg").read_text(encoding="utf-8")
         assert words_in(drawn.document(draw())) == words_in(stored), (
-            "run: python docs/make_figures.py"
+            "run: python tools/make_figures.py"
         )
 
 
@@ -233,5 +234,9 @@ def test_the_site_builds_strictly_and_requests_nothing_from_elsewhere(tmp_path):
         fetched = re.findall(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')]+)", text)
         assert fetched == [], f"{style.name} fetches {fetched}"
     api = (tmp_path / "api.html").read_text(encoding="utf-8")
-    for name in ("scopeval.design.design", "scopeval.evaluate.evaluate", "scopeval.safety.Guard"):
+    for name in (
+        "scopeval.behavior.designer.design",
+        "scopeval.evaluation.evaluator.evaluate",
+        "scopeval.safety.guard.Guard",
+    ):
         assert f'id="{name}"' in api

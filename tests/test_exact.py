@@ -12,8 +12,8 @@ from scipy import sparse
 
 from random_mdps import cases, every_path, loop_values, random_case, total_cost
 from scopeval import exact
+from scopeval.behavior.methods import METHODS
 from scopeval.errors import InputError
-from scopeval.methods import METHODS
 
 # -- representations -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from random_mdps import (
     total_cost,
 )
 from scopeval import exact, simulate
-from scopeval.methods import Method
+from scopeval.behavior.methods import Method
 from scopeval.solver import Status, solve
 
 EPSILONS = (0.0, 0.1, 1.0)

@@ -36,9 +36,12 @@ from scopeval.arrays import (
     is_number,
     where_first,
 )
+from scopeval.behavior.methods import Method, check_budget, check_epsilon, method_named
+from scopeval.behavior.price import find_price
+from scopeval.behavior.step import tilt
 from scopeval.errors import InputError
-from scopeval.methods import Method, check_budget, find_price, method_named, tilt
-from scopeval.policies import Candidates, Observations, TabularPolicy, Time, Weighing
+from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
 
 __all__ = [
     "Assessment",
@@ -380,16 +383,6 @@ def _design(
         ahead = mu[t] if how.follows_behavior else pi[t]
         variance[t] = _weighted(pi[t], ahead, residual, noise)[1]
     return Design(mu, how, q if how.control_variate else None, status, binding)
-
-
-def check_epsilon(epsilon: float) -> float:
-    """A safety parameter: how much dearer than the target the behaviour may be."""
-    if not (is_number(epsilon) and epsilon >= 0):
-        raise InputError(
-            f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: never dearer than the "
-            "target; 0.1: at most 10 % dearer)"
-        )
-    return float(epsilon)
 
 
 def _backward(mdp: TabularMDP, table: str, policy: Floats) -> Values:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, control_table, policy_table
-from scopeval.policies import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["Moments", "Summaries", "Trajectories", "moments", "summaries", "trajectories"]
 

@@ -4,5 +4,6 @@
 - `scopeval.baselines.ros_autograd`: the same for torch modules of any kind, many runs at once
 - `scopeval.baselines.bps`: behaviour policy search (Hanna et al., ICML 2017)
 
-On-policy Monte Carlo, ODI and DOpt are methods of `scopeval.exact.design` and `scopeval.design`.
+On-policy Monte Carlo, ODI and DOpt are methods of `scopeval.exact.design` and
+`scopeval.design`.
 """

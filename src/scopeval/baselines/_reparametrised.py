@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from scopeval.policies import Observations, Time, TorchPolicy
+from scopeval.policies.adapters import TorchPolicy
+from scopeval.policies.protocols import Observations, Time
 
 Parameters = dict[str, torch.Tensor]
 

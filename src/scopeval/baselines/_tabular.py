@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats
-from scopeval.collect import absorbing
+from scopeval.collection.collector import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, policy_table
-from scopeval.policies import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy
 from scopeval.simulate import plain_arrays
 
 

@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import Bools, Floats
 from scopeval.baselines._tabular import parameters, spread_runs, whole, world
-from scopeval.collect import NoEpisodeError, collect
-from scopeval.episodes import Episodes
+from scopeval.collection.collector import NoEpisodeError, collect
+from scopeval.collection.environment_pool import CostFunction, plants
+from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.estimators import importance_sampling
+from scopeval.estimation.estimators import importance_sampling
 from scopeval.exact import TabularMDP
-from scopeval.plants import CostFunction, plants
-from scopeval.policies import TabularPolicy, TorchPolicy
+from scopeval.policies.adapters import TabularPolicy, TorchPolicy
 
 if TYPE_CHECKING:
     import torch

@@ -27,13 +27,14 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats, check_probs
 from scopeval.baselines._tabular import parameters, spread_runs, whole, world
-from scopeval.collect import NoEpisodeError, absorbing
-from scopeval.episodes import Episodes, LostEpisode
+from scopeval.collection.collector import NoEpisodeError, absorbing
+from scopeval.collection.environment_pool import Broken, CostFunction, Plant, plants
+from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval.collection.rollout import Record, columns, draw_actions
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
-from scopeval.plants import Broken, CostFunction, Plant, plants
-from scopeval.policies import Observations, TabularPolicy, Time, TorchPolicy
-from scopeval.rollout import Record, columns, draw_actions
+from scopeval.policies.adapters import TabularPolicy, TorchPolicy
+from scopeval.policies.protocols import Observations, Time
 
 if TYPE_CHECKING:
     import torch

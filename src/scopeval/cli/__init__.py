@@ -1,63 +1,12 @@
-"""The command line: parse, call, print; nothing else. One file for each command.
+"""The command line: parse, call, print; nothing else. One command a file.
 
-Commands import what they compute with when they run, so that ``scopeval --help`` is quick.
+`app` is the whole of it; commands import what they compute with when they run, so that
+``scopeval --help`` is quick.
 """
-
-from __future__ import annotations
-
-from typing import Annotated
-
-import typer
-
-from scopeval.cli import bench, demo, design, evaluate, reproduce, train
-from scopeval.cli.console import Commands
-
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="scopeval",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from scopeval import __version__
-
-        typer.echo(f"scopeval {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def scopeval(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", envvar="SCOPEVAL_DEBUG", help="Show tracebacks of errors.")
-    ] = False,
-) -> None:
-    """Know a policy's value for a fraction of the cost, and never more dangerously than running it.
-
-    Start with: scopeval demo
-    """
-
-
-app.command("demo")(demo.demo)
-app.command("design")(design.design)
-app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
-    evaluate.evaluate
-)
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(bench.app, name="bench")
-app.command("train-policies")(train.train_policies)
 
 
 def main() -> None:
     """The console script."""
+    from scopeval.cli.app import app
+
     app()

@@ -13,7 +13,7 @@ from scopeval.cli.console import columns, command_of, out, paragraph, plus_minus
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from scopeval.experiments.demo import Demo
+    from scopeval.cli.demonstration import Demo
     from scopeval.report import Page
 
 __all__ = ["demo"]
@@ -28,7 +28,7 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """From old logs to a policy's value and a report, in seconds."""
-    from scopeval.experiments.demo import Config, run
+    from scopeval.cli.demonstration import Config, run
     from scopeval.report import write_report
 
     began = time.perf_counter()
@@ -41,7 +41,7 @@ def demo(
 
 
 def _show(result: Demo, report: Path, seconds: float) -> None:
-    from scopeval.report.answer import answer_of
+    from scopeval.report.wording import answer_of
 
     console = out()
     method, found = list(result.evaluations.items())[-1]
@@ -67,7 +67,7 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
 
 
 def _table(result: Demo, pm: str) -> Table:
-    from scopeval.report.answer import amount, signed, with_error
+    from scopeval.report.wording import amount, signed, with_error
 
     table = columns("what is run", "episodes", "estimate", "off by", "cost", "safe")
     runs = {f"behaviour policy, {name}": e for name, e in result.evaluations.items()}

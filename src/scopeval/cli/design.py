@@ -43,10 +43,10 @@ def design(
     seed: Annotated[int, typer.Option(help="Of the halving and the networks.")] = 0,
 ) -> None:
     """Learn a safe behaviour policy from logged data."""
+    from scopeval._files import check_place
+    from scopeval.behavior.designer import design as learn
     from scopeval.cli.sources import features_from, options_from, policy_from
-    from scopeval.design import design as learn
-    from scopeval.provenance import check_place
-    from scopeval.readers import read_logged
+    from scopeval.data.readers import read_logged
 
     place = check_place(out_file)
     names = options_from(columns or [], "columns")

@@ -11,7 +11,7 @@ import typer
 from scopeval.cli.console import command_of, err, out, progress_bar
 
 if TYPE_CHECKING:
-    from scopeval.evaluate import Running
+    from scopeval.evaluation.evaluator import Running
 
 __all__ = ["evaluate"]
 
@@ -64,10 +64,11 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(help="Also write a page, such as r.html.")] = None,
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
-    from scopeval.behavior import BehaviorPolicy, load
+    from scopeval._files import check_place, now, versions, write_json
+    from scopeval.behavior.file import load
+    from scopeval.behavior.policy import BehaviorPolicy
     from scopeval.cli.sources import cost_from, environment_from, policy_from
-    from scopeval.evaluate import evaluate as run
-    from scopeval.provenance import check_place, now, versions, write_json
+    from scopeval.evaluation.evaluator import evaluate as run
 
     for place in (json, report):
         if place is not None:

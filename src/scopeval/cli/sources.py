@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.errors import DataError, InputError
-from scopeval.policies import ContinuousPolicy, Policy, TorchPolicy, as_policy
+from scopeval.policies.adapters import TorchPolicy, as_policy
+from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["cost_from", "environment_from", "features_from", "options_from", "policy_from"]
 

@@ -12,5 +12,5 @@ gymnasium.register(
 )
 gymnasium.register(
     id="scopeval/BinnedRobot-v0",
-    entry_point="scopeval.envs.binned:make_binned_robot",
+    entry_point="scopeval.paper.robots.bins:make_binned_robot",
 )

@@ -25,10 +25,10 @@ import numpy as np
 
 from scopeval import simulate
 from scopeval.arrays import Floats, check_whole
-from scopeval.data import Transitions
+from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, values
-from scopeval.policies import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy
 
 __all__ = [
     "COST_LAWS",

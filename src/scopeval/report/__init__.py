@@ -1,9 +1,6 @@
 """Results to one self-contained HTML page: no scripts, no requests, the same bytes every time."""
 
-from scopeval.report.evaluation import page_of_evaluation
-from scopeval.report.experiment import page_of_experiment
-from scopeval.report.figures import figure_of
-from scopeval.report.mujoco import page_of_mujoco
+from scopeval.report.evaluation_page import page_of_evaluation
 from scopeval.report.page import (
     Check,
     Fact,
@@ -16,6 +13,7 @@ from scopeval.report.page import (
     render,
     write_report,
 )
+from scopeval.report.svg import figure_of
 
 __all__ = [
     "Check",
@@ -28,8 +26,6 @@ __all__ = [
     "figure_of",
     "how_to_reproduce",
     "page_of_evaluation",
-    "page_of_experiment",
-    "page_of_mujoco",
     "render",
     "write_report",
 ]

@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from scopeval._files import check_place, versions
 from scopeval.errors import InputError
-from scopeval.provenance import check_place, versions
 
 __all__ = [
     "Check",

@@ -1,0 +1,229 @@
+"""The behaviour policy that `design` returns: runs in place of the target, and knows its limits.
+
+Everything doubtful ends in the target's own probabilities, is counted, and is told: an observation
+unlike the logs, a program without an answer, a critic that is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats
+from scopeval.behavior import _step_kernel as kernel
+from scopeval.behavior.methods import Method, method_named
+from scopeval.behavior.summary import Prediction, Report
+from scopeval.behavior.weighing import Counts, Recipe, weigh_parts, weigh_rows
+from scopeval.critics.fast_estimates import look
+from scopeval.critics.protocols import Critic
+from scopeval.errors import InputError
+from scopeval.policies.protocols import (
+    Candidates,
+    ContinuousPolicy,
+    Observations,
+    Policy,
+    Time,
+    Weighing,
+    offer,
+)
+
+__all__ = ["Action", "BehaviorPolicy"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action to take, with the probabilities it was drawn with."""
+
+    action: Any
+    probability: float
+    target_probability: float
+    control: float = 0.0
+    baseline: float = 0.0
+
+
+class BehaviorPolicy:
+    """A behaviour policy learned from logs, for one target.
+
+    ``weigh`` re-weighs what the target offers (the form that `collect` asks for); ``probs`` gives
+    probabilities for a batch; ``act`` draws one action. ``counts`` tells how often it fell back.
+    """
+
+    def __init__(
+        self,
+        target: Policy | ContinuousPolicy,
+        critics: Sequence[Critic],
+        recipe: Recipe,
+        report: Report,
+    ) -> None:
+        self.target = target
+        self.critics = list(critics)
+        self.recipe = recipe
+        self.report = report
+        self.counts = Counts()
+        self._method: Method = method_named(recipe.method)
+        #: Action numbers of a finite target, None for a continuous one.
+        self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
+
+    # -- running -----------------------------------------------------------------------------
+
+    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+        """Mu over the offered candidates, and the control variate where the method has one."""
+        times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
+        mu = np.empty_like(offered.probs)
+        control = np.zeros_like(mu) if self._method.control_variate else None
+        for step in np.unique(times):
+            rows = np.flatnonzero(times == step)
+            every = len(rows) == len(times)
+            part = obs if every else obs[rows]
+            pi = offered.probs if every else offered.probs[rows]
+            acts = None if offered.actions.ndim == 2 else offered.actions[rows]
+            mu_rows, b_rows = self._step(int(step), part, pi, acts)
+            mu[rows] = mu_rows
+            if control is not None:
+                control[rows] = b_rows
+        return Weighing(mu, control)
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A] (finite action sets)."""
+        if isinstance(self.target, ContinuousPolicy):
+            raise InputError("probs: the action set is continuous; use act() or weigh()")
+        return self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t).probs
+
+    def act(self, obs: Any, t: int, rng: np.random.Generator) -> Action:
+        """Draw one action for one observation; pass the probabilities on with the outcome."""
+        batch = np.asarray(obs)[None]
+        offered = self._offer(batch, t, rng)
+        candidates = None if offered.actions.ndim == 2 else offered.actions
+        mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
+        k = kernel.drawn(mu, rng.random())
+        pi, chosen = offered.probs[0], offered.actions[0, k]
+        return Action(
+            action=int(chosen) if np.ndim(chosen) == 0 else chosen,
+            probability=float(mu[k]),
+            target_probability=float(pi[k]),
+            control=float(b[k]),
+            baseline=float(pi @ b) if self._method.control_variate else 0.0,
+        )
+
+    def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
+        """What the target offers; `offer` without asking again what kind of policy it is."""
+        if isinstance(self._every, np.ndarray):
+            pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
+            if pi.shape[1] != self._every.shape[1]:
+                self._every = np.arange(pi.shape[1])[None]
+            return Candidates(self._every, pi)
+        return offer(self.target, batch, t, rng)
+
+    def _step(
+        self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
+    ) -> tuple[Floats, Floats]:
+        """Mu and b at one time step, with every doubt resolved in favour of pi."""
+        self.counts.asked += len(pi)
+        if not 0 <= t < len(self.critics):
+            self.counts.unseen += len(pi)
+            return pi, np.zeros_like(pi)
+        found = look(
+            self.critics[t],
+            obs,
+            actions,
+            pi.shape[1],
+            follows=self._method.follows_behavior,
+            own_cost=self.recipe.constraint == "behavior",
+        )
+        if found is not None:
+            return weigh_parts(self._method, self.recipe, pi, *found, counts=self.counts)
+        estimates = self.critics[t].at(obs, actions)
+        if estimates.q.shape != pi.shape:
+            raise InputError(
+                f"target: offers {pi.shape[1]} actions, the behaviour policy was designed for "
+                f"{estimates.q.shape[1]}"
+            )
+        return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
+
+    # -- telling -----------------------------------------------------------------------------
+
+    @property
+    def predicted(self) -> Prediction:
+        """Predicted variance and cost, relative to the target's own."""
+        return self.report.prediction
+
+    def table(self, states: int) -> tuple[Floats, Floats | None]:
+        """Mu [T, S, A] and b [T, S, A] for state numbers, to assess or simulate exactly."""
+        counts, self.counts = self.counts, Counts()
+        try:
+            every = np.arange(states)
+            rng = np.random.default_rng(0)
+            parts = [
+                self.weigh(offer(self.target, every, t, rng), every, t)
+                for t in range(self.recipe.horizon)
+            ]
+        finally:
+            self.counts = counts
+        mu = np.stack([part.probs for part in parts])
+        if parts[0].control is None:
+            return mu, None
+        return mu, np.stack([part.control for part in parts if part.control is not None])
+
+    def summary(self) -> str:
+        """What a person should know before running it."""
+        recipe, report, p = self.recipe, self.report, self.report.prediction
+        lines = [
+            f"behaviour policy by {recipe.method}, horizon {recipe.horizon}, "
+            f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
+            f"({report.regression}, {report.seconds:.1f} s)",
+            f"  predicted variance   {p.variance:.3f} of on-policy's "
+            f"(checked on held-out logs: {p.checked_variance:.3f})",
+            f"  predicted cost       {p.cost:.3f} of the target's "
+            f"(checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
+            f"  support              {report.support:.1%} of the target's own steps are in "
+            "the logs",
+            (
+                f"  constraint binds     in {report.binding:.1%} of the logged states"
+                if recipe.budget == "state" or not self._method.constrained
+                else f"  one budget           for whole episodes, at a price of {recipe.price:.3g}"
+            ),
+            f"  keeps to the target  {recipe.floor:.0%} everywhere, wholly in {report.kept:.1%} "
+            "of the logged states",
+        ]
+        if self._method.control_variate and recipe.share < 1.0:
+            lines.append(
+                f"  control variate      takes over {recipe.share:.0%} of what the critics say "
+                "about actions"
+            )
+        lines += [f"  held-out error       {k}: {v:.3g}" for k, v in report.holdout.items()]
+        if self.counts.asked:
+            c = self.counts
+            lines.append(
+                f"  so far asked {c.asked:,} times; kept to the target for an unseen observation "
+                f"{c.unseen:,}, no affordable answer {c.infeasible:,}, not finite {c.not_finite:,}"
+            )
+        trouble = getattr(self.critics[0], "trouble", None)
+        lines += [f"  warning: {text}" for text in report.warnings]
+        lines += [f"  warning: the simulator failed; last: {trouble}"] if trouble else []
+        lines += [f"  note: {text}" for text in report.notes]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        p = self.report.prediction
+        return (
+            f"BehaviorPolicy(method={self.recipe.method!r}, horizon={self.recipe.horizon}, "
+            f"predicted variance {p.variance:.3f}, predicted cost {p.cost:.3f})"
+        )
+
+    # -- keeping -----------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write one file, whole or not at all; `scopeval.load` reads it. No pickle inside.
+
+        Raises:
+            InputError: critics of your own, which `load` could not restore.
+            DataError: the file cannot be written there.
+        """
+        from scopeval.behavior.file import save  # `file` builds policies, so it imports this module
+
+        save(self, path)

@@ -1,0 +1,1 @@
+"""Running policies in environments, and the episodes that result."""

@@ -1,0 +1,327 @@
+"""Finished episodes as padded columns: what collection makes and every estimator reads.
+
+Row i is one episode, column t one step of it; columns at and after ``length[i]`` are padding
+(reward, cost and control 0, probabilities 1), so that sums and backward recursions over [N, T] need
+no mask: a padded step adds nothing and has importance ratio 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats, Ints, where_first
+from scopeval.errors import DataError, InputError
+
+__all__ = ["Episodes", "LostEpisode"]
+
+_STEPS = ("reward", "cost", "behavior_prob", "target_prob", "control", "baseline")
+
+_PADDING = {"behavior_prob": 1.0, "target_prob": 1.0}
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class LostEpisode:
+    """An episode that could not be finished.
+
+    Attributes:
+        index: its number under the seed of the collection.
+        step: time step at which it broke; 0 is the reset or the first step.
+        reason: what happened, in words.
+        cost: what it had cost by then (not discounted).
+    """
+
+    index: int
+    step: int
+    reason: str
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Episodes:
+    """N finished episodes of at most T steps; the arrays are read-only.
+
+    Attributes:
+        obs: state numbers int64 [N, T], or vectors float64 [N, T, d].
+        action: action numbers int64 [N, T], or continuous actions float64 [N, T, k].
+        reward: [N, T].
+        cost: [N, T], at least 0.
+        behavior_prob: mu of the action taken among the candidates offered, [N, T].
+        target_prob: pi (p_k of the candidate set) of the same action, [N, T].
+        length: number of steps of each episode, [N].
+        last_obs: observation after the last step, [N] or [N, d].
+        terminated: whether the last step ended the episode for good (and not the horizon), [N].
+        control: b_t(S, A), the control variate of the action taken, [N, T]; None is b = 0.
+        baseline: bbar_t(S) = sum_k p_k b_k, [N, T]; None exactly when `control` is. Both are kept
+            because the candidates of a continuous policy exist only while it runs.
+        by_target: the whole episode was run by the target itself, [N].
+        index: number of the episode under the seed of its collection, [N].
+        fallbacks: steps at which the behaviour policy failed and the target's own probabilities
+            were used, [N].
+        guarded: steps that a guard gave to the target, [N].
+        lost: the episodes that could not be finished. They are missing, and not at random when the
+            environment fails in some situations rather than others.
+        interrupted: collection was stopped by the user before all episodes were run.
+    """
+
+    obs: NDArray[Any]
+    action: NDArray[Any]
+    reward: Floats
+    cost: Floats
+    behavior_prob: Floats
+    target_prob: Floats
+    length: Ints
+    last_obs: NDArray[Any]
+    terminated: Bools
+    control: Floats | None = None
+    baseline: Floats | None = None
+    by_target: Bools = None  # type: ignore[assignment]
+    index: Ints = None  # type: ignore[assignment]
+    fallbacks: Ints = None  # type: ignore[assignment]
+    guarded: Ints = None  # type: ignore[assignment]
+    lost: tuple[LostEpisode, ...] = ()
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        reward = np.asarray(self.reward)
+        if reward.ndim != 2 or not reward.shape[1]:
+            raise InputError(f"episodes: reward has shape {reward.shape}, expected [N, T]")
+        rows = len(reward)
+        defaults = {
+            "by_target": np.zeros(rows, np.bool_),
+            "index": np.arange(rows),
+            "fallbacks": np.zeros(rows, np.int64),
+            "guarded": np.zeros(rows, np.int64),
+        }
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        if (self.control is None) != (self.baseline is None):
+            raise InputError("episodes: control and baseline go together, got only one of them")
+        for name, kind in _kinds().items():
+            value = getattr(self, name)
+            if value is not None:
+                array = np.asarray(value) if kind is None else np.asarray(value, dtype=kind)
+                if kind is None:
+                    whole = np.issubdtype(array.dtype, np.integer)
+                    array = array.astype(np.int64 if whole else np.float64, copy=False)
+                array = array.view()
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+        self._check()
+
+    def _check(self) -> None:
+        rows, horizon = self.reward.shape
+        for name in ("obs", "action", *_STEPS):
+            value = getattr(self, name)
+            if value is not None and value.shape[:2] != (rows, horizon):
+                raise InputError(
+                    f"episodes: {name} has shape {value.shape}, expected "
+                    f"[{rows}, {horizon}] like reward"
+                )
+        for name in ("length", "terminated", "by_target", "index", "fallbacks", "guarded"):
+            if getattr(self, name).shape != (rows,):
+                raise InputError(
+                    f"episodes: {name} has shape {getattr(self, name).shape}, expected [{rows}]"
+                )
+        if self.last_obs.shape != (rows, *self.obs.shape[2:]):
+            raise InputError(
+                f"episodes: last_obs has shape {self.last_obs.shape}, expected "
+                f"{(rows, *self.obs.shape[2:])}"
+            )
+        bad = (self.length < 1) | (self.length > horizon)
+        if bad.any():
+            raise InputError(
+                f"episodes: length {self.length[bad][0]} {where_first(bad, ('episode',))}; "
+                f"expected 1 to {horizon}"
+            )
+        axes = ("episode", "t")
+        for name in _STEPS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            bad = ~np.isfinite(value)
+            if bad.any():
+                raise InputError(f"episodes: {name} is not finite {where_first(bad, axes)}")
+            bad = (value != _PADDING.get(name, 0.0)) & ~self.steps
+            if bad.any():
+                raise InputError(
+                    f"episodes: {name} is {value[bad][0]:.6g} {where_first(bad, axes)}, after the "
+                    f"end of the episode; expected the padding {_PADDING.get(name, 0.0):g}"
+                )
+        for name, bad in (
+            ("cost < 0", self.cost < 0),
+            ("target_prob outside [0, 1]", (self.target_prob < 0) | (self.target_prob > 1)),
+            ("behavior_prob outside (0, 1]", (self.behavior_prob <= 0) | (self.behavior_prob > 1)),
+        ):
+            if bad.any():
+                raise InputError(f"episodes: {name} {where_first(bad, axes)}")
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def horizon(self) -> int:
+        """Number of columns T."""
+        return int(self.reward.shape[1])
+
+    @property
+    def steps(self) -> Bools:
+        """[N, T]: which columns are steps and not padding."""
+        return np.arange(self.horizon) < self.length[:, None]
+
+    @property
+    def ratios(self) -> Floats:
+        """rho_t = pi / mu of the action taken, [N, T]; 1 in the padding."""
+        return self.target_prob / self.behavior_prob
+
+    def returns(self, gamma: float = 1.0) -> Floats:
+        """sum_t gamma^t R_t of each episode, [N]."""
+        return np.asarray(self.reward @ discounts(gamma, self.horizon))
+
+    def costs(self, gamma: float = 1.0) -> Floats:
+        """sum_t gamma^t C_t of each episode, [N]: the realised cost."""
+        return np.asarray(self.cost @ discounts(gamma, self.horizon))
+
+    def select(self, rows: NDArray[Any] | slice | Sequence[int]) -> Episodes:
+        """Some of the episodes, by numbers, mask or slice; `lost` stays with the whole."""
+        picked: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[rows]
+            for name in _kinds()
+        }
+        return Episodes(**picked)
+
+    @staticmethod
+    def concat(parts: Sequence[Episodes]) -> Episodes:
+        """All episodes of several collections with the same horizon, in order.
+
+        Where only some parts have a control variate, the others have b = 0.
+        """
+        if not parts:
+            raise InputError("episodes: nothing to concatenate, expected at least one part")
+        if len({part.horizon for part in parts}) > 1:
+            got = sorted({part.horizon for part in parts})
+            raise InputError(f"episodes: got parts with horizons {got}, expected one horizon")
+        filled = [part for part in parts if len(part)] or [parts[0]]
+        for name in ("obs", "action"):
+            shapes = {getattr(part, name).shape[2:] for part in filled}
+            if len(shapes) > 1:
+                raise InputError(f"episodes: {name} has different widths {shapes} in the parts")
+        columns: dict[str, Any] = {}
+        for name in _kinds():
+            values = [getattr(part, name) for part in filled]
+            if all(value is None for value in values):
+                columns[name] = None
+                continue
+            if name in ("control", "baseline"):
+                values = [
+                    np.zeros_like(part.reward) if value is None else value
+                    for part, value in zip(filled, values, strict=True)
+                ]
+            columns[name] = np.concatenate(values)
+        return Episodes(
+            **columns,
+            lost=tuple(lost for part in parts for lost in part.lost),
+            interrupted=any(part.interrupted for part in parts),
+        )
+
+    def with_control(self, control: Floats | None, baseline: Floats | None) -> Episodes:
+        """The same episodes with another control variate (None, None: b = 0)."""
+        return replace(self, control=control, baseline=baseline)
+
+    def transitions(self) -> dict[str, NDArray[Any]]:
+        """One row per step as a log has it, ready for `Transitions(**columns)`.
+
+        Columns t, obs, action, reward, cost, next_obs, terminated; episodes one after another.
+        """
+        real = self.steps
+        following = np.empty_like(self.obs)
+        following[:, :-1] = self.obs[:, 1:]
+        rows, last = np.arange(len(self)), self.length - 1
+        following[rows, last] = self.last_obs
+        ends = np.zeros_like(real)
+        ends[rows, last] = self.terminated
+        return {
+            "t": np.broadcast_to(np.arange(self.horizon), real.shape)[real],
+            "obs": self.obs[real],
+            "action": self.action[real],
+            "reward": self.reward[real],
+            "cost": self.cost[real],
+            "next_obs": following[real],
+            "terminated": ends[real],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write a compressed NPZ file, all of it or nothing (no pickle)."""
+        path = Path(path)
+        arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
+        about = {
+            "format": _FORMAT,
+            "lost": [asdict(lost) for lost in self.lost],
+            "interrupted": self.interrupted,
+        }
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=path.name, suffix=".part", delete=False
+        ) as out:
+            try:
+                np.savez_compressed(out, about=np.array(json.dumps(about)), **arrays)
+                out.flush()
+                os.fsync(out.fileno())
+                os.replace(out.name, path)
+            except BaseException:
+                os.unlink(out.name)
+                raise
+
+    @staticmethod
+    def load(path: str | Path) -> Episodes:
+        """Read what `save` wrote."""
+        try:
+            with open(path, "rb") as source, np.load(source, allow_pickle=False) as stored:
+                about = json.loads(str(stored["about"]))
+                if about["format"] != _FORMAT:
+                    raise DataError(
+                        f"{path}: written in format {about['format']}, expected {_FORMAT}; "
+                        "try a newer scopeval"
+                    )
+                arrays = {name: stored[name] for name in stored.files if name in _kinds()}
+            lost = tuple(LostEpisode(**item) for item in about["lost"])
+            return Episodes(**arrays, lost=lost, interrupted=bool(about["interrupted"]))
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: no such file") from error
+        except (InputError, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{path}: not a file of episodes that scopeval saved ({error})") from (
+                error
+            )
+
+    def __repr__(self) -> str:
+        gone = f", {len(self.lost):,} lost" if self.lost else ""
+        return f"Episodes({len(self):,} of at most {self.horizon:,} steps{gone})"
+
+
+def discounts(gamma: float, horizon: int) -> Floats:
+    """gamma^t for t = 0..horizon-1."""
+    if not 0.0 < gamma <= 1.0:
+        raise InputError(f"gamma: got {gamma!r}, expected a discount in (0, 1]")
+    return np.asarray(float(gamma) ** np.arange(horizon), dtype=np.float64)
+
+
+def _kinds() -> dict[str, type | None]:
+    """The array fields and their types; None: int64 or float64, whichever they hold."""
+    known: dict[str, type | None] = {"obs": None, "action": None, "last_obs": None}
+    whole = {"length": np.int64, "index": np.int64, "fallbacks": np.int64, "guarded": np.int64}
+    flags = {"terminated": np.bool_, "by_target": np.bool_}
+    known |= whole | flags | dict.fromkeys(_STEPS, np.float64)
+    return {f.name: known[f.name] for f in fields(Episodes) if f.name in known}

@@ -1,0 +1,1 @@
+"""From logs to estimates: what the logs say about every (observation, action) at one time step."""

@@ -1,0 +1,315 @@
+"""The compiled part of `critics.mlp`: trains small networks, gradient by hand; asks them.
+
+Products are taken in blocks of rows, so small that they stay in the cache and BLAS does not share
+them among threads of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+#: A network must lower the held-out error by this share to be better than none.
+WORTH = 0.02
+
+#: Rows that pass a network together.
+BLOCK = 64
+
+compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+#: Sums may be taken in any order; NaN stays NaN.
+honest = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _next(state: Any) -> Any:
+    """SplitMix64: a random 64-bit number, and the state after it."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31)), state
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _drawn(upto: Any, u: float, even: bool) -> int:
+    """The row at u in the cumulative weights; `even`: they are 1, 2, 3 ..."""
+    found = int(u) if even else int(np.searchsorted(upto, u, side="right"))
+    return min(found, len(upto) - 1)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def standards(heads: Any, weight: Any) -> Any:
+    """Weighted mean and standard deviation of every column."""
+    n, H = heads.shape
+    mean, variance, total = np.zeros(H), np.zeros(H), 0.0
+    for i in range(n):
+        total += weight[i]
+        for j in range(H):
+            mean[j] += weight[i] * heads[i, j]
+    mean /= total
+    for i in range(n):
+        for j in range(H):
+            variance[j] += weight[i] * (heads[i, j] - mean[j]) ** 2
+    return mean, np.sqrt(variance / total)
+
+
+@honest  # type: ignore[untyped-decorator]
+def _layer(x: Any, w: Any, out: Any) -> None:
+    """max(x w, 0)."""
+    np.dot(x, w, out)
+    flat = out.reshape(-1)
+    for j in range(len(flat)):
+        flat[j] = np.float32(0.0) if flat[j] < np.float32(0.0) else flat[j]  # NaN stays
+
+
+@compiled  # type: ignore[untyped-decorator]
+def predict(x: Any, code: Any, act: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> Any:
+    """The network's answer for the taken actions, [n]; the last row of w1 is the bias."""
+    n, last = len(act), len(w1) - 1
+    h = w1.shape[1]
+    out = np.empty(n, np.float32)
+    if len(code) > 0:
+        bias = w1[last]
+        for i in range(n):
+            a, s = act[i], code[i]
+            total = b2[a] + w3[a, s]
+            for j in range(h):
+                total += max(w1[s, j] + bias[j], np.float32(0.0)) * w2[a, j]
+            out[i] = total
+        return out
+    some, hidden = np.ones((BLOCK, last + 1), np.float32), np.empty((BLOCK, h), np.float32)
+    for start in range(0, n, BLOCK):
+        rows = min(BLOCK, n - start)
+        for i in range(rows):
+            for c in range(last):
+                some[i, c] = x[start + i, c]
+        _layer(some, w1, hidden)
+        for i in range(rows):
+            a = act[start + i]
+            total = b2[a]
+            for c in range(last):
+                total += some[i, c] * w3[a, c]
+            for j in range(h):
+                total += hidden[i, j] * w2[a, j]
+            out[start + i] = total
+    return out
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _adam(w: Any, g: Any, m: Any, v: Any, rate: float, first: float, second: float) -> None:
+    a, b = np.float32(0.9), np.float32(0.999)
+    scale = np.float32(rate / first)
+    over = np.float32(1.0 / second)
+    for i in range(len(w)):
+        m[i] = a * m[i] + (np.float32(1.0) - a) * g[i]
+        v[i] = b * v[i] + (np.float32(1.0) - b) * g[i] * g[i]
+        w[i] -= scale * m[i] / (np.sqrt(v[i] * over) + np.float32(1e-8))
+
+
+@compiled  # type: ignore[untyped-decorator]
+def train(
+    x: Any,  # [n, d] inputs (or [0, d] with codes)
+    code: Any,  # [n] state numbers standing for one-hot inputs, or [0]
+    act: Any,  # [n]
+    y: Any,  # [n]
+    upto: Any,  # [n] cumulative weights of the rows
+    held_x: Any,
+    held_code: Any,
+    held_act: Any,
+    held_y: Any,
+    flat: Any,  # all weights: w1 [d, h], b1 [h], w2 [A, h], b2 [A], w3 [A, d]
+    d: int,
+    h: int,
+    A: int,
+    steps: int,
+    batch: int,
+    rate: float,
+    patience: int,
+    seed: int,
+) -> float:
+    """Adam on the squared error of the taken action, for the hidden layer; b2 and w3 stay.
+
+    The weights best on held-out rows are kept, or w2 = 0 where no network is better than none.
+    Returns the held-out error.
+    """
+    o2, o3, o4 = d * h + h, d * h + h + A * h, d * h + h + A * h + A
+    gradient = np.zeros(o3, np.float32)
+    m = np.zeros(o3, np.float32)
+    v = np.zeros(o3, np.float32)
+    w1 = flat[:o2].reshape(d + 1, h)  # the last row is the bias
+    w2, b2, w3 = flat[o2:o3].reshape(A, h), flat[o3:o4], flat[o4:].reshape(A, d)
+    g1, g2 = gradient[:o2].reshape(d + 1, h), gradient[o2:o3].reshape(A, h)
+    sparse = len(code) > 0
+    bx = np.ones((0 if sparse else batch, d + 1), np.float32)
+    pick = np.empty(batch, np.int64)
+    dh = np.empty((batch, h), np.float32)
+    hidden = np.empty((batch, h), np.float32)
+    best = flat.copy()
+    answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
+    best_error = np.mean((answer - held_y) ** 2)
+    stale = 0
+    even = True
+    for i in range(len(upto)):
+        even = even and upto[i] == i + 1.0
+    first = second = 1.0
+    state = np.uint64(seed)
+    for step in range(1, steps + 1):
+        for i in range(batch):
+            z, state = _next(state)
+            u = (z >> np.uint64(11)) * (1.0 / 9007199254740992.0) * upto[-1]
+            pick[i] = _drawn(upto, u, even)
+        if sparse:
+            for i in range(batch):
+                for j in range(h):
+                    hidden[i, j] = max(w1[code[pick[i]], j] + w1[d, j], np.float32(0.0))
+        else:
+            for i in range(batch):
+                for j in range(d):
+                    bx[i, j] = x[pick[i], j]
+            _layer(bx, w1, hidden)
+        gradient[:] = np.float32(0.0)
+        for i in range(batch):
+            a = act[pick[i]]
+            total = b2[a]
+            if sparse:
+                total += w3[a, code[pick[i]]]
+            else:
+                for j in range(d):
+                    total += bx[i, j] * w3[a, j]
+            own, to, back, weights = hidden[i], g2[a], dh[i], w2[a]
+            for j in range(h):
+                total += own[j] * weights[j]
+            slope = np.float32(2.0 / batch) * (total - y[pick[i]])
+            for j in range(h):
+                to[j] += slope * own[j]
+                back[j] = slope * weights[j] if own[j] > 0 else np.float32(0.0)
+            if sparse:
+                row, bias = g1[code[pick[i]]], g1[d]
+                for j in range(h):
+                    row[j] += back[j]
+                    bias[j] += back[j]
+        if not sparse:
+            np.dot(bx.T, dh, g1)
+        first_power = 0.9**step
+        second_power = 0.999**step
+        first, second = 1.0 - first_power, 1.0 - second_power
+        now = rate if step <= 0.7 * steps else 0.3 * rate
+        _adam(flat[:o3], gradient, m, v, now, first, second)
+        if step % 20 == 0 or step == steps:
+            answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
+            error = np.mean((answer - held_y) ** 2)
+            if error < best_error * 0.999:
+                best_error = error
+                best[:] = flat
+                stale = 0
+            else:
+                stale += 1
+                if stale >= patience:
+                    break
+    flat[:] = best
+    answer = predict(held_x, held_code, held_act, w1, np.zeros_like(w2), b2, w3)
+    bare = np.mean((answer - held_y) ** 2)
+    if bare <= best_error * (1.0 + WORTH):
+        w2[:, :] = np.float32(0.0)
+        best_error = bare
+    return float(best_error)
+
+
+@honest  # type: ignore[untyped-decorator]
+def _learned(flat: Any, x: Any, hidden: Any, out: Any) -> None:
+    """What a network's hidden layer says of rows x [BLOCK, d + 1]: nothing if it is switched off.
+
+    x ends with a column of ones, for the bias follows the first layer's weights.
+    """
+    inputs, h, A = x.shape[1], hidden.shape[1], out.shape[1]
+    second = flat[inputs * h : inputs * h + A * h].reshape(A, h)
+    if not np.any(second):
+        out[:] = np.float32(0.0)
+        return
+    _layer(x, flat[: inputs * h].reshape(inputs, h), hidden)
+    np.dot(hidden, second.T, out)
+
+
+@honest  # type: ignore[untyped-decorator]
+def answer(
+    net: Any,  # [2, H, all weights]
+    intercept: Any,  # [H, A]
+    slope: Any,  # [H, A, d]
+    centre: Any,
+    spread: Any,
+    mean: Any,
+    scale: Any,
+    low: Any,
+    high: Any,
+    pairs: Any,
+    k: int,
+    hidden_width: int,
+    obs: Any,  # [B, d]
+    q: Any,
+    cost_target: Any,
+    cost_behavior: Any,
+    carried: Any,
+    noise: Any,
+    error: Any,
+    known: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; a row does not look at others."""
+    H, A, d = slope.shape
+    o = net.shape[2] - A - A * d
+    x = np.ones((BLOCK, d + 1), np.float32)
+    hidden = np.empty((BLOCK, hidden_width), np.float32)
+    folds = np.empty((2, H, BLOCK, A), np.float32)
+    heads, apart = np.empty((H, BLOCK, A), np.float32), np.empty((BLOCK, A), np.float32)
+    line = np.empty((H, d + 1, A), np.float32)  # the linear parts, and how those of q differ
+    for head in range(H):
+        line[head, :d], line[head, d] = slope[head].T, intercept[head]
+    tilt = np.empty((d + 1, A), np.float32)
+    tilt[:d] = (net[0, 0, o + A :].reshape(A, d) - net[1, 0, o + A :].reshape(A, d)).T
+    tilt[d] = net[0, 0, o : o + A] - net[1, 0, o : o + A]
+    within = np.empty(BLOCK, np.bool_)
+    half, least = np.float32(0.5), 0.05 * spread[-1]
+    for start in range(lo, hi, BLOCK):
+        rows = min(BLOCK, hi - start)
+        for r in range(rows):
+            within[r] = True
+            for c in range(d):
+                value = obs[start + r, c]
+                x[r, c] = (value - mean[c]) / scale[c]
+                within[r] = within[r] and low[c] <= value <= high[c]
+        np.dot(x, tilt, apart)
+        for head in range(H):
+            np.dot(x, line[head], heads[head])
+            for f in range(2):
+                _learned(net[f, head], x, hidden, folds[f, head])
+            for r in range(rows):
+                for a in range(A):
+                    both = folds[0, head, r, a] + folds[1, head, r, a]
+                    heads[head, r, a] += half * both
+        for r in range(rows):
+            i = start + r
+            for a in range(A):
+                q[i, a] = heads[0, r, a] * spread[0] + centre[0]
+                cost = heads[1, r, a] * spread[1] + centre[1]
+                cost_target[i, a] = _positive(cost)
+                for j in range(k):
+                    beyond = heads[2 + j, r, a] * spread[2 + j] + centre[2 + j]
+                    cost_behavior[i, a, j] = _positive(cost + beyond)
+                    n = 2 + k + j
+                    carried[i, a, j] = _positive(heads[n, r, a] * spread[n] + centre[n])
+                chance = heads[H - 1, r, a] * spread[H - 1] + centre[H - 1]
+                chance = least if chance < least else chance
+                wrong = apart[r, a] + folds[0, 0, r, a] - folds[1, 0, r, a]
+                wrong = (wrong * (0.5 * spread[0])) ** 2
+                wrong = chance if wrong > chance else wrong
+                noise[i, a], error[i, a] = chance + wrong, wrong
+                known[i, a] = within[r] and pairs[0, a]
+
+
+@honest  # type: ignore[untyped-decorator]
+def _positive(value: float) -> float:
+    """At least zero; NaN stays."""
+    return 0.0 if value < 0.0 else value

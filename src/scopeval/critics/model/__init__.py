@@ -1,0 +1,1 @@
+"""Critics by a model of the world: learned dynamics, or a simulator, and rollouts in them."""

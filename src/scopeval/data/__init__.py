@@ -1,0 +1,1 @@
+"""Logs in: transitions, column names and checks, readers, Parquet, episodes, inferred fields."""

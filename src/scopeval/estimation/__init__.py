@@ -1,0 +1,1 @@
+"""Episodes to values, values to intervals and anytime-valid sequences."""

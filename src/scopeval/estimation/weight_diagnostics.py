@@ -1,0 +1,147 @@
+"""Diagnostics of importance weights: effective sample size and tails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scopeval.errors import InputError
+from scopeval.estimation.intervals import FloatArray, finite_column
+
+__all__ = ["RunningWeights", "WeightDiagnostics", "diagnose_weights"]
+
+_HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliable
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDiagnostics:
+    """How far importance weights can be trusted.
+
+    Attributes:
+        n: Number of weights.
+        effective_size: Kish's (sum w)^2 / sum w^2: as many equal weights say as much.
+        largest_share: Share of the largest weight in the sum of all.
+        tail_index: Pareto k of the largest weights: moments of order 1/k and above are infinite.
+            Below 0.5 the variance is finite; above 0.7 the mean is unreliable. None when there
+            are fewer than 25 weights, or no spread among the largest.
+        warnings: What to worry about, in words; empty when nothing is.
+    """
+
+    n: int
+    effective_size: float
+    largest_share: float
+    tail_index: float | None
+    warnings: tuple[str, ...]
+
+
+def diagnose_weights(weights: npt.ArrayLike) -> WeightDiagnostics:
+    """Effective sample size, largest share and tail index of a vector of episode weights.
+
+    The tail index is the k-hat of Pareto-smoothed importance sampling (Vehtari, Simpson, Gelman,
+    Yao and Gabry, JMLR 2024): a generalised Pareto law fitted to the min(n/5, 3 sqrt(n)) largest
+    weights.
+
+    Args:
+        weights: One non-negative weight per episode, shape [n], n >= 1; the scale is free.
+
+    Raises:
+        InputError: No weights, negative, NaN or infinite ones.
+    """
+    running = RunningWeights()
+    running.update(weights)
+    return running.diagnostics
+
+
+class RunningWeights:
+    """`diagnose_weights` for weights that come batch by batch; keeps only the largest ones."""
+
+    _KEPT = 1 << 14  # enough for the tail of 30 million weights
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._largest = 0.0
+        self._sum = 0.0  # of w / largest, so that squares cannot overflow
+        self._squares = 0.0
+        self._top: FloatArray = np.empty(0)
+
+    def update(self, weights: npt.ArrayLike) -> None:
+        """Take in a batch."""
+        w = finite_column(weights, "weights")
+        if w.size == 0:
+            return
+        if w.min() < 0:
+            i = int(w.argmin())
+            raise InputError(f"weights must be at least 0, got {w[i]} at index {i}")
+        self._n += w.size
+        largest = max(self._largest, float(w.max()))
+        if largest == 0:
+            return
+        scale = self._largest / largest
+        share = w / largest
+        self._sum = self._sum * scale + float(share.sum())
+        self._squares = self._squares * scale * scale + float(np.dot(share, share))
+        self._largest = largest
+        top = np.concatenate([self._top, w])
+        self._top = np.partition(top, -self._KEPT)[-self._KEPT :] if len(top) > self._KEPT else top
+
+    @property
+    def largest(self) -> float:
+        """The largest weight so far."""
+        return self._largest
+
+    @property
+    def diagnostics(self) -> WeightDiagnostics:
+        """What the weights so far say."""
+        n = self._n
+        if n == 0:
+            raise InputError("got no weights; expected one per episode")
+        if self._largest == 0:
+            said = "all weights are zero: no episode says anything about the target"
+            return WeightDiagnostics(n, 0.0, 0.0, None, (said,))
+        size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
+        k = _tail_index(self._top / self._largest, n)
+        said_all = []
+        if size < 0.1 * n:
+            said_all.append(
+                f"{n} weighted episodes say as much as {size:.1f} equal ones; "
+                "a behaviour policy closer to the target would help"
+            )
+        if top > max(0.1, 10 / n):
+            said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
+        if k is not None and k > _HEAVY_TAIL:
+            said_all.append(
+                f"the weights have a heavy tail (Pareto k = {k:.2f}, above {_HEAVY_TAIL}): "
+                "larger ones are still to come, and the interval is too narrow until they do"
+            )
+        return WeightDiagnostics(n, size, top, k, tuple(said_all))
+
+
+def _tail_index(w: FloatArray, n: int) -> float | None:
+    """Shape of a generalised Pareto law of the largest of n weights (Zhang and Stephens 2009).
+
+    `w` holds at least the largest ones.
+
+    With k(b) = mean log(1 - b x) the profile likelihood is l(b) = m (log(-b / k(b)) - k(b) - 1);
+    b is its mean under that likelihood and a weak prior, and k = k(b) is drawn a little to 1/2.
+    """
+    if n < 25:
+        return None
+    m = min(n // 5, math.ceil(3 * math.sqrt(n)), w.size - 1)
+    tail = np.sort(w)[-m - 1 :]
+    x = tail[1:] - tail[0]
+    x = x[x > 1e-12 * tail[-1]]
+    if x.size < 5:
+        return None
+    m = x.size
+    points = 30 + int(math.sqrt(m))
+    quartile = x[max(int(m / 4 + 0.5) - 1, 0)]
+    b = 1 / x[-1] + (1 - np.sqrt(points / (np.arange(points) + 0.5))) / (3 * quartile)
+    b = b[b != 0]
+    k = np.log1p(-b[:, None] * x).mean(axis=1)
+    log_likelihood = m * (np.log(-b / k) - k - 1)
+    posterior = np.exp(log_likelihood - log_likelihood.max())
+    best = float(np.dot(b, posterior) / posterior.sum())
+    return float((m * np.log1p(-best * x).mean() + 10 * 0.5) / (m + 10))

@@ -1,0 +1,1 @@
+"""The whole flow: run a behavior policy, and report what the target policy is worth."""

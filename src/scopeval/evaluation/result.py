@@ -1,0 +1,279 @@
+"""The result of an evaluation: the answer, how sure it is, what it cost, whether it was safe."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from scopeval.collection.episodes import Episodes
+from scopeval.estimation.intervals import Interval
+from scopeval.safety.certificate import Certificate
+from scopeval.safety.guard import GuardState
+
+__all__ = ["Diagnostics", "Evaluation", "GuardReport", "OnPolicy", "Spent", "rounded"]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the evaluation cost (not discounted).
+
+    Attributes:
+        per_episode: mean over the finished episodes.
+        total: of all episodes, also the lost ones up to where they broke.
+    """
+
+    per_episode: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How far the numbers can be trusted.
+
+    Attributes:
+        effective_size: as many equally weighted episodes say as much (Kish).
+        largest_weight: the largest weight of an episode.
+        tail_index: Pareto k of the weights; above 0.7 the interval is too narrow. None: no spread.
+        mean_weight: of whole episodes; 1 in expectation where the behaviour covers the target.
+        mean_weight_error: its standard error.
+        fallbacks: steps that the behaviour policy left to the target because it failed.
+        guarded: steps that the guard gave to the target.
+        lost: episodes that could not be finished.
+        first_loss: what happened to the first of them.
+        behavior: how often a learned behaviour policy was asked, and why it kept to the target.
+        warnings: what to worry about, in words; empty when nothing is.
+    """
+
+    effective_size: float
+    largest_weight: float
+    tail_index: float | None
+    mean_weight: float
+    mean_weight_error: float
+    fallbacks: int
+    guarded: int
+    lost: int
+    first_loss: str | None
+    behavior: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OnPolicy:
+    """What running the target itself would have taken, estimated from the same episodes.
+
+    With W the weight of an episode and G its return, E_mu[W (G - J)^2] is the variance of pi's
+    return and the weighted cost has the mean of pi's, so nothing needs to be run by pi.
+
+    Attributes:
+        variance: of one on-policy return; NaN where unknown.
+        variance_error: its standard error.
+        cost: of one on-policy episode.
+        episodes: that would give the same precision.
+        total: what those would have cost.
+        unknown: why the comparison cannot be made, in words; None when it can.
+    """
+
+    variance: float
+    variance_error: float
+    cost: float
+    episodes: float
+    total: float
+    unknown: str | None = None
+
+
+@dataclass(frozen=True)
+class GuardReport:
+    """What the guard did.
+
+    Attributes:
+        switched_after: number of episodes after which the target took over; None: never.
+        state: what the guard knew last.
+    """
+
+    switched_after: int | None
+    state: GuardState
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy is worth, and all that belongs to it.
+
+    Attributes:
+        estimate: of J(pi).
+        interval: confidence interval; its `method` says which. "asymptotic sequence" is valid
+            however the number of episodes came about, the others when it was fixed in advance.
+        cost: what was spent.
+        certificate: whether the behaviour policy kept its promise; None without costs.
+        diagnostics: how far to trust it.
+        guard: what the guard did; None without one.
+        on_policy: what running the target itself would have taken.
+        estimator: its name.
+        finished: episodes that the estimate comes from.
+        started: all episodes.
+        by_target: finished episodes that the target itself ran.
+        stopped: why there were no more episodes, in words.
+        episodes: everything that happened, where it was kept.
+    """
+
+    estimate: float
+    interval: Interval
+    cost: Spent
+    certificate: Certificate | None
+    diagnostics: Diagnostics
+    guard: GuardReport | None
+    on_policy: OnPolicy
+    estimator: str
+    finished: int
+    started: int
+    by_target: int
+    stopped: str
+    episodes: Episodes | None = field(default=None, repr=False)
+
+    @property
+    def on_policy_cost(self) -> float | None:
+        """What on-policy evaluation to the same precision would have cost; None: unknown."""
+        return None if self.on_policy.unknown else self.on_policy.total
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        said = f"The policy's value is {self._number()}, from {_count(self.finished, 'episode')}"
+        if self.started > self.finished:
+            said += f" ({self.started - self.finished:,} more were lost)"
+        if self.cost.total > 0:
+            said += (
+                f" at a cost of {self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in all)"
+            )
+        return said + self._compared() + "."
+
+    def _number(self) -> str:
+        found = self.interval
+        if not math.isfinite(found.half_width):
+            return f"about {found.estimate:.4g}, with too few episodes for an interval"
+        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        return f"{value}, with {100 * (1 - found.alpha):.4g}% confidence between {low} and {high}"
+
+    def _compared(self) -> str:
+        own = self.on_policy
+        if own.unknown or self.by_target == self.finished:
+            return ""
+        many = f"{own.episodes:,.0f} episodes" if own.episodes >= 10 else "a few episodes"
+        if own.total <= 0 or self.cost.total <= 0:
+            return f"; running the policy itself would have taken about {many}"
+        ratio = own.total / self.cost.total
+        times = "as much" if 0.95 < ratio < 1.05 else f"{ratio:.2g} times as much"
+        return (
+            f"; running the policy itself to the same precision would have taken about {many} and "
+            f"cost {_sum(own.total)}, {times}"
+        )
+
+    def summary(self, width: int = 80) -> str:
+        """The answer, then what a careful reader asks next."""
+        d = self.diagnostics
+        lines = [textwrap.fill(self.sentence, width)]
+
+        def add(name: str, text: str) -> None:
+            lines.append(
+                textwrap.fill(
+                    text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13
+                )
+            )
+
+        add("interval", f"{self._interval()}; {self.stopped}")
+        add("estimator", self.estimator)
+        if self.by_target == self.finished:
+            add("safety", "the policy itself was run: there is nothing to certify")
+        elif self.certificate is not None:
+            add("safety", self.certificate.sentence)
+        if self.guard is not None:
+            add("guard", self._guard())
+        if self.by_target < self.finished:
+            add("weights", self._weights())
+            if self.on_policy.unknown:
+                add("on-policy", f"comparison unknown: {self.on_policy.unknown}")
+        if d.lost:
+            add(
+                "lost",
+                f"{_count(d.lost, 'episode')} of {self.started:,} could not be finished (the "
+                f"first: {d.first_loss}); the estimate is that of the finished episodes, and off "
+                "if losses depend on what the policy does",
+            )
+        kept = {name: n for name, n in d.behavior.items() if n and name != "asked"}
+        if d.fallbacks or kept:
+            why = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in kept.items())
+            parts = [f"{d.fallbacks:,} steps because it failed"] if d.fallbacks else []
+            parts += [f"of {d.behavior['asked']:,} steps: {why}"] if kept else []
+            add("kept to pi", "; ".join(parts))
+        for text in d.warnings:
+            add("warning", text)
+        return "\n".join(lines)
+
+    def _interval(self) -> str:
+        if self.interval.method == "asymptotic sequence":
+            return "anytime-valid sequence, right however the number of episodes came about"
+        return f"{self.interval.method}, for a number of episodes fixed in advance"
+
+    def _guard(self) -> str:
+        assert self.guard is not None
+        if self.guard.switched_after is None:
+            return "watched all the time and had no reason to switch"
+        return (
+            f"switched to the target after {self.guard.switched_after:,} episodes: "
+            f"{self.guard.state.reason}"
+        )
+
+    def _weights(self) -> str:
+        d = self.diagnostics
+        tail = "" if d.tail_index is None else f", tail index {d.tail_index:.2f}"
+        return (
+            f"mean {d.mean_weight:.3f} +- {d.mean_weight_error:.3f} (expected: 1), largest "
+            f"{d.largest_weight:.3g}{tail}, effective number of episodes {d.effective_size:,.0f}"
+        )
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the episodes, ready for JSON; infinite and undefined numbers are None."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content.pop("episodes")
+        for name in ("interval", "cost", "certificate", "diagnostics", "guard", "on_policy"):
+            if content[name] is not None:
+                content[name] = asdict(content[name])
+        if self.certificate is not None:
+            content["certificate"]["sentence"] = self.certificate.sentence
+        content |= {"sentence": self.sentence, "on_policy_cost": self.on_policy_cost}
+        plain = _plain(content)
+        assert isinstance(plain, dict)
+        return plain
+
+
+def rounded(spread: float, *numbers: float) -> list[str]:
+    """Numbers with as many digits as a spread of that size justifies (two of its own)."""
+    if not math.isfinite(spread) or spread <= 0:
+        return [f"{x:.6g}" for x in numbers]
+    places = 1 - math.floor(math.log10(spread))
+    if places > 12:
+        return [f"{x:.12g}" for x in numbers]
+    return [f"{x:,.{max(places, 0)}f}" for x in numbers]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _sum(x: float) -> str:
+    return f"{x:,.0f}" if x >= 1000 else f"{x:.4g}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,152 @@
+"""One action for one observation, against one forward pass of a target's network.
+
+A controller waits for `act`, so what counts is what all but one call in a hundred stay below. The
+target is a torch network with two hidden layers of 64; it is part of `act` where observations are
+vectors. Calls of both sides alternate, and both see the same busy moments of the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from scopeval.arrays import Floats, check_whole
+from scopeval.behavior.designer import design
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.critics.mlp.regression import MLPRegression
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.training import Training
+from scopeval.critics.protocols import Regression
+from scopeval.envs.gridworld import Gridworld, logs_of, target_policies
+from scopeval.paper.benchmarks.harness import Row, quiet
+from scopeval.paper.benchmarks.sweep import Quadratic
+from scopeval.policies.adapters import TorchPolicy
+
+__all__ = ["Config", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    calls: int = 20_000
+    """Calls of each side."""
+    rows: int = 3_000
+    """Logged rows of the vectors."""
+    networks: MLPRegression = field(
+        default_factory=lambda: MLPRegression(first_steps=100, steps=20)
+    )
+    """Settings of the networks."""
+    model: ModelRegression = field(
+        default_factory=lambda: ModelRegression(
+            training=Training(steps=200), paths=100, study=Study(paths=100, steps=100)
+        )
+    )
+    """Settings of the model of the world, which is the default for vectors."""
+    seed: int = 0
+    """Of the problems, the target and the draws."""
+
+    def __post_init__(self) -> None:
+        for name in ("calls", "rows"):
+            check_whole(name, getattr(self, name), 1)
+
+
+def run(config: Config) -> list[Row]:
+    """Every kind of critic."""
+    rng = np.random.default_rng(config.seed)
+    table, states = _gridworld(config)
+    networks, vectors = _vectors(config, config.networks)
+    model, _ = _vectors(config, config.model)
+    forward = _forward(networks, vectors)
+    rows = []
+    for name, policy, observations in (
+        ("table", table, states),
+        ("mlp", networks, vectors),
+        ("model", model, vectors),
+    ):
+        horizon, many = policy.recipe.horizon, len(observations)
+
+        def ours(
+            i: int,
+            policy: BehaviorPolicy = policy,
+            observations: Any = observations,
+            horizon: int = horizon,
+            many: int = many,
+        ) -> None:
+            policy.act(observations[i % many], i % horizon, rng)
+
+        took = _alternating(ours, forward, config.calls)
+        middle = np.median(took, axis=1) * 1e6
+        last = np.quantile(took, 0.99, axis=1)
+        rows.append(
+            Row(
+                f"act, {name}",
+                float(last[0]),
+                float(last[1]),
+                unit="call, p99",
+                sense="slower",
+                goal=3.0,
+                note=f"{config.calls:,} calls; medians {middle[0]:.0f} and {middle[1]:.0f} us",
+            )
+        )
+    return rows
+
+
+def _alternating(ours: Callable[[int], None], peer: Callable[[int], None], calls: int) -> Floats:
+    """Seconds [2, calls] of every call, a hundred of one side after a hundred of the other."""
+    took = np.empty((2, calls))
+    for call in (ours, peer):
+        for i in range(100):
+            call(i)
+    clock = time.perf_counter
+    with quiet():
+        for start in range(0, calls, 100):
+            for k, call in enumerate((ours, peer)):
+                for i in range(start, min(start + 100, calls)):
+                    began = clock()
+                    call(i)
+                    took[k, i] = clock() - began
+    return took
+
+
+def _gridworld(config: Config) -> tuple[BehaviorPolicy, list[int]]:
+    mdp = Gridworld(10, seed=config.seed).mdp()
+    target = target_policies(1, 10, seed=config.seed)[0]
+    log = logs_of(mdp, [target], 300, seed=config.seed)
+    return design(log, target, horizon=10), [int(s) for s in log.obs[:1000]]
+
+
+def _vectors(config: Config, how: Regression) -> tuple[BehaviorPolicy, Floats]:
+    """Designed for a torch target; the tilt stays on whatever it is worth."""
+    import torch
+
+    torch.manual_seed(config.seed)
+    world, T = Quadratic(seed=config.seed), 3
+    layers: list[torch.nn.Module] = []
+    for before, after in ((world.width, 64), (64, 64), (64, world.actions)):
+        layers += [torch.nn.Linear(before, after), torch.nn.Tanh()]
+    target = TorchPolicy(torch.nn.Sequential(*layers[:-1]))
+    log = world.log(max(config.rows // T, 4), T, seed=3)
+    policy = design(log, target, horizon=T, regression=how)
+    recipe = replace(policy.recipe, method="scope", floor=0.02)
+    return BehaviorPolicy(target, policy.critics, recipe, policy.report), np.asarray(log.obs[:1000])
+
+
+def _forward(policy: BehaviorPolicy, observations: Floats) -> Callable[[int], None]:
+    """The target's network for one observation that is a tensor already."""
+    import torch
+
+    assert isinstance(policy.target, TorchPolicy)
+    module = policy.target.module
+    tensors = list(torch.tensor(observations, dtype=torch.float32)[:, None])
+
+    def forward(i: int) -> None:
+        with torch.inference_mode():
+            module(tensors[i % len(tensors)])
+
+    return forward

@@ -1,0 +1,142 @@
+"""Collecting episodes of a robot with a learned behaviour policy, against stepping it at random.
+
+The robots are the same, side by side in one process; the peer draws uniform actions and keeps
+nothing. How well the behaviour was learned does not matter here: it is learned for a few steps, and
+these critics serve all steps in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scopeval.arrays import check_whole
+from scopeval.behavior.designer import design
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.collection.collector import collect
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.training import Training
+from scopeval.data.transitions import Transitions
+from scopeval.paper.benchmarks.harness import Row, load_peer, missing, quiet, timed
+from scopeval.paper.robots.env import HORIZON, Robots
+from scopeval.paper.robots.logs import robot_logs
+from scopeval.paper.robots.policies import RobotPolicy, robot_policies
+
+__all__ = ["Config", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    robots: tuple[str, ...] = ("Hopper", "InvertedPendulum")
+    """Which robots."""
+    side_by_side: int = 300
+    """Copies of the robot, and episodes of a turn."""
+    logged: int = 60
+    """Logged episodes that the behaviour is learned from."""
+    learned: int = 3
+    """Time steps that it is learned for."""
+    regression: ModelRegression = field(
+        default_factory=lambda: ModelRegression(
+            training=Training(steps=100), paths=100, study=Study(paths=100, steps=100)
+        )
+    )
+    """How it is learned."""
+    repeats: int = 5
+    """Turns of each side; the best counts."""
+    seed: int = 0
+    """Of the logs, the learning and the episodes."""
+
+    def __post_init__(self) -> None:
+        for name in ("side_by_side", "logged", "learned", "repeats"):
+            check_whole(name, getattr(self, name), 1)
+
+
+def run(config: Config) -> list[Row]:
+    """One row for each robot."""
+    return [_row(robot, config) for robot in config.robots]
+
+
+def _row(robot: str, config: Config) -> Row:
+    name = f"collect, {robot}"
+    if load_peer("mujoco") is None:
+        return missing(name, "mujoco", ours=0.0, unit="step", sense="slower", goal=1.25)
+    policies = robot_policies(robot)
+    target = policies[2 * len(policies) // 3]
+    behavior = _learned(robot, target, config)
+    robots = Robots(robot, config.side_by_side)
+    best = {"learned": np.inf, "target": np.inf, "random": np.inf}
+    steps = 0
+
+    def collected(mu: BehaviorPolicy | None) -> None:
+        nonlocal steps
+        done = collect(
+            robots, target, mu, horizon=HORIZON, episodes=config.side_by_side, seed=config.seed
+        )
+        steps = int(done.length.sum())
+
+    def at_random() -> None:
+        nonlocal steps
+        steps = _at_random(robots, config.seed)
+
+    turns = {
+        "learned": lambda: collected(behavior),
+        "target": lambda: collected(None),
+        "random": at_random,
+    }
+    with quiet():
+        for turn in range(config.repeats + 1):
+            for who, play in turns.items():
+                took = timed(play) / steps if turn else timed(play) * np.inf
+                best[who] = min(best[who], took)
+    alone = best["target"] / best["random"]
+    return Row(
+        name,
+        best["learned"],
+        best["random"],
+        unit="step",
+        sense="slower",
+        goal=1.25,
+        note=f"{config.side_by_side} side by side, {target.draws} candidates; the target alone "
+        f"{alone:.2f}x",
+    )
+
+
+def _learned(robot: str, target: RobotPolicy, config: Config) -> BehaviorPolicy:
+    """A tilted policy for all steps, whatever it is worth."""
+    log = robot_logs(robot, episodes=config.logged, seed=config.seed)
+    early = np.flatnonzero(log.t < config.learned)
+    log = Transitions(
+        t=log.t[early],
+        obs=log.obs[early],
+        action=log.action[early],
+        reward=log.reward[early],
+        cost=log.cost[early],
+        next_obs=log.next_obs[early],
+        terminated=log.terminated[early],
+    )
+    policy = design(
+        log, target, horizon=config.learned, regression=config.regression, seed=config.seed
+    )
+    critics = [policy.critics[t % config.learned] for t in range(HORIZON)]
+    recipe = replace(policy.recipe, method="scope", floor=0.02, horizon=HORIZON)
+    return BehaviorPolicy(target, critics, recipe, policy.report)
+
+
+def _at_random(robots: Robots, seed: int) -> int:
+    """One episode of uniform actions in each robot; how many steps they took."""
+    rng = np.random.default_rng(seed)
+    running = np.arange(len(robots))
+    robots.reset([seed + i for i in range(len(robots))])
+    steps = 0
+    for _ in range(HORIZON):
+        actions = rng.uniform(robots.low, robots.high, (len(running), len(robots.low)))
+        ended = robots.step(actions, running).terminated
+        steps += len(running)
+        running = running[~ended]
+        if not len(running):
+            break
+    return steps

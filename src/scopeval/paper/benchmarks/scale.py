@@ -1,0 +1,144 @@
+"""How time and memory grow with the problem: d log(time) / d log(size), 1 for linear growth.
+
+Every size is measured in a process of its own, after a small problem has loaded all code; memory is
+what the process takes at most beyond that. The slope is that of the line through the sizes of the
+last two decades, those left out that take less than can be told from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scopeval.arrays import Floats, Ints
+from scopeval.errors import InputError
+from scopeval.paper.benchmarks.harness import Row, apart, peak_megabytes, timed
+
+__all__ = ["Config", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    decades: tuple[tuple[str, int, int], ...] = (
+        ("solve, rows", 4, 7),
+        ("design, tuples", 4, 7),
+        ("design, states", 3, 5),
+        ("design, horizon", 1, 3),
+        ("design, actions", 1, 3),
+        ("evaluate, episodes", 4, 7),
+    )
+    """(what grows, least and largest power of ten)."""
+    repeats: int = 2
+    """Times each size is measured; the least counts."""
+
+    def __post_init__(self) -> None:
+        for what, low, high in self.decades:
+            if what not in WORK or not 0 <= low < high:
+                raise InputError(
+                    f"decades: got {what!r} from {low} to {high}, expected one of "
+                    f"{', '.join(WORK)} and two powers of ten"
+                )
+
+
+def run(config: Config) -> list[Row]:
+    """Slopes of time and memory."""
+    rows = []
+    for what, low, high in config.decades:
+        sizes = [10**k for k in range(low, high + 1)]
+        found = np.array([_least(what, size, config.repeats) for size in sizes])
+        for k, (kind, unit, least) in enumerate((("time", "s", 1e-3), ("memory", "MB", 4.0))):
+            slope = _slope(np.array(sizes[-3:]), found[-3:, k], least)
+            numbers = ", ".join(f"{x:.3g}" for x in found[:, k])
+            rows.append(
+                Row(
+                    f"{what}: {kind}",
+                    slope,
+                    1.0,
+                    unit="slope",
+                    sense="slower",
+                    goal=1.1,
+                    note=f"10^{low} to 10^{high}: {numbers} {unit}",
+                )
+            )
+    return rows
+
+
+def _slope(sizes: Ints, found: Floats, least: float) -> float:
+    """Of the line through what is at least `least`; 0 where too little is."""
+    some = found >= least
+    if some.sum() < 2:
+        return 0.0
+    return float(np.polyfit(np.log(sizes[some]), np.log(found[some]), 1)[0])
+
+
+def _least(what: str, size: int, repeats: int) -> list[float]:
+    every = [apart("scale.measure", what, size) for _ in range(repeats)]
+    return [min(one) for one in zip(*every, strict=True)]
+
+
+def measure(what: str, size: int) -> tuple[float, float]:
+    """Seconds and MB of one problem, in this process."""
+    WORK[what](8)()
+    call = WORK[what](size)
+    took = 0.0
+
+    def clocked() -> None:
+        nonlocal took
+        took = timed(call)
+
+    peak = peak_megabytes(clocked)
+    return took, peak
+
+
+def _solve(size: int) -> Callable[[], object]:
+    from scopeval.paper.benchmarks.solver import draw
+    from scopeval.solver.program import solve
+
+    problem = draw(size, 4, seed=0)
+    return lambda: solve(problem.weight, problem.cost, problem.budget)
+
+
+def _design(
+    tuples: int, states: int = 100, actions: int = 4, horizon: int = 10
+) -> Callable[[], object]:
+    from scopeval.behavior.designer import design
+    from scopeval.data.transitions import Transitions
+    from scopeval.policies.adapters import TabularPolicy
+
+    rng = np.random.default_rng(0)
+    s, a = rng.integers(states, size=tuples), rng.integers(actions, size=tuples)
+    log = Transitions(
+        t=rng.integers(horizon, size=tuples),
+        obs=s,
+        action=a,
+        reward=(7 * s + a) % 11 / 11 + 0.1 * rng.random(tuples),
+        cost=(3 * s + a) % 5 / 5,
+        next_obs=(5 * s + 3 * a + rng.integers(3, size=tuples)) % states,
+    )
+    target = TabularPolicy(np.full((states, actions), 1.0 / actions))
+    return lambda: design(log, target, horizon=horizon)
+
+
+def _evaluate(episodes: int) -> Callable[[], object]:
+    from scopeval.envs.gridworld import Gridworld, target_policies
+    from scopeval.evaluation.evaluator import evaluate
+    from scopeval.exact import design
+
+    mdp, target = Gridworld(10).mdp(), target_policies(1, 10)[0]
+    behavior = design(mdp, target)
+    return lambda: evaluate(mdp, target, behavior, episodes=max(episodes, 100))
+
+
+#: What can grow, and the problem of a size; problems are made before the clock starts.
+WORK: dict[str, Callable[[int], Callable[[], object]]] = {
+    "solve, rows": _solve,
+    "design, tuples": lambda n: _design(max(n, 1_000)),
+    "design, states": lambda n: _design(16 * n, states=n, horizon=3),
+    "design, horizon": lambda n: _design(100_000, horizon=n),
+    "design, actions": lambda n: _design(100 * n, actions=n, horizon=3),
+    "evaluate, episodes": _evaluate,
+}

@@ -1,0 +1,1 @@
+"""The commands that reproduce the paper, train its robots and measure speed."""

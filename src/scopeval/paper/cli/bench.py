@@ -1,0 +1,192 @@
+"""``scopeval bench``: ours against a peer, as ratios."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scopeval.cli.console import columns, command_of, out, progress_bar
+from scopeval.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from scopeval.paper.benchmarks.harness import Row
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Measure speed against peers, as ratios.", no_args_is_help=True)
+
+PLACE = Path("results/bench")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What the table is called, whose versions count, and the sizes for a look."""
+
+    title: str
+    packages: tuple[str, ...]
+    quick: dict[str, Any]
+
+
+BENCHMARKS = {
+    "solver": Benchmark(
+        "solve(), time per row",
+        ("numpy", "numba", "cvxpy", "clarabel"),
+        {"rows": ((10_000, 4), (4_000, 10)), "solves": 20, "repeats": 3},
+    ),
+    "sweep": Benchmark(
+        "learning",
+        ("numpy", "numba", "torch", "d3rlpy"),
+        {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
+    ),
+    "simulate": Benchmark(
+        "simulator, time per step",
+        ("numpy", "numba", "gymnasium"),
+        {"episodes": 50_000, "peer_episodes": 64, "repeats": 1},
+    ),
+    "collect": Benchmark(
+        "collection, time per step",
+        ("numpy", "numba", "mujoco", "gymnasium"),
+        {"robots": ("Hopper",), "side_by_side": 32, "repeats": 1},
+    ),
+    "act": Benchmark("one action", ("numpy", "numba", "torch"), {"calls": 2_000, "rows": 2_000}),
+    "scale": Benchmark(
+        "growth",
+        ("numpy", "numba"),
+        {
+            "decades": (("solve, rows", 3, 5), ("design, tuples", 3, 5)),
+            "repeats": 1,
+        },
+    ),
+}
+
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", help="File for the result.  [default: results/bench/NAME.json]"),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look.")]
+
+
+@app.callback()
+def bench() -> None:
+    """Measure speed against peers, as ratios."""
+
+
+@app.command("all")
+def every(
+    ctx: typer.Context,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = PLACE,
+    quick: Quick = False,
+) -> None:
+    """Every benchmark, one after the other; 10 minutes on 2 cores."""
+    for name in BENCHMARKS:
+        try:
+            _measure(ctx, name, out_dir / f"{name}.json", quick)
+        except MissingExtraError as error:
+            typer.echo(f"{name}: {error}, or: make bench")
+        typer.echo()
+
+
+@app.command()
+def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """The safety program beside numpy, cvxpy and Clarabel."""
+    _measure(ctx, "solver", json, quick)
+
+
+@app.command()
+def sweep(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Learning a behaviour policy beside d3rlpy's FQE and torch."""
+    _measure(ctx, "sweep", json, quick)
+
+
+@app.command()
+def simulate(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """The simulator beside Gymnasium's vector environment and numpy."""
+    _measure(ctx, "simulate", json, quick)
+
+
+@app.command()
+def collect(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Robots run by a learned policy beside robots moved at random."""
+    _measure(ctx, "collect", json, quick)
+
+
+@app.command()
+def act(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """One action beside one forward pass of the target's network."""
+    _measure(ctx, "act", json, quick)
+
+
+@app.command()
+def scale(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+    """Growth of time and memory with the problem."""
+    _measure(ctx, "scale", json, quick)
+
+
+def _measure(ctx: typer.Context, name: str, place: Path | None, quick: bool) -> None:
+    from scopeval._files import check_place
+    from scopeval.paper.benchmarks.harness import save
+
+    what = BENCHMARKS[name]
+    place = check_place(PLACE / f"{name}.json" if place is None else place)
+    benchmark: Any = importlib.import_module(f"scopeval.paper.benchmarks.{name}")
+    config = benchmark.Config(**(what.quick if quick else {}))
+    with progress_bar(f"measuring: {name}"):
+        rows = benchmark.run(config)
+    command = command_of(ctx, without=("json", "out_dir"))
+    _show(what.title, rows, command)
+    seed = {"seed": config.seed} if hasattr(config, "seed") else {}
+    path = save(place, name, command, rows, packages=what.packages, **seed)
+    typer.echo(f"written to {path}")
+
+
+def _show(title: str, rows: Sequence[Row], command: str) -> None:
+    from scopeval._files import machine
+
+    console = out()
+    table = columns(title, "ours", "peer", "ratio", "goal", "met")
+    for row in rows:
+        bound = {"slower": "<=", "faster": ">="}[row.sense]
+        table.add_row(
+            row.name,
+            _amount(row.ours, row.unit),
+            _peer(row),
+            _ratio(row),
+            "" if row.goal is None else f"{bound} {row.goal:,g}",
+            {True: "yes", False: "no", None: "" if row.goal is None else "?"}[row.met],
+        )
+    console.print(table)
+    console.print()
+    for row in rows:
+        if row.note:
+            console.print(f"{row.name}: {row.note}", soft_wrap=True, markup=False)
+    host = machine()
+    console.print(f"{host['cpu']}, {host['cores']} cores", soft_wrap=True, markup=False)
+    console.print(command, soft_wrap=True, markup=False)
+
+
+def _peer(row: Row) -> str:
+    if row.peer is None:
+        return "none"
+    return ("> " if row.stopped else "") + _amount(row.peer, row.unit)
+
+
+def _ratio(row: Row) -> str:
+    if row.ratio is None:
+        return ""
+    sign = "> " if row.stopped else ""
+    return f"{sign}{row.ratio:,.{2 if row.ratio < 10 else 0}f}x {row.sense}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """A duration with three digits, or a slope."""
+    if unit == "slope":
+        return f"{value:.2f}"
+    for name, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value / 1e-9:.3g} ns"

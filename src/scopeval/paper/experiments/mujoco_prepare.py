@@ -1,0 +1,152 @@
+"""What all targets of a robot share: the logs, and the dynamics that are learned from them.
+
+Neither depends on the target, so each is made once for a robot and protocol and kept as a file:
+``NAME-PROTOCOL.parquet`` (`robot_logs`) and ``NAME-PROTOCOL.npz`` (networks, no pickle inside).
+Digests of the files travel with the work that builds on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.critics.log_rows import gather
+from scopeval.critics.model.imagined_data import Imagination
+from scopeval.critics.model.network import Dynamics, World, stack, unstack
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.training import Training
+from scopeval.data.readers import read_logged
+from scopeval.data.transitions import Transitions
+from scopeval.errors import DataError
+from scopeval.paper.results import write_whole
+from scopeval.paper.robots.bins import BinnedPolicy
+from scopeval.paper.robots.env import HORIZON
+from scopeval.paper.robots.logs import write_robot_logs
+from scopeval.paper.robots.policies import RobotPolicy, robot_policies
+
+__all__ = ["DYNAMICS", "Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
+
+#: Where critics have the dynamics from.
+DYNAMICS = ("learned", "simulator")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Everything that logs and dynamics depend on.
+
+    Attributes:
+        robot: its name.
+        protocol: "candidates" or "bins".
+        seed: of the logs and of the training.
+        logged: episodes.
+        training: of the networks: ways to try; none: the robot's simulator serves instead.
+    """
+
+    robot: str
+    protocol: str
+    seed: int
+    logged: int
+    training: tuple[Training, ...]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.robot}, {self.protocol}: logs{' and dynamics' if self.training else ''}"
+
+    @property
+    def name(self) -> str:
+        """Of the files."""
+        return f"{self.robot}-{self.protocol}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was made; dynamics are None where the simulator serves."""
+
+    logs: Transitions
+    dynamics: Dynamics | None
+
+
+def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedPolicy:
+    """The policy as it is asked in a protocol."""
+    return BinnedPolicy(policy) if protocol == "bins" else policy
+
+
+def prepare(folder: Path, what: Preparation) -> dict[str, str]:
+    """Make the logs, learn the dynamics, write both; the files' digests by their ending."""
+    path = write_robot_logs(folder, what.robot, what.protocol, episodes=what.logged, seed=what.seed)
+    networks = Dynamics(tuple(_learned(what, read_logged(path)))) if what.training else None
+    out = io.BytesIO()
+    np.savez(out, **({} if networks is None else _arrays(networks)))  # type: ignore[arg-type]
+    write_whole(folder / f"{what.name}.npz", out.getvalue())
+    return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
+
+
+def _learned(what: Preparation, logs: Transitions) -> list[World]:
+    some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
+    log = gather(logs, some, HORIZON, what.seed, merge=False)
+    halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
+    how = ModelRegression(training=what.training)
+    return Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
+
+
+def whole(folder: Path, what: Preparation, digests: dict[str, str]) -> bool:
+    """Whether the files are there as they were written."""
+    try:
+        return all(_digest(folder / f"{what.name}.{e}") == digests[e] for e in digests)
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=1)
+def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
+    """Read both files; those of the last robot and protocol stay in memory."""
+    if not whole(folder, what, {"parquet": parquet, "npz": npz}):
+        raise DataError(
+            f"{folder / what.name}: .parquet or .npz is missing or not what was made for this run; "
+            "expected nobody else to write there, try running again"
+        )
+    path = folder / f"{what.name}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        dynamics = _dynamics(arrays) if what.training else None
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: cannot be read ({error}), expected networks") from error
+    return Prepared(read_logged(folder / f"{what.name}.parquet"), dynamics)
+
+
+def _arrays(dynamics: Dynamics) -> dict[str, NDArray[Any]]:
+    """`stack`, and what episodes are imagined with: the networks' held-out errors."""
+    arrays = stack(dynamics.learned)
+    for i, network in enumerate(dynamics.learned):
+        arrays[f"wrong{i}"] = network.errors
+        arrays[f"large{i}"], arrays[f"size{i}"] = network.sizes, network.size
+        arrays[f"judged{i}"] = np.array([network.reward_noise, network.loss])
+    return arrays
+
+
+def _dynamics(arrays: dict[str, NDArray[Any]]) -> Dynamics:
+    count = sum(name.startswith("wrong") for name in arrays)
+    wrong = [arrays.pop(f"wrong{i}") for i in range(count)]
+    judged = [arrays.pop(f"judged{i}") for i in range(count)]
+    size = [(arrays.pop(f"large{i}"), arrays.pop(f"size{i}")) for i in range(count)]
+    dynamics = unstack(arrays)
+    for network, (sizes, own) in zip(dynamics.learned, size, strict=True):
+        network.sizes, network.size = sizes, own
+    for network, errors, (noise, loss) in zip(dynamics.learned, wrong, judged, strict=True):
+        network.errors, network.reward_noise, network.loss = errors, float(noise), float(loss)
+    return dynamics
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

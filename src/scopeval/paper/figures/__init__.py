@@ -1,0 +1,1 @@
+"""Figures of the experiments: results in, matplotlib figures out."""

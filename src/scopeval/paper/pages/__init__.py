@@ -1,0 +1,1 @@
+"""Experiments as self-contained HTML pages."""

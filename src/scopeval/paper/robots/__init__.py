@@ -1,0 +1,1 @@
+"""The paper's robots: environment, bins, shipped policies, logs, training."""

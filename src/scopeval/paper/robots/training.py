@@ -1,0 +1,238 @@
+"""``scopeval train-policies``: 30 controllers per robot, evenly spread from untrained to best.
+
+One training run (`ppo`) leaves checkpoints. Their mean returns are measured with actions drawn from
+the policy: one after each update, and those within an update that moved the return by more than the
+spacing wanted. Kept are those nearest to evenly spaced returns between the first and the best. A
+run with another seed gives six more in the same way, for validation. What is kept is measured again
+with fresh episodes, and these numbers are recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scopeval._files import check_place, machine, now, versions, write_json
+from scopeval.arrays import Floats, Ints, check_whole
+from scopeval.paper.robots import ppo
+from scopeval.paper.robots.env import HORIZON, Robots, robot_name
+from scopeval.paper.robots.policies import FOLDER, WEIGHTS, RobotPolicy
+
+__all__ = ["BUDGETS", "Config", "Runs", "run_episodes", "spread", "train_policies"]
+
+#: How each robot is trained.
+BUDGETS = {
+    "Ant": ppo.Config(steps=1_000_000),
+    "Hopper": ppo.Config(steps=400_000),
+    "InvertedDoublePendulum": ppo.Config(steps=200_000),
+    "InvertedPendulum": ppo.Config(steps=40_000),
+    "Walker2d": ppo.Config(steps=400_000),
+}
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to make."""
+
+    seed: int = 0
+    """Of the run whose policies are reported; the next seed's are for validation."""
+    reported: int = 30
+    """Policies of the first run."""
+    validation: int = 6
+    """Policies of the second."""
+    look: int = 40
+    """Episodes that measure a checkpoint, to choose."""
+    measure: int = 200
+    """Fresh episodes that measure what was chosen, to record."""
+    scale: float = 1.0
+    """Of the training's steps."""
+
+    def __post_init__(self) -> None:
+        least = {"seed": 0, "reported": 2, "validation": 0, "look": 2, "measure": 2}
+        for name, smallest in least.items():
+            check_whole(name, getattr(self, name), smallest)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Episodes of one policy: undiscounted return, cost and length of each."""
+
+    returns: Floats
+    costs: Floats
+    lengths: Ints
+
+
+def train_policies(
+    robots: Sequence[str],
+    config: Config,
+    folder: str | os.PathLike[str] = FOLDER,
+    *,
+    command: str = "",
+    force: bool = False,
+    progress: Progress = lambda *_: None,
+) -> list[Path]:
+    """Train, choose, measure, write; robots that are done already are skipped unless forced."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # networks this small are slower on more
+    done = []
+    try:
+        for name in map(robot_name, robots):
+            place = check_place(Path(folder) / f"{name}.json")
+            if force or not (place.exists() and place.with_suffix(".npz").exists()):
+                _make(name, config, place, command, progress)
+            done.append(place)
+    finally:
+        torch.set_num_threads(threads)
+    return done
+
+
+def run_episodes(policy: RobotPolicy, robots: Robots, *, episodes: int, seed: int) -> Runs:
+    """Run the policy itself, all episodes side by side as far as there are robots."""
+    returns, costs = np.zeros(episodes), np.zeros(episodes)
+    lengths = np.zeros(episodes, np.int64)
+    rng = np.random.default_rng((seed, 1))
+    starts = np.random.default_rng((seed, 0)).integers(2**31, size=episodes)
+    for begin in range(0, episodes, len(robots)):
+        live = np.arange(min(len(robots), episodes - begin))
+        obs = robots.reset(starts[begin + live].tolist(), live)
+        for t in range(HORIZON):
+            moves = robots.step(policy.sample(obs, t, rng), live)
+            returns[begin + live] += moves.reward
+            costs[begin + live] += moves.cost
+            lengths[begin + live] += 1
+            obs, live = moves.obs[~moves.terminated], live[~moves.terminated]
+            if not len(live):
+                break
+    return Runs(returns, costs, lengths)
+
+
+def spread(returns: Floats, count: int) -> Ints:
+    """Checkpoints nearest to evenly spaced returns between the first's and the best's."""
+    best = int(np.argmax(returns))
+    goals = np.linspace(returns[0], returns[best], count)
+    chosen = [0]
+    for goal in goals[1:-1]:
+        order = np.argsort(np.abs(returns - goal), kind="stable")
+        chosen.append(next(int(i) for i in order if i not in (*chosen, best)))
+    chosen.append(best)
+    return np.array(chosen, np.int64)
+
+
+def _make(name: str, config: Config, place: Path, command: str, progress: Progress) -> None:
+    robots = Robots(name, config.measure)
+    budget = BUDGETS[name]
+    budget = replace(budget, steps=int(budget.steps * config.scale))
+    entries: list[dict[str, Any]] = []
+    policies: list[RobotPolicy] = []
+    for role, count, seed in (
+        ("reported", config.reported, config.seed),
+        ("validation", config.validation, config.seed + 1),
+    ):
+        if not count:
+            continue
+        found = _measured(robots, budget, config, count, seed, progress, f"{name}, {role}")
+        chosen: list[dict[str, Any]] = []
+        for k, i in enumerate(spread(np.array([value for _, value in found]), count)):
+            progress(k, count, f"{name}, {role}: recording")
+            checkpoint = found[i][0]
+            policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
+            runs = run_episodes(policy, robots, episodes=config.measure, seed=_seed(seed, 2 + k))
+            about = {
+                "role": role,
+                "seed": seed,
+                "steps": checkpoint.steps,
+                "passes": checkpoint.passes,
+            }
+            chosen.append({**about, **_told(runs)})
+            chosen[-1]["policy"] = policy
+        chosen.sort(key=lambda entry: entry["return"])
+        for k, entry in enumerate(chosen):
+            tail = f"{k:02d}" if role == "reported" else f"v{k}"
+            policies.append(entry.pop("policy"))
+            entries.append({"name": f"{name.lower()}-{tail}", **entry})
+    arrays: dict[str, Any] = {
+        key: np.stack([policy.weights[key] for policy in policies]) for key in WEIGHTS
+    }
+    _write_npz(place.with_suffix(".npz"), {**arrays, "low": robots.low, "high": robots.high})
+    write_json(
+        place,
+        {
+            "robot": name,
+            "command": command,
+            "date": now(),
+            "machine": machine(),
+            "versions": versions("numpy", "torch", "gymnasium", "mujoco"),
+            "config": asdict(config),
+            "training": asdict(budget),
+            "horizon": HORIZON,
+            "policies": entries,
+        },
+    )
+
+
+def _measured(
+    robots: Robots,
+    budget: ppo.Config,
+    config: Config,
+    count: int,
+    seed: int,
+    progress: Progress,
+    what: str,
+) -> list[tuple[ppo.Checkpoint, float]]:
+    """Train; checkpoints worth a look, in order, with their mean returns."""
+
+    def look(checkpoint: ppo.Checkpoint) -> float:
+        policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
+        runs = run_episodes(policy, robots, episodes=config.look, seed=_seed(seed, 1))
+        return float(runs.returns.mean())
+
+    every: list[ppo.Checkpoint] = []
+    value: dict[int, float] = {}
+    for i, checkpoint in enumerate(ppo.train(robots.robot, budget, seed=seed)):
+        every.append(checkpoint)
+        if i % budget.keep == 0:  # the first, and the last of each update
+            progress(checkpoint.steps, budget.steps, f"{what}: training")
+            value[i] = look(checkpoint)
+    coarse = list(value)
+    spacing = (max(value.values()) - value[0]) / (count - 1)
+    for k, (before, after) in enumerate(pairwise(coarse)):
+        progress(k, len(coarse), f"{what}: looking closer")
+        if abs(value[after] - value[before]) > spacing:
+            value |= {i: look(every[i]) for i in range(before + 1, after)}
+    return [(every[i], value[i]) for i in sorted(value)]
+
+
+def _told(runs: Runs) -> dict[str, float | int]:
+    root = len(runs.returns) ** 0.5
+    return {
+        "episodes": len(runs.returns),
+        "return": float(runs.returns.mean()),
+        "return_error": float(runs.returns.std(ddof=1) / root),
+        "cost": float(runs.costs.mean()),
+        "cost_error": float(runs.costs.std(ddof=1) / root),
+        "length": float(runs.lengths.mean()),
+    }
+
+
+def _seed(seed: int, stream: int) -> int:
+    """Seeds that share no random numbers with training."""
+    return int(np.random.SeedSequence((seed, 9, stream)).generate_state(1)[0])
+
+
+def _write_npz(goal: Path, arrays: dict[str, Any]) -> None:
+    part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
+    try:
+        with part.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        os.replace(part, goal)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Experiments as tables on the console."""

@@ -1,0 +1,1 @@
+"""Target policies: protocols, adapters for tables, functions and modules, Gaussian policies."""

@@ -1,0 +1,186 @@
+"""Target policies from tables, functions and torch modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Floats, Ints, check_probs
+from scopeval.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Time
+
+__all__ = ["CallablePolicy", "TabularPolicy", "TorchPolicy", "as_policy"]
+
+
+class TabularPolicy:
+    """A policy given by a table: ``probs`` [S, A], or [T, S, A] when it depends on time.
+
+    Observations are state numbers. Rows must be distributions; they are normalised to rounding.
+    """
+
+    def __init__(self, probs: ArrayLike) -> None:
+        array = np.asarray(probs)
+        if array.ndim not in (2, 3):
+            raise InputError(
+                f"policy: got a table of shape {array.shape}, expected [S, A] or [T, S, A]"
+            )
+        axes = ("s",) if array.ndim == 2 else ("t", "s")
+        self._table = check_probs("policy", array, axes=axes)
+        self._table.setflags(write=False)
+
+    @property
+    def states(self) -> int:
+        """Number of states S."""
+        return int(self._table.shape[-2])
+
+    @property
+    def actions(self) -> int:
+        """Number of actions A."""
+        return int(self._table.shape[-1])
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of time steps the table covers, None when it does not depend on time."""
+        return int(self._table.shape[0]) if self._table.ndim == 3 else None
+
+    def table(self, horizon: int) -> Floats:
+        """The table as [horizon, S, A] (a view, not a copy)."""
+        if self._table.ndim == 2:
+            return np.broadcast_to(self._table, (horizon, *self._table.shape))
+        if self._table.shape[0] < horizon:
+            raise InputError(
+                f"policy: the table covers {self._table.shape[0]} time steps, expected at least "
+                f"the horizon {horizon}"
+            )
+        return self._table[:horizon]
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A] at state numbers [B]."""
+        states = self._states(obs)
+        if self._table.ndim == 2:
+            return self._table[states]
+        times = np.asarray(t)
+        outside = (times < 0) | (times >= len(self._table))
+        if outside.any():
+            raise InputError(
+                f"policy: asked at time {times[outside][0]}, the table covers "
+                f"0..{len(self._table) - 1}"
+            )
+        return np.asarray(self._table[times, states])
+
+    def _states(self, obs: Observations) -> Ints:
+        states = np.asarray(obs)
+        if states.ndim != 1 or not np.issubdtype(states.dtype, np.integer):
+            raise InputError(
+                f"policy: a tabular policy needs state numbers [B], got {states.dtype} "
+                f"{states.shape}"
+            )
+        if states.size and (states.min() < 0 or states.max() >= self.states):
+            worst = states[(states < 0) | (states >= self.states)][0]
+            raise InputError(f"policy: state {worst} is outside 0..{self.states - 1}")
+        return states.astype(np.int64, copy=False)
+
+    def __repr__(self) -> str:
+        return f"TabularPolicy(shape={self._table.shape})"
+
+
+class CallablePolicy:
+    """Any function ``f(obs, t)`` that returns probabilities [B, A]; every answer is checked."""
+
+    def __init__(self, function: Callable[[Observations, Time], ArrayLike]) -> None:
+        if not callable(function):
+            raise InputError(f"policy: {function!r} is not callable")
+        self._function = function
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A]."""
+        return _checked("policy", self._function(obs, t), len(obs))
+
+    def __repr__(self) -> str:
+        return f"CallablePolicy({getattr(self._function, '__qualname__', self._function)!r})"
+
+
+class TorchPolicy:
+    """A torch module that maps observations to logits [B, A].
+
+    Args:
+        module: called as ``module(obs)``, or ``module(obs, t)`` with ``with_time=True``; obs
+            arrives as float32 [B, d] (discrete observations as int64 [B]), t as int64 [B].
+        with_time: whether the module also takes the time step.
+
+    The module is put into evaluation mode and never trained; the softmax is taken in float64.
+    """
+
+    def __init__(self, module: torch.nn.Module, *, with_time: bool = False) -> None:
+        self.module = module.eval()
+        self.with_time = with_time
+
+    def logits(self, obs: Observations, t: Time) -> torch.Tensor:
+        """The module's own output, with gradients (ROS differentiates it)."""
+        import torch
+
+        inputs = np.asarray(obs)
+        kind = np.int64 if inputs.dtype.kind in "iu" else np.float32
+        tensor = torch.from_numpy(np.array(inputs, kind))  # a copy: logs are read-only
+        if self.with_time:
+            times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
+            out: torch.Tensor = self.module(tensor, times)
+        else:
+            out = self.module(tensor)
+        if out.ndim != 2 or len(out) != len(inputs):
+            raise InputError(
+                f"policy: the torch module returned shape {tuple(out.shape)} for {len(inputs)} "
+                "observations, expected logits of shape [B, A]"
+            )
+        return out
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Softmax of the module's logits, [B, A]."""
+        import torch
+
+        from scopeval.policies._softmax_kernel import softmax
+
+        with torch.inference_mode():
+            logits = self.logits(obs, t)
+            if not (logits.is_cpu and logits.is_contiguous()):
+                logits = logits.cpu().contiguous()
+        probs: Floats
+        probs, valid = softmax(logits.numpy())
+        # nothing else can be wrong with a softmax
+        return probs if valid else _checked("policy (torch module)", probs, len(obs))
+
+    def __repr__(self) -> str:
+        return f"TorchPolicy({type(self.module).__name__})"
+
+
+def as_policy(source: object) -> Policy | ContinuousPolicy:
+    """Make a policy of whatever the user has: a policy, a table, a torch module, a function."""
+    if isinstance(source, Policy | ContinuousPolicy):
+        return source
+    if isinstance(source, np.ndarray | list | tuple):
+        return TabularPolicy(source)
+    if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
+        return TorchPolicy(source)  # type: ignore[arg-type]
+    if callable(source):
+        return CallablePolicy(source)
+    raise InputError(
+        f"policy: got {type(source).__name__}, expected an object with probs(obs, t), a table "
+        "[S, A] or [T, S, A], a torch module that gives logits, or a function (obs, t) -> [B, A]"
+    )
+
+
+def _checked(name: str, value: ArrayLike, rows: int) -> Floats:
+    probs = check_probs(name, value, axes=("row",))
+    if probs.ndim != 2 or len(probs) != rows:
+        raise InputError(
+            f"{name}: returned shape {probs.shape} for {rows} observations, expected "
+            f"[{rows}, number of actions]"
+        )
+    return probs

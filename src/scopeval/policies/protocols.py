@@ -1,0 +1,133 @@
+"""Target policies, and what a policy offers at an observation.
+
+A *finite* policy answers ``probs(obs, t) -> [B, A]`` for a batch of observations at time t. One
+over continuous actions answers ``candidates(obs, t, rng)`` instead: K actions drawn from it, each
+with probability 1/K. `offer` reduces both to one form, a set of candidates with probabilities, and
+a behaviour policy re-weighs that set. Unbiasedness, the safety program and the estimators need
+nothing else, so no later room asks whether the action set is finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, Ints
+from scopeval.errors import InputError
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = [
+    "Behavior",
+    "Candidates",
+    "ContinuousPolicy",
+    "Policy",
+    "Redraws",
+    "Weighing",
+    "offer",
+    "weigh",
+]
+
+#: Observations of a batch: int64 [B] (discrete) or float64 [B, d].
+Observations = NDArray[Any]
+
+#: One time step for the whole batch, or one per row.
+Time = int | Ints
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A policy over a finite action set."""
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Probabilities [B, A] of every action, for observations [B] or [B, d] at time t."""
+        ...
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a policy offers at each of B observations: K actions and their probabilities [B, K].
+
+    ``actions`` is [B, K] (finite action sets: action numbers) or [B, K, d] (continuous actions).
+    """
+
+    actions: NDArray[Any]
+    probs: Floats
+
+
+@runtime_checkable
+class ContinuousPolicy(Protocol):
+    """A policy over continuous actions, known by draws from it."""
+
+    def candidates(self, obs: Observations, t: Time, rng: np.random.Generator) -> Candidates:
+        """Draw K actions per observation; ``probs`` is 1/K everywhere."""
+        ...
+
+
+@runtime_checkable
+class Redraws(Protocol):
+    """A policy that has drawn part of its action before it is asked for the rest.
+
+    That part is the last `drawn` entries of the observation. In a log of *another* policy those
+    are that policy's; `redraw` puts this policy's own in their place.
+    """
+
+    @property
+    def drawn(self) -> int:
+        """How many of an observation's last entries the policy draws itself."""
+        ...
+
+    def redraw(self, obs: Observations, t: Time, rng: np.random.Generator) -> Observations:
+        """The observations [B, d] with fresh draws of this policy in their last entries."""
+        ...
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How a behaviour policy re-weighs an offer.
+
+    ``probs`` [B, K] are the behaviour probabilities mu. ``control`` [B, K] is the control variate
+    b(s, a_k) that goes with them, or None for b = 0.
+    """
+
+    probs: Floats
+    control: Floats | None = None
+
+
+@runtime_checkable
+class Behavior(Protocol):
+    """A behaviour policy designed for one target: re-weighs what the target offers."""
+
+    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+        """Behaviour probabilities (and control variate) over the offered candidates."""
+        ...
+
+
+def offer(
+    policy: Policy | ContinuousPolicy, obs: Observations, t: Time, rng: np.random.Generator
+) -> Candidates:
+    """The candidates of any policy: all actions of a finite one, K draws of a continuous one."""
+    if isinstance(policy, ContinuousPolicy):
+        return policy.candidates(obs, t, rng)
+    probs = policy.probs(obs, t)
+    every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
+    return Candidates(actions=every, probs=probs)
+
+
+def weigh(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+    """The weighing of any behaviour: a designed one, or a plain policy over the same actions."""
+    if isinstance(behavior, Behavior):
+        weighing = behavior.weigh(offered, obs, t)
+    else:
+        weighing = Weighing(behavior.probs(obs, t))
+    if weighing.probs.shape != offered.probs.shape:
+        raise InputError(
+            f"behavior: got probabilities of shape {weighing.probs.shape} where the target offers "
+            f"{offered.probs.shape}; expected the same action set"
+        )
+    return weighing

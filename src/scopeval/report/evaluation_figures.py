@@ -1,0 +1,366 @@
+"""The drawings of an evaluation's page."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.errors import InputError
+from scopeval.estimation.sequences import AsymptoticSequence
+from scopeval.evaluation.batches import summarise
+from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.report.page import Figure
+from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
+from scopeval.report.wording import amount
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "Trace",
+    "certificate_figure",
+    "cost_figure",
+    "promise_figure",
+    "running_figure",
+    "trace_of",
+    "values_figure",
+    "weights_figure",
+]
+
+_POINTS = 160  # of a running line
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One number per finished episode, in order, [n] each.
+
+    Attributes:
+        value: unbiased for the policy's value.
+        weight: importance weight of the whole episode.
+        spent: what the episode cost.
+        excess: its cost over what was promised, unbiased; NaN where the target itself ran.
+    """
+
+    value: Floats
+    weight: Floats
+    spent: Floats
+    excess: Floats
+
+
+@dataclass(frozen=True)
+class Band:
+    """A running mean with its anytime-valid interval after the first `at` values."""
+
+    at: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
+    """What the kept episodes say, one by one; None where none were kept.
+
+    Raises:
+        InputError: the episodes do not give the evaluation's estimate with this discount.
+    """
+    if evaluation.episodes is None:
+        return None
+    batch = summarise(evaluation.episodes, gamma, evaluation.estimator)
+    scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
+    if abs(float(batch.value.mean()) - evaluation.estimate) > 1e-6 * scale:
+        raise InputError(
+            f"gamma: got {gamma:g}, with which the kept episodes give {batch.value.mean():.6g} and "
+            f"not the estimate of {evaluation.estimate:.6g}; expected the evaluation's discount"
+        )
+    epsilon = 0.0 if evaluation.certificate is None else evaluation.certificate.epsilon
+    excess = batch.cost - (1 + epsilon) * batch.weighted_cost
+    return Trace(batch.value, batch.weight, batch.spent, np.where(batch.by_target, np.nan, excess))
+
+
+def running(values: Floats, alpha: float, target_n: int) -> Band:
+    """The anytime-valid sequence, looked at about 160 times."""
+    sequence = AsymptoticSequence(alpha, target_n)
+    ends = np.unique(np.linspace(0, len(values), min(len(values), _POINTS) + 1).astype(int))
+    seen = []
+    for lo, hi in itertools.pairwise(ends):
+        now = sequence.update(values[lo:hi])
+        seen.append((hi, now.estimate, now.low, now.high))
+    at, mean, low, high = np.array(seen, dtype=float).T
+    return Band(at, mean, low, high)
+
+
+def running_figure(
+    trace: Trace,
+    evaluation: Evaluation,
+    *,
+    by: str,
+    own: Trace | None = None,
+    truth: float | None = None,
+) -> Figure:
+    """The estimate as it came about, against episodes or cost (`by`)."""
+    alpha = evaluation.interval.alpha
+    with canvas() as (drawing, ax):
+        shown = []
+        for one, colour, dashes, name in (
+            (own, OWN, (4, 1.5), "the policy itself"),
+            (trace, OURS, (), "this evaluation"),
+        ):
+            if one is None:
+                continue
+            band = running(one.value, alpha, max(len(one.value), 1))
+            x = band.at if by == "episodes" else np.cumsum(one.spent)[band.at.astype(int) - 1]
+            finite = np.isfinite(band.low)
+            ax.fill_between(
+                x[finite], band.low[finite], band.high[finite], color=colour, alpha=0.18, lw=0
+            )
+            ax.plot(x, band.mean, color=colour, label=name, dashes=dashes or (None, None))
+            shown.append((x, band))
+        if truth is not None:
+            ax.axhline(truth, color=INK, lw=1.0, ls=":", label="exact value")
+        end = evaluation.interval
+        if math.isfinite(end.half_width):
+            ax.errorbar(
+                [shown[-1][0][-1]],
+                [end.estimate],
+                yerr=[[end.estimate - end.low], [end.high - end.estimate]],
+                color=OURS,
+                capsize=3.5,
+                marker="o",
+                ms=4,
+                lw=1.8,
+                clip_on=False,
+                zorder=5,
+            )
+        ends = [x for x in (truth, end.low, end.high) if x is not None and math.isfinite(x)]
+        _limits(ax, shown, ends)
+        ax.set_xlabel("episodes" if by == "episodes" else "cost spent")
+        ax.set_ylabel("estimate of the value")
+        if own is not None or truth is not None:
+            _legend(ax)
+        words = "number of episodes" if by == "episodes" else "cost"
+        value, low, high = rounded(end.half_width, end.estimate, end.low, end.high)
+        return figure_of(
+            drawing,
+            label=f"Line: the running estimate against the {words}, ending at {value}, interval "
+            f"from {low} to {high}.",
+            caption=f"The estimate against the {words}. Shaded: an interval that holds at every "
+            "moment at once, so that one may look as often as one likes. Bar: the interval that "
+            "is reported.",
+        )
+
+
+def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[float]) -> None:
+    """Show the bands from where they mean something; the first episodes are off the chart."""
+    low, high = list(within), list(within)
+    for _, band in shown:
+        start = int(np.searchsorted(band.at, 0.12 * band.at[-1]))
+        for ends, store in (
+            (band.low, low),
+            (band.high, high),
+            (band.mean, low),
+            (band.mean, high),
+        ):
+            late = ends[start:]
+            store += list(late[np.isfinite(late)])
+    if max(high) > min(low):
+        pad = 0.04 * (max(high) - min(low))
+        ax.set_ylim(min(low) - pad, max(high) + pad)
+    ax.set_xlim(left=0)
+    ax.locator_params(nbins=6)
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
+
+
+def cost_figure(evaluation: Evaluation) -> Figure:
+    """What was spent beside what the policy itself would have taken."""
+    ours, own = evaluation.cost.total, evaluation.on_policy.total
+    with canvas(height=1.9) as (drawing, ax):
+        names = ["this evaluation", "the policy itself,\nto the same precision"]
+        bars = ax.barh(names, [ours, own], color=[OURS, OWN], height=0.58)
+        ax.bar_label(bars, [f" {amount(ours)}", f" {amount(own)}"], padding=2, color=INK)
+        ax.invert_yaxis()
+        ax.grid(visible=False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.set_xlim(0, 1.18 * max(ours, own))
+        ax.locator_params(axis="x", nbins=5)
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
+        ax.set_xlabel("cost in all")
+        return figure_of(
+            drawing,
+            label=f"Bars: this evaluation cost {amount(ours)}, the policy itself would have cost "
+            f"{amount(own)} for the same precision.",
+            caption="What it cost, beside what running the policy itself to the same precision "
+            f"would have cost: about {evaluation.on_policy.episodes:,.0f} episodes, estimated from "
+            "the weights of these.",
+        )
+
+
+def certificate_figure(evaluation: Evaluation) -> Figure:
+    """The interval of the cost difference, with the line that it may not pass."""
+    found = evaluation.certificate
+    assert found is not None
+    d = found.difference
+    with canvas(height=1.9) as (drawing, ax):
+        reach = 1.35 * max(abs(d.low), abs(d.high), 1e-12)
+        ax.axvspan(-reach, 0, color=SAFE, alpha=0.10, lw=0)
+        ax.axvspan(0, reach, color=UNSAFE, alpha=0.10, lw=0)
+        ax.axvline(0, color=INK, lw=1.2)
+        ax.errorbar(
+            [d.estimate],
+            [0],
+            xerr=[[d.estimate - d.low], [d.high - d.estimate]],
+            color=OURS,
+            marker="o",
+            ms=6,
+            capsize=6,
+            lw=2.2,
+        )
+        ax.set_xlim(-reach, reach)
+        ax.set_ylim(-1, 1)
+        ax.text(-0.97 * reach, 0.62, "cheaper than promised", color=SAFE, ha="left")
+        ax.text(0.97 * reach, 0.62, "dearer", color=UNSAFE, ha="right")
+        ax.set_yticks([])
+        ax.spines["left"].set_visible(False)
+        ax.grid(visible=False)
+        ax.locator_params(axis="x", nbins=5)
+        ax.set_xlabel("cost of an episode, less what is allowed")
+        middle, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
+        most = "" if found.epsilon == 0 else f"{1 + found.epsilon:g} times "
+        return figure_of(
+            drawing,
+            label=f"Interval: the cost of an episode less what is allowed is {middle}, between "
+            f"{low} and {high}; zero is the limit. Verdict: {found.verdict}.",
+            caption="The safety certificate: cost of an episode of the behaviour policy less "
+            f"{most}the policy's own, with its interval. Wholly left of the line: safe. Wholly "
+            "right of it: the promise is broken.",
+        )
+
+
+def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
+    """The same as it came about; what the guard watches."""
+    excess = trace.excess[np.isfinite(trace.excess)]
+    if len(excess) < 2 or evaluation.certificate is None:
+        return None
+    band = running(excess, evaluation.certificate.alpha, len(excess))
+    with canvas(height=4.3) as (drawing, ax):
+        finite = np.isfinite(band.low)
+        ax.axhline(0, color=INK, lw=1.2)
+        ax.fill_between(
+            band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
+        )
+        ax.plot(band.at, band.mean, color=OURS)
+        _limits(ax, [(band.at, band)], [0.0])
+        ax.set_xlabel("episodes of the behaviour policy")
+        ax.set_ylabel("cost less what is allowed")
+        said = "the guard never had a reason to step in"
+        if evaluation.guard is None:
+            said = "no guard was watching"
+        elif (after := evaluation.guard.switched_after) is not None:
+            ax.axvline(min(after, len(excess)), color=UNSAFE, ls="--", lw=1.2)
+            said = f"the guard stepped in after {after:,} episodes"
+        return figure_of(
+            drawing,
+            label="Line: the running mean of cost less what is allowed, with its interval; zero is "
+            f"the limit; {said}.",
+            caption="Cost of an episode less what is allowed, while it ran. A guard steps in when "
+            f"the whole interval lies above zero; {said}.",
+            shape="tall",
+        )
+
+
+def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None) -> Figure:
+    """How the values of single episodes spread."""
+    with canvas() as (drawing, ax):
+        both = trace.value if own is None else np.concatenate([trace.value, own.value])
+        low, high = np.quantile(both, [0.001, 0.999])
+        if high <= low:
+            low, high = low - 0.5, high + 0.5
+        edges = np.linspace(low, high, 41).tolist()
+        outside = int(((trace.value < low) | (trace.value > high)).sum())
+        if own is not None:
+            ax.hist(
+                own.value,
+                edges,
+                weights=np.full(len(own.value), 100 / len(own.value)),
+                histtype="step",
+                color=OWN,
+                lw=1.5,
+                label="the policy itself",
+            )
+        ax.hist(
+            trace.value,
+            edges,
+            weights=np.full(len(trace.value), 100 / len(trace.value)),
+            color=OURS,
+            alpha=0.55,
+            label="this evaluation",
+        )
+        ax.axvline(evaluation.estimate, color=INK, lw=1.2)
+        ax.set_xlabel("value of one episode")
+        ax.set_ylabel("share of episodes, %")
+        if own is not None:
+            _legend(ax)
+        spread = float(trace.value.std(ddof=1)) if len(trace.value) > 1 else 0.0
+        beyond = f" {outside:,} lie outside the chart." if outside else ""
+        return figure_of(
+            drawing,
+            label=f"Histogram of the values of single episodes: mean {evaluation.estimate:.4g}, "
+            f"standard deviation {spread:.3g}.",
+            caption="Every episode gives one unbiased value; the estimate (line) is their mean. "
+            f"The narrower they lie, the fewer it takes.{beyond}",
+        )
+
+
+def weights_figure(trace: Trace) -> Figure | None:
+    """How far the weights are from 1."""
+    w = trace.weight
+    positive = w[w > 0]
+    if not len(positive) or np.ptp(np.log10(positive)) < 1e-9:
+        return None
+    with canvas() as (drawing, ax):
+        # the lowest weights can be of any size and mean the same: nothing
+        low = max(float(positive.min()), float(positive.max()) * 1e-8)
+        edges = np.geomspace(low, float(positive.max()) * (1 + 1e-9), 41).tolist()
+        share = np.full(len(positive), 100 / len(w))
+        ax.hist(np.maximum(positive, low), edges, weights=share, color=OURS, alpha=0.55)
+        ax.axvline(1.0, color=INK, lw=1.2)
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        ax.xaxis.set_minor_formatter(lambda x, _: _minor(x, edges))
+        ax.tick_params(which="minor", labelcolor=INK)
+        ax.set_xlabel("weight of an episode (logarithmic)")
+        ax.set_ylabel("share of episodes, %")
+        none = int((w == 0).sum())
+        zero = f" {none:,} of {len(w):,} have weight 0." if none else ""
+        return figure_of(
+            drawing,
+            label=f"Histogram of the importance weights, from {positive.min():.2g} to "
+            f"{positive.max():.3g}; 1 is marked.",
+            caption="How much more likely the policy itself would have been to have each episode. "
+            f"Weights near 1 are good; a few very large ones would rule the estimate.{zero}",
+        )
+
+
+def _legend(ax: Axes) -> None:
+    """Above the axes, where it hides nothing."""
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=3,
+        borderpad=0.2,
+        columnspacing=1.2,
+        handlelength=1.6,
+        handletextpad=0.5,
+    )
+
+
+def _minor(x: float, edges: Sequence[float]) -> str:
+    """Label 2 and 5 between the powers of ten where there is room."""
+    digit = round(x / 10 ** math.floor(math.log10(x) + 1e-9))
+    return f"{x:g}" if digit in (2, 5) and edges[-1] / edges[0] < 300 else ""

@@ -1,0 +1,299 @@
+"""An evaluation as a page: the answer, the drawings, what to trust, how to do it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from scopeval.evaluation.result import Evaluation
+from scopeval.report import evaluation_figures as drawings
+from scopeval.report.page import (
+    Check,
+    Figure,
+    Page,
+    Section,
+    Table,
+    how_to_reproduce,
+)
+from scopeval.report.wording import (
+    amount,
+    answer_of,
+    by_itself,
+    confidence,
+    counted,
+    facts_of,
+    signed,
+    verdict_of,
+    with_error,
+)
+
+if TYPE_CHECKING:
+    from scopeval.behavior.policy import BehaviorPolicy
+
+__all__ = ["page_of_evaluation"]
+
+_NONE = "\N{EN DASH}"
+
+
+def page_of_evaluation(
+    evaluation: Evaluation,
+    behavior: BehaviorPolicy | None = None,
+    on_policy: Evaluation | None = None,
+    *,
+    beside: Mapping[str, Evaluation] | None = None,
+    truth: float | None = None,
+    title: str = "What is the policy worth?",
+    intro: str = "",
+    gamma: float | None = None,
+    command: str | None = None,
+    seed: int | None = None,
+) -> Page:
+    """The page of an evaluation.
+
+    Args:
+        evaluation: what `evaluate` or `estimate` returned; made with ``keep=True`` it has more
+            drawings.
+        behavior: what ran, if `design` made it: what it promised stands beside what was measured.
+        on_policy: an evaluation by the policy itself, to compare with.
+        beside: more evaluations of the same policy for the table, by name.
+        truth: the exact value, where it is known.
+        title: of the page.
+        intro: what was evaluated, in words.
+        gamma: the discount of the evaluation; None: the behaviour's, or 1.
+        command: how to make it again, as one can type it.
+        seed: likewise.
+    """
+    if gamma is None:
+        gamma = 1.0 if behavior is None else behavior.recipe.gamma
+    trace = drawings.trace_of(evaluation, gamma)
+    own = None if on_policy is None else drawings.trace_of(on_policy, gamma)
+    runs: dict[str, Evaluation] = {_runner(evaluation, behavior): evaluation}
+    if on_policy is not None:
+        runs["the policy itself"] = on_policy
+    runs.update(beside or {})
+    sections = [
+        _answered(evaluation, runs, trace, own, truth, intro),
+        _paid(evaluation, trace),
+        _trusted(evaluation, trace, own),
+        _designed(evaluation, behavior),
+        how_to_reproduce(command, seed=seed),
+    ]
+    return Page(
+        title,
+        answer_of(evaluation),
+        verdict_of(evaluation),
+        facts_of(evaluation),
+        tuple(section for section in sections if section is not None),
+    )
+
+
+def _answered(
+    e: Evaluation,
+    runs: Mapping[str, Evaluation],
+    trace: drawings.Trace | None,
+    own: drawings.Trace | None,
+    truth: float | None,
+    intro: str,
+) -> Section:
+    text = [intro] if intro else []
+    text.append(e.sentence)
+    figures: list[Figure] = []
+    if trace is not None and len(trace.value) > 1:
+        figures.append(drawings.running_figure(trace, e, by="episodes", truth=truth))
+        if trace.spent.sum() > 0:
+            figures.append(drawings.running_figure(trace, e, by="cost", own=own, truth=truth))
+    else:
+        text.append(
+            "The episodes themselves were not kept, so this page has fewer drawings; keep=True "
+            "keeps them."
+        )
+    header = ["what was run", "episodes", "estimate", "cost of an episode", "cost in all"]
+    if truth is not None:
+        header.insert(3, "off by")
+        text.append(f"The exact value is {truth:.5g}; no method was told.")
+    rows = []
+    for name, run in runs.items():
+        row = [name, f"{run.finished:,}", with_error(run)]
+        row += [] if truth is None else [signed(run.estimate - truth, run.interval.half_width)]
+        costs = run.cost.total > 0
+        row += [f"{run.cost.per_episode:.4g}", amount(run.cost.total)] if costs else [_NONE, _NONE]
+        rows.append(tuple(row))
+    sure = confidence(e.interval.alpha)
+    table = Table(f"Estimates with their {sure} intervals", tuple(header), tuple(rows))
+    return Section("The estimate", tuple(text), tuple(figures), (table,))
+
+
+def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
+    text, figures = [], []
+    if not by_itself(e):
+        if e.on_policy.unknown is None and min(e.on_policy.total, e.cost.total) > 0:
+            figures.append(drawings.cost_figure(e))
+        elif e.on_policy.unknown is not None:
+            text.append(
+                f"What the policy itself would have cost cannot be said: {e.on_policy.unknown}."
+            )
+    if e.certificate is not None and e.certificate.episodes and not by_itself(e):
+        text.append(e.certificate.sentence)
+        if trace is not None and (found := drawings.promise_figure(trace, e)) is not None:
+            figures.append(found)
+        if math.isfinite(e.certificate.difference.half_width):
+            figures.append(drawings.certificate_figure(e))
+    if not text and not figures:
+        return None
+    return Section("What it cost, and whether it was safe", tuple(text), tuple(figures))
+
+
+def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | None) -> Section:
+    figures: list[Figure] = []
+    if trace is not None and len(trace.value) > 1:
+        figures.append(drawings.values_figure(trace, e, own))
+        if not by_itself(e) and (found := drawings.weights_figure(trace)) is not None:
+            figures.append(found)
+    return Section("How far to trust it", figures=tuple(figures), checks=_checks(e))
+
+
+def _checks(e: Evaluation) -> tuple[Check, ...]:
+    """The diagnostics in words."""
+    d = e.diagnostics
+    said = [Check("bad", text[:1].upper() + text[1:] + ".") for text in d.warnings]
+    adaptive = e.interval.method == "asymptotic sequence"
+    said.append(
+        Check(
+            "good",
+            "The interval is anytime-valid: it holds however the number of episodes came about."
+            if adaptive
+            else f"The interval ({e.interval.method}) is right if the number of episodes was fixed "
+            f"in advance ({e.stopped}).",
+        )
+    )
+    if not by_itself(e):
+        told = _weights(e)
+        said += [check for check in told if check.tone == "good" or not d.warnings]
+        said += _guarded(e)
+    if d.lost:
+        said.append(
+            Check(
+                "bad",
+                f"{counted(d.lost)} of {e.started:,} could not be finished (the first: "
+                f"{d.first_loss}). The estimate is off if losses depend on what the policy does.",
+            )
+        )
+    else:
+        said.append(Check("good", f"All {e.finished:,} episodes were finished."))
+    kept = {name: n for name, n in d.behavior.items() if n and name != "asked"}
+    if kept:
+        why = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in kept.items())
+        said.append(
+            Check(
+                "plain",
+                f"Of {d.behavior['asked']:,} steps the behaviour policy kept to the policy itself "
+                f"in some: {why}.",
+            )
+        )
+    if d.fallbacks:
+        said.append(
+            Check("bad", f"In {d.fallbacks:,} steps the behaviour policy failed; the policy acted.")
+        )
+    return tuple(said)
+
+
+def _weights(e: Evaluation) -> list[Check]:
+    d = e.diagnostics
+    error = f" ± {d.mean_weight_error:.3f}" if math.isfinite(d.mean_weight_error) else ""
+    share = d.effective_size / max(e.finished, 1)
+    said = [
+        Check(
+            "good" if abs(d.mean_weight - 1) <= 4 * d.mean_weight_error + 1e-6 else "bad",
+            f"The weights average {d.mean_weight:.3f}{error}, where 1 is expected; the largest is "
+            f"{d.largest_weight:.3g}.",
+        ),
+        Check(
+            "good" if share >= 0.3 else "open",
+            f"They say as much as {d.effective_size:,.0f} equally weighted episodes "
+            f"({share:.0%} of {e.finished:,}).",
+        ),
+    ]
+    if d.tail_index is not None and d.tail_index <= 0.7:
+        said.append(
+            Check(
+                "good",
+                f"Their tail is light (Pareto index {d.tail_index:.2f}; above 0.7 the interval "
+                "would be too narrow).",
+            )
+        )
+    return said
+
+
+def _guarded(e: Evaluation) -> list[Check]:
+    if e.guard is None:
+        return [Check("open", "No guard was watching the promise.")] if e.certificate else []
+    if e.guard.switched_after is None:
+        said = [Check("good", "The guard watched all the time and had no reason to step in.")]
+    else:
+        said = [
+            Check(
+                "bad",
+                f"The guard let the policy itself run all but the first "
+                f"{e.guard.switched_after:,} episodes: {e.guard.state.reason}. The estimate stays "
+                "unbiased.",
+            )
+        ]
+    if e.diagnostics.guarded:
+        said.append(
+            Check("plain", f"It gave {e.diagnostics.guarded:,} single steps to the policy itself.")
+        )
+    return said
+
+
+def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
+    """What the design promised beside what was measured."""
+    if behavior is None:
+        return None
+    recipe, told, expected = behavior.recipe, behavior.report, behavior.predicted
+    measured = [_NONE, _NONE]
+    if e.on_policy.unknown is None and e.on_policy.episodes > 0:
+        measured[0] = f"{e.finished / e.on_policy.episodes:.3f}"
+    if e.certificate is not None and not math.isnan(e.certificate.ratio.estimate):
+        measured[1] = f"{e.certificate.ratio.estimate:.3f}"
+    rows = (
+        (
+            "variance of an episode's value",
+            f"{expected.variance:.3f}",
+            f"{expected.checked_variance:.3f}",
+            measured[0],
+        ),
+        (
+            "cost of an episode",
+            f"{expected.cost:.3f}",
+            f"{expected.checked_cost:.3f}",
+            measured[1],
+        ),
+    )
+    most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:g} times "
+    checks = [Check("open", text[:1].upper() + text[1:] + ".") for text in told.warnings]
+    checks += [Check("plain", text[:1].upper() + text[1:] + ".") for text in told.notes]
+    return Section(
+        "The behaviour policy that was run",
+        (
+            f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
+            f"critics), for {recipe.horizon} steps an episode and an expected cost of at most "
+            f"{most}the policy's own. {told.support:.1%} of what the policy "
+            f"does is in the logs. The limit on the cost binds in {told.binding:.0%} of the logged "
+            f"states, and everywhere at least {recipe.floor:.0%} of the policy itself is mixed in.",
+        ),
+        tables=(
+            Table(
+                "Relative to the policy itself: what the design expected, and what came out",
+                ("", "expected", "checked on other logs", "measured"),
+                rows,
+            ),
+        ),
+        checks=tuple(checks),
+    )
+
+
+def _runner(e: Evaluation, behavior: BehaviorPolicy | None) -> str:
+    if by_itself(e):
+        return "the policy itself (this evaluation)"
+    return "behaviour policy" + ("" if behavior is None else f" ({behavior.recipe.method})")

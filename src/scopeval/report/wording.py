@@ -1,0 +1,162 @@
+"""The first lines of an evaluation's page: the answer, the verdict, the four numbers."""
+
+from __future__ import annotations
+
+import math
+
+from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.report.page import Fact, Verdict
+
+__all__ = [
+    "amount",
+    "answer_of",
+    "by_itself",
+    "confidence",
+    "counted",
+    "facts_of",
+    "signed",
+    "verdict_of",
+    "with_error",
+]
+
+#: What a certificate says, in the answer and as a badge.
+_SAFETY = {
+    "safe": ("and safely", "good", "Safe"),
+    "refuted": ("but not safely", "bad", "Not safe"),
+    "not refuted": ("though not yet proved safe", "open", "Safety not decided"),
+    "not covered": ("though its safety cannot be told", "open", "Safety cannot be told"),
+}
+
+
+def answer_of(e: Evaluation) -> str:
+    """Estimate, interval, saved cost, safe or not: one sentence."""
+    found = e.interval
+    if math.isfinite(found.half_width):
+        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        sure = confidence(found.alpha)
+        said = f"The policy is worth {value} ({sure} confidence: {low} to {high})"
+    else:
+        said = f"The policy is worth about {found.estimate:.4g}, too few episodes for an interval"
+    if by_itself(e):
+        spent = f" at a cost of {amount(e.cost.total)}" if e.cost.total > 0 else ""
+        return f"{said}, from {counted(e.finished)} of the policy itself{spent}."
+    return f"{said}, {_saving(e)}{_safety(e)}."
+
+
+def _saving(e: Evaluation) -> str:
+    saved = _saved(e)
+    if saved is None:
+        return f"found in {counted(e.finished)}"
+    if e.cost.total > 0:
+        said = f"found at {abs(saved):.0%} {'less' if saved > 0 else 'more'} cost"
+    else:
+        said = f"found in {abs(saved):.0%} {'fewer' if saved > 0 else 'more'} episodes"
+    return f"{said} than by running the policy itself to the same precision"
+
+
+def _safety(e: Evaluation) -> str:
+    c = e.certificate
+    if c is None:
+        return ""
+    said = f", {_SAFETY[c.verdict][0]}"
+    if c.verdict == "not covered":
+        return f"{said}, for it leaves out actions of the policy"
+    if math.isnan(c.ratio.estimate):
+        return said
+    return (
+        f"{said}: an episode costs {c.ratio.estimate:.3g} times what the policy's own does "
+        f"(allowed: {1 + c.epsilon:.4g})"
+    )
+
+
+def verdict_of(e: Evaluation) -> Verdict:
+    """Safe or not, in a few words."""
+    if e.guard is not None and e.guard.switched_after is not None:
+        return Verdict("bad", f"The guard stepped in after {counted(e.guard.switched_after)}")
+    if by_itself(e):
+        return Verdict("plain", "The policy itself was run: nothing to certify")
+    if e.certificate is None:
+        return Verdict("plain", "No costs: nothing to certify")
+    _, tone, text = _SAFETY[e.certificate.verdict]
+    firm = e.certificate.verdict in ("safe", "refuted")
+    sure = f", with {confidence(e.certificate.alpha)} confidence" if firm else ""
+    return Verdict(tone, text + sure)  # type: ignore[arg-type]
+
+
+def facts_of(e: Evaluation) -> tuple[Fact, ...]:
+    """The numbers that everybody asks for."""
+    found = e.interval
+    facts = [Fact("Value of the policy", with_error(e), f"{confidence(found.alpha)} confidence")]
+    saved = _saved(e)
+    if saved is not None:
+        what = "Cost" if e.cost.total > 0 else "Episodes"
+        facts.append(
+            Fact(
+                f"{what} {'saved' if saved >= 0 else 'added'}",
+                f"{abs(saved):.0%}",
+                "against the policy itself, to the same precision",
+            )
+        )
+    c = e.certificate
+    if c is not None and not by_itself(e) and not math.isnan(c.ratio.estimate):
+        ends = f" ({c.ratio.low:.3f} to {c.ratio.high:.3f})" if math.isfinite(c.ratio.high) else ""
+        facts.append(
+            Fact(
+                "Cost of an episode",
+                f"{c.ratio.estimate:.3f}",
+                f"times the policy's own{ends}; allowed: {1 + c.epsilon:g}",
+            )
+        )
+    spent = f"cost {amount(e.cost.total)} in all" if e.cost.total > 0 else ""
+    facts.append(Fact("Episodes", f"{e.finished:,}", spent))
+    return tuple(facts)
+
+
+def _saved(e: Evaluation) -> float | None:
+    """Share of the cost (or, without costs, of the episodes) that running mu saved."""
+    own = e.on_policy
+    if own.unknown is not None or by_itself(e):
+        return None
+    if e.cost.total > 0 and own.total > 0:
+        return 1 - e.cost.total / own.total
+    return 1 - e.finished / own.episodes if own.episodes > 0 else None
+
+
+# -- numbers as words --------------------------------------------------------------------------
+
+
+def by_itself(e: Evaluation) -> bool:
+    """Whether the policy itself ran every episode."""
+    return e.by_target == e.finished
+
+
+def with_error(e: Evaluation) -> str:
+    """The estimate and its half-width, with the digits that it justifies."""
+    width = e.interval.half_width
+    if not math.isfinite(width):
+        return f"{e.estimate:.4g}"
+    value, half = rounded(width, e.estimate, width)
+    return f"{value} ± {half}"
+
+
+def signed(x: float, spread: float) -> str:
+    """A difference with its sign, and the digits that a spread of that size justifies."""
+    text = rounded(spread, abs(x))[0]
+    if not float(text.replace(",", "")):
+        return text
+    return ("+" if x > 0 else "\N{MINUS SIGN}") + text
+
+
+def confidence(alpha: float) -> str:
+    """95% for 0.05."""
+    return f"{100 * (1 - alpha):.4g}%"
+
+
+def counted(n: int) -> str:
+    """A number of episodes."""
+    return f"{n:,} episode{'' if n == 1 else 's'}"
+
+
+def amount(x: float) -> str:
+    """A cost: whole from a hundred on, else three digits."""
+    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"

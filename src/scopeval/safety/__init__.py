@@ -1,0 +1,1 @@
+"""Whether the promise about the cost was kept: certificate and guard."""

@@ -1,0 +1,311 @@
+"""The command line: what it prints, where, how wide, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import scopeval
+from scopeval import errors, exact
+from scopeval.cli import demonstration as demo_experiment
+from scopeval.cli.app import app
+from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
+from scopeval.paper.experiments import gridworld_exact
+
+PROGRAM = str(Path(sys.executable).with_name("scopeval"))
+TINY = ["reproduce", "gridworld", "--critics", "exact", "--size", "4", "--targets", "3"]
+
+
+def invoke(*words: str, env: dict[str, str] | None = None):
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "80", **(env or {})})
+
+
+def spawn(*words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(
+        [PROGRAM, *words], capture_output=True, text=True, env=env, check=False, timeout=300
+    )
+
+
+def assert_fits(text: str) -> None:
+    assert "\x1b" not in text  # plain where there is no terminal
+    wide = [line for line in text.splitlines() if len(line) > 80]
+    assert wide == []
+
+
+# -- the program itself --------------------------------------------------------------------------
+
+
+def test_program_helps_without_loading_what_is_heavy():
+    done = spawn("--help")
+    assert done.returncode == 0, done.stderr
+    assert_fits(done.stdout)
+    for command in ("demo", "reproduce", "bench"):
+        assert command in done.stdout
+    code = (
+        "import sys; sys.argv = ['scopeval', '--help']; from scopeval.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'numba', 'torch', 'scipy', 'matplotlib', 'pyarrow', 'gymnasium', 'cvxpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.splitlines()[-1] == "[]"
+
+
+def test_program_demo(tmp_path):
+    done = spawn("demo", "--out", str(tmp_path / "demo"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert_fits("\n".join(line for line in lines if str(tmp_path) not in line))
+    assert len(lines) <= 21
+    assert sum(bool(line.strip()) for line in lines) <= 17
+    for word in ("old controllers", "scope-dr", "your policy itself", "exact value", "--seed 1"):
+        assert word in done.stdout
+    assert sorted(os.listdir(tmp_path / "demo")) == ["logs.parquet", "report.html"]
+    report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "scopeval demo --seed 0 --episodes 1000" in report
+    said = " ".join(done.stdout.split())
+    assert re.search(r'class="answer">([^<]*)</p>', report)[1].replace("&#39;", "'") in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["reproduce"],
+        ["reproduce", "gridworld"],
+        ["reproduce", "logs"],
+        ["bench"],
+        ["bench", "solver"],
+    ],
+)
+def test_every_help_fits_in_80_columns(words):
+    result = invoke(*words, "--help")
+    assert result.exit_code == 0
+    assert_fits(result.stdout)
+    assert "..." not in result.stdout.split("Options:")[-1]  # no summary is cut short
+
+
+def test_version():
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.stdout.strip() == f"scopeval {scopeval.__version__}"
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demo", "--seed", "-1"], "seed: got -1"),
+        (["demo", "--episodes", "1"], "episodes: got 1"),
+        (["demo", "--out", "/dev/null/x"], "cannot write to /dev/null/x"),
+        ([*TINY, "--critics", "guess"], "critics: got 'guess', expected one of table, mlp, exact"),
+        ([*TINY, "--cost-law", "heavy"], "cost_law: got 'heavy', expected one of same-tilt"),
+        ([*TINY, "--worlds", "4"], "worlds: got 4 for 3 targets"),
+        ([*TINY, "--targets", "0"], "targets: got 0"),
+        ([*TINY, "--size", "1"], "size: got 1"),
+        ([*TINY, "--out", "/dev/null/x"], "cannot write /dev/null/x"),
+    ],
+)
+def test_what_the_library_refuses_is_one_line_and_status_2(words, message):
+    result = invoke(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_usage_errors_are_status_2_too():
+    result = invoke("nonsense")
+    assert result.exit_code == 2
+    assert "nonsense" in result.stderr
+
+
+def test_brackets_in_a_message_are_printed(monkeypatch):
+    def fail(*_: object) -> None:
+        raise errors.DataError("column [red]: try pip install 'scopeval[bench]'")
+
+    monkeypatch.setattr(demo_experiment, "run", fail)
+    assert "column [red]: try pip install 'scopeval[bench]'" in invoke("demo").stderr
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_debug_shows_the_exception(how):
+    if how == "option":
+        result = invoke("--debug", "demo", "--seed", "-1")
+    else:
+        result = invoke("demo", "--seed", "-1", env={"SCOPEVAL_DEBUG": "1"})
+    assert isinstance(result.exception, errors.InputError)
+
+
+def test_interrupt_is_status_130(monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_experiment, "run", interrupt)
+    result = invoke("demo")
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted\n"
+
+
+# -- reproduce gridworld -------------------------------------------------------------------------
+
+
+def test_reproduce_prints_a_table_and_writes_what_it_printed(tmp_path):
+    result = invoke(*TINY, "--cost-law", "all", "--seed", "5", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    command = (
+        "scopeval reproduce gridworld --critics exact --size 4 --targets 3 --cost-law all "
+        "--budget state --seed 5"
+    )
+    lines = result.stdout.splitlines()
+    assert command in lines
+    file = tmp_path / "gridworld-exact.json"
+    assert os.listdir(tmp_path) == [file.name]  # no temporary file stays
+    assert_fits("\n".join(x for x in lines if x != command and str(tmp_path) not in x))
+
+    content = json.loads(file.read_text())
+    assert content["command"] == command
+    assert content["config"] == {
+        "sizes": [4],
+        "cost_laws": list(COST_LAWS),
+        "targets": 3,
+        "worlds": 3,
+        "seed": 5,
+        "epsilon": 0.0,
+        "budget": "state",
+    }
+    assert {"python", "scopeval", "numpy", "scipy", "numba"} <= set(content["versions"])
+    assert [b["cost_law"] for b in content["blocks"]] == list(COST_LAWS)
+    for block in content["blocks"]:
+        assert [m["method"] for m in block["methods"]] == list(gridworld_exact.VARIANTS)
+        for method in block["methods"]:
+            variance, cost = method["relative_variance"], method["relative_cost"]
+            assert len(variance["values"]) == 3
+            needed = 1000 * np.multiply(variance["values"], cost["values"])
+            np.testing.assert_allclose(method["cost_needed"]["mean"], needed.mean())
+            np.testing.assert_allclose(
+                variance["standard_error"], np.std(variance["values"], ddof=1) / np.sqrt(3)
+            )
+            shown = f"{variance['mean']:.3f} ± {variance['standard_error']:.3f}"
+            assert shown in result.stdout
+
+
+def test_the_command_it_prints_gives_the_same_numbers(tmp_path):
+    first = invoke(*TINY, "--worlds", "2", "--cost-law", "reward", "--out", str(tmp_path / "a"))
+    command = next(x for x in first.stdout.splitlines() if x.startswith("scopeval "))
+    invoke(*command.split()[1:], "--out", str(tmp_path / "b"))
+    blocks = [
+        json.loads((tmp_path / folder / "gridworld-exact.json").read_text())["blocks"]
+        for folder in "ab"
+    ]
+    assert blocks[0] == blocks[1]
+
+
+def test_the_papers_numbers_stand_beside_where_it_has_them(tmp_path):
+    words = ["--critics", "exact", "--size", "10", "--targets", "1", "--cost-law", "uniform"]
+    shown = invoke("reproduce", "gridworld", *words, "--out", str(tmp_path)).stdout
+    scope = re.search(r"^scope .*\n +in the paper +0\.547 +0\.861 +472 +53 %", shown, re.MULTILINE)
+    assert scope is not None
+    assert re.search(r"^ros, in the paper +0\.953 +1\.083 +1035", shown, re.MULTILINE)
+    assert "±" not in shown.split("1 targets")[0]  # one target has no standard error
+
+
+@pytest.mark.parametrize("worlds", [None, 1, 2])
+def test_each_target_lives_in_the_world_it_should(worlds):
+    config = gridworld_exact.Config((4,), ("same-tilt",), targets=4, worlds=worlds, seed=7)
+    seen: list[tuple[int, int, str]] = []
+    table = gridworld_exact.run(config, lambda *step: seen.append(step))
+    assert [step[:2] for step in seen] == [(k, 4) for k in (1, 2, 3, 4)]
+    scope = table.blocks[0].rows[0]
+    for k, target in enumerate(target_policies(4, 4, seed=7)):
+        mdp = Gridworld(4, "same-tilt", 7 + (k if worlds is None else k % worlds)).mdp()
+        alone = exact.assess(mdp, target, target)
+        ours = exact.assess(mdp, target, exact.design(mdp, target, "scope"))
+        assert scope.variance.values[k] == pytest.approx(ours.variance / alone.variance)
+        assert scope.cost.values[k] == pytest.approx(ours.cost / alone.cost)
+
+
+def test_constrained_methods_are_safe_at_every_state_and_odi_is_not():
+    table = gridworld_exact.run(gridworld_exact.Config((6,), targets=3))
+    for block in table.blocks:
+        worst = {row.label: row.worst_state.values.max() for row in block.rows}
+        assert max(worst["scope"], worst["scope (target)"], worst["scope-dr"]) <= 1 + 1e-9
+        assert worst["odi"] > 1.05
+
+
+# -- demo ----------------------------------------------------------------------------------------
+
+
+def test_demo_is_honest(tmp_path):
+    """Exact values judge it. Estimates: within 5 standard errors, 6e-7 each by accident."""
+    result = demo_experiment.run(demo_experiment.Config(seed=3), tmp_path)
+    mdp, target = Gridworld(10, seed=3).mdp(), target_policies(1, 10, seed=3)[0]
+    alone = exact.assess(mdp, target, target)
+    assert result.truth == pytest.approx(alone.value)
+    assert len(scopeval.read_logged(result.logs)) == result.rows == 10_000
+    for method, found in result.evaluations.items():
+        mu, b = result.behaviors[method].table(mdp.states)
+        ours = exact.assess(mdp, target, mu, b)
+        assert abs(found.estimate - alone.value) < 5 * (ours.variance / found.finished) ** 0.5
+        assert ours.cost <= 1.01 * alone.cost
+        assert ours.variance < 0.7 * alone.variance
+        assert found.guard is not None
+    last = result.evaluations["scope-dr"]
+    assert result.same_precision is not None
+    ratio = result.same_precision.interval.half_width / last.interval.half_width
+    assert ratio == pytest.approx(1.0, abs=0.25)
+    for run in (result.on_policy, result.same_precision):
+        assert run.by_target == run.finished
+        assert abs(run.estimate - alone.value) < 5 * (alone.variance / run.finished) ** 0.5
+
+
+def test_demo_gives_the_same_page_every_time(tmp_path):
+    pages = []
+    for folder in ("a", "b"):
+        out = tmp_path / folder
+        shown = invoke("demo", "--seed", "2", "--episodes", "100", "--out", str(out))
+        assert shown.exit_code == 0, shown.output
+        pages.append((out / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+# -- the package's front door --------------------------------------------------------------------
+
+
+def test_import_is_light_and_every_public_name_loads():
+    code = (
+        "import sys, scopeval\n"
+        "heavy = {'numba', 'torch', 'scipy', 'matplotlib', 'pyarrow', 'gymnasium', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "for name in scopeval.__all__: getattr(scopeval, name)\n"
+        "print(set(scopeval.__all__) <= set(dir(scopeval)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "True"]
+
+
+def test_public_names_are_the_ones_that_type_checkers_see():
+    source = Path(scopeval.__file__).read_text()
+    block = source.split("if TYPE_CHECKING:")[1].split("__version__")[0]
+    names = re.findall(r"import \w+ as (\w+)", block)
+    assert sorted(names) == sorted(set(scopeval.__all__) - {"__version__"})
+
+
+def test_a_misspelt_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="solv"):
+        scopeval.solv  # noqa: B018

@@ -1,0 +1,163 @@
+"""Foresight: networks that learn from whole episodes, and the share of q that b takes over."""
+
+from __future__ import annotations
+
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import tilt
+from scopeval.behavior.weighing import Recipe, weigh_rows
+from scopeval.critics.model.return_features import Foresight, Study, foresee
+from scopeval.critics.protocols import Estimates
+from scopeval.data.transitions import Transitions
+
+QUICK = Study(hidden=32, steps=1200, batch=256)
+HORIZON = 10
+
+
+def lessons(n, seed=0):
+    """An edge at x = y that moves nothing but what is still earned; the cost falls with time."""
+    rng = np.random.default_rng(seed)
+    where, when = rng.standard_normal((n, 2)), rng.integers(HORIZON, size=n)
+    earned = np.where(where[:, 0] > where[:, 1], 5.0, -5.0) + rng.standard_normal(n)
+    return where, when, np.stack([earned, 3.0 * (HORIZON - when)], axis=1)
+
+
+def test_an_edge_is_learned_through_noise():
+    seen = foresee(*lessons(20_000), HORIZON, QUICK, 0)
+    where, when, _ = lessons(2000, seed=1)
+    for t in (0, 5, 9):
+        said = seen.at(where[when == t], t)
+        earned = np.where(where[when == t, 0] > where[when == t, 1], 5.0, -5.0)
+        assert np.corrcoef(said[:, 0], earned)[0, 1] > 0.95  # a plane comes to 0.80
+    cost = [seen.at(np.zeros((1, 2)), t)[0, 1] for t in range(HORIZON)]
+    np.testing.assert_allclose(np.diff(cost), np.mean(np.diff(cost)), atol=0.1)
+    assert cost[0] > 1.2 > -1.2 > cost[-1]  # in units of its spread
+
+
+def test_one_seed_one_network_and_files_bring_it_back():
+    some = lessons(2000)
+    few = replace(QUICK, steps=50)
+    one, same, other = (foresee(*some, HORIZON, few, seed) for seed in (3, 3, 4))
+    points = some[0][:100]
+    np.testing.assert_array_equal(one.at(points, 2), same.at(points, 2))
+    assert np.abs(one.at(points, 2) - other.at(points, 2)).max() > 1e-3
+    both = Foresight.join([one, other])
+    mean = (one.at(points, 2) + other.at(points, 2)) / 2
+    np.testing.assert_allclose(both.at(points, 2), mean, rtol=1e-6, atol=1e-6)
+    arrays = both.arrays() | {"another": np.zeros(1)}
+    back = Foresight.restored(arrays)
+    assert set(arrays) == {"another"}
+    np.testing.assert_array_equal(back.at(points, 7), both.at(points, 7))
+
+
+def test_what_is_remembered_is_what_was_said_of_that_array():
+    seen = foresee(*lessons(500), HORIZON, replace(QUICK, steps=20), 0)
+    points = np.random.default_rng(5).standard_normal((4, 3, 2))
+    said = seen.at(points, 2)
+    assert said.shape == (4, 3, 2)
+    np.testing.assert_array_equal(said.reshape(12, 2), seen.at(points.reshape(12, 2), 2))
+    seen.remember(points, 2)
+    points += 1.0  # to tell the answer kept from one that is given anew
+    np.testing.assert_array_equal(seen.at(points, 2), said)
+    assert np.abs(seen.at(points, 3) - said).max() > 1e-3  # another step was not asked about
+    assert np.abs(seen.at(points.copy(), 2) - said).max() > 1e-3
+    seen.forget()
+    assert np.abs(seen.at(points, 2) - said).max() > 1e-3
+
+
+def test_nothing_to_learn_from_or_training_that_runs_away_says_nothing():
+    nothing = foresee(np.empty((0, 2)), np.empty(0, np.int64), np.empty((0, 2)), 5, QUICK, 0)
+    np.testing.assert_array_equal(nothing.at(np.ones((3, 2)), 1), 0.0)
+    wild = replace(QUICK, steps=20, rate=1e30)
+    np.testing.assert_array_equal(foresee(*lessons(500), 5, wild, 0).at(np.ones((3, 2)), 1), 0.0)
+
+
+def test_torch_has_its_threads_back_afterwards():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        few = replace(QUICK, steps=20)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda k: foresee(*lessons(300 * k), 5, few, k), range(1, 9)))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+# -- the share that a control variate takes over -------------------------------------------------
+
+
+def recipe(method: str, share: float) -> Recipe:
+    return Recipe(
+        method=method, epsilon=0.0, horizon=1, gamma=1.0, floor=0.0, margin=0.0,
+        constraint="behavior", limit=None, share=share,
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.0, 1.0), st.integers(2, 6))
+def test_b_is_the_mean_and_a_share_of_the_differences(seed, share, actions):
+    rng = np.random.default_rng(seed)
+    pi = rng.dirichlet(np.ones(actions), 5)
+    q, noise, carried, cost = rng.standard_normal((4, 5, actions)) * 3
+    noise, carried, cost = noise**2, carried**2, np.abs(cost)
+    e = Estimates(
+        q, cost, np.stack([cost, cost], -1), np.stack([carried, carried], -1), noise,
+        np.zeros_like(q), np.ones(q.shape, np.bool_),
+    )  # fmt: skip
+    for name in ("scope-dr", "dopt"):
+        mu, b = weigh_rows(METHODS[name], recipe(name, share), pi, e)
+        v = (pi * q).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(b, v + share * (q - v), atol=1e-9)
+        second = (q - b) ** 2 + noise + carried
+        budget = (pi * cost).sum(axis=1)
+        np.testing.assert_allclose(mu, tilt(METHODS[name], pi, second, cost, budget).mu, atol=1e-6)
+    _, whole = weigh_rows(METHODS["dopt"], recipe("dopt", 1.0), pi, e)
+    np.testing.assert_array_equal(whole, q)
+    _, none = weigh_rows(METHODS["scope"], recipe("scope", share), pi, e)
+    np.testing.assert_array_equal(none, 0.0)
+
+
+def test_shares_checked_together_are_as_checked_alone():
+    """One sweep follows every share and floor; each must come out as if it were alone."""
+    module = importlib.import_module("scopeval.behavior.designer")
+    rng = np.random.default_rng(0)
+    n, states = 4000, 6
+    s, a = rng.integers(states, size=n), rng.integers(3, size=n)
+    log = Transitions(
+        np.arange(n) % 4, s, a, rng.standard_normal(n) + s * a, 1.0 + a, (s + a) % states
+    )
+    pi = rng.dirichlet(np.ones(3), states)
+    run = module._opened(log, pi, horizon=4)
+    how = METHODS["scope-dr"]
+    run.recipe = replace(run.recipe, method="scope-dr")
+    floors = (0.02, 0.5, 1.0)
+    together = run._check(how, floors, [replace(run.recipe, share=share) for share in (0.3, 1.0)])
+    for k, share in enumerate((0.3, 1.0)):
+        alone = run._check(how, floors, [replace(run.recipe, share=share)])
+        some = slice(3 * k, 3 * k + 3)
+        np.testing.assert_allclose(together[0][some], alone[0], rtol=1e-10)
+        np.testing.assert_allclose(together[1][:, some], alone[1], rtol=1e-10)
+    assert not np.allclose(together[0][:3], together[0][3:], rtol=1e-3)
+
+
+def test_what_is_followed_can_be_looked_at_alone():
+    q = np.zeros((2, 3))
+    many = np.arange(24.0).reshape(2, 3, 4)
+    e = Estimates(q, q, many, many + 100, q, q, q == 0)
+    one = e.following(2)
+    np.testing.assert_array_equal(one.carried, many[..., [0, 2]] + 100)
+    np.testing.assert_array_equal(one.cost_behavior, many[..., [0, 2]])
+    assert one.following(1) is one
+    with pytest.raises(IndexError):
+        e.following(9)

@@ -1,0 +1,129 @@
+"""Put the stored measurements into docs/performance.md: ``python tools/make_performance.py``.
+
+They are read from docs/results/bench, where ``scopeval bench all --out`` wrote them. Tests check
+that the page says what the files say, and that it explains every row that misses its goal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "performance.md"
+RESULTS = DOCS / "results" / "bench"
+PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+TITLES = {
+    "solver": "The safety program, time per row",
+    "sweep": "Learning a behaviour policy",
+    "simulate": "Simulation and estimate, time per step",
+    "collect": "Collecting episodes of a robot, time per step",
+    "act": "One action for one observation, 99th percentile",
+    "scale": "Growth: exponent of time and memory, 1 is linear",
+}
+
+
+def stored() -> dict[str, dict[str, Any]]:
+    """The measurements, by benchmark."""
+    files = {name: RESULTS / f"{name}.json" for name in TITLES}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in files.items()
+        if path.is_file()
+    }
+
+
+def missed() -> list[str]:
+    """Names of the rows that miss their goal."""
+    return [row["name"] for each in stored().values() for row in each["rows"] if not _fine(row)]
+
+
+def page(text: str) -> str:
+    """The page with the measurements that are stored now."""
+    found = stored()
+    if not found:
+        return PART.sub("\nNothing is stored yet; the command above measures.\n\n", text)
+    parts = [_where(next(iter(found.values())))]
+    parts += [f"**{TITLES[name]}**\n\n{_table(each['rows'])}" for name, each in found.items()]
+    gpu = RESULTS / "gpu.json"
+    if gpu.is_file():
+        parts.append(_gpu(json.loads(gpu.read_text(encoding="utf-8"))))
+    return PART.sub(lambda _: "\n" + "\n".join(parts) + "\n", text)
+
+
+def _where(content: dict[str, Any]) -> str:
+    machine, versions = content["machine"], content["versions"]
+    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return (
+        f"Measured on {content['date'][:10]} by\n\n```sh\n{content['command']}\n```\n\n"
+        f"on {machine['cores']} cores ({machine['cpu']}); {named}.\n"
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| | ours | peer or limit | ratio | goal | met | |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        bound = {"slower": "at most", "faster": "at least"}[row["sense"]]
+        cells = [
+            row["name"],
+            _amount(row["ours"], row["unit"]),
+            _at_least(row, _amount(row["peer"], row["unit"])),
+            _at_least(row, _times(row["ratio"])),
+            "" if row["goal"] is None else f"{bound} {row['goal']:,g}",
+            {True: "yes", False: "**no**", None: ""}[row["met"]],
+            row["note"],
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _fine(row: dict[str, Any]) -> bool:
+    return row["goal"] is None or row["met"] is True
+
+
+def _at_least(row: dict[str, Any], text: str) -> str:
+    return f"> {text}" if row["stopped"] and text else text
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:,.{2 if ratio < 10 else 0}f}"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return "not installed"
+    if unit == "slope":
+        return f"{value:.2f}"
+    for name, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {name}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def _gpu(content: dict[str, Any]) -> str:
+    """What the benchmark of a GPU found."""
+    gpu, cpu = content["mlp"]["found"]
+    size = content["mlp"]["size"]
+    lines = [
+        f"**On a GPU** ({gpu['device']}, beside {content['machine']['cores']} cores; "
+        f"`{content['command']}`)\n",
+        f"One time step of the mlp sweep, {size['tuples']:,} tuples: {_amount(gpu['step'], 's')} "
+        f"on the GPU, {_amount(cpu['step'], 's')} on its CPU; the networks differ by at most "
+        f"{content['mlp']['largest_difference']:.0e}.\n",
+        "| solver | rows a second | of the memory bandwidth |",
+        "|---|---|---|",
+    ]
+    for row in content["solver"]:
+        seconds = row["seconds"]
+        took = min(seconds["fused"], seconds["torch"])
+        lines.append(
+            f"| A = {row['A']} | {row['rows'] / took:,.2g} | {seconds['copy'] / took:.0%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written to {PAGE}")

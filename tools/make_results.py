@@ -1,0 +1,179 @@
+"""Put the stored results into docs/reproduce.md: ``python tools/make_results.py``.
+
+They are read from docs/results/gridworld and docs/results/mujoco..., where ``scopeval reproduce
+... --out`` wrote them. A test checks that the page says what the files say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "reproduce.md"
+RESULTS = DOCS / "results" / "gridworld"
+#: Runs of the robots: the mark of their part of the page, and where they are.
+ROBOTS = {
+    "robots": DOCS / "results" / "mujoco",
+    "robots, simulator": DOCS / "results" / "mujoco-simulator",
+    "robots, simulator, episode": DOCS / "results" / "mujoco-simulator-episode",
+    "robots, simulator, bins": DOCS / "results" / "mujoco-simulator-bins",
+    "robots, episode": DOCS / "results" / "mujoco-episode",
+    "robots, wide": DOCS / "results" / "mujoco-wide",
+}
+PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
+NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"
+FIGURES = {
+    "error-cost": "Error against cost spent",
+    "error-episodes": "Error against episodes",
+    "frontier": "Variance against cost for several epsilons",
+    "cost-by-target": "Cost of each target's behaviour policy, relative to the target's own",
+}
+
+
+ROBOTS_FIGURES = {
+    "error-cost": "Error against cost spent",
+    "calibration": "What designs expected of themselves, against what was measured",
+}
+
+
+def page(text: str) -> str:
+    """The page with the results that are stored now."""
+    text = _gridworld(text)
+    for mark, folder in ROBOTS.items():
+        text = _robots(text, mark, folder)
+    return text
+
+
+def _gridworld(text: str) -> str:
+    place = RESULTS / "gridworld.json"
+    if not place.is_file():
+        return PART.sub(NOTHING, text)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    said = _part(content, RESULTS, [_block(block) for block in content["blocks"]], FIGURES)
+    return PART.sub(lambda _: said, text)
+
+
+def _robots(text: str, mark: str, folder: Path) -> str:
+    part = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
+    place = folder / "mujoco.json"
+    if not place.is_file():
+        return part.sub(NOTHING, text)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    figures = {
+        f"{name}-{protocol}": f"{words}, protocol {protocol}"
+        for protocol in content["config"]["protocols"]
+        for name, words in ROBOTS_FIGURES.items()
+    }
+    said = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
+    return part.sub(lambda _: said, text)
+
+
+def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dict[str, str]) -> str:
+    """The command, its tables, those figures that are there, and how long it took."""
+    parts = [f"```sh\n{content['command']}\n```\n", *tables]
+    for name, words in figures.items():
+        if (folder / f"{name}.svg").is_file():
+            parts.append(f"![{words}](results/{folder.name}/{name}.svg)\n\n*{words}.*\n")
+    took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
+    return "\n" + "\n".join([*parts, took]) + "\n\n"
+
+
+def _robot(block: dict[str, Any]) -> str:
+    many = len(block["targets"])
+    counted = many - len(block["excluded"])
+    lines = [
+        f"**{block['robot']}, {block['protocol']}** ({counted} of {many} targets)\n",
+        "| method | variance | worst | cost | dearest | paired | predicted | needed | saved "
+        "| paper |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in block["methods"]:
+        if row["method"] == "on-policy":
+            continue
+        told = [row.get(f"predicted_{name}", {}).get("mean") for name in ("variance", "cost")]
+        cells = [
+            row["method"],
+            _plus_minus(row["relative_variance"], ".3f"),
+            _extreme(row["worst"]),
+            _plus_minus(row["relative_cost"], ".3f"),
+            _extreme(row["dearest"]),
+            _paired(row.get("certified_cost")),
+            "" if None in told else "{:.3f}, {:.3f}".format(*told),
+            _plus_minus(row["cost_needed"], ".0f"),
+            f"{row['saved']:.0%}",
+            _paper(block["paper"].get(row["method"])),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    if block["excluded"]:
+        lines.append(f"\nWithout variance, in no mean: {', '.join(block['excluded'])}.")
+    return "\n".join(lines) + "\n"
+
+
+def _paired(told: dict[str, Any] | None) -> str:
+    """Mean cost by the certificates, over the targets that have one."""
+    values = [value for value in (told or {}).get("values", []) if value is not None]
+    if len(values) < 2:
+        return ""
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):.3f} ± {error:.3f}"
+
+
+def _extreme(one: dict[str, Any]) -> str:
+    return f"{one['value']:.2f} ± {one['error']:.2f}"
+
+
+def _block(block: dict[str, Any]) -> str:
+    size = block["size"]
+    lines = [
+        f"**{size} x {size}, cost law {block['cost_law']}**\n",
+        "| method | variance | cost | worst state | needed | saved | crossing | in the paper |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in block["methods"]:
+        if row["method"] == "on-policy":
+            continue
+        worst = row["worst_state"]
+        cells = [
+            row["method"],
+            _plus_minus(row["relative_variance"], ".3f"),
+            _plus_minus(row["relative_cost"], ".3f"),
+            f"{max(worst['values']):.2f}" if worst else "",
+            _plus_minus(row["cost_needed"], ".0f"),
+            f"{row['saved']:.0%}",
+            _crossing(row["crossing"]),
+            _paper(block["paper"].get(row["method"])),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plus_minus(statistic: dict[str, Any], form: str) -> str:
+    error = statistic["standard_error"]
+    mean = format(statistic["mean"], form)
+    return mean if error is None else f"{mean} ± {format(error, form)}"
+
+
+def _crossing(crossing: dict[str, Any]) -> str:
+    if crossing["cost"] is None:
+        return "not reached"
+    return _plus_minus({"mean": crossing["cost"], **crossing}, ".0f")
+
+
+def _paper(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    return f"{row['relative_variance']:.3f}, {row['relative_cost']:.3f}, {row['cost_needed']}"
+
+
+def _cores(content: dict[str, Any]) -> str:
+    machine = content.get("machine", {})
+    return f"{machine.get('cores', '?')} cores ({machine.get('cpu', 'unknown')})"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written to {PAGE}")
