@@ -1,6 +1,6 @@
 """Continuous actions: a robot arm's joint that shall reach a mark, by a Gaussian policy.
 
-The policy offers ten actions drawn from it; the behaviour policy weighs them. A model of the world
+The policy offers ten actions drawn from it; the behavior policy weighs them. A model of the world
 is learned from logs of another controller, and the design walks through episodes imagined in it.
 """
 

@@ -1,4 +1,4 @@
-"""From a CSV file of one's own to a saved behaviour policy.
+"""From a CSV file of one's own to a saved behavior policy.
 
 The columns have the names that the plant's historian gave them; there is no time column, so time is
 counted within each run.

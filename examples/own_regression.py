@@ -64,7 +64,7 @@ def main():
     print(behavior.summary())
     here = np.array([[0.0], [1.0]])
     print("target   ", target(here, 0).round(3).tolist())
-    print("behaviour", behavior.probs(here, 0).round(3).tolist())
+    print("behavior", behavior.probs(here, 0).round(3).tolist())
     return behavior
 
 

@@ -1,4 +1,4 @@
-"""Behaviour policies and critics' estimates that several test files need."""
+"""Behavior policies and critics' estimates that several test files need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPORT = Report(10, "table", 1.0, 0.0, 0.0, Prediction(0.5, 1.0, 0.6, 1.0), {})
 
 
 def estimates(q, cost=None, noise=None, carried=None, known=None, cost_target=None):
-    """Estimates of one followed behaviour beside the target."""
+    """Estimates of one followed behavior beside the target."""
     q = np.asarray(q, float)
     cost = np.ones_like(q) if cost is None else np.asarray(cost, float)
     cost_target = cost if cost_target is None else np.asarray(cost_target, float)

@@ -18,7 +18,7 @@ MOST_TRAJECTORIES = 40_000
 
 @dataclass(frozen=True)
 class Case:
-    """A finite MDP with a target policy, an arbitrary covering behaviour and control variate.
+    """A finite MDP with a target policy, an arbitrary covering behavior and control variate.
 
     All tables are [T, S, A]; `transition` is [S, A, S]. The reward is `reward` plus or minus
     `spread`, with probability one half each.
@@ -182,7 +182,7 @@ class Paths:
 
 
 def every_path(case: Case, behavior: np.ndarray, start: int = 0, state: int | None = None) -> Paths:
-    """All trajectories under a behaviour, from time `start` on (and from one state, if given)."""
+    """All trajectories under a behavior, from time `start` on (and from one state, if given)."""
     first = case.initial if state is None else np.eye(case.states)[state]
     states = np.flatnonzero(first)[:, None]
     chance = first[states[:, 0]]

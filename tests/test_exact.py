@@ -98,7 +98,7 @@ def test_values_by_every_trajectory(case):
 
 @settings(max_examples=40, deadline=None)
 @given(cases())
-def test_cost_of_a_behaviour_by_every_trajectory(case):
+def test_cost_of_a_behavior_by_every_trajectory(case):
     paths = every_path(case, case.behavior)
     found = exact.assess(case.mdp, case.target, case.behavior)
     assert found.cost == pytest.approx(float(paths.chance @ total_cost(case, paths)), abs=1e-12)

@@ -44,11 +44,11 @@ def case(request):
 # -- against exact values ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["on-policy", "behaviour", "behaviour, b"])
+@pytest.mark.parametrize("kind", ["on-policy", "behavior", "behavior, b"])
 def test_means_and_variances_are_the_exact_ones(case, kind):
     """72 comparisons at one in a million each."""
     mu = case.target if kind == "on-policy" else 0.5 * case.behavior + 0.5 * case.target
-    b = case.control if kind == "behaviour, b" else None
+    b = case.control if kind == "behavior, b" else None
     run = simulate.summaries(case.mdp, case.target, mu, episodes=300_000, control_variate=b, seed=1)
     truth = exact.assess(case.mdp, case.target, mu, b)
     own_cost = exact.assess(case.mdp, case.target, case.target).cost

@@ -18,7 +18,7 @@ from scopeval.report.svg import INK, LINE, OURS, OWN, SOFT, UNSAFE, canvas
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 
-#: The pages' colours, light and dark; a figure follows the scheme of the page it stands in.
+#: The pages' colors, light and dark; a figure follows the scheme of the page it stands in.
 LIGHT = "--soft:#56606a;--line:#d9dcdf;--ours:#0b63b5;--own:#b35900;--good:#1a7f37;--bad:#b42318"
 DARK = "--soft:#a5afb9;--line:#454c54;--ours:#6cb2f2;--own:#f0a35e;--good:#5cc27a;--bad:#ff8a7d"
 STYLE = (
@@ -37,7 +37,7 @@ VALUE, OWN_COST = float(PI @ REWARD), float(PI @ COST)
 
 
 def behavior(epsilon: float) -> Floats:
-    """The bandit's best behaviour policy within (1 + epsilon) times the policy's cost."""
+    """The bandit's best behavior policy within (1 + epsilon) times the policy's cost."""
     budget = (1 + epsilon) * OWN_COST
     return np.asarray(solve(WEIGHT[None], COST[None], np.array([budget])).mu[0])
 
@@ -73,7 +73,7 @@ def tilt() -> str:
 
 
 def frontier() -> str:
-    """What less variance costs: the best behaviour policy for every budget."""
+    """What less variance costs: the best behavior policy for every budget."""
     free = WEIGHT / WEIGHT.sum()
     dearest = relative(free)[1] - 1
     curve = np.array([relative(behavior(e)) for e in np.linspace(0, dearest, 80)])
@@ -161,7 +161,7 @@ def _text(x: float, y: float, words: str, anchor: str) -> str:
 
 
 def document(svg: str) -> str:
-    """A drawing as a file of its own, with the colours of both schemes."""
+    """A drawing as a file of its own, with the colors of both schemes."""
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert box is not None
     size = f'width="{box[1]}" height="{box[2]}"'

@@ -17,7 +17,7 @@ RESULTS = DOCS / "results" / "bench"
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 TITLES = {
     "solver": "The safety program, time per row",
-    "sweep": "Learning a behaviour policy",
+    "sweep": "Learning a behavior policy",
     "simulate": "Simulation and estimate, time per step",
     "collect": "Collecting episodes of a robot, time per step",
     "act": "One action for one observation, 99th percentile",

@@ -30,7 +30,7 @@ FIGURES = {
     "error-cost": "Error against cost spent",
     "error-episodes": "Error against episodes",
     "frontier": "Variance against cost for several epsilons",
-    "cost-by-target": "Cost of each target's behaviour policy, relative to the target's own",
+    "cost-by-target": "Cost of each target's behavior policy, relative to the target's own",
 }
 
 

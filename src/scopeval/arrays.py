@@ -97,7 +97,7 @@ def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw:
 
 
 def check_probs(name: str, value: ArrayLike, *, axes: tuple[str, ...] = ()) -> Floats:
-    """Rows (last axis) that are probability distributions; returned normalised to rounding."""
+    """Rows (last axis) that are probability distributions; returned normalized to rounding."""
     array = _numeric(name, value)
     if array.ndim < 1 or array.shape[-1] == 0:
         raise InputError(

@@ -6,7 +6,7 @@ With a control variate b and bbar = sum_a pi b, every estimator of the family is
 
     G_t = bbar_t(S) + rho_t (R + gamma G_{t+1} - b_t(S, A))    b = 0: PDIS, b = q: doubly robust
 
-and its conditional mean m_t(s) and variance V_t(s) under a behaviour policy mu follow backwards:
+and its conditional mean m_t(s) and variance V_t(s) under a behavior policy mu follow backwards:
 
     X_t(s,a) = E[(R + gamma m_{t+1}(S') - b_t(s,a))^2 | s,a] + gamma^2 E[V_{t+1}(S') | s,a]
     m_t(s)   = bbar_t(s) + sum_{a: mu>0} pi (r + gamma E[m_{t+1}(S')] - b_t(s,a))
@@ -192,11 +192,11 @@ class Values:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a behaviour policy is worth, exactly.
+    """What a behavior policy is worth, exactly.
 
     Attributes:
         value: J(pi).
-        expectation: mean of the estimator; equal to `value` where the behaviour covers the target.
+        expectation: mean of the estimator; equal to `value` where the behavior covers the target.
         variance: variance of one episode's estimate.
         cost: expected cost of one episode, J^c(mu).
         variances: V, [T+1, S].
@@ -217,7 +217,7 @@ class Assessment:
 
 
 class Design(TabularPolicy):
-    """An optimal behaviour policy, with what it was computed from.
+    """An optimal behavior policy, with what it was computed from.
 
     Attributes:
         method: the `Method`.
@@ -304,7 +304,7 @@ def design(
     limit: ArrayLike | None = None,
     budget: str = "state",
 ) -> Design:
-    """The optimal behaviour policy, by dynamic programming (Algorithm 1 with exact values).
+    """The optimal behavior policy, by dynamic programming (Algorithm 1 with exact values).
 
     Args:
         mdp: the model.

@@ -9,7 +9,7 @@ import torch
 
 from scopeval import exact
 from scopeval._simulate_kernel import draw, stream, uniform
-from scopeval.baselines._reparametrised import own_parameters, with_parameters
+from scopeval.baselines._reparametrized import own_parameters, with_parameters
 from scopeval.baselines.bps import bps, bps_gradient, bps_tabular
 from scopeval.baselines.ros import RosSampler, ros, ros_tabular
 from scopeval.collection.collector import NoEpisodeError, absorbing, collect

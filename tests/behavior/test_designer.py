@@ -271,7 +271,7 @@ def test_an_absolute_limit_can_be_out_of_reach(small):
     assert costly.any()
     np.testing.assert_allclose(mu[:, costly], case.target[:, costly], rtol=0, atol=1e-15)
     if none.recipe.method == "scope":
-        assert "no affordable behaviour exists under the absolute limit" in none.summary()
+        assert "no affordable behavior exists under the absolute limit" in none.summary()
         none.probs(np.arange(6), 0)
         assert none.counts.infeasible >= costly.sum() - 1
 

@@ -1,4 +1,4 @@
-"""Behaviour policies: always valid, safe with true values, honest about doubt, kept on disk."""
+"""Behavior policies: always valid, safe with true values, honest about doubt, kept on disk."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
         sealed(archive_of(header=np.frombuffer(b"\xff\xfe", np.uint8))),
     ):
         path.write_bytes(raw)
-        with pytest.raises(DataError, match="not a saved behaviour policy"):
+        with pytest.raises(DataError, match="not a saved behavior policy"):
             load(path, target)
     with pytest.raises(DataError, match="no such file"):
         load(tmp_path / "nothing.scope", target)

@@ -39,7 +39,7 @@ class Logits(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A log, a policy in every form, a world to import, and a behaviour policy."""
+    """A log, a policy in every form, a world to import, and a behavior policy."""
     place = tmp_path_factory.mktemp("flow")
     loggers = logging_policies(10, MDP)
     parts = [collect(MDP, p, episodes=60, seed=k) for k, p in enumerate(loggers)]
@@ -90,7 +90,7 @@ def test_design_writes_what_the_library_designs(folder):
     result = invoke(*DESIGN, "--method", "scope-dr", "--out", "made.scope")
     assert result.exit_code == 0, result.output
     assert_fits(result.stdout)
-    assert "behaviour policy by scope-dr, horizon 5" in result.stdout
+    assert "behavior policy by scope-dr, horizon 5" in result.stdout
     assert "predicted variance" in result.stdout
     assert result.stdout.splitlines()[-1] == "written to made.scope"
     made, wanted = load("made.scope", PI), load("mu.scope", PI)
@@ -351,6 +351,6 @@ def test_peers_of_the_simulator_estimate_the_same():
     truth = exact.assess(MDP, PI, PI).value
     for mean, error in (
         simulate._vector_environment(world, config)(),
-        simulate._vectorised(world, 20_000, 0),
+        simulate._vectorized(world, 20_000, 0),
     ):
         assert abs(mean - truth) < 5 * error

@@ -83,7 +83,7 @@ def same(a, b):
 
 
 class Tilted:
-    """A behaviour with a control variate."""
+    """A behavior with a control variate."""
 
     def weigh(self, offered, obs, t):
         mu = offered.probs * (1.0 + np.arange(offered.probs.shape[1]))

@@ -301,7 +301,7 @@ def test_features_that_coincide(points):
     assert np.isfinite(e.noise).all()
 
 
-def test_one_state_has_no_neighbours():
+def test_one_state_has_no_neighbors():
     rows = few([0, 0], [0, 0], [1.0, 2.0], [0, 0])
     e = values_at(TableRegression(states=1, features=np.zeros((1, 2))), rows, states=1)
     np.testing.assert_array_equal(e.known, [[True, False]])

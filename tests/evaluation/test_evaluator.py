@@ -331,7 +331,7 @@ def holed() -> tuple[TabularMDP, TabularPolicy, exact.Design]:
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_behaviour_that_leaves_actions_out_cannot_be_refuted(keep):
+def test_a_behavior_that_leaves_actions_out_cannot_be_refuted(keep):
     mdp, pi, mu = holed()
     assert mu.table(1)[0, 0, 1] == 0
     found = evaluate(mdp, pi, mu, episodes=400, keep=keep)
@@ -353,7 +353,7 @@ def test_without_the_coverage_check_it_would_be_refuted():
     assert certify(episodes.costs(), pdis_cost(episodes), covered=False).verdict == "not covered"
 
 
-def test_a_biased_behaviour_is_told():
+def test_a_biased_behavior_is_told():
     mdp, pi, _ = holed()
     found = evaluate(mdp, pi, [[0.0, 1.0]], episodes=50)
     assert any("biased by -0.5" in text for text in found.diagnostics.warnings)

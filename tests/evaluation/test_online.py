@@ -1,6 +1,6 @@
 """What is promised online, measured over many runs in the paper's Gridworld (n = 10, same-tilt).
 
-Behaviour policies come from exact values. Every test states the chance that it fails by accident
+Behavior policies come from exact values. Every test states the chance that it fails by accident
 when nothing is wrong (before its seeds were fixed); "5 standard errors" is 6e-7.
 """
 
@@ -170,7 +170,7 @@ def test_plain_mean_is_unbiased_across_a_switch_and_other_weights_are_not():
 
     The switch comes when costs have been high; cost is reward, so it comes after high values. The
     plain mean of a fixed number has mean J all the same. The mean of the stages' means, and the
-    plain mean of what the behaviour policy alone had run by then, do not: both are off by more than
+    plain mean of what the behavior policy alone had run by then, do not: both are off by more than
     10 standard errors, so that a mistake of this kind would be seen.
     """
     runs, N, batch = 40_000, 40, 5

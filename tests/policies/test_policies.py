@@ -105,7 +105,7 @@ def test_rows_are_distributions(kind):
         np.testing.assert_allclose(probs.sum(1), 1.0, atol=1e-15 * 8)
 
 
-def test_a_row_does_not_depend_on_its_neighbours(kind):
+def test_a_row_does_not_depend_on_its_neighbors(kind):
     policy, obs = kind
     whole = policy.probs(obs, 2)
     shuffle = np.random.default_rng(1).permutation(len(obs))
@@ -192,7 +192,7 @@ def test_a_table_is_not_the_callers_array():
     np.testing.assert_allclose(policy.probs(STATES, 0), TABLE[STATES])
 
 
-def test_single_precision_tables_are_normalised():
+def test_single_precision_tables_are_normalized():
     policy = TabularPolicy(TABLE.astype(np.float32))
     np.testing.assert_allclose(policy.table(1)[0].sum(1), 1.0, atol=1e-15)
 
@@ -325,7 +325,7 @@ class Draws:
 
 
 class Tilted:
-    """A behaviour that re-weighs whatever is offered, and brings its control variate."""
+    """A behavior that re-weighs whatever is offered, and brings its control variate."""
 
     def weigh(self, offered, obs, t):
         weight = offered.probs * (1 + np.arange(offered.probs.shape[1]))
@@ -342,7 +342,7 @@ def test_a_continuous_policy_offers_its_draws():
     np.testing.assert_allclose(one.probs, 1 / 3)
 
 
-def test_a_designed_behaviour_weighs_for_itself():
+def test_a_designed_behavior_weighs_for_itself():
     behavior = Tilted()
     assert isinstance(behavior, Behavior)
     offered = offer(Draws(), FEATURES, 0, np.random.default_rng(7))

@@ -132,8 +132,8 @@ def test_text_in_figures_stays_inside_and_is_large_enough(visit):
     assert bad == []
 
 
-def brightness(colour: str) -> float:
-    numbers = [float(x) for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+def brightness(color: str) -> float:
+    numbers = [float(x) for x in color[color.index("(") + 1 : -1].split(",")[:3]]
     return sum(numbers) / 3
 
 
@@ -145,9 +145,9 @@ def test_dark_is_dark_and_light_is_light_also_in_the_figures(visit):
     )
     dark = brightness(ground) < 60
     assert dark == (visit.scheme == "dark")
-    for colour in (text, drawn):
-        assert (brightness(colour) > 200) == dark
-        assert (brightness(colour) < 60) != dark
+    for color in (text, drawn):
+        assert (brightness(color) > 200) == dark
+        assert (brightness(color) < 60) != dark
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

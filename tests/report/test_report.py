@@ -231,14 +231,14 @@ def test_an_undefined_comparison_is_told_and_not_drawn():
     assert not re.search(r"\bnan\b", html)
 
 
-def test_what_a_learned_behaviour_promised_stands_beside_what_came_out():
+def test_what_a_learned_behavior_promised_stands_beside_what_came_out():
     from scopeval import design
 
     log = gridworld_logs(GRID, episodes=200, seed=5)
     behavior = design(log, PI, horizon=5, method="scope-dr", features=cells(5))
     e = evaluation(behavior)
     page = page_of_evaluation(e, behavior)
-    section = next(s for s in page.sections if s.title.startswith("The behaviour policy"))
+    section = next(s for s in page.sections if s.title.startswith("The behavior policy"))
     assert [row[0] for row in section.tables[0].rows] == [
         "variance of an episode's value",
         "cost of an episode",
@@ -299,7 +299,7 @@ def test_drawings_follow_the_page_and_do_not_mix():
     for figure in pages:
         assert figure.shape == "wide"  # as drawn
         assert "var(--ours)" in figure.svg
-        assert "#1f77b4</text>" in figure.svg  # only colours become colours
+        assert "#1f77b4</text>" in figure.svg  # only colors become colors
         assert not re.search(r"font-family|DejaVu|xmlns|<metadata|<\?xml|width=\"\d+pt", figure.svg)
     assert "0.12345</text>" in pages[0].svg  # only coordinates are shortened
     names = [set(re.findall(r' id="([^"]+)"', figure.svg)) for figure in pages]
@@ -362,23 +362,23 @@ def test_the_package_brings_its_template_and_style():
         assert here.joinpath(name).is_file()
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+def luminance(color: str) -> float:
+    parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-def test_contrast_of_every_colour_in_dark_and_light():
+def test_contrast_of_every_color_in_dark_and_light():
     """Text at least 4.5 to 1 (WCAG AA), lines of figures at least 3 to 1."""
     style = resources.files("scopeval.report").joinpath("page.css").read_text(encoding="utf-8")
     themes = re.findall(r":root \{([^}]*--ink[^}]*)\}", style)
     assert len(themes) == 2
     for theme in themes:
-        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", theme))
+        colors = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", theme))
         for ground in ("paper", "card"):
-            for name, colour in colours.items():
+            for name, color in colors.items():
                 if name in ("paper", "card", "line"):
                     continue
-                a, b = sorted([luminance(colour), luminance(colours[ground])])
+                a, b = sorted([luminance(color), luminance(colors[ground])])
                 least = 3.0 if name.startswith("c") and name[1:].isdigit() else 4.5
                 assert (b + 0.05) / (a + 0.05) >= least, (name, ground)

@@ -136,7 +136,7 @@ def test_target_cost_not_separated_from_zero() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-16, 1e-9])
-def test_behaviour_that_is_the_target(noise: float) -> None:
+def test_behavior_that_is_the_target(noise: float) -> None:
     """All weights 1, up to rounding of either sign: safe, ratio 1."""
     cost = np.random.default_rng(4).gamma(2.0, size=100)
     for sign in (-1, 1):
@@ -206,7 +206,7 @@ def test_false_alarms_with_bounds() -> None:
 
 
 @pytest.mark.parametrize("bounds", [None, (-40.0, 40.0)])
-def test_unsafe_behaviour_is_caught_early(bounds: tuple[float, float] | None) -> None:
+def test_unsafe_behavior_is_caught_early(bounds: tuple[float, float] | None) -> None:
     """Twice the promised cost: E[D] = 2 with deviation 2: 50 guards of 50 trip in 300 episodes.
 
     Seen to fail with the sign of D turned.
@@ -232,7 +232,7 @@ def test_guard_allows_what_epsilon_allows() -> None:
     assert not Guard(epsilon=0.4).update(cost, weighted).tripped
 
 
-def test_behaviour_that_is_the_target_never_trips() -> None:
+def test_behavior_that_is_the_target_never_trips() -> None:
     cost = np.random.default_rng(10).gamma(2.0, size=5000)
     for noise in (0.0, 1e-16, -1e-9, 1e-9):
         assert not Guard().update(cost, cost * (1 - noise)).tripped

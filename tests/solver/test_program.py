@@ -247,7 +247,7 @@ def test_vanishing_weight_on_the_cheapest_action(spread):
     assert mu[1] / mu[2] == pytest.approx(1.0 / (0.5 / np.sqrt(2)), rel=1e-9)
 
 
-def test_same_bits_for_any_number_of_threads_and_any_neighbours():
+def test_same_bits_for_any_number_of_threads_and_any_neighbors():
     rng = np.random.default_rng(3)
     B = 40_001
     pi = rng.dirichlet(np.ones(4), B)

@@ -1,6 +1,6 @@
-"""BPS: behaviour policy search (Hanna, Thomas, Stone, Niekum; ICML 2017).
+"""BPS: behavior policy search (Hanna, Thomas, Stone, Niekum; ICML 2017).
 
-Stochastic gradient descent on the behaviour policy's parameters theta, begun at the target's own,
+Stochastic gradient descent on the behavior policy's parameters theta, begun at the target's own,
 to make the trajectory importance-sampling estimate IS(H) = prod_t rho_t sum_t gamma^t R_t less
 variable. IS is unbiased whatever theta is, so the gradient of its mean squared error is (their
 Theorem 1)
@@ -38,12 +38,12 @@ __all__ = ["BpsRuns", "Searched", "bps", "bps_gradient", "bps_tabular"]
 
 @dataclass(frozen=True)
 class BpsRuns:
-    """Independent runs of behaviour policy search.
+    """Independent runs of behavior policy search.
 
     Attributes:
         values: importance-sampled returns of all online episodes, [runs, episodes].
         costs: their costs, [runs, episodes].
-        policies: the behaviour policy each run ended with, [runs, S, A] or [runs, T, S, A].
+        policies: the behavior policy each run ended with, [runs, S, A] or [runs, T, S, A].
         diverged: runs whose parameters overflowed; they kept the policy from before, [runs].
     """
 
@@ -122,7 +122,7 @@ def bps_tabular(
 
 @dataclass(frozen=True)
 class Searched:
-    """One run of behaviour policy search in an environment.
+    """One run of behavior policy search in an environment.
 
     Attributes:
         episodes: all of its online episodes, with the probabilities under which they were run; the
@@ -143,7 +143,7 @@ def bps_gradient(
     gamma: float = 1.0,
 ) -> dict[str, torch.Tensor]:
     """The mean of -IS^2 sum_t grad log pi_theta(A_t|S_t) over episodes that pi_theta has run."""
-    from scopeval.baselines._reparametrised import log_likelihood_gradient
+    from scopeval.baselines._reparametrized import log_likelihood_gradient
 
     square = importance_sampling(episodes, gamma) ** 2
     real = episodes.steps
@@ -183,7 +183,7 @@ def bps(
         cost: as in `collect`.
         progress: called as progress(done, total).
     """
-    from scopeval.baselines._reparametrised import own_parameters, with_parameters
+    from scopeval.baselines._reparametrized import own_parameters, with_parameters
 
     if not isinstance(target, TorchPolicy):
         raise InputError(

@@ -1,6 +1,6 @@
 """ROS: robust on-policy sampling (Zhong, Zhang, Schaefer, Albrecht, Hanna; NeurIPS 2022).
 
-On-policy episodes that correct each other: after every step the behaviour policy moves away from
+On-policy episodes that correct each other: after every step the behavior policy moves away from
 what has been seen too often, so that the data look more like the target's than chance would have
 it. With g the mean, over all steps ever collected, of grad log pi_theta(A|S) at the evaluation
 parameters theta_e,
@@ -132,13 +132,13 @@ def ros_tabular(
 
 
 class RosSampler:
-    """The moving behaviour policy pi_theta_b of a torch policy, by automatic differentiation.
+    """The moving behavior policy pi_theta_b of a torch policy, by automatic differentiation.
 
     The target's module is never changed: theta_b lives beside it.
     """
 
     def __init__(self, target: TorchPolicy, alpha: float = 10.0) -> None:
-        from scopeval.baselines._reparametrised import own_parameters
+        from scopeval.baselines._reparametrized import own_parameters
 
         self.target = target
         self.alpha = _alpha(alpha)
@@ -150,7 +150,7 @@ class RosSampler:
         """Pi_theta_b, [B, A]."""
         import torch
 
-        from scopeval.baselines._reparametrised import with_parameters
+        from scopeval.baselines._reparametrized import with_parameters
 
         with torch.no_grad():
             moved = {
@@ -161,7 +161,7 @@ class RosSampler:
 
     def observe(self, obs: Observations, action: Any, t: Time) -> None:
         """Fold the gradients of B steps into the running mean."""
-        from scopeval.baselines._reparametrised import log_likelihood_gradient
+        from scopeval.baselines._reparametrized import log_likelihood_gradient
 
         many = len(obs)
         slope = log_likelihood_gradient(self.target, self._theta, obs, action, t, np.ones(many))

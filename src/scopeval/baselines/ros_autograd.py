@@ -3,10 +3,10 @@
 Run r has its own running mean g_r of grad log pi_theta(A|S), at the evaluation parameters theta_e,
 over all steps that it ever took, and draws its next action from pi_theta with
 theta = theta_e - alpha g_r. Gradients of all runs are one call (`torch.func`: vmap of grad), and so
-is asking all behaviour policies. Every run steps an environment of its own; a run whose episode
+is asking all behavior policies. Every run steps an environment of its own; a run whose episode
 ends begins its next one at once.
 
-What differs between policies is a `Family`: how an action is drawn from a parametrised policy, and
+What differs between policies is a `Family`: how an action is drawn from a parametrized policy, and
 its log-likelihood. `GaussianFamily` has continuous actions: the gradient is that of the normal
 density at the drawn action, before it is clipped to what can be executed. `FiniteFamily` has
 probabilities of a finite set, such as a network's softmax or the bins of `BinnedPolicy`.
@@ -171,7 +171,7 @@ class FiniteFamily:
 
 
 class RosMany:
-    """The moving behaviour policies of many independent runs.
+    """The moving behavior policies of many independent runs.
 
     Args:
         family: of the policy.
@@ -208,7 +208,7 @@ class RosMany:
         }
 
     def draw(self, obs: NDArray[Any], noise: Floats, which: Ints) -> torch.Tensor:
-        """An action for each of these runs, from its own behaviour policy."""
+        """An action for each of these runs, from its own behavior policy."""
         with torch.no_grad():
             drawn: torch.Tensor = self._draw(self.moved(which), _tensor(obs), _tensor(noise))
             failed = self.family.failed(drawn.numpy())

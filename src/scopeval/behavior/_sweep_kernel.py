@@ -41,7 +41,7 @@ def follow(
     paid: Any,
     same: Any,
 ) -> None:
-    """Variance and cost of behaviour j from here on, [B, k]; and where mu is pi, [B].
+    """Variance and cost of behavior j from here on, [B, k]; and where mu is pi, [B].
 
     The variance is E_mu[rho^2 ((q - b)^2 + noise + carried)] - (v - E_pi[b])^2, less the squared
     error of v, for E[v^2] is larger than v^2.

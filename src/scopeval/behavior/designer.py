@@ -1,8 +1,8 @@
-r"""From logged data and a target to a safe, variance-minimising behaviour policy: Algorithm 1.
+r"""From logged data and a target to a safe, variance-minimizing behavior policy: Algorithm 1.
 
 `sweep` is the paper's algorithm; `design` runs it with the precautions that estimated critics need:
 
-1. The logs are halved. A behaviour policy is designed on each half and *checked* by critics that
+1. The logs are halved. A behavior policy is designed on each half and *checked* by critics that
    learn from the other half: what it is worth there, not what its own critics promise.
 2. That check decides how far to depart from the target (the *floor*: mu <- (1-floor) mu + floor pi,
    floor = 1 being the target itself) and how much of the budget to leave unspent (the *margin*: by
@@ -71,7 +71,7 @@ CHECK_ROWS = 25_000
 #: Of a recipe that stays at the target.
 AT_TARGET: dict[str, Any] = {"method": "on-policy", "margin": 0.0, "budget": "state", "price": 0.0}
 
-#: mu and b of every followed behaviour: (t, points, pi, estimates) -> [(mu, b), ...]
+#: mu and b of every followed behavior: (t, points, pi, estimates) -> [(mu, b), ...]
 Follow = Callable[[int, Points, Floats, Estimates], list[tuple[Floats, Floats]]]
 Progress = Callable[[str, int, int], None]
 
@@ -82,9 +82,9 @@ class Swept:
 
     Attributes:
         critics: one per time step.
-        variance: [k] variance of one episode's estimate, per followed behaviour.
+        variance: [k] variance of one episode's estimate, per followed behavior.
         cost: [k] expected cost of an episode, likewise; index 0 is the target itself, b = 0.
-        kept: share of logged states where mu is pi, mean over time; of the last behaviour.
+        kept: share of logged states where mu is pi, mean over time; of the last behavior.
         start_spread: [k] how much the cost, less its ratio times the target's, differs between
             first observations, in units of the target's cost: standard deviation.
     """
@@ -114,11 +114,11 @@ def sweep(
     Args:
         ground: the rows to learn from at each time step, and where values are needed.
         target: pi.
-        follow: the behaviours whose cost and variance are carried along.
+        follow: the behaviors whose cost and variance are carried along.
         horizon: T.
         gamma: discount.
         actions: number of actions, or of candidates.
-        followed: how many behaviours `follow` returns.
+        followed: how many behaviors `follow` returns.
         seed: of whatever the regression draws.
         tick: called after every time step.
     """
@@ -184,7 +184,7 @@ def design(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> BehaviorPolicy:
-    """Learn a behaviour policy for `target` from logs of unknown controllers.
+    """Learn a behavior policy for `target` from logs of unknown controllers.
 
     Args:
         logged: the log, or batches of it (`stream_logged`), which are then merged as they come:
@@ -198,7 +198,7 @@ def design(
         regression: "table" (state numbers), "model" (vectors: by a model of the world), "mlp" (the
             paper's networks), "auto" chooses between the first two; or a `Regression` of your own.
         features: [S, d] coordinates of the states, so that pairs never logged can be guessed from
-            their neighbours (table only).
+            their neighbors (table only).
         time_varying: whether rewards or dynamics depend on t beyond the observation. If not (the
             default, and the paper's setting), every logged row serves every time step.
         floor: at least this share of the target's own probabilities stays in the mixture: bounds
@@ -437,11 +437,11 @@ class _Run:
         if LEAST_SUPPORT <= support < 0.9:
             words.append(
                 f"the logs do not show {1 - support:.0%} of the target's own steps; there the "
-                "behaviour keeps to the target, or to guesses from neighbouring states"
+                "behavior keeps to the target, or to guesses from neighboring states"
             )
         if infeasible > 0.01:
             words.append(
-                f"in {infeasible:.0%} of the logged states no affordable behaviour exists"
+                f"in {infeasible:.0%} of the logged states no affordable behavior exists"
                 + (" under the absolute limit" if recipe.limit is not None else "")
                 + "; the target is kept there"
             )
@@ -592,7 +592,7 @@ class _Run:
     # -- what the steps share ----------------------------------------------------------------
 
     def _own(self, how: Method, *recipes: Recipe) -> Follow:
-        """Follow the target and the behaviours that these very critics imply, one per recipe."""
+        """Follow the target and the behaviors that these very critics imply, one per recipe."""
 
         def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
             own = (

@@ -77,7 +77,7 @@ def save(behavior: BehaviorPolicy, path: str | Path) -> None:
 
 
 def load(path: str | Path, target: object) -> BehaviorPolicy:
-    """Bring a saved behaviour policy back, for the target it was designed for.
+    """Bring a saved behavior policy back, for the target it was designed for.
 
     The target itself is not in the file: it is the user's, and may be a network.
 
@@ -96,7 +96,7 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
     content, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
     if hashlib.sha256(content).digest() != checksum:
         raise DataError(
-            f"{name}: not a saved behaviour policy, or damaged (its checksum is not there or "
+            f"{name}: not a saved behavior policy, or damaged (its checksum is not there or "
             "wrong); expected a file written by BehaviorPolicy.save, try designing anew"
         )
     try:
@@ -128,7 +128,7 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
     except DataError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{name}: not a saved behaviour policy, or damaged ({error!r})") from error
+        raise DataError(f"{name}: not a saved behavior policy, or damaged ({error!r})") from error
     _check_target(name, behavior)
     return behavior
 

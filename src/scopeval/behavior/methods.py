@@ -19,7 +19,7 @@ BUDGETS = ("state", "episode")
 
 @dataclass(frozen=True)
 class Method:
-    """A way to design behaviour policies.
+    """A way to design behavior policies.
 
     Attributes:
         name: as the user types it.
@@ -70,13 +70,13 @@ def check_budget(budget: str, limit: object = None, constraint: str = "behavior"
     if budget == "episode" and constraint != "behavior":
         raise InputError(
             f"constraint: got {constraint!r} with budget='episode', expected 'behavior': what an "
-            "episode costs is what the behaviour policy spends"
+            "episode costs is what the behavior policy spends"
         )
     return budget
 
 
 def check_epsilon(epsilon: float) -> float:
-    """A safety parameter: how much dearer than the target the behaviour may be."""
+    """A safety parameter: how much dearer than the target the behavior may be."""
     if not (is_number(epsilon) and epsilon >= 0):
         raise InputError(
             f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: never dearer than the "

@@ -1,4 +1,4 @@
-"""The behaviour policy that `design` returns: runs in place of the target, and knows its limits.
+"""The behavior policy that `design` returns: runs in place of the target, and knows its limits.
 
 Everything doubtful ends in the target's own probabilities, is counted, and is told: an observation
 unlike the logs, a program without an answer, a critic that is not finite.
@@ -47,7 +47,7 @@ class Action:
 
 
 class BehaviorPolicy:
-    """A behaviour policy learned from logs, for one target.
+    """A behavior policy learned from logs, for one target.
 
     ``weigh`` re-weighs what the target offers (the form that `collect` asks for); ``probs`` gives
     probabilities for a batch; ``act`` draws one action. ``counts`` tells how often it fell back.
@@ -122,7 +122,7 @@ class BehaviorPolicy:
     def _step(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
     ) -> tuple[Floats, Floats]:
-        """Mu and b at one time step, with every doubt resolved in favour of pi."""
+        """Mu and b at one time step, with every doubt resolved in favor of pi."""
         self.counts.asked += len(pi)
         if not 0 <= t < len(self.critics):
             self.counts.unseen += len(pi)
@@ -140,7 +140,7 @@ class BehaviorPolicy:
         estimates = self.critics[t].at(obs, actions)
         if estimates.q.shape != pi.shape:
             raise InputError(
-                f"target: offers {pi.shape[1]} actions, the behaviour policy was designed for "
+                f"target: offers {pi.shape[1]} actions, the behavior policy was designed for "
                 f"{estimates.q.shape[1]}"
             )
         return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
@@ -173,7 +173,7 @@ class BehaviorPolicy:
         """What a person should know before running it."""
         recipe, report, p = self.recipe, self.report, self.report.prediction
         lines = [
-            f"behaviour policy by {recipe.method}, horizon {recipe.horizon}, "
+            f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
             f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
             f"({report.regression}, {report.seconds:.1f} s)",
             f"  predicted variance   {p.variance:.3f} of on-policy's "

@@ -60,7 +60,7 @@ def choose_regression(
         )
     if features is not None and regression != "table":
         raise InputError(
-            "features: only regression='table' borrows from neighbours; leave features out"
+            "features: only regression='table' borrows from neighbors; leave features out"
         )
     if regression == "table":
         if not discrete:

@@ -31,7 +31,7 @@ def tilt(
     budget: Floats | None = None,
     price: float | None = None,
 ) -> Tilt:
-    """Behaviour probabilities at B states (paper: Eq. "optimization object rl"; Alg. 1, line 6).
+    """Behavior probabilities at B states (paper: Eq. "optimization object rl"; Alg. 1, line 6).
 
     Args:
         method: which program.

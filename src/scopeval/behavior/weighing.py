@@ -26,7 +26,7 @@ TOGETHER = 4096
 
 @dataclass
 class Counts:
-    """How often the behaviour policy was asked, and why it kept to the target."""
+    """How often the behavior policy was asked, and why it kept to the target."""
 
     asked: int = 0
     unseen: int = 0

@@ -50,7 +50,7 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
     paragraph(
         console,
         f"{config.controllers} old controllers left logs of {config.logged:,} episodes in a "
-        f"{config.size} x {config.size} Gridworld. From the logs alone a behaviour policy is "
+        f"{config.size} x {config.size} Gridworld. From the logs alone a behavior policy is "
         f"designed, to run in place of yours: {method} expects {plan.variance:.0%} of the variance "
         f"at {plan.cost:.0%} of the cost.",
     )
@@ -70,7 +70,7 @@ def _table(result: Demo, pm: str) -> Table:
     from scopeval.report.wording import amount, signed, with_error
 
     table = columns("what is run", "episodes", "estimate", "off by", "cost", "safe")
-    runs = {f"behaviour policy, {name}": e for name, e in result.evaluations.items()}
+    runs = {f"behavior policy, {name}": e for name, e in result.evaluations.items()}
     runs["your policy itself"] = result.on_policy
     if result.same_precision is not None:
         runs["the same, longer"] = result.same_precision
@@ -105,7 +105,7 @@ def _page(result: Demo, command: str) -> Page:
 
     *others, method = result.evaluations
     config = result.config
-    beside = {f"behaviour policy ({name})": result.evaluations[name] for name in others}
+    beside = {f"behavior policy ({name})": result.evaluations[name] for name in others}
     if result.same_precision is not None:
         beside["the policy itself, to the same precision"] = result.same_precision
     return page_of_evaluation(
@@ -117,7 +117,7 @@ def _page(result: Demo, command: str) -> Page:
         title="scopeval demo: a policy in a Gridworld",
         intro=f"A {config.size} x {config.size} Gridworld with random rewards and costs stands for "
         f"the plant. {config.controllers} old controllers left logs of {config.logged:,} episodes "
-        f"({result.rows:,} steps). From these a behaviour policy was designed, and run in place of "
+        f"({result.rows:,} steps). From these a behavior policy was designed, and run in place of "
         "a policy that nobody had run before.",
         command=command,
         seed=config.seed,

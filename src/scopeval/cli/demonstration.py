@@ -1,8 +1,8 @@
 """The whole mission in a minute: old logs, a design from them, a guarded evaluation, and the truth.
 
 A Gridworld whose exact value is known stands for the plant. Thirty old controllers have left logs;
-a policy nobody has run yet is to be evaluated. The logs become a Parquet file, the file a behaviour
-policy, the behaviour policy episodes, those an answer. The policy itself is then run as well, for
+a policy nobody has run yet is to be evaluated. The logs become a Parquet file, the file a behavior
+policy, the behavior policy episodes, those an answer. The policy itself is then run as well, for
 as many episodes and for as many as the same precision takes: the comparison that one usually cannot
 afford.
 """

@@ -1,4 +1,4 @@
-"""``scopeval design``: from logs to a behaviour policy."""
+"""``scopeval design``: from logs to a behavior policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def design(
         str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
     ],
     horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
-    out_file: Annotated[Path, typer.Option("--out", help="File for the behaviour policy.")],
+    out_file: Annotated[Path, typer.Option("--out", help="File for the behavior policy.")],
     method: Annotated[str, typer.Option(help="scope, scope-dr, odi, dopt or on-policy.")] = "scope",
     epsilon: Annotated[float, typer.Option(help="It may cost 1 + epsilon times the target.")] = 0.0,
     gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
@@ -42,7 +42,7 @@ def design(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the halving and the networks.")] = 0,
 ) -> None:
-    """Learn a safe behaviour policy from logged data."""
+    """Learn a safe behavior policy from logged data."""
     from scopeval._files import check_place
     from scopeval.behavior.designer import design as learn
     from scopeval.cli.sources import features_from, options_from, policy_from

@@ -1,4 +1,4 @@
-"""``scopeval evaluate``: what a policy is worth, by running a behaviour policy in its place."""
+"""``scopeval evaluate``: what a policy is worth, by running a behavior policy in its place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evaluate(
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(help="Steps of an episode.", show_default="the behaviour's"),
+        typer.Option(help="Steps of an episode.", show_default="the behavior's"),
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Stop after so many episodes.")] = None,
     precision: Annotated[
@@ -43,10 +43,10 @@ def evaluate(
     alpha: Annotated[float, typer.Option(help="The interval may miss with this chance.")] = 0.05,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="The promise to certify.", show_default="the behaviour's, or 0"),
+        typer.Option(help="The promise to certify.", show_default="the behavior's, or 0"),
     ] = None,
     gamma: Annotated[
-        float | None, typer.Option(help="Discount.", show_default="the behaviour's, or 1")
+        float | None, typer.Option(help="Discount.", show_default="the behavior's, or 1")
     ] = None,
     estimator: Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")] = "auto",
     cost: Annotated[

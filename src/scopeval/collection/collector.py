@@ -1,7 +1,7 @@
 """Run a policy in Gymnasium environments: episodes out, whatever goes wrong on the way.
 
 At every step the target *offers* candidates with probabilities p_k (all actions of a finite set, or
-K draws of a continuous policy), the behaviour policy *re-weighs* them to mu_k, one is drawn and
+K draws of a continuous policy), the behavior policy *re-weighs* them to mu_k, one is drawn and
 executed, and p_k, mu_k and the control variate are written down. Nothing else is needed later.
 
 Seeds: all randomness of episode i under seed s comes from `numpy.random.SeedSequence(s,
@@ -10,7 +10,7 @@ is the same episode however many run side by side and in whatever chunks they ar
 rounding where a policy's own arithmetic depends on the size of its batch, as float32 networks do).
 
 What goes wrong: an environment that raises or gives NaN loses the episode it is in; the record says
-why. A behaviour policy that fails at a step leaves that step to the target, counted. A target that
+why. A behavior policy that fails at a step leaves that step to the target, counted. A target that
 fails is an error at once, for nothing can be run without it. An environment that never returns from
 `step` cannot be stopped from here: give it a time limit of its own.
 """
@@ -207,7 +207,7 @@ def _simulated(
     table = behavior.design if isinstance(behavior, _Tabled) else behavior
     if not isinstance(target, TabularPolicy) or not isinstance(table, TabularPolicy | None):
         raise InputError(
-            "env: a TabularMDP needs tabular policies, target and behaviour; try "
+            "env: a TabularMDP needs tabular policies, target and behavior; try "
             "env=TabularEnv(mdp) for others"
         )
     T = mdp.horizon if horizon is None else _whole("horizon", horizon, 1)

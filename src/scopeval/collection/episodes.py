@@ -67,7 +67,7 @@ class Episodes:
             because the candidates of a continuous policy exist only while it runs.
         by_target: the whole episode was run by the target itself, [N].
         index: number of the episode under the seed of its collection, [N].
-        fallbacks: steps at which the behaviour policy failed and the target's own probabilities
+        fallbacks: steps at which the behavior policy failed and the target's own probabilities
             were used, [N].
         guarded: steps that a guard gave to the target, [N].
         lost: the episodes that could not be finished. They are missing, and not at random when the
@@ -191,7 +191,7 @@ class Episodes:
         return np.asarray(self.reward @ discounts(gamma, self.horizon))
 
     def costs(self, gamma: float = 1.0) -> Floats:
-        """sum_t gamma^t C_t of each episode, [N]: the realised cost."""
+        """sum_t gamma^t C_t of each episode, [N]: the realized cost."""
         return np.asarray(self.cost @ discounts(gamma, self.horizon))
 
     def select(self, rows: NDArray[Any] | slice | Sequence[int]) -> Episodes:

@@ -135,7 +135,7 @@ class Rollout:
         self.behavior = behavior
         self.horizon = horizon
         self.guard_step = guard_step
-        self.proven = proven  # the behaviour policy has answered before
+        self.proven = proven  # the behavior policy has answered before
         self.controlled = False  # it has brought a control variate
         self.noisy = target if isinstance(target, NoisePolicy) else None
 
@@ -251,7 +251,7 @@ class Rollout:
     def weighs(
         self, offered: Candidates, obs: Observations, t: int
     ) -> tuple[Floats, Floats, Bools]:
-        """Mu and b [B, K], and the rows where the behaviour policy failed: they hold pi and 0."""
+        """Mu and b [B, K], and the rows where the behavior policy failed: they hold pi and 0."""
         mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
         failed = np.zeros(len(mu), np.bool_)
         if self.behavior is None:

@@ -124,7 +124,7 @@ def from_model(
         said[:] = 0.0
         now, given = obs[b][world], vectors[b if len(vectors) > 1 else 0]
         for n in range(len(w1)):
-            _standardise(obs[b], given, time, input_mean[n], input_scale[n], x)
+            _standardize(obs[b], given, time, input_mean[n], input_scale[n], x)
             # products of one observation, whatever the batch: too small for threads of BLAS
             np.dot(x, w1[n], first)
             _swish(first, b1[n])
@@ -173,7 +173,7 @@ def from_model(
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _standardise(obs: Any, vectors: Any, time: float, mean: Any, scale: Any, x: Any) -> None:
+def _standardize(obs: Any, vectors: Any, time: float, mean: Any, scale: Any, x: Any) -> None:
     """Inputs of a network of the dynamics: observation, action, and time where it matters."""
     K, m = vectors.shape
     d = len(obs)

@@ -1,8 +1,8 @@
-"""Critics' answers while a behaviour policy runs: quickly, for one observation or a few hundred.
+"""Critics' answers while a behavior policy runs: quickly, for one observation or a few hundred.
 
 A controller waits for one action, and arrays of one row spend their time on being arrays; networks
 asked by numpy write every layer to memory. The same numbers come from one compiled call, which
-computes only what the behaviour needs. Many rows are shared among threads; the result does not
+computes only what the behavior needs. Many rows are shared among threads; the result does not
 depend on their number.
 """
 
@@ -46,8 +46,8 @@ def look(
         obs: [B] state numbers or [B, d].
         actions: candidates [B, K, m]; None: all actions of a finite set.
         count: how many actions are offered.
-        follows: whether the variance to come is the behaviour's own, or the target's.
-        own_cost: whether the cost in the constraint is the behaviour's own, or the target's.
+        follows: whether the variance to come is the behavior's own, or the target's.
+        own_cost: whether the cost in the constraint is the behavior's own, or the target's.
     """
     rows = len(obs)
     work = _work(critic, obs, actions, count)

@@ -6,11 +6,11 @@ taken at the row's next observation:
 
     reward           y_q = r + gamma v(s')                         -> q
     cost, target     y_c = c + gamma v^c_pi(s')                    -> q^c under pi
-    cost, behaviour  y_j = c + gamma v^c_j(s')                     -> q^c under mu_j, for each j
+    cost, behavior  y_j = c + gamma v^c_j(s')                     -> q^c under mu_j, for each j
     carried          u_j = gamma^2 V_j(s')                         -> E[gamma^2 V_j(S')], for each j
     noise            (y_q - q)^2, with a q that has not seen y_q   -> outcome noise + error of q
 
-A q that has seen y_q understates the noise, most where it knows least, and a behaviour policy built
+A q that has seen y_q understates the noise, most where it knows least, and a behavior policy built
 on that is bold in the wrong places. Hence "has not seen": a table divides by n - 1 and not n, the
 others fit the noise to residuals of the other fold.
 """
@@ -46,7 +46,7 @@ class Rows:
         next_obs: like obs.
         alive: [n] 1.0 where the episode goes on, 0.0 where it terminated.
         weight: [n] how many logged rows this one stands for.
-        borrowed: [n] True for rows that a table took from neighbours of a pair that was never
+        borrowed: [n] True for rows that a table took from neighbors of a pair that was never
             logged; they are no evidence, only a guess.
     """
 
@@ -105,7 +105,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Targets:
-    """Regression targets of one time step for n rows and k behaviours that are followed."""
+    """Regression targets of one time step for n rows and k behaviors that are followed."""
 
     reward: Floats  # [n]
     cost_target: Floats  # [n]
@@ -121,7 +121,7 @@ class Estimates:
     Attributes:
         q: [B, A] action values of the target.
         cost_target: [B, A] q^c under the target.
-        cost_behavior: [B, A, k] q^c under each followed behaviour.
+        cost_behavior: [B, A, k] q^c under each followed behavior.
         carried: [B, A, k] E[gamma^2 V_j(S')].
         noise: [B, A] variance of the outcome plus squared error of q.
         error: [B, A] the squared error of q alone.
@@ -149,7 +149,7 @@ class Estimates:
         )
 
     def following(self, behavior: int) -> Estimates:
-        """The same for the target and one of the followed behaviours alone."""
+        """The same for the target and one of the followed behaviors alone."""
         if behavior == self.carried.shape[-1] - 1 == 1:
             return self
         both = [0, behavior]

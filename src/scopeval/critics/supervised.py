@@ -135,6 +135,6 @@ class _SupervisedCritic:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         raise InputError(
-            "save: a behaviour policy learned by your own regressors cannot be saved (scopeval "
+            "save: a behavior policy learned by your own regressors cannot be saved (scopeval "
             "never pickles); try regression='mlp' or 'table'"
         )

@@ -10,9 +10,9 @@ t, so one count serves the whole sweep. What a table must get right is what it d
   need a guess for it: the mean of the state's seen actions; for a state never left, the mean of the
   states that lead to it.
 - **With features** of the states (a grid's coordinates, say), a pair never seen borrows the rows of
-  the nearest pairs with the same action, moved along: a neighbour that went from x to x' says that
+  the nearest pairs with the same action, moved along: a neighbor that went from x to x' says that
   this state x0 goes to the state nearest to x0 + x' - x. Borrowed pairs count as known, with the
-  spread among the neighbours as their error, unless the nearest neighbours are far.
+  spread among the neighbors as their error, unless the nearest neighbors are far.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TableRegression:
     Attributes:
         states: number of states; None: as many as the logs show.
         features: [S, d] coordinates of the states, in comparable units; None: no borrowing.
-        neighbors: how many neighbouring pairs an unseen pair borrows from.
-        reach: a neighbour farther than `reach` times the usual distance between neighbouring
+        neighbors: how many neighboring pairs an unseen pair borrows from.
+        reach: a neighbor farther than `reach` times the usual distance between neighboring
             states is too far to borrow from.
         shrinkage: pseudo-rows of average noise that every pair starts with.
     """
@@ -161,7 +161,7 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
         total = share.sum(axis=1, keepdims=True)
         share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
 
-        # every (missing state, neighbour) takes over all rows of that neighbour
+        # every (missing state, neighbor) takes over all rows of that neighbor
         order = source[np.argsort(rows.obs[source], kind="stable")]
         starts = np.searchsorted(rows.obs[order], donors)
         counts = np.diff(np.append(starts, len(order)))

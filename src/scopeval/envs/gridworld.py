@@ -82,16 +82,16 @@ class Gridworld:
 
 
 def target_policies(count: int, size: int, *, seed: int = 0) -> list[TabularPolicy]:
-    """State-independent targets: normalised draws from U(0, 1)^4."""
+    """State-independent targets: normalized draws from U(0, 1)^4."""
     draws = np.random.default_rng((seed, 2)).random((count, 4))
     draws /= draws.sum(axis=1, keepdims=True)
     return [TabularPolicy(np.broadcast_to(row, (size * size, 4))) for row in draws]
 
 
 def logging_policies(count: int, mdp: TabularMDP, *, seed: int = 0) -> list[TabularPolicy]:
-    """Controllers of every quality: randomly initialised ones, trained to different degrees.
+    """Controllers of every quality: randomly initialized ones, trained to different degrees.
 
-    Controller k prefers actions by a draw p_k of its own (normalised U(0, 1)^A) and has learned to
+    Controller k prefers actions by a draw p_k of its own (normalized U(0, 1)^A) and has learned to
     some degree beta_k: pi_k(a | s, t) is proportional to p_k(a) exp(beta_k Q*_t(s, a)), Q* the
     optimal action values. beta_k is such that it has gone a share k / (count - 1) of the way from
     its untrained value to 95 % of the optimum (the paper: performances range "from completely

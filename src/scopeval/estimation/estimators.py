@@ -87,7 +87,7 @@ def doubly_robust(
 ) -> Floats:
     """G_t = bbar_t + rho_t (R_t + gamma G_{t+1} - b_t(A_t)): PDIS around a control variate.
 
-    b is what the behaviour policy recorded with the episodes, or q-hat given here. Unbiased when b
+    b is what the behavior policy recorded with the episodes, or q-hat given here. Unbiased when b
     does not come from these same episodes; for one that does, see `cross_fitted`.
 
     Args:
@@ -106,10 +106,10 @@ def weighted_pdis(episodes: Episodes, gamma: float = 1.0) -> Floats:
 
     With w_t = prod_{k<=t} rho_k the estimate is sum_t gamma^t (sum_i w_t R_t) / (sum_i w_t)
     (Precup et al. 2000). Biased, consistent; the values depend on each other through the
-    normalisers. After its end an episode keeps its last weight.
+    normalizers. After its end an episode keeps its last weight.
     """
     _some(episodes)
-    weights = _normalised(step_weights(episodes))
+    weights = _normalized(step_weights(episodes))
     return np.asarray((weights * episodes.reward) @ discounts(gamma, episodes.horizon))
 
 
@@ -120,13 +120,13 @@ def weighted_doubly_robust(
     q: ArrayLike | QFunction | None = None,
     target: Policy | None = None,
 ) -> Floats:
-    """Doubly robust with normalised weights (Thomas and Brunskill 2016, WDR).
+    """Doubly robust with normalized weights (Thomas and Brunskill 2016, WDR).
 
     sum_t gamma^t [ w_t (R_t - b_t(A_t)) + w_{t-1} bbar_t ], w_t as in `weighted_pdis`, w_{-1} = 1.
     Biased, consistent; b = 0 is `weighted_pdis`. Arguments as in `doubly_robust`.
     """
     control, baseline = _control(episodes, q, target)
-    weights = _normalised(step_weights(episodes))
+    weights = _normalized(step_weights(episodes))
     before = np.ones_like(weights)
     before[:, 1:] = weights[:, :-1]
     terms = weights * (episodes.reward - control) + before * baseline
@@ -162,12 +162,12 @@ def controlled(episodes: Episodes, q: ArrayLike | QFunction, target: Policy) -> 
     """The episodes with b = q-hat recorded: control = q(S, A), baseline = sum_a pi(a|S) q(S, a).
 
     For finite action sets. With continuous actions the candidates that bbar averages over exist
-    only during collection, and the behaviour policy records b there.
+    only during collection, and the behavior policy records b there.
     """
     if episodes.action.ndim != 2 or not np.issubdtype(episodes.action.dtype, np.integer):
         raise InputError(
             f"q: the episodes hold continuous actions {episodes.action.shape}; expected action "
-            "numbers, try a behaviour policy that brings its control variate"
+            "numbers, try a behavior policy that brings its control variate"
         )
     function = q if callable(q) else _table(q, episodes.horizon)
     control = np.zeros_like(episodes.reward)
@@ -307,13 +307,13 @@ def _control(
         episodes = controlled(episodes, q, target)
     if episodes.control is None or episodes.baseline is None:
         raise InputError(
-            "the episodes carry no control variate; expected a behaviour policy that brings one "
+            "the episodes carry no control variate; expected a behavior policy that brings one "
             "(method 'scope-dr' or 'dopt'), or q= and target=; without either, try pdis"
         )
     return episodes.control, episodes.baseline
 
 
-def _normalised(weights: Floats) -> Floats:
+def _normalized(weights: Floats) -> Floats:
     """Weights divided by their mean over the episodes; 0 where no episode has any."""
     mean = weights.mean(axis=0)
     return weights / np.where(mean > 0, mean, 1.0)

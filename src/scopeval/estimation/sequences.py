@@ -67,7 +67,7 @@ class AsymptoticSequence:
     - nothing is said before `burn_in` values, nor while the first 10 `burn_in` values are all
       equal, which mostly means that a rare event has not happened yet;
     - the end on the side of the long tail is moved out by the first term of the Edgeworth expansion
-      of a studentised mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
+      of a studentized mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
       s * skew_factor * |k| (2 z^2 + 1) / (6 n). The factor is 2 because the skewness of a sample
       is mostly too small where tails are long;
     - s has n - 1 in its denominator.
@@ -282,7 +282,7 @@ def _running(start: float | FloatArray, steps: FloatArray) -> FloatArray:
 
 
 def _narrowest(alpha: float) -> float:
-    """The x = n rho^2 that minimises (1 + 1/x) log((x + 1) / alpha^2)."""
+    """The x = n rho^2 that minimizes (1 + 1/x) log((x + 1) / alpha^2)."""
     from scipy.special import lambertw
 
     return float(-lambertw(-(alpha**2) / math.e, -1).real - 1)

@@ -66,7 +66,7 @@ class Moments:
 
     @property
     def skewness(self) -> float:
-        """Sample skewness: the third standardised moment; 0 for equal values."""
+        """Sample skewness: the third standardized moment; 0 for equal values."""
         if self.constant or self.square <= 0.0:
             return 0.0
         return self.cube / self.square * math.sqrt(self.n / self.square)

@@ -41,7 +41,7 @@ def diagnose_weights(weights: npt.ArrayLike) -> WeightDiagnostics:
     """Effective sample size, largest share and tail index of a vector of episode weights.
 
     The tail index is the k-hat of Pareto-smoothed importance sampling (Vehtari, Simpson, Gelman,
-    Yao and Gabry, JMLR 2024): a generalised Pareto law fitted to the min(n/5, 3 sqrt(n)) largest
+    Yao and Gabry, JMLR 2024): a generalized Pareto law fitted to the min(n/5, 3 sqrt(n)) largest
     weights.
 
     Args:
@@ -107,7 +107,7 @@ class RunningWeights:
         if size < 0.1 * n:
             said_all.append(
                 f"{n} weighted episodes say as much as {size:.1f} equal ones; "
-                "a behaviour policy closer to the target would help"
+                "a behavior policy closer to the target would help"
             )
         if top > max(0.1, 10 / n):
             said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
@@ -120,7 +120,7 @@ class RunningWeights:
 
 
 def _tail_index(w: FloatArray, n: int) -> float | None:
-    """Shape of a generalised Pareto law of the largest of n weights (Zhang and Stephens 2009).
+    """Shape of a generalized Pareto law of the largest of n weights (Zhang and Stephens 2009).
 
     `w` holds at least the largest ones.
 

@@ -17,7 +17,7 @@ from scopeval.estimation.estimators import (
     trajectory_weights,
 )
 
-__all__ = ["Batch", "Source", "summarise"]
+__all__ = ["Batch", "Source", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Batch:
         target_spent: the same weighted: unbiased for the target's.
         by_target: the whole episode was run by the target itself.
         controlled: a control variate was used.
-        fallbacks: steps that the behaviour policy left to the target because it failed.
+        fallbacks: steps that the behavior policy left to the target because it failed.
         guarded: steps that a guard gave to the target.
         lost: unfinished episodes.
         interrupted: the user stopped it.
@@ -75,7 +75,7 @@ class Source(Protocol):
 
     @property
     def uncovered(self) -> str | None:
-        """What the behaviour policy leaves out of the target, in words; None: nothing known."""
+        """What the behavior policy leaves out of the target, in words; None: nothing known."""
         ...
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
@@ -87,7 +87,7 @@ class Source(Protocol):
         ...
 
 
-def summarise(episodes: Episodes, gamma: float, estimator: str) -> Batch:
+def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
     """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
     controlled = episodes.control is not None
     if not len(episodes):

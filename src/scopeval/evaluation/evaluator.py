@@ -23,7 +23,7 @@ from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import QFunction, controlled
 from scopeval.estimation.intervals import Interval
-from scopeval.evaluation.batches import summarise
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, Tally
 from scopeval.evaluation.sources import open_source
@@ -89,16 +89,16 @@ def evaluate(
         target: pi, in any form that `as_policy` takes.
         behavior: mu: what `design` or `exact.design` made for this target, or any policy over the
             same actions. None runs the target itself.
-        horizon: T; may be left out for a `TabularMDP` and for a behaviour from `design`.
+        horizon: T; may be left out for a `TabularMDP` and for a behavior from `design`.
         episodes: how many to start (at most).
         precision: stop when the anytime-valid interval is +- this wide, or narrower.
         cost_budget: start no more episodes once their costs (not discounted) reach this.
         alpha: probability with which an interval may miss, and the guard may alarm for nothing.
         epsilon: the promise to certify and guard: mu costs at most 1 + epsilon times pi. Default:
-            what a behaviour from `design` promises, else 0.
-        gamma: discount. Default: the `TabularMDP`'s or the behaviour's own, else 1.
+            what a behavior from `design` promises, else 0.
+        gamma: discount. Default: the `TabularMDP`'s or the behavior's own, else 1.
         estimator: "mc", "is", "pdis" or "dr"; "auto": mc for the target itself, dr where the
-            behaviour brings a control variate, else pdis.
+            behavior brings a control variate, else pdis.
         interval: for a fixed number of episodes: "t" or "normal"; "sequence": anytime-valid always.
         guard: watch the promise and let the target run the remaining episodes once it is refuted;
             a `Guard` of your own may also have limits, which act at once, within an episode.
@@ -119,7 +119,7 @@ def evaluate(
     """
     policy = as_policy(target)
     how = behavior if behavior is None or isinstance(behavior, Behavior) else as_policy(behavior)
-    recipe = getattr(how, "recipe", None)  # of a behaviour from `design`
+    recipe = getattr(how, "recipe", None)  # of a behavior from `design`
     promise = float(epsilon if epsilon is not None else getattr(recipe, "epsilon", 0.0))
     name = _estimator(estimator, on_policy=how is None)
     check_whole("seed", seed, 0)
@@ -224,7 +224,7 @@ def estimate(
     if own:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
     name = _estimator(estimator, on_policy=own and episodes.control is None)
-    found = summarise(episodes, gamma, name)
+    found = summarize(episodes, gamma, name)
     if not len(found):
         why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -273,7 +273,7 @@ def _gamma(gamma: float | None, env: Any, recipe: Any) -> float:
 
 
 def _counts(behavior: Any) -> dict[str, int]:
-    """How often a learned behaviour was asked, and why it kept to the target."""
+    """How often a learned behavior was asked, and why it kept to the target."""
     return asdict(behavior.counts) if hasattr(behavior, "recipe") else {}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from scopeval.collection.collector import NoEpisodeError, collect
 from scopeval.collection.environment_pool import CostFunction, plants
 from scopeval.collection.rollout import GuardStep
-from scopeval.evaluation.batches import Batch, summarise
+from scopeval.evaluation.batches import Batch, summarize
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import (
     Behavior,
@@ -74,7 +74,7 @@ class Collected:
             episodes = error.episodes
         if by_target:
             episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
-        return summarise(episodes, self._gamma, self._estimator)
+        return summarize(episodes, self._gamma, self._estimator)
 
     def close(self) -> None:
         """Close the environments that were made here."""
@@ -83,7 +83,7 @@ class Collected:
 
 
 class _Kept:
-    """The target itself, with the control variate of a behaviour policy."""
+    """The target itself, with the control variate of a behavior policy."""
 
     def __init__(self, behavior: Behavior) -> None:
         self._behavior = behavior
@@ -93,5 +93,5 @@ class _Kept:
 
 
 def _kept(behavior: Any, simulated: bool) -> Any:
-    """What runs once the behaviour policy may not; None: the bare target."""
+    """What runs once the behavior policy may not; None: the bare target."""
     return _Kept(behavior) if isinstance(behavior, Behavior) and not simulated else None

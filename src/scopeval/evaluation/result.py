@@ -37,13 +37,13 @@ class Diagnostics:
         effective_size: as many equally weighted episodes say as much (Kish).
         largest_weight: the largest weight of an episode.
         tail_index: Pareto k of the weights; above 0.7 the interval is too narrow. None: no spread.
-        mean_weight: of whole episodes; 1 in expectation where the behaviour covers the target.
+        mean_weight: of whole episodes; 1 in expectation where the behavior covers the target.
         mean_weight_error: its standard error.
-        fallbacks: steps that the behaviour policy left to the target because it failed.
+        fallbacks: steps that the behavior policy left to the target because it failed.
         guarded: steps that the guard gave to the target.
         lost: episodes that could not be finished.
         first_loss: what happened to the first of them.
-        behavior: how often a learned behaviour policy was asked, and why it kept to the target.
+        behavior: how often a learned behavior policy was asked, and why it kept to the target.
         warnings: what to worry about, in words; empty when nothing is.
     """
 
@@ -106,7 +106,7 @@ class Evaluation:
         interval: confidence interval; its `method` says which. "asymptotic sequence" is valid
             however the number of episodes came about, the others when it was fixed in advance.
         cost: what was spent.
-        certificate: whether the behaviour policy kept its promise; None without costs.
+        certificate: whether the behavior policy kept its promise; None without costs.
         diagnostics: how far to trust it.
         guard: what the guard did; None without one.
         on_policy: what running the target itself would have taken.

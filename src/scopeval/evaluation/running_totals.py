@@ -1,6 +1,6 @@
 """From batches of episodes to an `Evaluation`, by running sums: memory does not grow.
 
-Unbiasedness and the guard. Whatever runs episode i (behaviour or target, as earlier episodes
+Unbiasedness and the guard. Whatever runs episode i (behavior or target, as earlier episodes
 decided), its value has mean J(pi) given all earlier ones: sum_{i<=n} (value_i - J) is a martingale.
 So the *plain mean* is unbiased when the number of episodes n is fixed, also when a guard changed
 the policy in between at a time that the data chose. Weighing the two stages by their precision
@@ -154,7 +154,7 @@ class Tally:
             if uncovered is None and mean < 1 - 4 * error - 1e-6:
                 said.append(
                     f"the weights average {mean:.3f} +- {error:.3f} where 1 is expected: the "
-                    "behaviour policy may leave out actions of the target, or large weights are "
+                    "behavior policy may leave out actions of the target, or large weights are "
                     "still to come"
                 )
             size, tail = weights.effective_size, weights.tail_index
@@ -185,7 +185,7 @@ class Tally:
         if moments.n < 2 or moments.std == 0:
             unknown = "the values have no spread to compare with"
         elif uncovered is not None:
-            unknown = "the behaviour policy leaves out actions of the target"
+            unknown = "the behavior policy leaves out actions of the target"
         elif self.by_target < moments.n:
             if tail is not None and tail > _HEAVY_TAIL:
                 unknown = "the weights have too heavy a tail"

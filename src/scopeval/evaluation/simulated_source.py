@@ -46,7 +46,7 @@ class Simulated:
         pi, mu, b = _tables(mdp, target, behavior)
         if estimator == "dr" and b is None:
             raise InputError(
-                "estimator: 'dr' needs a behaviour policy with a control variate (method "
+                "estimator: 'dr' needs a behavior policy with a control variate (method "
                 "'scope-dr' or 'dopt'); try 'pdis'"
             )
         if estimator == "mc" and (np.abs(pi - mu) > 1e-9).any():
@@ -78,7 +78,7 @@ class Simulated:
         if share <= 1e-9:
             return None
         told = (
-            f"the behaviour policy never takes some actions that the target takes in {share:.3g} "
+            f"the behavior policy never takes some actions that the target takes in {share:.3g} "
             "of its episodes"
         )
         bias = assess(self._mdp, self._pi, self._mu, self._control).bias
@@ -118,7 +118,7 @@ def _tables(mdp: TabularMDP, target: Policy, behavior: Any) -> tuple[Floats, Flo
     pi = np.stack([o.probs for o in offers])
     if behavior is None:
         return pi, pi, None
-    if hasattr(behavior, "table") and hasattr(behavior, "recipe"):  # a learned behaviour: not
+    if hasattr(behavior, "table") and hasattr(behavior, "recipe"):  # a learned behavior: not
         mu, b = behavior.table(mdp.states)  # counted as asked
         if len(mu) < mdp.horizon:
             raise InputError(
@@ -142,7 +142,7 @@ def _holes(target: Any, behavior: Any) -> str | None:
     if not holes.any():
         return None
     return (
-        f"the behaviour policy's table is 0 at {int(holes.sum()):,} places where the target's is "
+        f"the behavior policy's table is 0 at {int(holes.sum()):,} places where the target's is "
         "not; where those are reached, the target's cost is underestimated, and the value too "
-        "unless the behaviour was designed so"
+        "unless the behavior was designed so"
     )

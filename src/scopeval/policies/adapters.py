@@ -22,7 +22,7 @@ __all__ = ["CallablePolicy", "TabularPolicy", "TorchPolicy", "as_policy"]
 class TabularPolicy:
     """A policy given by a table: ``probs`` [S, A], or [T, S, A] when it depends on time.
 
-    Observations are state numbers. Rows must be distributions; they are normalised to rounding.
+    Observations are state numbers. Rows must be distributions; they are normalized to rounding.
     """
 
     def __init__(self, probs: ArrayLike) -> None:

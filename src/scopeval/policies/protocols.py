@@ -3,7 +3,7 @@
 A *finite* policy answers ``probs(obs, t) -> [B, A]`` for a batch of observations at time t. One
 over continuous actions answers ``candidates(obs, t, rng)`` instead: K actions drawn from it, each
 with probability 1/K. `offer` reduces both to one form, a set of candidates with probabilities, and
-a behaviour policy re-weighs that set. Unbiasedness, the safety program and the estimators need
+a behavior policy re-weighs that set. Unbiasedness, the safety program and the estimators need
 nothing else, so no later room asks whether the action set is finite.
 """
 
@@ -89,9 +89,9 @@ class Redraws(Protocol):
 
 @dataclass(frozen=True)
 class Weighing:
-    """How a behaviour policy re-weighs an offer.
+    """How a behavior policy re-weighs an offer.
 
-    ``probs`` [B, K] are the behaviour probabilities mu. ``control`` [B, K] is the control variate
+    ``probs`` [B, K] are the behavior probabilities mu. ``control`` [B, K] is the control variate
     b(s, a_k) that goes with them, or None for b = 0.
     """
 
@@ -101,10 +101,10 @@ class Weighing:
 
 @runtime_checkable
 class Behavior(Protocol):
-    """A behaviour policy designed for one target: re-weighs what the target offers."""
+    """A behavior policy designed for one target: re-weighs what the target offers."""
 
     def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-        """Behaviour probabilities (and control variate) over the offered candidates."""
+        """Behavior probabilities (and control variate) over the offered candidates."""
         ...
 
 
@@ -120,7 +120,7 @@ def offer(
 
 
 def weigh(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-    """The weighing of any behaviour: a designed one, or a plain policy over the same actions."""
+    """The weighing of any behavior: a designed one, or a plain policy over the same actions."""
     if isinstance(behavior, Behavior):
         weighing = behavior.weigh(offered, obs, t)
     else:

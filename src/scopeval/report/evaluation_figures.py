@@ -13,7 +13,7 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
 from scopeval.estimation.sequences import AsymptoticSequence
-from scopeval.evaluation.batches import summarise
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
@@ -71,7 +71,7 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
     """
     if evaluation.episodes is None:
         return None
-    batch = summarise(evaluation.episodes, gamma, evaluation.estimator)
+    batch = summarize(evaluation.episodes, gamma, evaluation.estimator)
     scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
     if abs(float(batch.value.mean()) - evaluation.estimate) > 1e-6 * scale:
         raise InputError(
@@ -107,7 +107,7 @@ def running_figure(
     alpha = evaluation.interval.alpha
     with canvas() as (drawing, ax):
         shown = []
-        for one, colour, dashes, name in (
+        for one, color, dashes, name in (
             (own, OWN, (4, 1.5), "the policy itself"),
             (trace, OURS, (), "this evaluation"),
         ):
@@ -117,9 +117,9 @@ def running_figure(
             x = band.at if by == "episodes" else np.cumsum(one.spent)[band.at.astype(int) - 1]
             finite = np.isfinite(band.low)
             ax.fill_between(
-                x[finite], band.low[finite], band.high[finite], color=colour, alpha=0.18, lw=0
+                x[finite], band.low[finite], band.high[finite], color=color, alpha=0.18, lw=0
             )
-            ax.plot(x, band.mean, color=colour, label=name, dashes=dashes or (None, None))
+            ax.plot(x, band.mean, color=color, label=name, dashes=dashes or (None, None))
             shown.append((x, band))
         if truth is not None:
             ax.axhline(truth, color=INK, lw=1.0, ls=":", label="exact value")
@@ -236,7 +236,7 @@ def certificate_figure(evaluation: Evaluation) -> Figure:
             drawing,
             label=f"Interval: the cost of an episode less what is allowed is {middle}, between "
             f"{low} and {high}; zero is the limit. Verdict: {found.verdict}.",
-            caption="The safety certificate: cost of an episode of the behaviour policy less "
+            caption="The safety certificate: cost of an episode of the behavior policy less "
             f"{most}the policy's own, with its interval. Wholly left of the line: safe. Wholly "
             "right of it: the promise is broken.",
         )
@@ -256,7 +256,7 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
         )
         ax.plot(band.at, band.mean, color=OURS)
         _limits(ax, [(band.at, band)], [0.0])
-        ax.set_xlabel("episodes of the behaviour policy")
+        ax.set_xlabel("episodes of the behavior policy")
         ax.set_ylabel("cost less what is allowed")
         said = "the guard never had a reason to step in"
         if evaluation.guard is None:

@@ -60,7 +60,7 @@ def page_of_evaluation(
         truth: the exact value, where it is known.
         title: of the page.
         intro: what was evaluated, in words.
-        gamma: the discount of the evaluation; None: the behaviour's, or 1.
+        gamma: the discount of the evaluation; None: the behavior's, or 1.
         command: how to make it again, as one can type it.
         seed: likewise.
     """
@@ -187,13 +187,13 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
         said.append(
             Check(
                 "plain",
-                f"Of {d.behavior['asked']:,} steps the behaviour policy kept to the policy itself "
+                f"Of {d.behavior['asked']:,} steps the behavior policy kept to the policy itself "
                 f"in some: {why}.",
             )
         )
     if d.fallbacks:
         said.append(
-            Check("bad", f"In {d.fallbacks:,} steps the behaviour policy failed; the policy acted.")
+            Check("bad", f"In {d.fallbacks:,} steps the behavior policy failed; the policy acted.")
         )
     return tuple(said)
 
@@ -274,7 +274,7 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
     checks = [Check("open", text[:1].upper() + text[1:] + ".") for text in told.warnings]
     checks += [Check("plain", text[:1].upper() + text[1:] + ".") for text in told.notes]
     return Section(
-        "The behaviour policy that was run",
+        "The behavior policy that was run",
         (
             f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
             f"critics), for {recipe.horizon} steps an episode and an expected cost of at most "
@@ -296,4 +296,4 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
 def _runner(e: Evaluation, behavior: BehaviorPolicy | None) -> str:
     if by_itself(e):
         return "the policy itself (this evaluation)"
-    return "behaviour policy" + ("" if behavior is None else f" ({behavior.recipe.method})")
+    return "behavior policy" + ("" if behavior is None else f" ({behavior.recipe.method})")

@@ -39,7 +39,7 @@ class Verdict:
     """Safe or not, in two or three words.
 
     Attributes:
-        tone: how to feel about it; a colour and a sign that stand beside the words.
+        tone: how to feel about it; a color and a sign that stand beside the words.
         text: the words.
     """
 

@@ -1,7 +1,7 @@
 """Drawings: matplotlib to SVG that belongs to a page.
 
 The SVG has no fonts, no dates and no addresses in it. Its text is text, in the page's font; its
-colours are the page's (CSS variables), so that it is right in dark and in light; names inside it
+colors are the page's (CSS variables), so that it is right in dark and in light; names inside it
 start with a fingerprint of the drawing, so that two drawings on a page do not mix.
 """
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["INK", "LINE", "OPEN", "OURS", "OWN", "SAFE", "SOFT", "UNSAFE", "canvas", "figure_of"]
 
-#: Colours to draw with. In the page each is a variable with a light and a dark value.
+#: Colors to draw with. In the page each is a variable with a light and a dark value.
 INK, SOFT, LINE = "#000000", "#56606a", "#d9dcdf"
 OURS, OWN, SAFE, UNSAFE, OPEN = "#0b63b5", "#b35900", "#1a7f37", "#b42318", "#855600"
 
-#: Colour in the drawing -> variable in the page; below, what matplotlib draws with by default.
+#: Color in the drawing -> variable in the page; below, what matplotlib draws with by default.
 _VARIABLES = {
     INK: "currentColor",
     SOFT: "var(--soft)",
@@ -53,7 +53,7 @@ _VARIABLES = {
     "#17becf": "var(--c9)",
 }
 
-#: What matplotlib sets for everything, and that what it leaves black is the text's colour.
+#: What matplotlib sets for everything, and that what it leaves black is the text's color.
 _ROOT = "fill: currentColor; stroke-linejoin: round; stroke-linecap: butt"
 
 _STYLE: dict[Any, Any] = {
@@ -95,8 +95,8 @@ def figure_of(drawing: Drawing, *, label: str, caption: str, shape: Shape | None
     """Any matplotlib figure for a page.
 
     Args:
-        drawing: it. Black, white, greys and the colours that matplotlib takes by default follow
-            the page into the dark; other colours stay what they are.
+        drawing: it. Black, white, greys and the colors that matplotlib takes by default follow
+            the page into the dark; other colors stay what they are.
         label: what a reader who cannot see it should know.
         caption: what it shows.
         shape: see `Figure`; None: wide when it was drawn wider than 7 inches.
@@ -139,7 +139,7 @@ def _inline(svg: str) -> str:
 
 
 def _tag(tag: str) -> str:
-    """One tag with the page's colours and font; text between tags is never touched."""
+    """One tag with the page's colors and font; text between tags is never touched."""
     if tag.startswith("<svg"):
         box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', tag)
         assert box is not None

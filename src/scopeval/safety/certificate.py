@@ -1,8 +1,8 @@
-"""Did the behaviour policy keep its promise? A certificate afterwards, a guard while it runs.
+"""Did the behavior policy keep its promise? A certificate afterwards, a guard while it runs.
 
-The promise is J^c(mu) <= (1 + epsilon) J^c(pi): in expectation an episode of the behaviour policy
+The promise is J^c(mu) <= (1 + epsilon) J^c(pi): in expectation an episode of the behavior policy
 mu costs at most 1 + epsilon times one of the target pi. No episode of pi is needed to check it. An
-episode of mu has a realised cost G^c, and its importance-weighted cost PDIS^c is an unbiased
+episode of mu has a realized cost G^c, and its importance-weighted cost PDIS^c is an unbiased
 estimate of pi's, so
 
     D = G^c - (1 + epsilon) PDIS^c     has mean     J^c(mu) - (1 + epsilon) J^c(pi),
@@ -38,7 +38,7 @@ _RESOLUTION = 1e-6  # differences below this part of the cost are rounding of th
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What finished episodes of the behaviour policy say about its safety promise.
+    """What finished episodes of the behavior policy say about its safety promise.
 
     Attributes:
         difference: Interval for E[D] = J^c(mu) - (1 + epsilon) J^c(pi), in units of cost.
@@ -46,8 +46,8 @@ class Certificate:
             separated from 0; the estimate is NaN when no episode has any weighted cost.
         verdict: "safe" when the interval of the difference ends at or below 0, "refuted" when it
             begins above 0, "not refuted" in between. "not covered" takes the place of the last two
-            where the behaviour policy leaves out actions of the target.
-        cost: Mean cost of the behaviour policy's episodes.
+            where the behavior policy leaves out actions of the target.
+        cost: Mean cost of the behavior policy's episodes.
         target_cost: Mean importance-weighted cost: the estimate of the target's.
         epsilon: The promise: at most 1 + epsilon times the target's cost.
         alpha: Probability with which an interval may miss; each of the two firm verdicts is wrong
@@ -74,17 +74,17 @@ class Certificate:
         sure = f"with {100 * (1 - self.alpha):.4g}% confidence"
         counted = f"{self.episodes:,} episode{'s' if self.episodes != 1 else ''}"
         if self.verdict == "safe":
-            claim = f"Safe: {sure} the behaviour policy's expected cost is at most {limit}."
+            claim = f"Safe: {sure} the behavior policy's expected cost is at most {limit}."
         elif self.verdict == "refuted":
-            claim = f"Refuted: {sure} the behaviour policy's expected cost is above {limit}."
+            claim = f"Refuted: {sure} the behavior policy's expected cost is above {limit}."
         elif self.verdict == "not covered":
             claim = (
-                "Not covered: the behaviour policy leaves out actions that the target takes, so "
+                "Not covered: the behavior policy leaves out actions that the target takes, so "
                 "the target's cost is underestimated and the promise can be proved but not refuted."
             )
         else:
             claim = (
-                f"Not refuted: {counted} cannot tell whether the behaviour policy's expected cost "
+                f"Not refuted: {counted} cannot tell whether the behavior policy's expected cost "
                 f"is at most {limit}{self._more()}."
             )
         if self.cost == 0 == self.target_cost:
@@ -122,7 +122,7 @@ def certify(
     alpha: float = 0.05,
     covered: bool = True,
 ) -> Certificate:
-    r"""Prove or refute the safety promise from finished episodes of the behaviour policy.
+    r"""Prove or refute the safety promise from finished episodes of the behavior policy.
 
     The difference gets a t interval on D. The ratio gets Fieller's set (Fieller 1954): all theta
     that a t test of E[G^c - theta PDIS^c] = 0 does not reject. With means a, b of G^c and PDIS^c,
@@ -145,11 +145,11 @@ def certify(
     `Ledger.certificate` with ``anytime=True``.
 
     Args:
-        cost: Realised cost of each episode of the behaviour policy, shape [n].
+        cost: Realised cost of each episode of the behavior policy, shape [n].
         weighted_cost: Importance-weighted cost of the same episodes, shape [n].
         epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
         alpha: Probability with which an interval may miss.
-        covered: Whether the behaviour policy takes every action that the target may take.
+        covered: Whether the behavior policy takes every action that the target may take.
 
     Raises:
         InputError: No episodes, different lengths, or numbers that are not finite.
@@ -200,7 +200,7 @@ class Ledger:
         """The certificate now.
 
         Args:
-            covered: Whether the behaviour policy takes every action that the target may take.
+            covered: Whether the behavior policy takes every action that the target may take.
             anytime: The number of episodes was decided by what they showed: the intervals are then
                 those of `AsymptoticSequence`, the ratio with its radius for t / sqrt(n).
         """

@@ -21,7 +21,7 @@ class GuardState:
     """What the guard knows after a batch.
 
     Attributes:
-        tripped: Whether the behaviour policy should stop (and the target take over).
+        tripped: Whether the behavior policy should stop (and the target take over).
         reason: Why, in words; None while nothing has tripped.
         episodes: Episodes seen.
         interval: One-sided anytime-valid interval [low, high) for E[D]; high is inf, or the upper
@@ -44,7 +44,7 @@ class GuardState:
 
 
 class Guard:
-    """Watches the safety promise while the behaviour policy runs, and trips when it fails.
+    """Watches the safety promise while the behavior policy runs, and trips when it fails.
 
     Trips when, after some batch,
 
@@ -64,7 +64,7 @@ class Guard:
     switches to `BettingSequence`, which holds for every law and every number of episodes.
 
     Feed every episode that was started, also those that took long: a batch cut off when the fastest
-    episodes have ended favours short, cheap ones. With `bounds` the order within a batch counts as
+    episodes have ended favors short, cheap ones. With `bounds` the order within a batch counts as
     the order of the episodes; otherwise it does not matter.
 
     Args:
@@ -137,7 +137,7 @@ class Guard:
             spent: What the limits are about, where that differs from `cost` (which is discounted
                 if the promise is), shape [k].
             lost: What unfinished episodes have cost, for the total.
-            covered: Whether the behaviour policy takes every action that the target may take; if
+            covered: Whether the behavior policy takes every action that the target may take; if
                 not, nothing is said about E[D].
 
         Raises:

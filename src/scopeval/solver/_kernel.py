@@ -4,7 +4,7 @@ A first look at a row adds up its weights and its excess cost; rows that can aff
 are finished there. The others need a root. With few actions they are gathered into a block held
 with actions along the first axis, so that inner loops run over rows; with many actions inner loops
 run over the actions of one row. Either way they fill the vector units. What happens to a row does
-not depend on its neighbours, hence not on the number of threads.
+not depend on its neighbors, hence not on the number of threads.
 
 Four things keep a root cheap:
 
@@ -258,7 +258,7 @@ def price_rows(weight: Any, cost: Any, price: float, mu: Any, status: Any, lo: i
         if dear <= 1.0:  # even eta = 0 leaves probability over: for the cheapest, at no variance
             _give_rest(w, x, dear, mu, i)
             continue
-        _normalise(w, x, _shift(w, x, max(low, 1.0 - beyond)), mu, i)
+        _normalize(w, x, _shift(w, x, max(low, 1.0 - beyond)), mu, i)
     return -1
 
 
@@ -292,7 +292,7 @@ def _shift(w: Any, x: Any, low: float) -> float:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _normalise(w: Any, x: Any, eta: float, mu: Any, i: int) -> None:
+def _normalize(w: Any, x: Any, eta: float, mu: Any, i: int) -> None:
     total = 0.0
     for a in range(len(w)):
         mu[i, a] = w[a] / np.sqrt(eta + x[a]) if w[a] > 0.0 else 0.0

@@ -1,6 +1,6 @@
 r"""The program of every step, for a batch of rows. It knows no reinforcement learning.
 
-    minimise    sum_a  weight_a^2 / mu_a
+    minimize    sum_a  weight_a^2 / mu_a
     subject to  sum_a mu_a = 1,   mu >= 0,   sum_a mu_a cost_a <= budget
 
 (the paper's Eq. "optimization object rl", with weight = pi sqrt(r~), cost = q^c, budget = delta).
@@ -80,7 +80,7 @@ class Solution:
 
 
 def solve_priced(weight: ArrayLike, cost: ArrayLike, price: float) -> Solution:
-    """Minimise ``sum weight^2 / mu + price * sum mu cost``, for each of B rows.
+    """Minimize ``sum weight^2 / mu + price * sum mu cost``, for each of B rows.
 
     The budget of `solve` moved into the objective: stationarity gives mu_a = weight_a / sqrt(eta +
     price cost_a), eta such that mu sums to one. With the price at which the budget is just spent
@@ -125,7 +125,7 @@ def solve(
     threads: int | None = None,
     device: str | None = None,
 ) -> Solution:
-    """Minimise ``sum weight^2 / mu`` with mean cost at most the budget, for each of B rows.
+    """Minimize ``sum weight^2 / mu`` with mean cost at most the budget, for each of B rows.
 
     Args:
         weight: [B, A], at least zero.

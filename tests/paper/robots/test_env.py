@@ -101,7 +101,7 @@ def test_the_bare_gymnasium_robot_has_the_same_rewards():
     assert ours.step(9 * action)[-1]["cost"] == 3.0  # what is executed is clipped
 
 
-def test_a_robot_does_not_know_its_neighbours():
+def test_a_robot_does_not_know_its_neighbors():
     alone, many = Robots("Walker2d", 1), Robots("Walker2d", 5)
     action = np.linspace(-1, 1, 6)[None]
     alone.reset([7])

@@ -3,9 +3,9 @@
 As in the paper: one hidden layer of 64, Adam with rate 1e-3. Added here, because errors of a critic
 cost more than the tilt wins:
 
-- inputs are standardised, targets too (per step), and step t starts from the weights of t + 1;
+- inputs are standardized, targets too (per step), and step t starts from the weights of t + 1;
 - the linear part of every head is solved exactly (ridge, per action; the normal equations do not
-  change with t, so they are factorised once) and the network learns what is left of the target; a
+  change with t, so they are factorized once) and the network learns what is left of the target; a
   network that does not help on held-out rows is switched off;
 - two folds: networks of fold 0 never see rows of fold 1. The noise head is fitted to the squared
   error of the *other* fold's q; training stops when the error on rows of the other fold stops
@@ -82,7 +82,7 @@ class MLPRegression:
         return rows
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
-        """Standardise the inputs, draw the folds."""
+        """Standardize the inputs, draw the folds."""
         return _MLPLearner(self, rows, actions, seed)
 
 
@@ -126,7 +126,7 @@ class _MLPLearner:
         """The inputs on the device."""
         from scopeval.critics.mlp import torch_networks as critic_mlp_torch
 
-        x = _standardised(rows.obs, self.mean, self.scale)
+        x = _standardized(rows.obs, self.mean, self.scale)
         upto = [part[3] for part in self.inputs]
         where = critic_mlp_torch.find_device(self.how.device)
         return critic_mlp_torch.Stack(
@@ -138,7 +138,7 @@ class _MLPLearner:
         upto = np.cumsum(rows.weight[fold])
         if self.how.states is not None:
             return np.empty((0, 1), np.float32), rows.obs[fold], rows.action[fold], upto
-        x = _standardised(rows.obs[fold], self.mean, self.scale)
+        x = _standardized(rows.obs[fold], self.mean, self.scale)
         return x, np.empty(0, np.int64), rows.action[fold], upto
 
     @property
@@ -150,7 +150,7 @@ class _MLPLearner:
         from scopeval.critics.mlp._kernel import standards
 
         k = targets.cost_behavior.shape[1]
-        # what a behaviour costs beyond the target: a small difference, learned as such
+        # what a behavior costs beyond the target: a small difference, learned as such
         beyond = targets.cost_behavior - targets.cost_target[:, None]
         heads = np.column_stack([targets.reward, targets.cost_target, beyond, targets.carried])
         centre, spread = standards(heads, self.weight)
@@ -280,7 +280,7 @@ class _MLPLearner:
 
 
 class _Ridge:
-    """Linear regression per action, its normal equations factorised once."""
+    """Linear regression per action, its normal equations factorized once."""
 
     def __init__(
         self, x: Any, code: Any, act: Any, upto: Any, states: int | None, A: int, weight: Floats
@@ -495,7 +495,7 @@ def _logged_pairs(how: MLPRegression, rows: Rows, actions: int) -> Bools:
     return pairs
 
 
-def _standardised(
+def _standardized(
     obs: Observations, mean: NDArray[np.float32], scale: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     return np.ascontiguousarray((obs - mean) / scale, dtype=np.float32)

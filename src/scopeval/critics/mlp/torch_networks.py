@@ -30,7 +30,7 @@ class Stack:
     """Rows of two folds, kept on a device, and networks trained on them.
 
     Args:
-        x: [n, d] standardised inputs.
+        x: [n, d] standardized inputs.
         act: [n] actions taken.
         folds: the rows of each fold.
         upto: cumulative weights of each fold's rows.

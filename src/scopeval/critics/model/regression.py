@@ -37,7 +37,7 @@ __all__ = ["ModelCritic", "ModelRegression"]
 
 #: Most squares and products; with more inputs the products are left out.
 MOST_FEATURES = 200
-#: Features by foresight: what is still earned and spent, their squares and product. Penalised less.
+#: Features by foresight: what is still earned and spent, their squares and product. Penalized less.
 LEARNED, LIGHTER = 5, 0.01
 #: Standard deviations beyond which an input is taken to be no further away.
 REACH = 4.0
@@ -99,7 +99,7 @@ class ModelRegression:
         return rows
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
-        """Factorise the ridge for the rows of one time step."""
+        """Factorize the ridge for the rows of one time step."""
         return _ModelLearner(self, rows)
 
 
@@ -164,7 +164,7 @@ class _ModelLearner:
 class ModelCritic:
     """The critics of one time step: the dynamics, foresight, and `heads` [features, 3 + 2 k].
 
-    In order: value, cost under the target, cost of each followed behaviour beyond that, carried
+    In order: value, cost under the target, cost of each followed behavior beyond that, carried
     variance of each, noise. Answers stay between `least` and `most`, what was seen in the fit.
     """
 
@@ -288,7 +288,7 @@ class ModelCritic:
 def features(
     points: Floats, mean: Floats, scale: Floats, seen: NDArray[Any], kind: type = np.float64
 ) -> NDArray[Any]:
-    """1, standardised inputs, squares, products (if not too many), and those by foresight."""
+    """1, standardized inputs, squares, products (if not too many), and those by foresight."""
     from scopeval.critics.model._features_kernel import fill
 
     d = points.shape[1]

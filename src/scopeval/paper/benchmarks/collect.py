@@ -1,7 +1,7 @@
-"""Collecting episodes of a robot with a learned behaviour policy, against stepping it at random.
+"""Collecting episodes of a robot with a learned behavior policy, against stepping it at random.
 
 The robots are the same, side by side in one process; the peer draws uniform actions and keeps
-nothing. How well the behaviour was learned does not matter here: it is learned for a few steps, and
+nothing. How well the behavior was learned does not matter here: it is learned for a few steps, and
 these critics serve all steps in turn.
 """
 
@@ -36,7 +36,7 @@ class Config:
     side_by_side: int = 300
     """Copies of the robot, and episodes of a turn."""
     logged: int = 60
-    """Logged episodes that the behaviour is learned from."""
+    """Logged episodes that the behavior is learned from."""
     learned: int = 3
     """Time steps that it is learned for."""
     regression: ModelRegression = field(

@@ -1,6 +1,6 @@
 """The compiled simulator against Gymnasium's vector environment and against numpy, step by step.
 
-All three run episodes of the same Gridworld under the same SCOPE behaviour policy, weigh them and
+All three run episodes of the same Gridworld under the same SCOPE behavior policy, weigh them and
 estimate the target's value and cost. Ours works on one thread here; it may use all cores.
 """
 
@@ -86,7 +86,7 @@ def run(config: Config) -> list[Row]:
             "numpy, all at once",
             50 * config.peer_episodes,
             None,
-            lambda: _vectorised(world, 50 * config.peer_episodes, config.seed),
+            lambda: _vectorized(world, 50 * config.peer_episodes, config.seed),
         ),
     ]
     rows = []
@@ -146,7 +146,7 @@ def _vector_environment(world: _World, config: Config) -> Callable[[], Floats]:
     return play
 
 
-def _vectorised(world: _World, episodes: int, seed: int) -> Floats:
+def _vectorized(world: _World, episodes: int, seed: int) -> Floats:
     """What one writes by hand: arrays over all episodes, a loop over time."""
     mdp, rng = world.mdp, np.random.default_rng(seed)
     pi, mu = world.target.table(mdp.horizon), world.behavior.table(mdp.horizon)

@@ -142,7 +142,7 @@ def _need_peers() -> None:
 
 
 def _through_cvxpy(few: Problem) -> Callable[[], Floats]:
-    """One parametrised problem (DPP: compiled once), solved row after row.
+    """One parametrized problem (DPP: compiled once), solved row after row.
 
     w^2 / mu <= t is the second-order cone |(2 w, mu - t)| <= mu + t.
     """
@@ -166,7 +166,7 @@ def _through_cvxpy(few: Problem) -> Callable[[], Floats]:
 
 
 class _Cones:
-    """The same cones written by hand, in Clarabel's form: minimise objective x, b - matrix x in K.
+    """The same cones written by hand, in Clarabel's form: minimize objective x, b - matrix x in K.
 
     x = (mu, t). Rows: sum mu = 1; cost mu <= budget; for each action the cone (mu+t, mu-t, 2w).
     """

@@ -1,4 +1,4 @@
-"""Learning critics and a behaviour policy, against learning one critic by fitted Q evaluation.
+"""Learning critics and a behavior policy, against learning one critic by fitted Q evaluation.
 
 Two problems whose true values are known: the Gridworld, and vectors with quadratic rewards. d3rlpy
 fits q alone, by the same rows, until its error on held-out rows is ours, or until its time is up;

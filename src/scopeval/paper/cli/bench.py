@@ -99,7 +99,7 @@ def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
 
 @app.command()
 def sweep(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """Learning a behaviour policy beside d3rlpy's FQE and torch."""
+    """Learning a behavior policy beside d3rlpy's FQE and torch."""
     _measure(ctx, "sweep", json, quick)
 
 

@@ -24,7 +24,7 @@ from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["DESIGNS", "EPSILONS", "FRONTIER", "METHODS", "Shard", "TargetResult", "episode_grid"]
 
-#: Methods that learn a behaviour policy from the logs.
+#: Methods that learn a behavior policy from the logs.
 DESIGNS = ("scope", "scope-dr", "odi", "dopt")
 #: Methods that run episodes. (`direct`, the critics' own answer, runs none.)
 METHODS = ("on-policy", *DESIGNS, "ros", "ros-reset")

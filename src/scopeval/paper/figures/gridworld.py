@@ -1,6 +1,6 @@
 """Figures of the experiments: results in, matplotlib figures out.
 
-Colours can be told apart by people who are colour-blind, every line has a style of its own as well,
+Colors can be told apart by people who are color-blind, every line has a style of its own as well,
 and ink and background suit light pages and dark ones.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 
 INK, FAINT = "#767676", "#b0b0b0"
 
-#: Method -> colour (after Okabe and Ito, for light and dark), line style, marker.
+#: Method -> color (after Okabe and Ito, for light and dark), line style, marker.
 LOOK: dict[str, tuple[str, Any, str]] = {
     "on-policy": ("#7f7f7f", "-", "o"),
     "scope": ("#0f7fc4", "-", "s"),
@@ -127,12 +127,12 @@ def _errors(result: Result, against: str) -> Figure:
     with panels(len(result.blocks), sharey=True) as (figure, axes):
         for ax, block in zip(axes, result.blocks, strict=True):
             for row in block.rows:
-                colour, style, _ = LOOK[row.method]
+                color, style, _ = LOOK[row.method]
                 x = block.grid if against == "episodes" else row.costs.mean(axis=0)
                 mean, spread = row.errors.mean(axis=0), standard_errors(row.errors)
-                ax.plot(x, mean, color=colour, linestyle=style, label=row.method)
+                ax.plot(x, mean, color=color, linestyle=style, label=row.method)
                 ax.fill_between(
-                    x, mean - spread, mean + spread, color=colour, alpha=0.22, linewidth=0
+                    x, mean - spread, mean + spread, color=color, alpha=0.22, linewidth=0
                 )
             if against == "cost":
                 level = block.row("on-policy").errors[:, -1].mean()
@@ -154,13 +154,13 @@ def cost_by_target(result: Result) -> Figure:
         for ax, block in zip(axes, result.blocks, strict=True):
             ax.axhline(allowed, color=INK, linewidth=1.0, zorder=1, label=f"allowed: {allowed:g}")
             for method in DESIGNS:
-                colour, _, marker = LOOK[method]
+                color, _, marker = LOOK[method]
                 values = np.sort(block.row(method).cost.values)
-                hollow = "none" if method in ("odi", "dopt") else colour
+                hollow = "none" if method in ("odi", "dopt") else color
                 ax.plot(
                     np.arange(1, len(values) + 1),
                     values,
-                    color=colour,
+                    color=color,
                     marker=marker,
                     markersize=4.5,
                     markerfacecolor=hollow,
@@ -181,17 +181,17 @@ def frontier(result: Result) -> Figure:
     with panels(len(result.blocks)) as (figure, axes):
         for ax, block in zip(axes, result.blocks, strict=True):
             for line in block.frontier:
-                colour, _, marker = LOOK[line.method]
+                color, _, marker = LOOK[line.method]
                 for learned in (True, False):
                     cost = line.cost if learned else line.limit_cost
                     variance = line.variance if learned else line.limit_variance
                     ax.plot(
                         cost.mean(axis=0),
                         variance.mean(axis=0),
-                        color=colour,
+                        color=color,
                         marker=marker,
                         markersize=5,
-                        markerfacecolor=colour if learned else "none",
+                        markerfacecolor=color if learned else "none",
                         linestyle="-" if learned else ":",
                         linewidth=1.2,
                         label=f"{line.method}, {'learned' if learned else 'exact values'}",
@@ -200,11 +200,11 @@ def frontier(result: Result) -> Figure:
                     _name_epsilons(ax, line)
             for method in ("odi", "ros"):
                 row = block.row(method)
-                colour, _, marker = LOOK[method]
+                color, _, marker = LOOK[method]
                 ax.plot(
                     row.cost.mean,
                     row.variance.mean,
-                    color=colour,
+                    color=color,
                     marker=marker,
                     markersize=7,
                     linestyle="none",
@@ -303,27 +303,27 @@ def _lines(block: log_quality_experiment.Block, *, good: bool) -> Iterator[tuple
 def _against_episodes(ax: Axes, block: log_quality_experiment.Block, what: str) -> None:
     ax.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
     for method, features, rows in _lines(block, good=True):
-        colour, _, marker = LOOK[method]
+        color, _, marker = LOOK[method]
         x = [row.episodes for row in rows]
         values = [getattr(row, what).values for row in rows]
         ax.plot(
             x,
             [v.mean() for v in values],
-            color=colour,
+            color=color,
             linestyle="-" if features else "--",
             marker=marker,
             markersize=5,
-            markerfacecolor=colour if features else "none",
+            markerfacecolor=color if features else "none",
             label=f"{method}, {'with' if features else 'without'} coordinates",
         )
         ax.plot(
             x,
             [v.max() for v in values],
-            color=colour,
+            color=color,
             linestyle="none",
             marker=marker,
             markersize=2.8,
-            markerfacecolor=colour if features else "none",
+            markerfacecolor=color if features else "none",
         )
     if what == "variance":
         for method, (limit, _) in block.limits.items():
@@ -336,17 +336,17 @@ def _bad_logs(ax: Axes, block: log_quality_experiment.Block, what: str) -> None:
     ax.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
     kinds: list[str] = []
     for k, (method, features, rows) in enumerate(_lines(block, good=False)):
-        colour, _, marker = LOOK[method]
+        color, _, marker = LOOK[method]
         kinds = [row.logs for row in rows]
         x = np.arange(len(rows)) + 0.16 * (k - 1.5)
         values = [getattr(row, what).values for row in rows]
-        face = colour if features else "none"
+        face = color if features else "none"
         for high, size in ((False, 6.0), (True, 2.8)):
             y = [v.max() if high else v.mean() for v in values]
             ax.plot(
                 x,
                 y,
-                color=colour,
+                color=color,
                 marker=marker,
                 markersize=size,
                 markerfacecolor=face,

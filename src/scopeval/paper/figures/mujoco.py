@@ -21,7 +21,7 @@ __all__ = ["calibration", "error_against_cost"]
 
 #: Most that the axes of `calibration` show.
 FAR = 3.0
-#: Robot -> colour and marker.
+#: Robot -> color and marker.
 _ROBOTS = dict(
     zip(
         ROBOTS,
@@ -46,12 +46,12 @@ def error_against_cost(result: Result, protocol: str) -> Figure:
     with panels(max(len(blocks), 1), sharey=True) as (figure, axes):
         for ax, block in zip(axes, blocks, strict=False):
             for row in block.rows:
-                colour, style, _ = LOOK[row.method]
+                color, style, _ = LOOK[row.method]
                 x, mean = row.costs.mean(axis=0), row.errors.mean(axis=0)
                 spread = standard_errors(row.errors)
-                ax.plot(x, mean, color=colour, linestyle=style, label=row.method)
+                ax.plot(x, mean, color=color, linestyle=style, label=row.method)
                 low = np.maximum(mean - spread, 0.5 * mean)
-                ax.fill_between(x, low, mean + spread, color=colour, alpha=0.22, linewidth=0)
+                ax.fill_between(x, low, mean + spread, color=color, alpha=0.22, linewidth=0)
             level = block.row("on-policy").errors[:, -1].mean()
             ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
             ax.set_xscale("log")
@@ -88,7 +88,7 @@ def calibration(result: Result, protocol: str) -> Figure:
 
 
 def _points(ax: Axes, block: Block, method: str, what: str) -> None:
-    colour, marker = _ROBOTS[block.robot]
+    color, marker = _ROBOTS[block.robot]
     row = block.row(method)
     y = np.array([getattr(o, f"relative_{what}") for o in row.outcomes])
     error = np.array([getattr(o, f"relative_{what}_error") for o in row.outcomes])
@@ -100,10 +100,10 @@ def _points(ax: Axes, block: Block, method: str, what: str) -> None:
             np.minimum(told.values, FAR),
             np.minimum(y, FAR),
             yerr=error if name == "predicted" else None,
-            color=colour,
+            color=color,
             marker=marker,
             markersize=4.5,
-            markerfacecolor=colour if name == "predicted" else "none",
+            markerfacecolor=color if name == "predicted" else "none",
             linestyle="none",
             linewidth=0.7,
             alpha=0.85,
@@ -123,9 +123,9 @@ def _diagonal(ax: Axes) -> None:
 def _legend(figure: Figure, robots: list[str]) -> None:
     from matplotlib.lines import Line2D
 
-    def mark(colour: str, marker: str, face: str, label: str) -> Any:
+    def mark(color: str, marker: str, face: str, label: str) -> Any:
         return Line2D(
-            [], [], color=colour, marker=marker, markerfacecolor=face, linestyle="none", label=label
+            [], [], color=color, marker=marker, markerfacecolor=face, linestyle="none", label=label
         )
 
     handles = [mark(*_ROBOTS[robot], _ROBOTS[robot][0], robot) for robot in robots]

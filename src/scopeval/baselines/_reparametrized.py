@@ -13,7 +13,7 @@ from scopeval.policies.protocols import Observations, Time
 Parameters = dict[str, torch.Tensor]
 
 
-class Reparametrised(torch.nn.Module):
+class Reparametrized(torch.nn.Module):
     """Calls a module with the parameters given here (`torch.func.functional_call`)."""
 
     def __init__(self, module: torch.nn.Module, parameters: Parameters) -> None:
@@ -37,7 +37,7 @@ def own_parameters(policy: TorchPolicy) -> Parameters:
 
 def with_parameters(policy: TorchPolicy, parameters: Parameters) -> TorchPolicy:
     """The policy pi_theta for other theta."""
-    return TorchPolicy(Reparametrised(policy.module, parameters), with_time=policy.with_time)
+    return TorchPolicy(Reparametrized(policy.module, parameters), with_time=policy.with_time)
 
 
 def log_likelihood_gradient(
