@@ -1,4 +1,7 @@
-"""Where a number comes from: the command, the versions and the machine that made a result file."""
+"""Files that appear whole or not at all, and the provenance that result files carry.
+
+Every file that scopeval writes goes through `replace_file`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ import errno
 import json
 import os
 import platform
+import secrets
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from scopeval import __version__
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError
 
-__all__ = ["check_place", "machine", "now", "versions", "write_json"]
+__all__ = ["check_place", "machine", "now", "replace_file", "versions", "write_json"]
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -40,7 +45,7 @@ def now() -> str:
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:
-    """Refuse a place where a file cannot be written, before the work of making it."""
+    """Create the folder of a file and check that the file can be written, before the work."""
     goal = Path(path)
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
@@ -49,28 +54,60 @@ def check_place(path: str | os.PathLike[str]) -> Path:
         if not os.access(goal.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise _unwritable(goal, error) from error
+        raise InputError(
+            f"cannot write {goal}: {_reason(error)}; expected a file in a writable folder"
+        ) from error
     return goal
+
+
+def replace_file(path: str | os.PathLike[str], write: bytes | Callable[[IO[bytes]], None]) -> Path:
+    """Write a file whole or not at all.
+
+    The content goes to a draft in the same folder, which then takes the place of the file. A file
+    that was there before survives any failure. A symbolic link keeps pointing to its file. The mode
+    of the file is what the umask says.
+
+    Args:
+        path: the file; its folder must exist.
+        write: the content, or a function that writes it to an open file (which can also be read).
+
+    Raises:
+        DataError: a full disk, a missing folder, no permission, or no regular file at this path.
+    """
+    goal = Path(path)
+    try:
+        if goal.exists() and not goal.is_file():
+            raise OSError(errno.EINVAL, "it is a folder or a device, not a regular file")
+        goal = goal.resolve()
+        draft = goal.with_name(f".{goal.name}.{secrets.token_hex(6)}.tmp")
+        try:
+            with draft.open("x+b") as file:
+                if isinstance(write, bytes):
+                    file.write(write)
+                else:
+                    write(file)
+                file.flush()
+                os.fsync(file.fileno())  # the content is on disk before the name points to it
+            os.replace(draft, goal)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({_reason(error)}); expected a writable folder with enough "
+            "space"
+        ) from error
+    return Path(path)
 
 
 def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> Path:
-    """Write a result file whole or not at all: a temporary file beside it, then a rename."""
+    """Write a result file whole or not at all; its folder is created."""
     goal = check_place(path)
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, goal)
-    except OSError as error:
-        raise _unwritable(goal, error) from error
-    finally:
-        part.unlink(missing_ok=True)
-    return goal
+    return replace_file(goal, text.encode())
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
-    reason = error.strerror or str(error)
-    return InputError(f"cannot write {path}: {reason}; expected a file in a writable folder")
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _processor() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import time
 import zipfile
@@ -378,7 +379,7 @@ def test_never_half_written(learned, tmp_path, monkeypatch, moment):
     def fail(*args, **kwargs):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(np if moment == "savez_compressed" else room.os, moment, fail)
+    monkeypatch.setattr(np if moment == "savez_compressed" else os, moment, fail)
     with pytest.raises((DataError, OSError), match="no space left"):
         policy.save(path)
     monkeypatch.undo()

@@ -345,7 +345,7 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(errors.InputError, match=r"cannot write .*report.html: No space left"):
+    with pytest.raises(errors.DataError, match=r"report.html: cannot be written .No space left"):
         write_report(replace(page, title="other"), goal)
     assert goal.read_bytes() == before
     assert os.listdir(goal.parent) == [goal.name]

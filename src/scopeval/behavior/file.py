@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import secrets
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from scopeval._files import replace_file
 from scopeval.behavior.methods import check_budget
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.summary import Prediction, Report, Shape
@@ -61,19 +60,7 @@ def save(behavior: BehaviorPolicy, path: str | Path) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     content = buffer.getvalue()[:-2] + CHECKSUM.to_bytes(2, "little")  # length of the comment
-    place = Path(path).resolve()  # a link keeps pointing to the file
-    draft = place.with_name(f".{place.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        try:
-            with draft.open("xb") as file:
-                file.write(content + hashlib.sha256(content).digest())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, place)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error
+    replace_file(path, content + hashlib.sha256(content).digest())
 
 
 def load(path: str | Path, target: object) -> BehaviorPolicy:

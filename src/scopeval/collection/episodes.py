@@ -8,17 +8,16 @@ no mask: a padded step adds nothing and has importance ratio 1.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._files import replace_file
 from scopeval.arrays import Bools, Floats, Ints, where_first
 from scopeval.errors import DataError, InputError
 
@@ -263,25 +262,22 @@ class Episodes:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write a compressed NPZ file, all of it or nothing (no pickle)."""
-        path = Path(path)
+        """Write a compressed NPZ file, all of it or nothing (no pickle).
+
+        Raises:
+            DataError: the file cannot be written there.
+        """
         arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
         about = {
             "format": _FORMAT,
             "lost": [asdict(lost) for lost in self.lost],
             "interrupted": self.interrupted,
         }
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=path.name, suffix=".part", delete=False
-        ) as out:
-            try:
-                np.savez_compressed(out, about=np.array(json.dumps(about)), **arrays)
-                out.flush()
-                os.fsync(out.fileno())
-                os.replace(out.name, path)
-            except BaseException:
-                os.unlink(out.name)
-                raise
+
+        def write(file: IO[bytes]) -> None:
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
+
+        replace_file(path, write)
 
     @staticmethod
     def load(path: str | Path) -> Episodes:

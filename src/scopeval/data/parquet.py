@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from scopeval._files import replace_file
 from scopeval.data.columns import Origin
 from scopeval.data.table_sources import Part, from_arrow, reading
 from scopeval.data.transitions import Transitions
@@ -56,19 +56,14 @@ def write_logged(transitions: Transitions, path: str | os.PathLike[str]) -> None
     if not len(transitions):
         raise InputError(f"no rows to write to {target}")
     table = _to_arrow(transitions)
-    target = target.resolve()  # a link keeps pointing to the file
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+
+    def write(file: IO[bytes]) -> None:
+        pq.write_table(table, file, write_page_checksum=True)
+        _seal(file)
+
     try:
-        try:
-            with draft.open("x+b") as file:
-                pq.write_table(table, file, write_page_checksum=True)
-                _seal(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except (OSError, pa.ArrowException) as cause:
+        replace_file(target, write)
+    except pa.ArrowException as cause:
         raise DataError(f"{path}: cannot be written ({cause})") from cause
 
 
@@ -183,7 +178,7 @@ def _inspect(path: Path) -> ParquetFile:
             return ParquetFile(path, names, content.metadata.num_rows, fingerprints, notes)
 
 
-def _seal(file: BinaryIO) -> None:
+def _seal(file: IO[bytes]) -> None:
     """Put the checksum of the footer before it; the offsets in the footer stay right."""
     file.seek(-_TAIL, os.SEEK_END)
     size = int.from_bytes(file.read(4), "little")

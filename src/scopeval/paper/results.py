@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scopeval._files import check_place, machine, now, versions, write_json
+from scopeval._files import check_place, machine, now, replace_file, versions, write_json
 from scopeval.paper.figures.gridworld import png, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PACKAGES", "check_folder", "save", "write_whole"]
+__all__ = ["PACKAGES", "check_folder", "save"]
 
 #: Whose versions matter.
 PACKAGES = ("numpy", "scipy", "numba", "torch", "pyarrow", "matplotlib")
@@ -56,10 +56,10 @@ def save(
         "versions": versions(*PACKAGES),
     }
     for title, columns in tables.items():
-        write_whole(place / f"{title}.parquet", _parquet(columns, about))
+        replace_file(place / f"{title}.parquet", _parquet(columns, about))
     for title, figure in figures.items():
-        write_whole(place / f"{title}.svg", svg(figure).encode())
-        write_whole(place / f"{title}.png", png(figure))
+        replace_file(place / f"{title}.svg", svg(figure).encode())
+        replace_file(place / f"{title}.png", png(figure))
     return write_json(place / f"{name}.json", {**about, **summary})
 
 
@@ -71,13 +71,3 @@ def _parquet(columns: Mapping[str, list[Any]], about: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     pq.write_table(table, out)
     return out.getvalue()
-
-
-def write_whole(goal: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
-    try:
-        part.write_bytes(content)
-        os.replace(part, goal)
-    finally:
-        part.unlink(missing_ok=True)

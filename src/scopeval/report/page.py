@@ -7,14 +7,13 @@ text is escaped; only the drawings of `figures.figure_of` go in as they are.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from scopeval._files import check_place, versions
+from scopeval._files import check_place, replace_file, versions
 from scopeval.errors import InputError
 
 __all__ = [
@@ -165,19 +164,8 @@ def write_report(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write the page as one HTML file, whole or not at all.
 
     Raises:
-        InputError: the file cannot be written there.
+        InputError: there can be no file at this path.
+        DataError: writing failed, as on a full disk.
     """
     goal = check_place(path)
-    html = render(page)
-    part = goal.with_name(f".{goal.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        part.write_text(html, encoding="utf-8")
-        os.replace(part, goal)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(
-            f"cannot write {goal}: {reason}; expected a file in a writable folder"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
-    return goal
+    return replace_file(goal, render(page).encode())

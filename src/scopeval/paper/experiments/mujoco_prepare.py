@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._files import replace_file
 from scopeval.critics.log_rows import gather
 from scopeval.critics.model.imagined_data import Imagination
 from scopeval.critics.model.network import Dynamics, World, stack, unstack
@@ -26,7 +27,6 @@ from scopeval.critics.model.training import Training
 from scopeval.data.readers import read_logged
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError
-from scopeval.paper.results import write_whole
 from scopeval.paper.robots.bins import BinnedPolicy
 from scopeval.paper.robots.env import HORIZON
 from scopeval.paper.robots.logs import write_robot_logs
@@ -86,7 +86,7 @@ def prepare(folder: Path, what: Preparation) -> dict[str, str]:
     networks = Dynamics(tuple(_learned(what, read_logged(path)))) if what.training else None
     out = io.BytesIO()
     np.savez(out, **({} if networks is None else _arrays(networks)))  # type: ignore[arg-type]
-    write_whole(folder / f"{what.name}.npz", out.getvalue())
+    replace_file(folder / f"{what.name}.npz", out.getvalue())
     return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
 
 

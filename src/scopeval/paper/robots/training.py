@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from scopeval._files import check_place, machine, now, versions, write_json
+from scopeval._files import check_place, machine, now, replace_file, versions, write_json
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.paper.robots import ppo
 from scopeval.paper.robots.env import HORIZON, Robots, robot_name
@@ -229,10 +229,7 @@ def _seed(seed: int, stream: int) -> int:
 
 
 def _write_npz(goal: Path, arrays: dict[str, Any]) -> None:
-    part = goal.with_name(f".{goal.name}.{os.getpid()}.tmp")
-    try:
-        with part.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        os.replace(part, goal)
-    finally:
-        part.unlink(missing_ok=True)
+    def write(file: IO[bytes]) -> None:
+        np.savez_compressed(file, **arrays)
+
+    replace_file(goal, write)
