@@ -1,7 +1,7 @@
-"""Which columns of somebody's table mean what.
+"""Find the column of each field in a table.
 
 Our fields are `t, obs, action, reward, cost, next_obs, terminated`, and two that only help to
-rebuild missing ones: `truncated` (cut by a time limit) and `episode` (an id). A field is taken from
+rebuild missing ones: `truncated` (cut by a time limit) and `episode` (an id). A field is read from
 the column that the caller names; else from the column of that name; else from numbered columns
 (``obs_0, obs_1, ...``: a vector); else from the one alias below that the table has.
 """
@@ -36,7 +36,7 @@ _DONE = ("done", "dones")
 
 @dataclass(frozen=True)
 class Choice:
-    """The column of a field, or the scalar columns that stand side by side as a vector."""
+    """The column of a field, or the scalar columns that together make a vector."""
 
     names: tuple[str, ...]
     stacked: bool = False
@@ -45,51 +45,59 @@ class Choice:
 def choose_columns(
     names: Sequence[str], columns: ColumnMap | None, source: str, *, cost_needed: bool = True
 ) -> dict[str, Choice]:
-    """The columns of each field that the table has.
+    """Choose the columns of each field.
 
     Args:
         names: the columns of the table.
         columns: the caller's choice, field by field; None for a field that is not to be read.
-        source: what a message calls the table.
-        cost_needed: whether the cost has to be in the table.
+        source: name of the table in error messages.
+        cost_needed: whether the table must have a cost column.
 
     Raises:
         InputError: `columns` is not a mapping of our fields.
         DataError: a column that is not there, or a field that cannot be found or is ambiguous.
     """
     named = _caller_choices(names, columns or {}, source)
-    chosen = {field: choice for field, choice in named.items() if choice is not None}
-    for field in ALIASES:
-        if field not in named:
-            found = _find(field, names, source)
-            if found is not None:
-                chosen[field] = found
-    used = {name for choice in chosen.values() for name in choice.names}
+    found = {field: _find(field, names, source) for field in ALIASES if field not in named}
+    choices = {field: choice for field, choice in (named | found).items() if choice is not None}
+    used = {name for choice in choices.values() for name in choice.names}
+    _refuse_double_names(names, used, source)
+    if "terminated" not in choices and "terminated" not in named:
+        _refuse_done([name for name in _DONE if name in names and name not in used], source)
+    required = ("obs", "action", "reward", "cost") if cost_needed else ("obs", "action", "reward")
+    _refuse_missing([field for field in required if field not in choices], names, source)
+    return choices
+
+
+def _refuse_double_names(names: Sequence[str], used: Collection[str], source: str) -> None:
     for name in sorted(used):
         if list(names).count(name) > 1:
             raise DataError(f"{source}: column {name!r} appears twice; rename one of them")
-    done = [name for name in _DONE if name in names and name not in used]
-    if done and "terminated" not in chosen and "terminated" not in named:
+
+
+def _refuse_done(done: Sequence[str], source: str) -> None:
+    """``done`` is no alias of `terminated`: it often also marks the end by a time limit."""
+    if done:
         raise DataError(
             f"{source}: column {done[0]!r} may mix episodes that terminated with episodes that a "
             "time limit cut (whose value goes on); if it marks only true terminations pass "
             f'columns={{"terminated": "{done[0]}"}}, to ignore it columns={{"terminated": None}}'
         )
-    required = ["obs", "action", "reward", *(["cost"] if cost_needed else [])]
-    missing = [field for field in required if field not in chosen]
-    if missing:
-        guesses = [guess for field in missing if (guess := did_you_mean(field, names))]
-        raise DataError(
-            f"{source}: no column for {', '.join(missing)}; it has {_listed(names)}"
-            f"{''.join(guesses)}; name them with columns="
-            f'{{"{missing[0]}": "name of the column", ...}}'
-            + (", or pass the function cost=" if "cost" in missing else "")
-        )
-    return chosen
+
+
+def _refuse_missing(missing: Sequence[str], names: Sequence[str], source: str) -> None:
+    if not missing:
+        return
+    guesses = "".join(did_you_mean(field, names) for field in missing)
+    or_function = ", or pass the function cost=" if "cost" in missing else ""
+    raise DataError(
+        f"{source}: no column for {', '.join(missing)}; it has {_listed(names)}{guesses}; "
+        f'name them with columns={{"{missing[0]}": "name of the column", ...}}{or_function}'
+    )
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """``, did you mean 'x'?`` if something known is close to the name."""
+    """``, did you mean 'x'?`` if a known name is close to this one, else nothing."""
     close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
     original = [k for k in known if close and k.lower() == close[0]]
     return f", did you mean {original[0]!r}?" if original else ""

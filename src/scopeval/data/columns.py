@@ -1,8 +1,8 @@
-"""One column of a log: from whatever holds numbers to a checked numpy array.
+"""Convert one column of a log to a checked numpy array.
 
-Every function takes the values and their `Origin`, and either returns an array that downstream
-code can trust or raises an error that names the column, counts what is wrong and lists the first
-rows. The array is shared with the caller when it already has the right type, copied otherwise.
+Every function takes the values and their `Origin`. It returns an array of the expected type and
+shape, or raises an error that names the column, counts the wrong rows and lists the first of them.
+The array is shared with the caller if it already has the right type, and copied otherwise.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _EXACT = 2.0**53  # floats hold every whole number up to here
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a column came from, so that an error can name it.
+    """The origin of a column, for error messages.
 
     Attributes:
-        name: what the message begins with, such as ``reward`` or ``a.csv: column 'r' (reward)``.
-        first_row: row number of the first value (batches of a file start further down).
-        starts: first row of each episode; rows are then named as episode and step.
-        error: the kind of error to raise.
+        name: start of the message, such as ``reward`` or ``a.csv: column 'r' (reward)``.
+        first_row: row number of the first value (above 0 for later batches of a file).
+        starts: first row of each episode; messages then name the episode and the step.
+        error: the class of the error to raise.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Origin:
     error: type[ScopevalError] = InputError
 
     def fail(self, what: str, advice: str = "") -> NoReturn:
-        """Raise: the column as a whole is wrong."""
+        """Raise an error about the whole column."""
         raise self.error(f"{self.name} {what}" + (f"; {advice}" if advice else ""))
 
     def refuse_where(self, bad: NDArray[np.bool_], what: str, advice: str = "") -> None:
-        """Raise if any row is bad, with the count and the first rows."""
+        """Raise an error with the count and the first rows, if any row is bad."""
         if not bad.any():
             return
         wrong = bad if bad.ndim == 1 else bad.any(axis=1)

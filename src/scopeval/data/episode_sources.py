@@ -1,4 +1,4 @@
-"""Logs kept as episodes of different lengths: lists of them, and Minari datasets.
+"""Logs stored as episodes of different lengths: lists of episodes, and Minari datasets.
 
 An episode of L steps is a dictionary or an object with L actions and rewards, and with L + 1
 observations (the last one follows the last action) or L pairs of `obs` and `next_obs`.
@@ -34,7 +34,7 @@ def open_episodes(
 ) -> Mapped:
     """All episodes as one table with our field names.
 
-    The cost may also stand in an episode's ``infos["cost"]``, as Minari records it.
+    The cost may also be in an episode's ``infos["cost"]``, where Minari stores it.
     """
     choices: dict[str, Choice] | None = None
     pieces: dict[str, list[NDArray[Any]]] = {}
@@ -103,7 +103,7 @@ def _steps(
             )
         found["obs"], found["next_obs"] = found["obs"][:-1], found["obs"][1:]
     if "cost" in found and len(found["cost"]) == length + 1:
-        found["cost"] = found["cost"][1:]  # infos begin with the one of the reset
+        found["cost"] = found["cost"][1:]  # the first info belongs to the reset
     found.setdefault("t", np.arange(length))
     terminated = found.setdefault("terminated", np.zeros(length, np.bool_))
     if terminated.ndim == 0:

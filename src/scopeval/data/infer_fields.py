@@ -1,4 +1,4 @@
-"""What follows from the order of the rows: time, next observations, and rows stored twice."""
+"""Infer time and next observations from the order of the rows; find rows that repeat."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
     """Fill in `t` and `next_obs` where they are missing, from the order of the rows.
 
     Args:
-        fields: checked columns, changed in place; `terminated` is among them. `episode` and
-            `truncated` are taken out, they have served.
+        fields: checked columns with `terminated`; changed in place. `episode` and `truncated` are
+            removed at the end.
         borders: rows where a new file begins.
-        source: what a message calls the log.
+        source: name of the log in error messages.
 
     Returns:
         Notes about what was done.
@@ -99,7 +99,7 @@ def _episode_starts(fields: Fields, source: str) -> NDArray[np.bool_]:
 
 
 def notice_repeats(fields: Fields) -> list[str]:
-    """A note if rows with vector observations repeat exactly; state numbers do so by nature."""
+    """A note if rows with vector observations repeat exactly; rows of state numbers often do."""
     rows = len(fields["obs"])
     if fields["obs"].ndim == 1:
         return []
@@ -120,6 +120,6 @@ def notice_repeats(fields: Fields) -> list[str]:
 
 
 def _sealed(array: NDArray[Any]) -> NDArray[Any]:
-    """Read-only: nobody else has the array, so that it need not be copied."""
+    """Mark as read-only: `Transitions` shares such an array instead of copying it."""
     array.flags.writeable = False
     return array

@@ -1,9 +1,9 @@
-"""Parquet, the format for logs on disk: files larger than memory in, one file out.
+"""Parquet, the format for logs on disk: reads files larger than memory, writes one file.
 
-Parquet can check the pages of a file, but neither their headers nor the footer that says what is
-where. So a file that scopeval wrote also carries a fingerprint of each column (in the footer's
-metadata) and a seal, the checksum of the footer, in the unused space before the footer: a damaged
-file is refused instead of being read as other data. Any Parquet reader can read it.
+Parquet has checksums of the pages of a file, but not of their headers nor of the footer, which
+holds the schema and the offsets. A file that scopeval wrote therefore also has a fingerprint of each
+column (in the footer's metadata) and a seal (the checksum of the footer, in the unused space before
+it). A damaged file is refused instead of being read as other data. Any Parquet reader can read it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ _TAIL = 8
 def write_logged(transitions: Transitions, path: str | os.PathLike[str]) -> None:
     """Write a log as one Parquet file that `read_logged` reads back exactly, notes included.
 
-    The file appears whole or not at all: it is written beside its final place and then moved there,
-    and a file that stood there before survives any failure.
+    The file appears whole or not at all, and a file that was there before survives any failure.
 
     Args:
         transitions: the log; at least one row.
-        path: where to; ends in ``.parquet`` or ``.pq``.
+        path: the file to write; ends in ``.parquet`` or ``.pq``.
 
     Raises:
         InputError: no rows, or another ending.
@@ -69,7 +68,7 @@ def write_logged(transitions: Transitions, path: str | os.PathLike[str]) -> None
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """What is known about a file from its footer."""
+    """The content of a file's footer."""
 
     path: Path
     names: tuple[str, ...]
@@ -179,7 +178,7 @@ def _inspect(path: Path) -> ParquetFile:
 
 
 def _seal(file: IO[bytes]) -> None:
-    """Put the checksum of the footer before it; the offsets in the footer stay right."""
+    """Insert the checksum of the footer before it; the offsets in the footer stay right."""
     file.seek(-_TAIL, os.SEEK_END)
     size = int.from_bytes(file.read(4), "little")
     start = file.seek(-_TAIL - size, os.SEEK_END)
@@ -189,7 +188,7 @@ def _seal(file: IO[bytes]) -> None:
 
 
 def _check_seal(path: Path) -> None:
-    """See that a sealed footer is what was written; a file of another writer has no seal."""
+    """Check the seal of the footer; files of other writers have none."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         if end < _TAIL:
@@ -207,7 +206,7 @@ def _check_seal(path: Path) -> None:
 
 
 class _Fingerprint:
-    """Type, width and checksum of a column that comes in pieces."""
+    """Type, width and checksum of a column that is read in pieces."""
 
     def __init__(self) -> None:
         self.kind = ""

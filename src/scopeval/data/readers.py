@@ -1,8 +1,8 @@
-"""Read logged data from wherever it is: files, tables, episodes; whole or in batches.
+"""Read logged data from files, tables or episodes; whole or in batches.
 
-Each source is opened as a table, its columns are given their meaning (`fields`), checked
-(`columns`), completed where `t` or `next_obs` follow from the order of the rows, and handed out as
-`Transitions`.
+Each source is opened as a table. Its columns are matched to our fields (`column_names`), checked
+(`columns`), completed where `t` or `next_obs` follow from the order of the rows (`infer_fields`),
+and returned as `Transitions`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def read_logged(
     *Columns.* Each field is found under its own name or a common alias (`column_names`); a
     vector is one column of lists or several numbered columns (``obs_0, obs_1, ...``). A flat
     integer column of observations is state numbers; a flat float column is vectors of width 1, even
-    if all its values are whole: `discrete` overrules that.
+    if all its values are whole. `discrete` overrides this.
 
-    *What may be missing.* `terminated`: then no row is. `t`: counted from the start of each
+    *Missing columns.* `terminated`: then no row is terminated. `t`: counted from the start of each
     episode, if there is an `episode` or a `truncated` column and the rows are in order. `next_obs`:
-    the `obs` of the row that follows in the episode (told by `episode`, `truncated`, or `t` going
-    up by one); a terminated row gets its own `obs`, other last rows of an episode are dropped. What
-    was done is said in `notes`. Episode ids must be unique over the files of a folder.
+    the `obs` of the next row of the episode (found by `episode`, `truncated`, or `t` going up by
+    one); a terminated row gets its own `obs`, and other last rows of an episode are dropped. The
+    `notes` say what was done. Episode ids must be unique over the files of a folder.
 
     Args:
         source: a path (``.parquet``, ``.csv``, ``.npz``, a folder of Parquet files), a pandas,
@@ -71,10 +71,10 @@ def read_logged(
             ``"minari:NAME"``.
         columns: our field -> name of the column, or list of scalar columns that make a vector, or
             None for a field to leave out: ``{"obs": ["x", "y"], "reward": "r"}``.
-        horizon: steps in an episode; every t must be below.
-        actions: size of the action set; every action must be below.
-        cost: computes the cost from (obs, action, reward, next_obs), all rows at once; used in
-            place of a cost column.
+        horizon: steps in an episode; every t must be below this.
+        actions: size of the action set; every action must be below this.
+        cost: computes the cost from (obs, action, reward, next_obs), all rows at once; replaces
+            the cost column.
         discrete: True: observations are state numbers; False: they are vectors.
 
     Returns:
@@ -115,9 +115,9 @@ def stream_logged(
 ) -> LoggedStream:
     """Read a log that is larger than memory, batch by batch, from Parquet.
 
-    `t` and `next_obs` must be there (nothing is rebuilt), and duplicates are not looked for; all
-    else is as in `read_logged`. A file is checked as it is read: what is wrong with its last rows
-    is known when they come.
+    The log must have `t` and `next_obs` (nothing is rebuilt), and duplicates are not searched for;
+    all else is as in `read_logged`. Each batch is checked when it is read, so that an error in the
+    last rows appears late.
 
     Args:
         source: a Parquet file, or a folder of them (read in the order of their paths).
@@ -155,7 +155,7 @@ def stream_logged(
 
 @dataclass(frozen=True)
 class LoggedStream:
-    """Batches of a log on disk; can be gone through any number of times.
+    """Batches of a log on disk; can be iterated any number of times.
 
     Attributes:
         rows: rows in all batches together.
@@ -174,7 +174,7 @@ class LoggedStream:
 
 @dataclass(frozen=True)
 class _Reader:
-    """A table, the meaning of its columns, and what must hold for them."""
+    """A table, the choice of its columns, and the limits on their values."""
 
     table: Table
     choices: Mapping[str, Choice]
@@ -214,13 +214,13 @@ class _Reader:
         if not rows:
             raise DataError(f"{self.table.source}: no rows; a log needs at least one transition")
         gathered: Fields = {}
-        for field in self.choices:  # one field at a time, so that memory holds one of them twice
+        for field in self.choices:  # one field at a time: only one field is in memory twice
             several = pieces.pop(field)
             if len(several) == 1:
                 gathered[field] = several[0]
             else:
                 gathered[field] = np.concatenate(several)
-                gathered[field].flags.writeable = False  # nobody else has it: need not be copied
+                gathered[field].flags.writeable = False  # Transitions then shares it
         return gathered, borders
 
     def _checked(self, part: Part) -> Fields:
@@ -279,7 +279,7 @@ class _Reader:
 def _open(
     source: object, columns: ColumnMap | None, *, cost_needed: bool
 ) -> tuple[Table, ColumnMap | None]:
-    """The source as a table, and the columns still to be chosen in it."""
+    """The source as a table, and the column map that still applies to it."""
     if isinstance(source, str) and source.startswith("minari:"):
         name = source
         source = load_minari(source.removeprefix("minari:"))

@@ -1,7 +1,7 @@
-"""Tables of logged data, whatever holds them: CSV, NPZ, data frames, dictionaries of arrays.
+"""Tables of logged data: CSV, NPZ, data frames, dictionaries of arrays.
 
-A `Table` knows its column names and hands out `Part`s with the columns asked for; Parquet, the
-format that scopeval writes, has a room of its own. Nothing here knows what the columns mean.
+A `Table` has column names and yields `Part`s with the requested columns. Parquet, the format that
+scopeval writes, has a module of its own. The meaning of the columns is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Part:
 
 
 class Table(Protocol):
-    """Named columns that can be read."""
+    """A source of named columns."""
 
     @property
     def source(self) -> str:
-        """What a message calls the table."""
+        """Name of the table in error messages."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -69,7 +69,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class Mapped:
-    """A dictionary of arrays; `starts` says where the episodes in it begin, if that is known."""
+    """A dictionary of arrays; `starts` has the first row of each episode, where that is known."""
 
     source: str
     arrays: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Mapped:
 
 @dataclass(frozen=True)
 class ArrowTable:
-    """A pyarrow table, from whatever made it."""
+    """A pyarrow table."""
 
     source: str
     table: Any
@@ -106,7 +106,7 @@ class ArrowTable:
 
 @dataclass(frozen=True)
 class NpzTable:
-    """Arrays in a ``.npz`` file; each is read when asked for, and never unpickled."""
+    """Arrays in a ``.npz`` file; only requested arrays are read, and none is unpickled."""
 
     path: Path
 
@@ -121,7 +121,7 @@ class NpzTable:
         with reading(self.source, "NPZ"), zipfile.ZipFile(self.path) as archive:
             members = archive.infolist()
             for member in members:
-                archive.open(member).close()  # compares the name here with that in the directory
+                archive.open(member).close()  # compares its name with the one in the zip directory
             end = _last_bytes(self.path, 22)  # the record that closes the directory
             promised = int.from_bytes(end[10:12], "little")
             if end.startswith(b"PK\5\6") and promised not in (len(members), 0xFFFF):
@@ -136,7 +136,7 @@ class NpzTable:
         arrays = {}
         with reading(self.source, "NPZ"), zipfile.ZipFile(self.path) as archive:
             for name in names:
-                content = archive.read(f"{name}.npy")  # whole, so that the checksum is looked at
+                content = archive.read(f"{name}.npy")  # whole, so that the checksum is verified
                 try:
                     arrays[name] = np.load(io.BytesIO(content), allow_pickle=False)
                 except ValueError as cause:
@@ -160,7 +160,7 @@ def open_csv(path: Path) -> ArrowTable:
 
 
 def open_frame(frame: Any) -> ArrowTable:
-    """A pandas, polars or pyarrow table, or anything that speaks the Arrow C stream interface."""
+    """A pandas, polars or pyarrow table, or any object with the Arrow C stream interface."""
     kind = type(frame)
     source = f"{kind.__module__.partition('.')[0]} {kind.__name__}"
     with reading(source, "a table"):
@@ -184,7 +184,7 @@ def open_frame(frame: Any) -> ArrowTable:
 
 @contextmanager
 def reading(source: str, kind: str) -> Iterator[None]:
-    """Whatever goes wrong inside comes out as a `DataError` with the cause chained."""
+    """Turn any exception inside the block into a `DataError` with the cause chained."""
     try:
         yield
     except ScopevalError:

@@ -1,7 +1,7 @@
-"""Logged transitions: what every other room learns from.
+"""Logged transitions: the data that designs are learned from.
 
-One row is one step of one episode, (t, s, a, r, c, s') in the paper's letters. Who chose the action
-is unknown and need not be: the logs may mix any number of controllers.
+One row is one step of one episode, (t, s, a, r, c, s') in the paper's letters. The policy that
+chose the actions may be unknown, and a log may mix any number of policies.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
 class Transitions:
     """A log as columns, one row per step.
 
-    The arguments may be anything that numpy makes an array of: lists, narrower integers, float32,
-    whole numbers stored as floats. They are checked once, here; the arrays are read-only from then
-    on. Writable arguments are copied, read-only ones are shared.
+    The arguments may be anything that numpy can convert to an array: lists, narrower integers,
+    float32, whole numbers stored as floats. They are checked once, here, and the arrays are
+    read-only afterwards. Writable arguments are copied, read-only ones are shared.
 
     Attributes:
         t: time within the episode, from 0; int64 [N].
@@ -36,10 +36,10 @@ class Transitions:
         action: number of the action, int64 [N], or continuous actions, float64 [N, k].
         reward: float64 [N].
         cost: what the step cost or risked, at least 0; float64 [N].
-        next_obs: like `obs`; not looked at where `terminated`.
+        next_obs: like `obs`; ignored where `terminated`.
         terminated: True where the value after the step is zero; bool [N]. An episode cut by a time
             limit is *not* terminated. Omitted: never.
-        notes: what a reader of the log should know (rows dropped, suspicious duplicates).
+        notes: remarks about the log, such as rows that were dropped or look like duplicates.
 
     Raises:
         InputError: wrong shape or type, NaN, infinity, negative cost, time, state or action, no
@@ -106,7 +106,7 @@ class Transitions:
 
     @classmethod
     def _of_checked(cls, columns: dict[str, NDArray[Any]], notes: tuple[str, ...]) -> Transitions:
-        """Rows of checked transitions need no second look."""
+        """Build from columns that have been checked already."""
         made = cls.__new__(cls)
         made._set(columns, notes)
         return made
@@ -118,7 +118,7 @@ class Transitions:
         return len(self.t)
 
     def __eq__(self, other: object) -> bool:
-        """Whether every column is the same; notes do not count."""
+        """Whether every column is equal; notes are not compared."""
         if not isinstance(other, Transitions):
             return NotImplemented
         theirs = other._columns()
@@ -145,10 +145,10 @@ class Transitions:
         return self.action.ndim == 1
 
     def select(self, rows: ArrayLike | slice) -> Transitions:
-        """The rows at these positions, or where this mask is True; may be none.
+        """The rows at these positions, or where this mask is True; there may be none.
 
         Raises:
-            InputError: a mask of another length, or a position that is not there.
+            InputError: a mask of another length, or a position beyond the last row.
         """
         index: Any = rows
         if not isinstance(rows, slice):
@@ -193,13 +193,13 @@ class Transitions:
         states: int | None = None,
         source: str = "transitions",
     ) -> None:
-        """See that the log belongs to a problem of this size.
+        """Check the log against the size of a problem.
 
         Args:
             horizon: steps in an episode; every t must be below.
             actions: size of the action set; every action must be below.
             states: number of states; every state number must be below.
-            source: what a message calls the log.
+            source: name of the log in error messages.
 
         Raises:
             DataError: rows outside, with counts and the first rows.
@@ -212,7 +212,7 @@ class Transitions:
             check_below(values, states, "states", Origin(f"{source}: {name}", error=DataError))
 
     def summary(self) -> str:
-        """A few lines for people: size, ranges, terminations, notes."""
+        """A few lines of text: size, ranges, terminations, notes."""
         if not len(self):
             return "Transitions: no rows"
         ended = int(self.terminated.sum())
@@ -228,7 +228,7 @@ class Transitions:
 
 
 def check_below(values: NDArray[Any], size: int | None, name: str, origin: Origin) -> None:
-    """See that every number is below `size`; `name` is the argument that said so."""
+    """Check that every number is below `size`; `name` is the argument that holds the size."""
     if size is None:
         return
     if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
@@ -249,7 +249,7 @@ def check_below(values: NDArray[Any], size: int | None, name: str, origin: Origi
 
 
 def _owned(array: NDArray[Any], argument: object) -> NDArray[Any]:
-    """The array if nobody else can write to it, else a copy."""
+    """The array itself if no other code can write to it, else a copy."""
     if array.base is None and array is not argument:
         return array  # made here, while checking
     owner: Any = array
