@@ -1,9 +1,10 @@
 """Parquet, the format for logs on disk: reads files larger than memory, writes one file.
 
 Parquet has checksums of the pages of a file, but not of their headers nor of the footer, which
-holds the schema and the offsets. A file that scopeval wrote therefore also has a fingerprint of each
-column (in the footer's metadata) and a seal (the checksum of the footer, in the unused space before
-it). A damaged file is refused instead of being read as other data. Any Parquet reader can read it.
+holds the schema and the offsets. A file that scopeval wrote therefore also has a fingerprint of
+each column (in the footer's metadata) and a seal (the checksum of the footer, in the unused space
+before it). A damaged file is refused instead of being read as other data. Any Parquet reader can
+read it.
 """
 
 from __future__ import annotations
