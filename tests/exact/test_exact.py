@@ -169,6 +169,13 @@ def test_variances_are_never_negative(case):
         assert (found.second_moments >= 0).all()
 
 
+def test_a_tiny_probability_makes_a_large_variance_and_no_overflow():
+    mdp = exact.TabularMDP([1.0], np.ones((1, 2, 1)), [[0.0, -0.5]], [[0.0, 1.0]], 1)
+    mu = np.array([[1.0, 1e-250]])
+    found = exact.assess(mdp, [[0.5, 0.5]], mu)
+    assert found.variance == pytest.approx(0.5**2 / 1e-250 * 0.5**2)
+
+
 # -- size ----------------------------------------------------------------------------------------
 
 
