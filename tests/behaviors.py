@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report
-from scopeval.behavior.weighing import Recipe
 from scopeval.critics.protocols import Estimates
 
 RECIPE = Recipe("scope", 0.0, 3, 1.0, 0.02, 0.0, "behavior", None)

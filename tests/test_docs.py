@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -240,3 +241,26 @@ def test_the_site_builds_strictly_and_requests_nothing_from_elsewhere(tmp_path):
         "scopeval.safety.guard.Guard",
     ):
         assert f'id="{name}"' in api
+
+
+# -- thresholds ----------------------------------------------------------------------------------
+
+
+def test_the_safety_page_lists_every_threshold_with_its_value():
+    from scopeval.behavior.decision import THRESHOLDS
+    from scopeval.critics.model.regression import ModelRegression
+    from scopeval.critics.protocols import Caution
+
+    text = (DOCS / "safety.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE))
+
+    def shown(value):
+        return ", ".join(f"{x:g}" for x in (value if isinstance(value, tuple) else (value,)))
+
+    for name, value in asdict(THRESHOLDS).items():
+        assert rows.pop(name) == shown(value), name
+    plain, model = asdict(Caution()), asdict(ModelRegression().caution)
+    for name in plain:
+        expected = f"{shown(plain[name])} (tables, networks), {shown(model[name])} (model)"
+        assert rows.pop(name) == expected, name
+    assert not rows

@@ -138,7 +138,7 @@ def test_one_deterministic_controller_teaches_nothing_about_other_actions(worlds
     assert np.abs(mu - pi)[:, ~seen].max() < 1e-15
     assert np.abs(mu - pi).max() < 1e-12  # with one known action there is nothing to shift
     assert learned.report.support < 0.25
-    assert "Use on-policy evaluation" in learned.summary()
+    assert "use on-policy evaluation" in learned.summary()
     on_policy = exact.assess(mdp, target, target)
     assert exact.assess(mdp, target, mu).variance == pytest.approx(on_policy.variance)
 
@@ -348,7 +348,7 @@ BAD = {
     "method": ({"method": "best"}, "method: got 'best', expected one of scope"),
     "method list": ({"method": ["scope"]}, r"method: got \['scope'\]"),
     "method none": ({"method": None}, "method: got None"),
-    "method own": ({"method": Method("scope", tilted=False)}, "method: got Method"),
+    "method own": ({"method": Method("scope", tilted=False)}, "method: 'scope' is taken already"),
     "regression": ({"regression": "tree"}, "regression: got 'tree', expected 'auto'"),
     "regression none": ({"regression": None}, "regression: got None"),
     "regression 3": ({"regression": 3}, "regression: got 3"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -14,18 +13,20 @@ from scipy.optimize import minimize
 from logged_worlds import cells
 from random_mdps import cases, random_case
 from scopeval import exact
+from scopeval.behavior import cross_check, decision, episode_budget, evidence, step
 from scopeval.behavior.designer import design
+from scopeval.behavior.episode_budget import with_price
+from scopeval.behavior.evidence import follow_own, gather_evidence
 from scopeval.behavior.file import load
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import find_price
-from scopeval.behavior.weighing import weigh_rows
+from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import weigh_rows
 from scopeval.critics.protocols import Estimates
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.solver import Status, solve, solve_priced
-
-room = importlib.import_module("scopeval.behavior.designer")
 
 # -- the program with a price --------------------------------------------------------------------
 
@@ -250,7 +251,7 @@ def test_it_is_kept_in_files_and_told(worlds, tmp_path):
     policy = design(log, target, horizon=10, budget="episode")
     assert policy.recipe.budget == "episode"
     assert policy.recipe.price > 0
-    assert "for whole episodes, at a price of" in policy.summary()
+    assert "one for whole episodes, at a price of" in policy.summary()
     policy.save(tmp_path / "mu")
     back = load(tmp_path / "mu", target)
     assert back.recipe == policy.recipe
@@ -260,21 +261,22 @@ def test_it_is_kept_in_files_and_told(worlds, tmp_path):
 
 
 def opened(worlds, **settings):
-    """A run of `design` before it has designed anything, and scope's recipe."""
+    """The evidence before anything was designed, and scope's recipe."""
     _, target, log, _ = worlds[0]
-    run = room._opened(log, target, horizon=10, budget="episode", **settings)
-    return run, METHODS["scope"], replace(run.recipe, method="scope")
+    asked = Settings(10, budget="episode", **settings)
+    return gather_evidence(log, target, asked), METHODS["scope"], asked.recipe("scope")
 
 
 @pytest.mark.parametrize(("epsilon", "margin"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)])
 def test_the_budget_is_spent_but_for_the_margin(worlds, epsilon, margin):
     run, how, recipe = opened(worlds, epsilon=epsilon)
-    found = run._with_price(run.whole, how, replace(recipe, margin=margin))
+    found = with_price(run, run.whole, how, replace(recipe, margin=margin))
     assert found.price > 0
-    swept = run._sweep(run.whole, run._own(how, found), 2)
+    swept = run.sweep(run.whole, follow_own(how, found), 2)
     assert 1 + epsilon - margin - 0.0011 <= swept.cost[1] / swept.cost[0] <= 1 + epsilon - margin
     assert swept.start_spread[1] == 0.0  # all episodes begin in one state
-    more = run._with_price(run.whole, how, replace(recipe, epsilon=epsilon, margin=margin + 0.01))
+    wider = replace(recipe, epsilon=epsilon, margin=margin + 0.01)
+    more = with_price(run, run.whole, how, wider)
     assert more.price > found.price
 
 
@@ -304,9 +306,9 @@ def test_few_first_observations_leave_some_of_the_budget_unspent():
 
 
 def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, monkeypatch):
-    monkeypatch.setattr(room, "find_price", lambda *_, **__: None)
+    monkeypatch.setattr(episode_budget, "find_price", lambda *_, **__: None)
     run, how, recipe = opened(worlds)
-    assert run._with_price(run.whole, how, recipe).budget == "state"
+    assert with_price(run, run.whole, how, recipe).budget == "state"
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, budget=budget) for budget in ("episode", "state")
@@ -317,14 +319,12 @@ def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, 
 
 def test_a_price_that_fails_in_the_end_is_dropped(worlds, monkeypatch):
     """Found on the halves, but on the whole it takes too much: the paper's budgets are left."""
-    right = room._Run._with_price
 
-    def wrong(self, ground, how, recipe):
-        found = right(self, ground, how, recipe)
-        whole = ground is self.whole and found.budget == "episode"
-        return replace(found, price=1e6 * found.price) if whole else found
+    def wrong(evidence, data, how, recipe):
+        found = with_price(evidence, data, how, recipe)
+        return replace(found, price=1e6 * found.price) if found.budget == "episode" else found
 
-    monkeypatch.setattr(room._Run, "_with_price", wrong)
+    monkeypatch.setattr(decision, "with_price", wrong)
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, budget=budget) for budget in ("episode", "state")
@@ -338,16 +338,17 @@ def test_each_half_has_its_own_price(worlds, monkeypatch):
     prices = {id(run.halves[0]): 0.3, id(run.halves[1]): 7.0, id(run.whole): 1.0}
     followed = []
     monkeypatch.setattr(
-        room._Run, "_with_price", lambda _, g, __, r: replace(r, price=prices[id(g)])
+        cross_check, "with_price", lambda _, g, __, r: replace(r, price=prices[id(g)])
     )
-    right = room.weigh_rows
+    right = step.weigh_rows
 
     def spy(how, recipe, pi, e, **more):
         followed.append(recipe.price)
         return right(how, recipe, pi, e, **more)
 
-    monkeypatch.setattr(room, "weigh_rows", spy)
-    run._check(how, (0.02,), [recipe])
+    monkeypatch.setattr(cross_check, "weigh_rows", spy)
+    monkeypatch.setattr(evidence, "weigh_rows", spy)
+    cross_check.cross_check(run, how, (0.02,), [recipe])
     T = 10
     assert followed == [0.3] * T + [7.0] * T + [0.3] * T + [7.0] * T
 

@@ -19,10 +19,10 @@ from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import design, exact, load
 from scopeval.behavior import file as room
-from scopeval.behavior import weighing
+from scopeval.behavior import step as step_module
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.weighing import Counts, weigh_rows
+from scopeval.behavior.step import Counts, weigh_rows
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
@@ -213,12 +213,12 @@ def test_doubt_is_counted_while_acting(learned, network):
     state = policy.probs(np.array([1, 2]), 0)
     assert state.shape == (2, 4)
     assert policy.counts.asked == 2
-    assert "so far asked 2 times" in policy.summary()
+    assert "asked so far         2 times" in policy.summary()
     network.counts = Counts()
     here = np.zeros((2, 2))
     np.testing.assert_array_equal(network.probs(here, 99), vector_target(here, 99))
     assert network.counts.unseen == network.counts.asked == 2  # no critic beyond the horizon
-    assert "kept to the target for an unseen observation 2" in network.summary()
+    assert "fell back to the target policy for an unseen observation 2" in network.summary()
     network.counts = Counts()
     far = np.array([[50.0, 0.0], [0.0, 0.0]])
     mu = network.probs(far, 0)
@@ -426,7 +426,7 @@ def test_many_rows_are_weighed_as_few(name, monkeypatch):
     e = estimates(q, cost=rng.random((B, A)), noise=rng.random((B, A)), known=known)
     told = []
     for together in (B, 64, 1):
-        monkeypatch.setattr(weighing, "TOGETHER", together)
+        monkeypatch.setattr(step_module, "TOGETHER", together)
         counts = Counts()
         told.append((*weigh_rows(METHODS[name], RECIPE, pi, e, counts=counts), counts))
     mu, b, counts = told[0]

@@ -17,7 +17,7 @@ from random_mdps import random_case
 from scopeval import design
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.weighing import Counts, weigh_rows
+from scopeval.behavior.step import Counts, weigh_rows
 from scopeval.critics.fast_estimates import look
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.model.regression import ModelCritic, ModelRegression

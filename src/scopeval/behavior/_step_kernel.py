@@ -1,11 +1,11 @@
-"""The compiled part of `behavior.weighing`: from critics to a program, from its answer to mu.
+"""The compiled part of `behavior.step`: from estimates to a program, from its answer to mu.
 
 Rows do not look at each other: a row's bits do not depend on the batch it comes in.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -17,10 +17,38 @@ SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 
+class Kind(NamedTuple):
+    """What distinguishes the methods in one step; a price below zero: every row has a budget."""
+
+    constrained: bool
+    tilted: bool
+    follows_behavior: bool
+    price: float
+
+
+class Rule(NamedTuple):
+    """How much a row may cost, and how far critics are believed; see `step.rule_of`."""
+
+    share: float  # of the target's own cost
+    limit: float  # absolute, NaN: none
+    largest: float  # magnitude of a number that is believed
+
+
+class Program(NamedTuple):
+    """The program of every row, [B, A] or [B], and where there are doubts."""
+
+    second_moment: Any  # X [B, A]
+    weight: Any  # [B, A] pi sqrt(X)
+    cost: Any  # [B, A]
+    budget: Any  # [B]
+    mass: Any  # [B] probability that pi gives to the known actions
+    known: Any  # [B, A]
+    finite: Any  # [B]
+
+
 @compiled  # type: ignore[untyped-decorator]
 def allowance(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> Any:
-    """The budget of one row, and the probability it is for: see `behavior.budget`."""
-    share, limit, largest = rule
+    """The budget of one row, and the probability it is for: see `step.budget`."""
     mass, own, elsewhere = 0.0, 0.0, 0.0
     for a in range(len(pi)):
         if known[a]:
@@ -28,9 +56,9 @@ def allowance(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> An
             own += pi[a] * cost_target[a]
         else:
             elsewhere += pi[a] * cost[a]
-    spend = share * own if np.isnan(limit) else limit - elsewhere
+    spend = rule.share * own if np.isnan(rule.limit) else rule.limit - elsewhere
     spend /= mass if mass > 0.0 else 1.0
-    most = 0.5 * largest * largest  # the solver refuses more
+    most = 0.5 * rule.largest * rule.largest  # the solver refuses more
     return min(max(spend, -most), most), mass
 
 
@@ -44,25 +72,84 @@ def allowances(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> A
 
 
 @compiled  # type: ignore[untyped-decorator]
-def programs(e: Any, known: Any, pi: Any, share: float, rule: Any, priced: bool) -> Any:
-    """Weights, costs and budgets for the solver, room for its answer, and what `settle` needs.
+def weigh_action(pi: float, X: float) -> Any:
+    """The weight of an action in the program: the objective is sum weight^2 / mu."""
+    return pi * np.sqrt(X)
 
-    The control variate is v + share (q - v), v the target's mean of q; none if share is negative.
+
+@compiled  # type: ignore[untyped-decorator]
+def rescale(weight: Any, i: int, priced: bool) -> None:
+    """Weights so small that the solver's reciprocals would overflow; their scale does not matter.
+
+    At a price it does matter, and such a row has nothing to gain.
+    """
+    top = 0.0
+    for a in range(weight.shape[1]):
+        top = max(top, weight[i, a])
+    if 0.0 < top < 1e-100:
+        for a in range(weight.shape[1]):
+            weight[i, a] = 0.0 if priced else weight[i, a] / top
+
+
+@compiled  # type: ignore[untyped-decorator]
+def solve_step(
+    weight: Any, cost: Any, budget: Any, mass: Any, known: Any, pi: Any, kind: Any, out: Any
+) -> int:
+    """Line 6 of Algorithm 1 for all rows: mu, multiplier and status in `out`.
+
+    Returns:
+        The first row that the solver refuses (it is INFEASIBLE then), or -1.
+    """
+    mu, multiplier, status = out
+    B, A = weight.shape
+    refused = -1
+    if kind.constrained and kind.price >= 0.0:
+        for i in range(B):  # the known actions share the probability that pi gives them
+            own = kind.price * mass[i] * mass[i]
+            multiplier[i] = kind.price
+            if price_rows(weight, cost, own, mu, status, i, i + 1) >= 0:
+                status[i] = INFEASIBLE
+                refused = i if refused < 0 else refused
+    elif kind.constrained:
+        if solve_rows(weight, cost, budget, mu, multiplier, status, 0, B) >= 0:
+            for i in range(B):  # which ones?
+                if solve_rows(weight, cost, budget, mu, multiplier, status, i, i + 1) >= 0:
+                    status[i] = INFEASIBLE
+                    refused = i if refused < 0 else refused
+    else:
+        for i in range(B):
+            total = 0.0
+            for a in range(A):
+                total += weight[i, a]
+            multiplier[i] = 0.0
+            status[i] = INDIFFERENT if total == 0.0 or not kind.tilted else SOLVED
+            for a in range(A):
+                # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
+                hole = known[i, a] and weight[i, a] == 0.0 and pi[i, a] > 0.0
+                if hole and not kind.follows_behavior:
+                    status[i] = INDIFFERENT
+                mu[i, a] = weight[i, a] / (total if total > 0.0 else 1.0)
+    return refused
+
+
+@compiled  # type: ignore[untyped-decorator]
+def programs(e: Any, known: Any, pi: Any, share: float, rule: Any, priced: bool) -> Any:
+    """The program of every row from a critic's estimates; X is built here.
+
+    The control variate is b = v + share (q - v), v the target's mean of q; b = 0 if share is
+    negative. X = (q - b)^2 + noise + carried.
 
     e is [5, B, A]: q, noise, carried, the target's cost, the cost in the constraint. Afterwards
     e[0] is the control variate; a row that was not finite is zero and known nowhere.
     """
     _, B, A = e.shape
-    _, _, largest = rule
-    weight, cost = np.empty((B, A)), np.empty((B, A))
+    X, weight, cost = np.empty((B, A)), np.empty((B, A)), np.empty((B, A))
     budget, mass, finite = np.empty(B), np.empty(B), np.empty(B, np.bool_)
-    mu, status = np.empty((B, A)), np.full(B, INDIFFERENT, np.int8)
     for i in range(B):
         finite[i] = True
         for j in range(5):
             for a in range(A):
-                finite[i] = finite[i] and abs(e[j, i, a]) <= largest
-        top, dearest = 0.0, 0.0
+                finite[i] = finite[i] and abs(e[j, i, a]) <= rule.largest
         for a in range(A):
             for j in range(5):
                 value = e[j, i, a] if finite[i] else 0.0
@@ -72,68 +159,44 @@ def programs(e: Any, known: Any, pi: Any, share: float, rule: Any, priced: bool)
         if 0.0 <= share < 1.0:
             for a in range(A):
                 v += pi[i, a] * e[0, i, a]
+        most_expensive = 0.0
         for a in range(A):
-            rest = 0.0
+            rest = 0.0  # q - b
             if share < 0.0:
                 rest, e[0, i, a] = e[0, i, a], 0.0
             elif share < 1.0:
                 rest = (1.0 - share) * (e[0, i, a] - v)
                 e[0, i, a] -= rest
-            weight[i, a] = pi[i, a] * np.sqrt(rest * rest + e[1, i, a] + e[2, i, a])
-            top = max(top, weight[i, a])
+            X[i, a] = rest * rest + e[1, i, a] + e[2, i, a]
+            weight[i, a] = weigh_action(pi[i, a], X[i, a])
             if known[i, a]:
-                dearest = max(dearest, e[4, i, a])
+                most_expensive = max(most_expensive, e[4, i, a])
+        rescale(weight, i, priced)
         for a in range(A):
-            if 0.0 < top < 1e-100:  # the solver's reciprocals would overflow
-                weight[i, a] = 0.0 if priced else weight[i, a] / top
             weight[i, a] = weight[i, a] if known[i, a] else 0.0
-            # as dear as the dearest, so never given the left-over probability
-            cost[i, a] = e[4, i, a] if known[i, a] else dearest
+            # as expensive as the most expensive action, so it never gets left-over probability
+            cost[i, a] = e[4, i, a] if known[i, a] else most_expensive
         budget[i], mass[i] = allowance(pi[i], e[3, i], e[4, i], known[i], rule)
-    return (weight, cost, budget), (mu, status), (known, mass, finite, pi)
+    return Program(X, weight, cost, budget, mass, known, finite)
 
 
 @compiled  # type: ignore[untyped-decorator]
-def at_price(weight: Any, cost: Any, price: float, mass: Any, mu: Any, status: Any) -> None:
-    """The programs with a price of cost; the known actions share out the mass that pi has there."""
-    for i in range(len(mass)):
-        own = price * mass[i] * mass[i]
-        if price_rows(weight, cost, own, mu, status, i, i + 1) >= 0:
-            status[i] = INFEASIBLE
-
-
-@compiled  # type: ignore[untyped-decorator]
-def in_proportion(weight: Any, known: Any, pi: Any, follows: bool, mu: Any, status: Any) -> None:
-    """The programs without a constraint."""
-    B, A = pi.shape
-    for i in range(B):
-        total = 0.0
-        for a in range(A):
-            total += weight[i, a]
-        status[i] = INDIFFERENT if total == 0.0 else SOLVED
-        for a in range(A):
-            # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
-            if not follows and known[i, a] and weight[i, a] == 0.0 and pi[i, a] > 0.0:
-                status[i] = INDIFFERENT
-            mu[i, a] = weight[i, a] / (total if total > 0.0 else 1.0)
-
-
-@compiled  # type: ignore[untyped-decorator]
-def settle(mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, floor: float) -> Any:
+def settle(mu: Any, status: Any, program: Any, pi: Any, floor: float) -> Any:
     """Turn the solver's answers into mu, in place; how many were unseen, infeasible, not finite."""
     B, A = pi.shape
     not_seen, no_answer, not_finite = 0, 0, 0
     for i in range(B):
         total = 0.0
-        valid, seen, unseen = finite[i], False, False
+        valid, seen, unseen = program.finite[i], False, False
         for a in range(A):
             some = pi[i, a] > 0.0
-            kept = not known[i, a] or status[i] != SOLVED
-            mu[i, a] = pi[i, a] if kept else mass[i] * mu[i, a]
+            known = program.known[i, a]
+            kept = not known or status[i] != SOLVED
+            mu[i, a] = pi[i, a] if kept else program.mass[i] * mu[i, a]
             total += mu[i, a]
             valid = valid and mu[i, a] >= 0.0
-            seen = seen or (known[i, a] and some)
-            unseen = unseen or (not known[i, a] and some)
+            seen = seen or (known and some)
+            unseen = unseen or (not known and some)
         valid = valid and abs(total - 1.0) < 1e-9
         for a in range(A):
             mu[i, a] = (1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]
@@ -144,21 +207,15 @@ def settle(mu: Any, status: Any, known: Any, mass: Any, finite: Any, pi: Any, fl
 
 
 @compiled  # type: ignore[untyped-decorator]
-def weigh_one(
-    e: Any, known: Any, pi: Any, share: float, rule: Any, price: float, method: Any, floor: float
-) -> Any:
-    """`programs`, the solver and `settle` for a single row, in one call: a plant is waiting."""
-    constrained, tilted, follows = method
-    priced = constrained and price >= 0.0
-    program, (mu, status), more = programs(e, known, pi, share, rule, priced)
-    if priced:
-        at_price(program[0], program[1], price, more[1], mu, status)
-    elif constrained:
-        if solve_rows(*program, mu, np.empty(1), status, 0, 1) >= 0:
-            status[0] = INFEASIBLE  # refused: not to be expected, and no time to complain
-    elif tilted:
-        in_proportion(program[0], known, pi, follows, mu, status)
-    return mu, settle(mu, status, *more, floor)
+def weigh(e: Any, known: Any, pi: Any, share: float, rule: Any, kind: Any, floor: float) -> Any:
+    """`programs`, `solve_step` and `settle` in one call: a controller may be waiting."""
+    priced = kind.constrained and kind.price >= 0.0
+    p = programs(e, known, pi, share, rule, priced)
+    mu, status = np.empty(pi.shape), np.full(len(pi), INDIFFERENT, np.int8)
+    if kind.tilted:
+        out = mu, np.empty(len(pi)), status
+        solve_step(p.weight, p.cost, p.budget, p.mass, p.known, pi, kind, out)
+    return mu, settle(mu, status, p, pi, floor)
 
 
 @compiled  # type: ignore[untyped-decorator]

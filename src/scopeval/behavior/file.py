@@ -14,8 +14,8 @@ import numpy as np
 from scopeval._files import replace_file
 from scopeval.behavior.methods import check_budget
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.weighing import Recipe
 from scopeval.critics.mlp.regression import MLPCritic
 from scopeval.critics.model.regression import ModelCritic
 from scopeval.critics.protocols import Critic

@@ -1,25 +1,55 @@
 """What the design methods are: which control variate, which recursion, which constraint.
 
-Every method tilts the target by the same step, `tilt`: mu_a proportional to pi_a sqrt(X_a), within
+Every method takes the same step, `step.tilt`: mu_a proportional to pi_a sqrt(X_a), within
 a budget for the cost. They differ in three choices, and those are the fields of `Method`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from scopeval.arrays import is_number
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Floats, is_number
 from scopeval.errors import InputError
 
-__all__ = ["BUDGETS", "METHODS", "Method", "check_budget", "check_epsilon", "method_named"]
+__all__ = [
+    "BUDGETS",
+    "METHODS",
+    "Method",
+    "StepFunction",
+    "check_budget",
+    "check_epsilon",
+    "method_named",
+    "register",
+    "without_control_variate",
+]
 
 #: What the promise is about: the rest of the episode from every state on, or whole episodes.
 BUDGETS = ("state", "episode")
 
 
+class StepFunction(Protocol):
+    """Line 6 of a method of your own: arrays of B states and A actions in, mu [B, A] out."""
+
+    def __call__(
+        self, pi: Floats, second_moment: Floats, cost: Floats, budget: Floats, /
+    ) -> ArrayLike:
+        """Behavior probabilities.
+
+        Args:
+            pi: [B, A] the target policy.
+            second_moment: [B, A] X, what one action's outcome contributes to the variance.
+            cost: [B, A] q^c, the expected cost from here on.
+            budget: [B] what that may be; read it if the method is constrained.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Method:
-    """A way to design behavior policies.
+    """A way to design behavior policies. `register` makes one of your own known by its name.
 
     Attributes:
         name: as the user types it.
@@ -28,6 +58,8 @@ class Method:
         tilted: whether it departs from the target at all.
         follows_behavior: the second moment X looks ahead along mu (True), or along pi as in ODI's
             own recursion (False).
+        step: line 6 of Algorithm 1, if it is not the program of the paper. Rows that are not
+            distributions fall back to the target policy and are counted.
     """
 
     name: str
@@ -35,8 +67,15 @@ class Method:
     constrained: bool = False
     tilted: bool = True
     follows_behavior: bool = True
+    step: StepFunction | None = None
+
+    @property
+    def has_price(self) -> bool:
+        """Whether a price of cost can take the place of a budget in every state."""
+        return self.constrained and self.step is None
 
 
+#: Known methods by name; `register` adds to them.
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
@@ -49,13 +88,32 @@ METHODS: dict[str, Method] = {
 }
 
 
+def register(method: Method) -> Method:
+    """Make a method known by its name, to `design`, saved policies and the experiments."""
+    if not isinstance(method, Method):
+        raise InputError(f"method: got {type(method).__name__}, expected a Method")
+    if METHODS.setdefault(method.name, method) != method:
+        raise InputError(f"method: {method.name!r} is taken already; expected another name")
+    return method
+
+
 def method_named(name: str | Method) -> Method:
-    """Look a method up by name."""
+    """Look a method up by name; a `Method` stands for itself."""
     if isinstance(name, Method):
+        if METHODS.get(name.name, name) != name:
+            raise InputError(f"method: {name.name!r} is taken already; expected another name")
         return name
     if not isinstance(name, str) or name not in METHODS:
-        raise InputError(f"method: got {name!r}, expected one of {', '.join(METHODS)}")
+        raise InputError(
+            f"method: got {name!r}, expected one of {', '.join(METHODS)}; a method of your own "
+            "has to be registered first (scopeval.behavior.methods.register)"
+        )
     return METHODS[name]
+
+
+def without_control_variate(method: Method) -> Method:
+    """The method to use when the logs do not bear out a control variate."""
+    return METHODS["scope" if method.constrained else "odi"]
 
 
 def check_budget(budget: str, limit: object = None, constraint: str = "behavior") -> str:
@@ -76,10 +134,10 @@ def check_budget(budget: str, limit: object = None, constraint: str = "behavior"
 
 
 def check_epsilon(epsilon: float) -> float:
-    """A safety parameter: how much dearer than the target the behavior may be."""
+    """How much more than the target policy the behavior policy may cost."""
     if not (is_number(epsilon) and epsilon >= 0):
         raise InputError(
-            f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: never dearer than the "
-            "target; 0.1: at most 10 % dearer)"
+            f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: no more expensive than "
+            "the target policy; 0.1: at most 10 % more)"
         )
     return float(epsilon)

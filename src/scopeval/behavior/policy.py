@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats
 from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.summary import Prediction, Report
-from scopeval.behavior.weighing import Counts, Recipe, weigh_parts, weigh_rows
+from scopeval.behavior.step import Counts, Recipe, weigh_parts, weigh_rows
+from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.critics.fast_estimates import look
+from scopeval.critics.model.regression import ModelCritic
 from scopeval.critics.protocols import Critic
 from scopeval.errors import InputError
 from scopeval.policies.protocols import (
@@ -59,13 +60,14 @@ class BehaviorPolicy:
         critics: Sequence[Critic],
         recipe: Recipe,
         report: Report,
+        method: Method | None = None,
     ) -> None:
         self.target = target
         self.critics = list(critics)
         self.recipe = recipe
         self.report = report
         self.counts = Counts()
-        self._method: Method = method_named(recipe.method)
+        self._method: Method = method_named(recipe.method) if method is None else method
         #: Action numbers of a finite target, None for a continuous one.
         self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
@@ -171,42 +173,12 @@ class BehaviorPolicy:
 
     def summary(self) -> str:
         """What a person should know before running it."""
-        recipe, report, p = self.recipe, self.report, self.report.prediction
-        lines = [
-            f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
-            f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
-            f"({report.regression}, {report.seconds:.1f} s)",
-            f"  predicted variance   {p.variance:.3f} of on-policy's "
-            f"(checked on held-out logs: {p.checked_variance:.3f})",
-            f"  predicted cost       {p.cost:.3f} of the target's "
-            f"(checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
-            f"  support              {report.support:.1%} of the target's own steps are in "
-            "the logs",
-            (
-                f"  constraint binds     in {report.binding:.1%} of the logged states"
-                if recipe.budget == "state" or not self._method.constrained
-                else f"  one budget           for whole episodes, at a price of {recipe.price:.3g}"
-            ),
-            f"  keeps to the target  {recipe.floor:.0%} everywhere, wholly in {report.kept:.1%} "
-            "of the logged states",
-        ]
-        if self._method.control_variate and recipe.share < 1.0:
-            lines.append(
-                f"  control variate      takes over {recipe.share:.0%} of what the critics say "
-                "about actions"
-            )
-        lines += [f"  held-out error       {k}: {v:.3g}" for k, v in report.holdout.items()]
-        if self.counts.asked:
-            c = self.counts
-            lines.append(
-                f"  so far asked {c.asked:,} times; kept to the target for an unseen observation "
-                f"{c.unseen:,}, no affordable answer {c.infeasible:,}, not finite {c.not_finite:,}"
-            )
-        trouble = getattr(self.critics[0], "trouble", None)
-        lines += [f"  warning: {text}" for text in report.warnings]
-        lines += [f"  warning: the simulator failed; last: {trouble}"] if trouble else []
-        lines += [f"  note: {text}" for text in report.notes]
-        return "\n".join(lines)
+        return summary_of(self.recipe, self.report, self._method, self.counts, self._trouble())
+
+    def _trouble(self) -> str | None:
+        """The last error of a simulator that stands for the dynamics."""
+        first = self.critics[0] if self.critics else None
+        return first.trouble if isinstance(first, ModelCritic) else None
 
     def __repr__(self) -> str:
         p = self.report.prediction

@@ -29,35 +29,47 @@ def find_price(
     Returns:
         None if no price saves enough. That something must be saved is taken for granted.
     """
+    bracket = _Bracket(spent, allowed)
     unit = unit if 0.0 < unit < np.inf else 1.0
-    low, high = (0.0, np.inf), (np.inf, -np.inf)  # price and cost: too dear, affordable
-
-    def look(prices: list[float]) -> None:
-        nonlocal low, high
-        for price, cost in zip(prices, spent(prices), strict=True):
-            if cost <= allowed and price < high[0]:
-                high = price, cost
-            elif cost > allowed and low[0] < price < high[0]:
-                low = price, cost
-
-    look([unit * part for part in (0.25, 1.0, 4.0)])
-    if low[0] == 0.0:
-        look([unit * part for part in (0.0625, 0.0156, 0.0039)])
+    bracket.look([unit * part for part in (0.25, 1.0, 4.0)])
+    if bracket.low == 0.0:
+        bracket.look([unit * part for part in (0.0625, 0.0156, 0.0039)])
     for parts in ((16.0, 64.0, 256.0), (1e3, 1e4, 1e6)):
-        if high[0] == np.inf:
-            look([unit * part for part in parts])
-    if high[0] == np.inf:
+        if bracket.high == np.inf:
+            bracket.look([unit * part for part in parts])
+    if bracket.high == np.inf:
         return None
-    if low[0] == 0.0:
-        low = high[0] * 1e-3, low[1]
+    if bracket.low == 0.0:
+        bracket.low = bracket.high * 1e-3
     for k in range(rounds):
-        ratio = high[0] / low[0]
-        if ratio <= 1.0 + 1e-13 or allowed - high[1] <= slack:
+        if bracket.high / bracket.low <= 1.0 + 1e-13 or allowed - bracket.high_cost <= slack:
             break
-        # between the two by their costs; in turns close to that point and far around it
-        part = (low[1] - allowed) / (low[1] - high[1]) if low[1] < np.inf else 0.5
+        bracket.refine(far=k % 2 == 1)
+    return bracket.high
+
+
+class _Bracket:
+    """Two prices: at the lower one episodes cost too much, at the higher one they do not."""
+
+    def __init__(self, spent: Callable[[list[float]], Sequence[float]], allowed: float) -> None:
+        self.spent, self.allowed = spent, allowed
+        self.low, self.low_cost = 0.0, np.inf
+        self.high, self.high_cost = np.inf, -np.inf
+
+    def look(self, prices: list[float]) -> None:
+        """Try some prices, and narrow the bracket by what they cost."""
+        for price, cost in zip(prices, self.spent(prices), strict=True):
+            if cost <= self.allowed and price < self.high:
+                self.high, self.high_cost = price, cost
+            elif cost > self.allowed and self.low < price < self.high:
+                self.low, self.low_cost = price, cost
+
+    def refine(self, far: bool) -> None:
+        """Try prices between the two, by their costs: close to that point, or far around it."""
+        part, quotient = 0.5, self.high / self.low
+        if self.low_cost < np.inf:
+            part = (self.low_cost - self.allowed) / (self.low_cost - self.high_cost)
         part = min(max(part, 0.05), 0.95)
         around = (0.95 * part, part, part + 0.05 * (1 - part))
-        far = (0.5 * part, part, part + 0.5 * (1 - part))
-        look([low[0] * ratio**one for one in (far if k % 2 else around)])
-    return high[0]
+        wide = (0.5 * part, part, part + 0.5 * (1 - part))
+        self.look([self.low * quotient**one for one in (wide if far else around)])

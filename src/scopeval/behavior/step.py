@@ -1,17 +1,43 @@
-"""One step of every method: line 6 of Algorithm 1."""
+"""Line 6 of Algorithm 1: behavior probabilities at a batch of states, for every method.
+
+With w_a = pi_a sqrt(X_a), the program of a state is
+
+    minimize sum_a w_a^2 / mu_a   subject to   sum_a mu_a q^c_a <= delta
+
+(`scopeval.solver`), and its answer is mixed with a share of the target policy, the floor. `tilt`
+takes exact values; `weigh_rows` takes what critics estimate, and falls back to the target policy
+wherever an estimate is missing, not finite, or leaves the program without an answer. Both build and
+solve the same program (`_step_kernel`).
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from os import cpu_count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats
-from scopeval.behavior.methods import Method
-from scopeval.solver.program import Status, solve, solve_priced
+from scopeval.arrays import Bools, Floats
+from scopeval.behavior.methods import Method, StepFunction
+from scopeval.errors import InputError
+from scopeval.solver.program import Status
 
-__all__ = ["Tilt", "tilt"]
+if TYPE_CHECKING:
+    from scopeval.critics.protocols import Estimates
+
+__all__ = ["Counts", "Recipe", "Tilt", "budget", "tilt", "weigh_parts", "weigh_rows"]
+
+#: Estimates larger than this (or not a number) are not believed: squares would overflow.
+LARGEST = 1e150
+
+#: Rows that are weighed together: what they need fits into the cache.
+TOGETHER = 4096
+
+
+# -- exact values ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -20,7 +46,7 @@ class Tilt:
 
     mu: Floats
     status: NDArray[np.int8]
-    binding: NDArray[np.bool_]
+    binding: Bools
 
 
 def tilt(
@@ -48,29 +74,204 @@ def tilt(
     rows = len(target)
     if not method.tilted:
         return Tilt(target, np.zeros(rows, np.int8), np.zeros(rows, np.bool_))
-    weight = target * np.sqrt(second_moment)
-    if price is not None:
-        assert cost is not None
-        solution = solve_priced(weight, cost, price)
-        binding = (solution.status == Status.SOLVED) & (price > 0)
-        return Tilt(solution.mu, solution.status, np.asarray(binding))
-    largest = weight.max(axis=1, keepdims=True)
-    tiny = (largest > 0) & (largest < 1e-100)
-    if tiny.any():  # the solver's reciprocals would overflow; the scale does not matter
-        weight = np.divide(weight, largest, out=weight.copy(), where=tiny)
-    if method.constrained:
-        assert cost is not None
-        assert budget is not None
-        solution = solve(weight, cost, budget)
-        mu, status, binding = solution.mu, solution.status, solution.binding
+    from scopeval.behavior import _step_kernel as kernel
+
+    pi = np.ascontiguousarray(target, np.float64)
+    charged = np.zeros_like(pi) if cost is None else np.ascontiguousarray(cost, np.float64)
+    limits = np.zeros(rows) if budget is None else np.ascontiguousarray(budget, np.float64)
+    mu, multiplier, status = np.empty(pi.shape), np.zeros(rows), np.zeros(rows, np.int8)
+    if method.step is not None:
+        mu = _own_step(method.step, pi, second_moment, charged, limits)
+        status[np.isnan(mu[:, 0])] = Status.INFEASIBLE
     else:
-        total = weight.sum(axis=1, keepdims=True)
-        keep = total[:, 0] == 0
-        if not method.follows_behavior:
-            # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
-            hole = (weight == 0) & (target > 0)
-            keep |= hole.any(axis=1)
-        mu = weight / np.where(total > 0, total, 1.0)
-        status = np.where(keep, Status.INDIFFERENT, Status.SOLVED).astype(np.int8)
-        binding = np.zeros(rows, np.bool_)
-    return Tilt(np.where((status == Status.SOLVED)[:, None], mu, target), status, binding)
+        kind = _kind(method, price)
+        weight = pi * np.sqrt(second_moment)
+        for i in np.flatnonzero(weight.max(axis=1) < 1e-100):
+            kernel.rescale(weight, i, price is not None)
+        everything = np.ones(rows), np.ones(pi.shape, np.bool_)
+        out = mu, multiplier, status
+        refused = kernel.solve_step(weight, charged, limits, *everything, pi, kind, out)
+        if refused >= 0:
+            raise InputError(
+                f"row {refused}: got weights {weight[refused]}, costs {charged[refused]}, budget "
+                f"{limits[refused]:g}; expected finite numbers below 1e100, try other units"
+            )
+    mu[status != Status.SOLVED] = pi[status != Status.SOLVED]
+    free = np.flatnonzero(status == Status.INDIFFERENT) if price is not None else np.empty(0, int)
+    cheapest = charged[free] == charged[free].min(axis=1, keepdims=True)
+    mu[free] = cheapest / cheapest.sum(axis=1, keepdims=True)
+    binding = (status == Status.SOLVED) & (multiplier > 0.0)
+    return Tilt(mu, status, np.asarray(binding))
+
+
+def _own_step(
+    step: StepFunction, pi: Floats, second_moment: Floats, cost: Floats, budget: Floats
+) -> Floats:
+    """A user's own line 6; rows that are not distributions are pi."""
+    mu = np.array(step(pi, second_moment, cost, budget), np.float64)
+    if mu.shape != pi.shape:
+        raise InputError(f"step: returned shape {mu.shape}, expected {pi.shape}, as pi")
+    total = mu.sum(axis=1)
+    valid = (mu >= 0.0).all(axis=1) & (np.abs(total - 1.0) < 1e-6)
+    mu[valid] /= total[valid, None]
+    mu[~valid] = np.nan  # counted, and replaced by pi
+    return mu
+
+
+def _kind(method: Method, price: float | None) -> Any:
+    from scopeval.behavior._step_kernel import Kind
+
+    priced = method.constrained and price is not None
+    return Kind(
+        method.constrained,
+        method.tilted,
+        method.follows_behavior,
+        float(price) if priced and price is not None else -1.0,
+    )
+
+
+# -- estimates -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Counts:
+    """How often a behavior policy was asked, and why it fell back to the target policy."""
+
+    asked: int = 0
+    unseen: int = 0
+    infeasible: int = 0
+    not_finite: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Count another's as well."""
+        self.asked += other.asked
+        self.unseen += other.unseen
+        self.infeasible += other.infeasible
+        self.not_finite += other.not_finite
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How mu follows from a critic's estimates; stored with the policy.
+
+    Attributes:
+        method: its name.
+        epsilon: the expected cost may be (1 + epsilon) times the target's.
+        horizon: T.
+        gamma: discount.
+        floor: share of the target policy that is mixed in.
+        margin: part of the cost budget that is left unspent, relative to the target's cost.
+        constraint: whose cost-to-go the budget is spent on, "behavior" or "target".
+        limit: an absolute limit on the cost-to-go instead of (1 + epsilon) times the target's.
+        share: of how q differs between the actions of a state that the control variate takes over:
+            b = v + share (q - v).
+        budget: "state", or "episode": cost has a price instead of a budget in every state.
+        price: that price.
+    """
+
+    method: str
+    epsilon: float
+    horizon: int
+    gamma: float
+    floor: float
+    margin: float
+    constraint: str
+    limit: float | None
+    share: float = 1.0
+    budget: str = "state"
+    price: float = 0.0
+
+
+def weigh_rows(
+    method: Method,
+    recipe: Recipe,
+    pi: Floats,
+    e: Estimates,
+    *,
+    counts: Counts | None = None,
+) -> tuple[Floats, Floats]:
+    """Mu and b from a critic's estimates: the program, then the floor, pi wherever in doubt.
+
+    Whatever the numbers are, the rows of mu are distributions and b is finite.
+    """
+    if len(pi) <= TOGETHER:
+        return _weigh_some(method, recipe, pi, e, counts)
+    mu, b = np.empty(pi.shape), np.empty(pi.shape)
+
+    def work(start: int) -> Counts:
+        some, found = slice(start, start + TOGETHER), Counts()
+        mu[some], b[some] = _weigh_some(method, recipe, pi[some], e.select(some), found)
+        return found
+
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        for found in pool.map(work, range(0, len(pi), TOGETHER)):
+            if counts is not None:
+                counts.add(found)
+    return mu, b
+
+
+def _weigh_some(
+    method: Method, recipe: Recipe, pi: Floats, e: Estimates, counts: Counts | None
+) -> tuple[Floats, Floats]:
+    own_cost = recipe.constraint == "behavior"
+    parts = np.empty((5, *pi.shape))
+    parts[0], parts[1] = e.q, e.noise
+    parts[2] = e.carried[..., -1 if method.follows_behavior else 0]
+    parts[3], parts[4] = e.cost_target, e.cost_behavior[..., -1] if own_cost else e.cost_target
+    return weigh_parts(method, recipe, pi, parts, np.array(e.known), counts=counts)
+
+
+def weigh_parts(
+    method: Method,
+    recipe: Recipe,
+    pi: Floats,
+    parts: Floats,
+    known: Bools,
+    *,
+    counts: Counts | None = None,
+) -> tuple[Floats, Floats]:
+    """`weigh_rows` for the five arrays that matter: see `_step_kernel.programs`.
+
+    Actions that are not known keep pi, and the program is solved over the others with the
+    probability and the budget that pi leaves them.
+    """
+    from scopeval.behavior import _step_kernel as kernel
+
+    pi = np.ascontiguousarray(pi, np.float64)
+    share = float(recipe.share) if method.control_variate else -1.0
+    rule = rule_of(recipe)
+    if method.step is None:
+        kind = _kind(method, recipe.price if recipe.budget == "episode" else None)
+        mu, found = kernel.weigh(parts, known, pi, share, rule, kind, recipe.floor)
+    else:
+        program = kernel.programs(parts, known, pi, share, rule, False)
+        mu = _own_step(method.step, pi, program.second_moment, program.cost, program.budget)
+        found = kernel.settle(mu, np.zeros(len(pi), np.int8), program, pi, recipe.floor)
+    if counts is not None:
+        unseen, infeasible, not_finite = found
+        counts.unseen += unseen
+        counts.infeasible += infeasible
+        counts.not_finite += not_finite
+    return mu, parts[0]
+
+
+def budget(recipe: Recipe, pi: Floats, cost_target: Floats, cost: Floats, known: Bools) -> Floats:
+    """Delta per unit of the known actions' probability.
+
+    Relative: (1 + eps - margin) times what pi's known actions cost. Absolute: the limit, less what
+    pi's unknown actions are thought to cost.
+    """
+    from scopeval.behavior import _step_kernel as kernel
+
+    tables = (np.ascontiguousarray(x, np.float64) for x in (pi, cost_target, cost))
+    return np.asarray(kernel.allowances(*tables, np.array(known), rule_of(recipe)))
+
+
+def rule_of(recipe: Recipe) -> Any:
+    """How much a row may cost, for the compiled part."""
+    from scopeval.behavior._step_kernel import Rule
+
+    share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
+    if recipe.limit is None:
+        return Rule(share, np.nan, LARGEST)
+    return Rule(share, min(recipe.limit, LARGEST) * (1.0 - recipe.margin), LARGEST)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Prediction"]
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Counts, Recipe
+
+__all__ = ["Prediction", "Report", "Shape", "summary_of"]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the design expects of itself, relative to running the target.
+    """What a design predicts of itself, relative to running the target policy.
 
     Attributes:
         variance: relative variance, from the critics and their own errors.
@@ -27,7 +30,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the target looked like: number of actions (0: not known), width of vectors, states."""
+    """The target's problem: number of actions (0: unknown), width of observations, states."""
 
     actions: int = 0
     width: int | None = None
@@ -49,3 +52,51 @@ class Report:
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
     shape: Shape = field(default_factory=lambda: Shape())
+
+
+def summary_of(
+    recipe: Recipe, report: Report, method: Method, counts: Counts, trouble: str | None
+) -> str:
+    """A design in words: what a person should know before running it.
+
+    Args:
+        recipe: how mu follows from the critics.
+        report: what was learned.
+        method: that is run.
+        counts: how often it was asked so far.
+        trouble: the last error of a simulator, if one stands for the dynamics.
+    """
+    p = report.prediction
+    spent = f"cost budget binds    in {report.binding:.1%} of the logged states"
+    if recipe.budget == "episode" and method.constrained:
+        spent = f"cost budget          one for whole episodes, at a price of {recipe.price:.3g}"
+    lines = [
+        f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
+        f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
+        f"({report.regression}, {report.seconds:.1f} s)",
+        f"  predicted variance   {p.variance:.3f} of on-policy's "
+        f"(cross-checked: {p.checked_variance:.3f})",
+        f"  predicted cost       {p.cost:.3f} of the target policy's "
+        f"(cross-checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
+        f"  support              {report.support:.1%} of the target policy's own steps are in the "
+        "logs",
+        f"  {spent}",
+        f"  target's share       {recipe.floor:.0%} everywhere, all in {report.kept:.1%} of the "
+        "logged states",
+    ]
+    if method.control_variate and recipe.share < 1.0:
+        lines.append(
+            f"  control variate      uses {recipe.share:.0%} of the estimated differences between "
+            "actions"
+        )
+    lines += [f"  held-out error       {k}: {v:.3g}" for k, v in report.holdout.items()]
+    if counts.asked:
+        lines.append(
+            f"  asked so far         {counts.asked:,} times; fell back to the target policy for "
+            f"an unseen observation {counts.unseen:,}, no affordable answer "
+            f"{counts.infeasible:,}, not finite {counts.not_finite:,}"
+        )
+    lines += [f"  warning: {text}" for text in report.warnings]
+    lines += [f"  warning: the simulator failed; last error: {trouble}"] if trouble else []
+    lines += [f"  note: {text}" for text in report.notes]
+    return "\n".join(lines)

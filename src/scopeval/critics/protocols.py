@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,10 +183,10 @@ class Caution:
 
     Attributes:
         shares: of the critics' differences between actions that a control variate may take over
-            (see `behavior.Recipe`); the check chooses one.
+            (see `behavior.step.Recipe`); the cross-check chooses one.
         trust: checked relative variance below which a control variate is used whatever was
             predicted.
-        least: checked relative variance from which on the target is kept.
+        least: checked relative variance from which on the design falls back to the target policy.
     """
 
     shares: tuple[float, ...] = (1.0,)
@@ -214,4 +214,14 @@ class Regression(Protocol):
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """Take in the prepared rows once; `fit` is then called for every time step."""
+        ...
+
+
+@runtime_checkable
+class Cautious(Protocol):
+    """A regression that says itself how far its critics are to be trusted."""
+
+    @property
+    def caution(self) -> Caution:
+        """How far."""
         ...

@@ -18,6 +18,7 @@ from scopeval import GaussianPolicy, design, load
 from scopeval.behavior.designer import designs
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import tilt
 from scopeval.collection.collector import collect
 from scopeval.critics.fast_estimates import look
@@ -88,7 +89,7 @@ def logged():
 
 @pytest.fixture(scope="module")
 def made(logged, target):
-    return designs(logged, target, ["scope", "scope-dr"], horizon=T, regression=QUICK)
+    return designs(logged, target, ["scope", "scope-dr"], Settings(T, regression=QUICK))
 
 
 # -- against the exact answer --------------------------------------------------------------------

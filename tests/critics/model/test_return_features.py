@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scopeval.behavior.cross_check import cross_check
+from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.step import tilt
-from scopeval.behavior.weighing import Recipe, weigh_rows
+from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import Recipe, tilt, weigh_rows
 from scopeval.critics.model.return_features import Foresight, Study, foresee
 from scopeval.critics.protocols import Estimates
 from scopeval.data.transitions import Transitions
@@ -130,7 +131,6 @@ def test_b_is_the_mean_and_a_share_of_the_differences(seed, share, actions):
 
 def test_shares_checked_together_are_as_checked_alone():
     """One sweep follows every share and floor; each must come out as if it were alone."""
-    module = importlib.import_module("scopeval.behavior.designer")
     rng = np.random.default_rng(0)
     n, states = 4000, 6
     s, a = rng.integers(states, size=n), rng.integers(3, size=n)
@@ -138,17 +138,18 @@ def test_shares_checked_together_are_as_checked_alone():
         np.arange(n) % 4, s, a, rng.standard_normal(n) + s * a, 1.0 + a, (s + a) % states
     )
     pi = rng.dirichlet(np.ones(3), states)
-    run = module._opened(log, pi, horizon=4)
-    how = METHODS["scope-dr"]
-    run.recipe = replace(run.recipe, method="scope-dr")
+    settings = Settings(4)
+    evidence, how = gather_evidence(log, pi, settings), METHODS["scope-dr"]
+    recipe = settings.recipe("scope-dr")
     floors = (0.02, 0.5, 1.0)
-    together = run._check(how, floors, [replace(run.recipe, share=share) for share in (0.3, 1.0)])
-    for k, share in enumerate((0.3, 1.0)):
-        alone = run._check(how, floors, [replace(run.recipe, share=share)])
+    variants = [replace(recipe, share=share) for share in (0.3, 1.0)]
+    together = cross_check(evidence, how, floors, variants)
+    for k, variant in enumerate(variants):
+        alone = cross_check(evidence, how, floors, [variant])
         some = slice(3 * k, 3 * k + 3)
-        np.testing.assert_allclose(together[0][some], alone[0], rtol=1e-10)
-        np.testing.assert_allclose(together[1][:, some], alone[1], rtol=1e-10)
-    assert not np.allclose(together[0][:3], together[0][3:], rtol=1e-3)
+        np.testing.assert_allclose(together.variance[some], alone.variance, rtol=1e-10)
+        np.testing.assert_allclose(together.cost[:, some], alone.cost, rtol=1e-10)
+    assert not np.allclose(together.variance[:3], together.variance[3:], rtol=1e-3)
 
 
 def test_what_is_followed_can_be_looked_at_alone():

@@ -15,6 +15,7 @@ import pytest
 
 from scopeval import CallablePolicy, GaussianPolicy, design
 from scopeval.behavior.designer import designs
+from scopeval.behavior.settings import Settings
 from scopeval.collection.collector import collect
 from scopeval.critics.model.answer_cache import Encoder
 from scopeval.critics.model.regression import ModelRegression
@@ -77,7 +78,7 @@ def logged():
 
 @pytest.fixture(scope="module")
 def made(logged, target):
-    return designs(logged, target, ["scope", "scope-dr"], horizon=T, regression=regression())
+    return designs(logged, target, ["scope", "scope-dr"], Settings(T, regression=regression()))
 
 
 def test_critics_are_exact_where_one_step_is_all(made, target):

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.behavior.designer import Swept, design, sweep
+from scopeval.behavior.designer import design
+from scopeval.behavior.evidence import follow_own
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.weighing import Recipe, weigh_rows
+from scopeval.behavior.step import Recipe
+from scopeval.behavior.sweep import Swept, sweep
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.protocols import Critic, Estimates, Learner, Regression, Rows, Targets
-from scopeval.critics.sweep_data import Points, logged_ground
+from scopeval.critics.sweep_data import logged_ground
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.exact import values
@@ -203,15 +205,12 @@ def _timed_sweep(
     rows = Rows.of(log)
     ticks = [time.perf_counter()]
 
-    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[tuple[Floats, Floats]]:
-        return [(pi, np.zeros_like(pi)), weigh_rows(METHODS["scope"], recipe, pi, e)]
-
     starts = rows.select(np.flatnonzero(rows.t == 0))
     ground = logged_ground(rows, starts, how, actions=world.actions, steps=1)
     swept = sweep(
         ground,
         world.target(),
-        follow,
+        follow_own(METHODS["scope"], recipe),
         horizon=horizon,
         gamma=1.0,
         actions=world.actions,

@@ -18,6 +18,7 @@ import numpy as np
 from scopeval.arrays import Floats, Ints
 from scopeval.behavior.designer import designs
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.settings import Settings
 from scopeval.collection.collector import collect
 from scopeval.collection.episodes import Episodes
 from scopeval.critics.model.regression import ModelRegression
@@ -323,15 +324,17 @@ class _One:
             have.logs,
             self.pi,
             DESIGNS,
-            horizon=HORIZON,
-            epsilon=self.shard.epsilon,
-            budget=self.shard.budget,
-            regression=ModelRegression(
-                dynamics=have.dynamics or robot_world(self.robot, self.binned),
-                paths=self.shard.paths,
-                study=self.shard.study,
+            Settings(
+                HORIZON,
+                epsilon=self.shard.epsilon,
+                budget=self.shard.budget,
+                regression=ModelRegression(
+                    dynamics=have.dynamics or robot_world(self.robot, self.binned),
+                    paths=self.shard.paths,
+                    study=self.shard.study,
+                ),
+                seed=what.seed,
             ),
-            seed=what.seed,
         )
         return learned, time.perf_counter() - began
 

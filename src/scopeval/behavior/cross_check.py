@@ -1,0 +1,125 @@
+"""The cross-check: a design from one half of the logs, judged by critics of the other half.
+
+A design that is judged by the critics it was built from always looks good. Here the behavior policy
+is fixed by one half, and its variance and cost are what critics of the other half say they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.behavior.episode_budget import with_price
+from scopeval.behavior.evidence import (
+    CHECK_ROWS,
+    Evidence,
+    follow_own,
+    followed_target,
+    thin_out,
+)
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Recipe, weigh_rows
+from scopeval.behavior.sweep import Follow, Followed, Swept, ratio
+from scopeval.critics.protocols import Critic, Estimates
+from scopeval.critics.sweep_data import Points
+
+__all__ = ["CrossCheck", "cross_check"]
+
+
+@dataclass(frozen=True)
+class CrossCheck:
+    """What held-out logs say about several choices.
+
+    Attributes:
+        choices: one recipe for each variant and floor.
+        variance: [choices] relative variance.
+        cost: [2, choices] relative cost, as each half judges the design of the other.
+        errors: how far critics of the two halves disagree, by name.
+    """
+
+    choices: list[Recipe]
+    variance: Floats
+    cost: Floats
+    errors: dict[str, float]
+
+    @property
+    def best(self) -> int:
+        """The choice with the least variance."""
+        return int(np.argmin(np.nan_to_num(self.variance, nan=np.inf)))
+
+
+def cross_check(
+    evidence: Evidence, method: Method, floors: Sequence[float], variants: Sequence[Recipe]
+) -> CrossCheck:
+    """Design on each half, judge by critics of the other half: every variant, every floor."""
+    many = len(variants) * len(floors)
+    variance, costs = np.zeros(many), np.zeros((2, many))
+    target_variance = 0.0
+    recipes = [
+        [with_price(evidence, half, method, variant) for variant in variants]
+        for half in evidence.halves
+    ]
+    designed = [
+        evidence.sweep(half, follow_own(method, *some), 1 + len(some))
+        for half, some in zip(evidence.halves, recipes, strict=True)
+    ]
+    for k in range(2):
+        fixed = _follow_fixed(method, designed[k].critics, recipes[k], floors)
+        judged = evidence.sweep(evidence.halves[1 - k], fixed, 1 + many)
+        variance += judged.variance[1:]
+        target_variance += judged.variance[0]
+        costs[k] = ratio(judged.cost[1:], judged.cost[0])
+    return CrossCheck(
+        choices=[replace(variant, floor=floor) for variant in variants for floor in floors],
+        variance=ratio(variance, target_variance),
+        cost=costs,
+        errors=evidence.held_out_errors | _disagreements(evidence, designed),
+    )
+
+
+def _follow_fixed(
+    method: Method, critics: list[Critic], recipes: list[Recipe], floors: Sequence[float]
+) -> Follow:
+    """Follow behavior policies that other critics determine, at every floor."""
+    bare = [replace(recipe, floor=0.0) for recipe in recipes]
+
+    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        followed = [followed_target(pi, e)]
+        own = critics[t].at(points.obs, points.actions)
+        for k, recipe in enumerate(bare, start=1):
+            mu, b = weigh_rows(method, recipe, pi, own.following(k))
+            for floor in floors:
+                j = len(followed)
+                mixed = (1.0 - floor) * mu + floor * pi
+                followed.append(Followed(mixed, b, e.carried[..., j], e.cost_behavior[..., j]))
+        return followed
+
+    return follow
+
+
+def _disagreements(evidence: Evidence, designed: list[Swept]) -> dict[str, float]:
+    """How far critics that share no data disagree, in the middle of the horizon."""
+    middle = evidence.settings.horizon // 2
+    points = evidence.whole.at(middle)
+    seen = thin_out(np.flatnonzero(points.logged), CHECK_ROWS, evidence.settings.seed)
+    asked = points.obs[seen], None if points.actions is None else points.actions[seen]
+    a, b = (swept.critics[middle].at(*asked) for swept in designed)
+    weight = (points.logged[seen, None] * (a.known & b.known)).ravel()
+    return {
+        "reward critic": _disagreement(a.q, b.q, weight),
+        "cost critic": _disagreement(a.cost_target, b.cost_target, weight),
+    }
+
+
+def _disagreement(a: Floats, b: Floats, weight: Floats) -> float:
+    """Root mean square difference of two critics, in units of their spread."""
+    a, b, total = a.ravel(), b.ravel(), weight.sum()
+    if total == 0:
+        return float("nan")
+    weight = weight / total
+    mean = (a + b) / 2
+    spread = np.sqrt(weight @ (mean - weight @ mean) ** 2)
+    return float(np.sqrt(weight @ (a - b) ** 2) / spread) if spread > 0 else 0.0

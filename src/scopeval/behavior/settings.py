@@ -1,0 +1,79 @@
+"""The settings of `design`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from scopeval.arrays import check_whole, is_number
+from scopeval.behavior.methods import check_budget, check_epsilon
+from scopeval.behavior.step import Recipe
+from scopeval.critics.protocols import Regression
+from scopeval.errors import InputError
+
+__all__ = ["FLOOR", "Progress", "Settings"]
+
+#: Share of the target policy that is always mixed in: no importance ratio exceeds 1 / FLOOR.
+FLOOR = 0.02
+
+#: Called with (what is being done, steps done, steps in all).
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `design` is asked for, apart from logs, target and method; described there."""
+
+    horizon: int
+    epsilon: float = 0.0
+    gamma: float = 1.0
+    regression: str | Regression = "auto"
+    features: NDArray[Any] | None = None
+    time_varying: bool = False
+    floor: float = FLOOR
+    constraint: str = "behavior"
+    limit: float | None = None
+    budget: str = "state"
+    seed: int = 0
+    device: str | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not (is_number(self.limit) and self.limit >= 0):
+            raise InputError(
+                f"limit: got {self.limit!r}, expected a number >= 0: what the rest of an episode "
+                "may cost"
+            )
+        check_epsilon(self.epsilon)
+        check_whole("horizon", self.horizon, 1, " of steps")
+        _check_share("gamma", self.gamma, above_zero=True)
+        _check_share("floor", self.floor, above_zero=False)
+        check_budget(self.budget, self.limit, self.constraint)
+        check_whole("seed", self.seed, 0)
+        if self.constraint not in ("behavior", "target"):
+            raise InputError(
+                f"constraint: got {self.constraint!r}, expected 'behavior' or 'target'"
+            )
+
+    def recipe(self, method: str) -> Recipe:
+        """How a method begins, before anything was learned."""
+        return Recipe(
+            method=method,
+            epsilon=float(self.epsilon),
+            horizon=int(self.horizon),
+            gamma=float(self.gamma),
+            floor=float(self.floor),
+            margin=0.0,
+            constraint=self.constraint,
+            limit=None if self.limit is None else float(self.limit),
+            budget=self.budget,
+        )
+
+
+def _check_share(name: str, value: float, *, above_zero: bool) -> None:
+    if not (is_number(value) and 0.0 <= value <= 1.0) or (above_zero and value == 0):
+        bracket = "(" if above_zero else "["
+        raise InputError(f"{name}: got {value!r}, expected a number in {bracket}0, 1]")

@@ -1,0 +1,141 @@
+r"""Algorithm 1 of the paper on one page: the backward sweep over time steps.
+
+For every step t, from the last to the first, with pi the target policy and mu_j the behavior
+policies that are followed:
+
+    critics      q, q^c under pi, q^c under mu_j, outcome noise and E[gamma^2 V_j(S')] by regression
+    line 6       mu_j, with its control variate b: `step.weigh_rows`, or fixed in a cross-check
+    X            (q - b)^2 + noise + E[gamma^2 V_j(S')]: the second moment of one action's outcome;
+                 for b = 0 and gamma = 1 the paper's extended reward r~
+    V_j          sum_a pi^2/mu_j X - (v - sum_a pi b)^2: variance of the estimate from t on
+    cost_j       sum_a mu_j q^c_mu_j: expected cost from t on
+
+Differs from the paper: X is learned in these parts instead of as r~, because each part is at least
+zero and none needs a model of the reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.behavior import _sweep_kernel as kernel
+from scopeval.critics.protocols import Critic, Estimates, Targets
+from scopeval.critics.sweep_data import Ground, Points
+from scopeval.policies.protocols import ContinuousPolicy, Policy
+
+__all__ = ["Follow", "Followed", "Swept", "ratio", "sweep"]
+
+
+class Followed(NamedTuple):
+    """One behavior policy at the points of a step, and what the critics say will follow, [B, A]."""
+
+    mu: Floats
+    control: Floats  # b
+    carried: Floats  # E[gamma^2 V(S')] under it
+    cost: Floats  # q^c under it
+
+
+#: (t, points, pi, estimates) -> the behavior policies whose variance and cost are carried along
+Follow = Callable[[int, Points, Floats, Estimates], list[Followed]]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a backward sweep found.
+
+    Attributes:
+        critics: one per time step.
+        variance: [k] variance of one episode's estimate, per followed behavior.
+        cost: [k] expected cost of an episode, likewise; index 0 is the target itself, b = 0.
+        unchanged: share of logged states where mu is pi, mean over time; of the last behavior.
+        start_spread: [k] how much the cost, less its ratio times the target's, differs between
+            first observations, in units of the target's cost: standard deviation.
+    """
+
+    critics: list[Critic]
+    variance: Floats
+    cost: Floats
+    unchanged: float
+    start_spread: Floats
+
+
+@np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are counted in line 6
+def sweep(
+    data: Ground,
+    target: Policy | ContinuousPolicy,
+    follow: Follow,
+    *,
+    horizon: int,
+    gamma: float,
+    actions: int,
+    followed: int,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Swept:
+    """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on.
+
+    Args:
+        data: the rows to learn from at each time step, and the points where values are needed.
+        target: pi.
+        follow: line 6, for every followed behavior policy.
+        horizon: T.
+        gamma: discount.
+        actions: number of actions, or of candidates.
+        followed: how many behavior policies `follow` returns.
+        seed: of whatever the regression draws.
+        tick: called after every time step.
+    """
+    pooled = len(data.rows) == 1  # the rows of all time steps serve every step
+    learners = [data.learner(0, actions, seed)] if pooled else []
+    v = np.zeros(len(data.at(horizon).obs))
+    v_cost = np.zeros_like(v)
+    V = costs = np.zeros((len(v), followed))
+    critics: list[Critic] = []
+    unchanged = 0.0
+    for t in reversed(range(horizon)):  # Alg. 1, line 4
+        step = 0 if pooled else t
+        rows, to, points = data.rows[step], data.successor[step], data.at(t)
+        learner = learners[0] if pooled else data.learner(t, actions, seed)
+        ahead = gamma * rows.alive
+        critic = learner.fit(  # Alg. 1, lines 3 and 5
+            Targets(
+                reward=rows.reward + ahead * v[to],
+                cost_target=rows.cost + ahead * v_cost[to],
+                cost_behavior=rows.cost[:, None] + ahead[:, None] * costs[to],
+                carried=(gamma * ahead)[:, None] * V[to],
+                reward_noise=rows.reward_noise,
+            )
+        )
+        critics.append(critic)
+        e = critic.at(points.obs, points.actions)
+        pi = np.ascontiguousarray(points.target(target, t))
+        behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
+        v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
+        V, costs = np.empty((len(v), followed)), np.empty((len(v), followed))
+        for j, (mu, b, carried, cost) in enumerate(behaviors):
+            X = kernel.second_moment(e.q, b, e.noise, carried)
+            same = kernel.carry_on(pi, mu, b, X, cost, v, v_error, V[:, j], costs[:, j])
+        unchanged += float(points.logged @ same) / horizon
+        tick()
+    start = data.at(0).initial
+    cost = start @ costs
+    away = costs - ratio(cost, cost[0]) * costs[:, :1]
+    return Swept(
+        critics=critics[::-1],
+        variance=start @ V + float(start @ (v - start @ v) ** 2),
+        cost=cost,
+        unchanged=unchanged,
+        start_spread=np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0),
+    )
+
+
+def ratio(value: Any, base: Any) -> Any:
+    """Value / base; 1 where both are zero: nothing to gain, nothing to pay."""
+    value, base = np.asarray(value, dtype=float), np.asarray(base, dtype=float)
+    safe = np.where(base > 0, base, 1.0)
+    return np.where(base > 0, value / safe, np.where(value > 0, np.inf, 1.0))

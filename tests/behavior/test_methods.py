@@ -1,0 +1,81 @@
+"""Methods are open: one of your own goes wherever the built-in ones go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logged_worlds import rows_of
+from random_mdps import random_case
+from scopeval import design, evaluate, exact, load
+from scopeval.behavior.methods import METHODS, Method, method_named, register
+from scopeval.behavior.step import tilt
+from scopeval.errors import InputError
+from scopeval.solver import Status
+
+
+def proportional(pi, second_moment, cost, budget):
+    """DOpt's step, written by a user."""
+    weight = pi * np.sqrt(second_moment)
+    total = weight.sum(axis=1, keepdims=True)
+    return np.where(total > 0, weight / np.where(total > 0, total, 1.0), pi)
+
+
+@pytest.fixture
+def own():
+    method = register(Method("own", control_variate=True, step=proportional))
+    yield method
+    METHODS.pop("own")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_a_users_step_is_the_built_in_one_if_it_does_the_same(seed, actions):
+    rng = np.random.default_rng(seed)
+    pi, X = rng.dirichlet(np.ones(actions), 7), rng.gamma(0.5, size=(7, actions))
+    mine = tilt(Method("own", control_variate=True, step=proportional), pi, X)
+    np.testing.assert_allclose(mine.mu, tilt(METHODS["dopt"], pi, X).mu, rtol=1e-12)
+
+
+def test_exact_and_learned_designs_take_it(own, tmp_path):
+    case = random_case(3, states=5, time_varying=False, zero_probabilities=False)
+    mdp, pi, T = case.mdp, case.target, case.mdp.horizon
+    built_in, mine = (exact.design(mdp, pi, name) for name in ("dopt", own))
+    np.testing.assert_allclose(mine.table(T), built_in.table(T), rtol=1e-9)
+    log = rows_of(case, 8000, seed=1)
+    plain, learned = (design(log, pi, horizon=T, method=name) for name in ("dopt", own))
+    assert learned.recipe.method == "own"
+    np.testing.assert_allclose(learned.table(5)[0], plain.table(5)[0], rtol=1e-9)
+    assert learned.predicted.variance == pytest.approx(plain.predicted.variance)
+    learned.save(tmp_path / "own.scope")
+    again = load(tmp_path / "own.scope", pi)
+    np.testing.assert_array_equal(again.table(5)[0], learned.table(5)[0])
+    assert np.isfinite(evaluate(mdp, pi, learned, episodes=50).estimate)
+
+
+def test_rows_that_are_no_distributions_fall_back_to_the_target_and_are_counted():
+    def broken(pi, second_moment, cost, budget):
+        mu = pi.copy()
+        mu[0] = np.nan
+        mu[1] *= 2.0
+        return mu
+
+    pi, X = np.full((3, 2), 0.5), np.ones((3, 2))
+    found = tilt(Method("broken", step=broken), pi, X)
+    np.testing.assert_array_equal(found.mu, pi)
+    assert list(found.status) == [Status.INFEASIBLE, Status.INFEASIBLE, Status.SOLVED]
+    with pytest.raises(InputError, match=r"step: returned shape \(2,\), expected \(3, 2\)"):
+        tilt(Method("flat", step=lambda *_: np.zeros(2)), pi, X)
+
+
+def test_names_are_taken_once(own):
+    assert register(own) is own
+    assert method_named("own") is own
+    with pytest.raises(InputError, match="'own' is taken already"):
+        register(Method("own"))
+    with pytest.raises(InputError, match="has to be registered first"):
+        method_named("nobody's")
+    with pytest.raises(InputError, match="got str, expected a Method"):
+        register("own")
