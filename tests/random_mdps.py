@@ -21,7 +21,8 @@ class Case:
     """A finite MDP with a target policy, an arbitrary covering behavior and control variate.
 
     All tables are [T, S, A]; `transition` is [S, A, S]. The reward is `reward` plus or minus
-    `spread`, with probability one half each.
+    `spread`, with probability one half each, plus `next_reward` [T, S, A, S] where that is given;
+    the cost is `cost` plus `next_cost`.
     """
 
     initial: np.ndarray
@@ -33,6 +34,8 @@ class Case:
     target: np.ndarray
     behavior: np.ndarray
     control: np.ndarray
+    next_reward: np.ndarray | None = None
+    next_cost: np.ndarray | None = None
 
     @property
     def horizon(self) -> int:
@@ -58,6 +61,8 @@ class Case:
             self.horizon,
             gamma=self.gamma,
             reward_variance=self.spread**2 if self.spread.any() else None,
+            next_reward=self.next_reward,
+            next_cost=self.next_cost,
         )
 
     def but(self, **changes: Any) -> Case:
@@ -78,8 +83,12 @@ def random_case(
     deterministic: bool = False,
     noisy: bool = False,
     costs: str = "uniform",
+    next_state: bool = False,
 ) -> Case:
-    """One MDP. `costs`: "uniform", "zero", "constant", "rewards" (cost = |reward|), "sparse"."""
+    """One MDP. `costs`: "uniform", "zero", "constant", "rewards" (cost = |reward|), "sparse".
+
+    `next_state`: reward and cost depend on the next state too.
+    """
     rng = np.random.default_rng(seed)
     T, S, A = horizon, states, actions
 
@@ -129,7 +138,22 @@ def random_case(
         policy(zero_probabilities),
         policy(False),
         table(lambda shape: rng.normal(size=shape)),
+        *(_next_state(rng, (T, S, A, S), time_varying, absorbing) if next_state else ()),
     )
+
+
+def _next_state(
+    rng: np.random.Generator, shape: tuple[int, ...], time_varying: bool, absorbing: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Reward and cost by next state, half of them zero."""
+    tables = []
+    for draw in (rng.normal, rng.uniform):
+        steps = shape if time_varying else (1, *shape[1:])
+        table = draw(size=steps) * (rng.random(steps) < 0.5)
+        tables.append(np.array(np.broadcast_to(table, shape)))
+        if absorbing and shape[1] > 1:
+            tables[-1][:, -1] = 0.0
+    return tables[0], tables[1]
 
 
 @st.composite
@@ -203,13 +227,17 @@ def every_path(case: Case, behavior: np.ndarray, start: int = 0, state: int | No
                     now = now[keep]
                     column = np.ones((len(now), 1))
                     r = case.reward[t, now, a] + sign * case.spread[t, now, a]
+                    c = case.cost[t, now, a]
+                    if case.next_reward is not None and case.next_cost is not None:
+                        r = r + case.next_reward[t, now, a, following]
+                        c = c + case.next_cost[t, now, a, following]
                     pieces.append(
                         (
                             p[keep],
                             np.hstack([states[keep], (following * column).astype(int)]),
                             np.hstack([actions[keep], (a * column).astype(int)]),
                             np.hstack([rewards[keep], r[:, None]]),
-                            np.hstack([costs[keep], case.cost[t, now, a][:, None]]),
+                            np.hstack([costs[keep], c[:, None]]),
                         )
                     )
         chance, states, actions, rewards, costs = (

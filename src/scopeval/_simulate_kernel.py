@@ -52,6 +52,14 @@ def draw(cumulative: Any, lo: int, hi: int, u: float) -> int:
 
 
 @compiled  # type: ignore[untyped-decorator]
+def added(table: Any, t: int, entry: int) -> float:
+    """What the next state adds to a reward or cost: the table's number of this entry of p."""
+    if table.shape[1] == 0:
+        return 0.0
+    return float(table[t % len(table), entry])
+
+
+@compiled  # type: ignore[untyped-decorator]
 def run(
     seed: int,
     first: int,
@@ -62,6 +70,8 @@ def run(
     reward: Any,  # [T or 1, S, A]
     spread: Any,  # standard deviation of the reward, [T or 1, S, A]
     cost: Any,  # [T or 1, S, A]
+    next_reward: Any,  # [T or 1, entries of p] or [1, 0]: what the next state adds to the reward
+    next_cost: Any,  # likewise
     mu: Any,  # [T, S, A] cumulative
     states: Any,  # out [N, T+1]
     actions: Any,  # out [N, T]
@@ -85,7 +95,10 @@ def run(
                 rewards[n, t] += spread[t % len(spread), s, a] * normal(key, k + 2)
             costs[n, t] = cost[t % len(cost), s, a]
             row = s * A + a
-            s = following[draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))]
+            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+            rewards[n, t] += added(next_reward, t, entry)
+            costs[n, t] += added(next_cost, t, entry)
+            s = following[entry]
             states[n, t + 1] = s
 
 
@@ -108,6 +121,8 @@ def run_estimates(
     reward: Any,
     spread: Any,
     cost: Any,
+    next_reward: Any,
+    next_cost: Any,
     mu: Any,
     ratio: Any,  # [T, S, A] pi / mu
     control: Any,  # [T or 1, S, A] b
@@ -138,7 +153,10 @@ def run_estimates(
             r = reward[t % len(reward), s, a]
             if noisy:
                 r += spread[t % len(spread), s, a] * normal(key, k + 2)
-            c = cost[t % len(cost), s, a]
+            row = s * A + a
+            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+            r += added(next_reward, t, entry)
+            c = cost[t % len(cost), s, a] + added(next_cost, t, entry)
             rho = ratio[t, s, a]
             b = control[t % len(control), s, a]
             estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
@@ -146,8 +164,7 @@ def run_estimates(
             paid += discount * c
             due += discount * weight * c
             discount *= gamma
-            row = s * A + a
-            s = following[draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))]
+            s = following[entry]
         estimates[n] = estimate
         costs[n] = paid
         weighted[n] = due

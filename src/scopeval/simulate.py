@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,7 +82,8 @@ def trajectories(
     """Run episodes first .. first+episodes-1 of `behavior` and keep everything."""
     from scopeval._simulate_kernel import run
 
-    model = _model(mdp, behavior)
+    model = plain_arrays(mdp)
+    mu = cumulative(policy_table(mdp, "behavior", behavior))
     _check_numbers(seed, first)
     N, T = check_whole("episodes", episodes, 0), mdp.horizon
     states = np.empty((N, T + 1), np.int64)
@@ -91,7 +93,7 @@ def trajectories(
 
     def work(lo: int, hi: int) -> None:
         part = slice(lo, hi)
-        run(seed, first + lo, *model, states[part], actions[part], rewards[part], costs[part])
+        run(seed, first + lo, *model, mu, states[part], actions[part], rewards[part], costs[part])
 
     _spread(work, N, threads)
     return Trajectories(states, actions, rewards, costs)
@@ -127,14 +129,14 @@ def summaries(
     ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
     b = np.ascontiguousarray(control_table(mdp, control_variate))
     bbar = (pi * b).sum(axis=2)
-    model = _model(mdp, TabularPolicy(mu))
+    model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
     out = [np.empty(N) for _ in range(3)]
 
     def work(lo: int, hi: int) -> None:
         parts = [x[lo:hi] for x in out]
-        run_estimates(seed, first + lo, mdp.gamma, *model, ratio, b, bbar, *parts)
+        run_estimates(seed, first + lo, mdp.gamma, *model, sums, ratio, b, bbar, *parts)
 
     _spread(work, N, threads)
     return Summaries(*out)
@@ -176,20 +178,42 @@ def moments(
     return Moments(count, *(float(x) for pair in zip(mean, variance, strict=True) for x in pair))
 
 
-def _model(mdp: TabularMDP, behavior: ArrayLike | TabularPolicy) -> tuple[object, ...]:
-    """What the kernels need of the MDP and the policy, as plain arrays."""
-    return (*plain_arrays(mdp), cumulative(policy_table(mdp, "behavior", behavior)))
+class ModelArrays(NamedTuple):
+    """What kernels need of an MDP, as plain arrays in the order of their arguments.
+
+    Attributes:
+        start: [S] cumulative.
+        indptr: where the rows (s, a) of the transition matrix begin,
+        following: the next states of its N entries, and
+        chance: their cumulative probabilities.
+        reward: [T or 1, S, A] mean.
+        spread: [T or 1, S, A] standard deviation of the reward.
+        cost: [T or 1, S, A] mean.
+        next_reward: [T or 1, N] what the next state adds to the reward; [1, 0] for nothing.
+        next_cost: likewise for the cost.
+    """
+
+    start: Floats
+    indptr: Ints
+    following: Ints
+    chance: Floats
+    reward: Floats
+    spread: Floats
+    cost: Floats
+    next_reward: Floats
+    next_cost: Floats
 
 
-def plain_arrays(mdp: TabularMDP) -> tuple[object, ...]:
-    """What kernels need of an MDP: start, transitions (three), reward, its spread, and cost."""
+def plain_arrays(mdp: TabularMDP) -> ModelArrays:
+    """What kernels need of an MDP."""
     p = mdp.transition
     indptr = p.indptr.astype(np.int64)
 
     def timed(table: Floats) -> Floats:
         return np.ascontiguousarray(table if table.ndim == 3 else table[None])
 
-    return (
+    nothing = np.zeros((1, 0))
+    return ModelArrays(
         cumulative(mdp.initial),
         indptr,
         p.indices.astype(np.int64),
@@ -197,6 +221,8 @@ def plain_arrays(mdp: TabularMDP) -> tuple[object, ...]:
         timed(mdp.reward),
         timed(np.sqrt(mdp.reward_variance)),
         timed(mdp.cost),
+        nothing if mdp.next_reward is None else np.ascontiguousarray(mdp.next_reward),
+        nothing if mdp.next_cost is None else np.ascontiguousarray(mdp.next_cost),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._simulate_kernel import draw, normal, stream, uniform
+from scopeval._simulate_kernel import added, draw, normal, stream, uniform
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -26,6 +26,8 @@ def run_ros(
     reward: Any,  # [T or 1, S, A]
     spread: Any,  # [T or 1, S, A] standard deviation of the reward
     cost: Any,  # [T or 1, S, A]
+    next_reward: Any,  # [T or 1, entries of p] or [1, 0]: what the next state adds to the reward
+    next_cost: Any,  # likewise
     ends: Any,  # [S] absorbing states
     pi: Any,  # [T or 1, S, A]
     offline: Any,  # [T or 1, S, A] action counts to begin with
@@ -87,6 +89,10 @@ def run_ros(
                     sd = spread[t % len(spread), s, chosen]
                     total += discount * sd * normal(key, k + 2)
                 paid += discount * cost[t % len(cost), s, chosen]
+                row = s * A + chosen
+                entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+                total += discount * added(next_reward, t, entry)
+                paid += discount * added(next_cost, t, entry)
                 discount *= gamma
                 taken[d, s, chosen] += 1
                 visits[d, s] += 1
@@ -94,8 +100,7 @@ def run_ros(
                 trail[t, 0] = s
                 trail[t, 1] = chosen
                 length += 1
-                row = s * A + chosen
-                s = following[draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))]
+                s = following[entry]
             returns[r, e] = total
             costs[r, e] = paid
             if reset:

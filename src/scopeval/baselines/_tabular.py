@@ -18,7 +18,7 @@ from scopeval.simulate import plain_arrays
 
 
 def world(mdp: TabularMDP) -> tuple[object, ...]:
-    """Plain arrays: start, transitions, reward, its spread, cost, and where episodes end."""
+    """The MDP's plain arrays, and the states where episodes end."""
     return (*plain_arrays(mdp), absorbing(mdp))
 
 

@@ -43,7 +43,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Reward and cost of (s, a), then the next state."""
+        """Reward and cost of (s, a) and the next state."""
         a, s, t = int(action), self._state, self._t
         p = self.mdp.transition
         row = s * self.mdp.actions + a
@@ -56,6 +56,10 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
             radius = math.sqrt(-2.0 * math.log(1.0 - self.np_random.random()))
             reward += spread * (radius * math.cos(2.0 * math.pi * self.np_random.random()))
         cost = float(self.mdp.at("cost", t)[s, a])
+        if self.mdp.next_reward is not None:
+            reward += float(self.mdp.next_reward[t % len(self.mdp.next_reward), lo + chosen])
+        if self.mdp.next_cost is not None:
+            cost += float(self.mdp.next_cost[t % len(self.mdp.next_cost), lo + chosen])
         self._state = int(p.indices[lo + chosen])
         self._t += 1
         over = self._t >= self.mdp.horizon

@@ -9,13 +9,9 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
 from scopeval.evaluation.batches import Batch
-from scopeval.exact import TabularMDP, assess
+from scopeval.exact import TabularMDP, assess, behavior_tables, policy_table
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import (
-    Policy,
-    offer,
-    weigh,
-)
+from scopeval.policies.protocols import Policy
 from scopeval.simulate import summaries
 
 __all__ = ["Simulated"]
@@ -56,19 +52,10 @@ class Simulated:
             )
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
-        cost = np.zeros_like(mdp.cost) if free else mdp.cost
         last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
         last[-1] = 1.0
-        self._mdp = TabularMDP(
-            mdp.initial,
-            mdp.transition,
-            mdp.reward,
-            cost,
-            mdp.horizon,
-            gamma=mdp.gamma,
-            reward_variance=mdp.reward_variance,
-        )
-        self._weigher = TabularMDP(mdp.initial, mdp.transition, last, cost, mdp.horizon)
+        self._mdp = mdp.without_cost() if free else mdp
+        self._weigher = self._mdp.with_reward(last, gamma=1.0)
         self._pi, self._mu = TabularPolicy(pi), TabularPolicy(mu)
         self.uncovered = self._left_out()
 
@@ -113,21 +100,10 @@ class Simulated:
 
 def _tables(mdp: TabularMDP, target: Policy, behavior: Any) -> tuple[Floats, Floats, Floats | None]:
     """pi, mu and b [T, S, A] of any finite policies on a finite MDP."""
-    states, rng = np.arange(mdp.states), np.random.default_rng(0)
-    offers = [offer(target, states, t, rng) for t in range(mdp.horizon)]
-    pi = np.stack([o.probs for o in offers])
+    pi = policy_table(mdp, "target", target)
     if behavior is None:
         return pi, pi, None
-    if hasattr(behavior, "table") and hasattr(behavior, "recipe"):  # a learned behavior: not
-        mu, b = behavior.table(mdp.states)  # counted as asked
-        if len(mu) < mdp.horizon:
-            raise InputError(
-                f"behavior: designed for horizon {len(mu)}, expected at least {mdp.horizon}"
-            )
-        return pi, mu[: mdp.horizon], None if b is None else b[: mdp.horizon]
-    found = [weigh(behavior, o, states, t) for t, o in enumerate(offers)]
-    controls = [w.control for w in found if w.control is not None]
-    return pi, np.stack([w.probs for w in found]), np.stack(controls) if controls else None
+    return pi, *behavior_tables(mdp, pi, behavior)
 
 
 def _holes(target: Any, behavior: Any) -> str | None:

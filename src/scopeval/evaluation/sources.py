@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from scopeval.arrays import Floats
 from scopeval.behavior.methods import METHODS
 from scopeval.collection.environment_pool import CostFunction
 from scopeval.errors import InputError
@@ -94,16 +93,4 @@ def _cut(mdp: TabularMDP, horizon: int) -> TabularMDP:
     """The first steps of an MDP."""
     if not 1 <= horizon <= mdp.horizon:
         raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
-
-    def first(table: Floats) -> Floats:
-        return table[:horizon] if table.ndim == 3 else table
-
-    return TabularMDP(
-        mdp.initial,
-        mdp.transition,
-        first(mdp.reward),
-        first(mdp.cost),
-        horizon,
-        gamma=mdp.gamma,
-        reward_variance=first(mdp.reward_variance),
-    )
+    return mdp.shortened(horizon)

@@ -24,7 +24,7 @@ from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.optimum import Design, design
 from scopeval.exact.recursions import Values, cost_values, values
-from scopeval.exact.tables import control_table, policy_table
+from scopeval.exact.tables import behavior_tables, control_table, policy_table
 
 __all__ = [
     "Assessment",
@@ -32,6 +32,7 @@ __all__ = [
     "TabularMDP",
     "Values",
     "assess",
+    "behavior_tables",
     "control_table",
     "cost_values",
     "design",

@@ -10,8 +10,13 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Floats
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.recursions import backward, outcome, weighted
-from scopeval.exact.tables import control_table, policy_table
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.exact.tables import (
+    AnyBehavior,
+    AnyPolicy,
+    behavior_tables,
+    control_table,
+    policy_table,
+)
 
 __all__ = ["Assessment", "assess"]
 
@@ -44,20 +49,23 @@ class Assessment:
 
 def assess(
     mdp: TabularMDP,
-    target: ArrayLike | TabularPolicy,
-    behavior: ArrayLike | TabularPolicy,
-    control_variate: ArrayLike | None = None,
+    target: AnyPolicy,
+    behavior: AnyBehavior,
+    control_variate: ArrayLike | None = "own",
 ) -> Assessment:
     """Value, variance and cost of evaluating `target` by running `behavior`.
 
     Args:
         mdp: the model.
-        target: pi.
-        behavior: mu.
-        control_variate: b, [S, A] or [T, S, A]; None is b = 0 (PDIS).
+        target: pi, a table or any finite policy.
+        behavior: mu: a table, a policy, or a behavior such as `Design` or `BehaviorPolicy`.
+        control_variate: b, [S, A] or [T, S, A]; None is b = 0 (PDIS); "own" is the behavior's
+            own, the one it was designed for, which is b = 0 for a plain policy.
     """
     pi = policy_table(mdp, "target", target)
-    mu = policy_table(mdp, "behavior", behavior)
+    mu, own = behavior_tables(mdp, pi, behavior)
+    if isinstance(control_variate, str) and control_variate == "own":
+        control_variate = own
     b = control_table(mdp, control_variate)
     mean = np.zeros((mdp.horizon + 1, mdp.states))
     variance = np.zeros_like(mean)

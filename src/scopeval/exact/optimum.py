@@ -15,7 +15,7 @@ from scopeval.errors import InputError
 from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.recursions import backward, outcome, weighted
-from scopeval.exact.tables import limit_table, policy_table
+from scopeval.exact.tables import AnyPolicy, limit_table, policy_table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
 
@@ -54,7 +54,7 @@ class Design(TabularPolicy):
 
 def design(
     mdp: TabularMDP,
-    target: ArrayLike | TabularPolicy,
+    target: AnyPolicy,
     method: str | Method = "scope",
     epsilon: float = 0.0,
     *,
@@ -88,7 +88,7 @@ def design(
 
 def _priced(
     mdp: TabularMDP,
-    target: ArrayLike | TabularPolicy,
+    target: AnyPolicy,
     how: Method,
     epsilon: float,
 ) -> Design:
@@ -111,7 +111,7 @@ def _priced(
 
 def _design(
     mdp: TabularMDP,
-    target: ArrayLike | TabularPolicy,
+    target: AnyPolicy,
     how: Method,
     epsilon: float,
     constraint: str,

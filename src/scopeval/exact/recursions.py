@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.tables import policy_table
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.exact.tables import AnyPolicy, policy_table
 
 __all__ = ["Values", "backward", "cost_values", "outcome", "values", "weighted"]
 
@@ -23,12 +21,12 @@ class Values:
     v: Floats
 
 
-def values(mdp: TabularMDP, policy: ArrayLike | TabularPolicy) -> Values:
+def values(mdp: TabularMDP, policy: AnyPolicy) -> Values:
     """Q and v of a policy: q_t = r_t + gamma E[v_{t+1}(S')], v_t = sum_a pi q_t."""
     return backward(mdp, "reward", policy_table(mdp, "policy", policy))
 
 
-def cost_values(mdp: TabularMDP, policy: ArrayLike | TabularPolicy) -> Values:
+def cost_values(mdp: TabularMDP, policy: AnyPolicy) -> Values:
     """q^c and v^c of a policy: the same for costs."""
     return backward(mdp, "cost", policy_table(mdp, "policy", policy))
 
@@ -51,7 +49,9 @@ def outcome(
     Kept apart, because their sum would lose the variance next to a large mean.
     """
     mean = mdp.at("reward", t) + mdp.gamma * mdp.expect(mean_next) - b
-    noise = mdp.gamma**2 * (mdp.spread(mean_next) + mdp.expect(variance_next))
+    step = mdp.next_reward_at(t)
+    added = None if step is None else step / mdp.gamma
+    noise = mdp.gamma**2 * (mdp.spread(mean_next, added) + mdp.expect(variance_next))
     return mean, mdp.at("reward_variance", t) + noise
 
 

@@ -5,16 +5,32 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats, as_floats
+from scopeval.arrays import Floats, as_floats, check_probs
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Behavior, Candidates, Policy, weigh
 
-__all__ = ["control_table", "limit_table", "policy_table"]
+__all__ = [
+    "AnyBehavior",
+    "AnyPolicy",
+    "behavior_tables",
+    "control_table",
+    "limit_table",
+    "policy_table",
+]
+
+#: A finite policy: a table [S, A] or [T, S, A], or an object that answers ``probs(obs, t)``.
+AnyPolicy = ArrayLike | Policy
+#: The same, or a behavior policy that re-weighs what the target offers.
+AnyBehavior = ArrayLike | Policy | Behavior
 
 
-def policy_table(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) -> Floats:
+def policy_table(mdp: TabularMDP, name: str, policy: AnyPolicy) -> Floats:
     """The policy as [T, S, A], checked against the MDP; `name` is for the message."""
+    if isinstance(policy, Policy) and not isinstance(policy, TabularPolicy):
+        every = np.arange(mdp.states)
+        policy = np.stack([policy.probs(every, t) for t in range(mdp.horizon)])
     table = policy if isinstance(policy, TabularPolicy) else TabularPolicy(policy)
     if (table.states, table.actions) != (mdp.states, mdp.actions):
         raise InputError(
@@ -22,6 +38,38 @@ def policy_table(mdp: TabularMDP, name: str, policy: ArrayLike | TabularPolicy) 
             f"expected {mdp.states} and {mdp.actions}"
         )
     return table.table(mdp.horizon)
+
+
+def behavior_tables(
+    mdp: TabularMDP, target: Floats, behavior: AnyBehavior
+) -> tuple[Floats, Floats | None]:
+    """Mu [T, S, A] of any behavior policy, and its own control variate b [T, S, A] or None.
+
+    Args:
+        mdp: the model.
+        target: pi [T, S, A], what a behavior re-weighs.
+        behavior: a table, a policy, or a behavior such as `Design` or `BehaviorPolicy`.
+    """
+    if not isinstance(behavior, Behavior):
+        return policy_table(mdp, "behavior", behavior), None
+    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
+
+    if isinstance(behavior, BehaviorPolicy):  # its table does not count as decisions in operation
+        mu, b = behavior.table(mdp.states)
+        if len(mu) < mdp.horizon:
+            raise InputError(
+                f"behavior: designed for horizon {len(mu)}, expected at least {mdp.horizon}"
+            )
+        return mu[: mdp.horizon], None if b is None else b[: mdp.horizon]
+    if isinstance(behavior, TabularPolicy):
+        policy_table(mdp, "behavior", behavior)  # says what does not fit
+    every = np.arange(mdp.states)
+    actions = np.broadcast_to(np.arange(mdp.actions), target.shape[1:])
+    found = [weigh(behavior, Candidates(actions, target[t]), every, t) for t in range(mdp.horizon)]
+    mu = np.stack([part.probs for part in found])
+    check_probs("behavior", mu, axes=("t", "s"))
+    controls = [part.control for part in found if part.control is not None]
+    return mu, np.stack(controls) if controls else None
 
 
 def control_table(mdp: TabularMDP, control: ArrayLike | None) -> Floats:
