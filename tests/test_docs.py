@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -150,10 +151,59 @@ def test_wrong_commands_do_not_parse():
 
 def test_other_programs_are_make_and_its_targets_exist():
     for page, words in EVERY:
-        assert words[0] in ("scopeval", "make"), f"{page}: {words}"
+        assert words[0] in ("scopeval", "make") or words == ["pip", "install", "."], page
         if words[0] == "make":
             for target in words[1:]:
                 assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{page}: make {target}"
+
+
+# -- the way through the code --------------------------------------------------------------------
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "src" / "scopeval"
+
+
+def test_the_tree_lists_every_folder_and_every_module_beside_them():
+    tree = CONTRIBUTING.split("    src/scopeval/\n")[1].split("    tests/")[0]
+    listed = set(re.findall(r"^      ((?:[\w.]+\.py |\w+/)+)", tree, re.MULTILINE))
+    listed = {name.rstrip("/") for line in listed for name in line.split()}
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.name for path in PACKAGE.glob("[!_]*.py")}
+    assert listed == folders | modules
+
+
+def names_defined(tree, prefix=""):
+    """Functions and classes of a syntax tree, methods as Class.method."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from names_defined(node, f"{node.name}.")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/how-it-works.md"])
+def test_files_and_names_that_a_reader_is_sent_to_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"`([\w/]+\.py)`(?: \((`\w[^)]*`)\))?", text)
+    assert len(found) >= 6
+    for file, names in found:
+        path = next((place / file for place in (PACKAGE, ROOT) if (place / file).is_file()), None)
+        assert path is not None, f"{page}: {file}"
+        defined = set(names_defined(ast.parse(path.read_text(encoding="utf-8"))))
+        assert set(re.findall(r"`([\w.]+)`", names)) <= defined, f"{page}: {file} ({names})"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_links_lead_to_files_and_headings(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#([^)]+))?\)", text)
+    assert links
+    for file, anchor in links:
+        assert (ROOT / file).exists(), f"{page}: {file}"
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in slugs, f"{page}: {file}#{anchor}"
 
 
 # -- written by scripts --------------------------------------------------------------------------

@@ -75,8 +75,8 @@ def tilt() -> str:
 def frontier() -> str:
     """What less variance costs: the best behavior policy for every budget."""
     free = WEIGHT / WEIGHT.sum()
-    dearest = relative(free)[1] - 1
-    curve = np.array([relative(behavior(e)) for e in np.linspace(0, dearest, 80)])
+    largest = relative(free)[1] - 1
+    curve = np.array([relative(behavior(e)) for e in np.linspace(0, largest, 80)])
     with canvas(7.4, 3.6) as (drawing, axes):
         axes.plot(curve[:, 1], curve[:, 0], color=OURS, lw=2)
         axes.axvline(1.0, color=LINE, lw=1.2, zorder=0)
@@ -100,14 +100,14 @@ def frontier() -> str:
 
 
 def flow() -> str:
-    """How a design is checked before it is believed."""
+    """How a design is cross-checked before it is used."""
     parts = [
         _box(8, 96, 104, ("the logs",), "line"),
         _box(160, 36, 150, ("half A", "→ design A"), "ours"),
         _box(160, 142, 150, ("half B", "→ design B"), "own"),
         _box(368, 36, 160, ("critics of B", "judge design A"), "own"),
         _box(368, 142, 160, ("critics of A", "judge design B"), "ours"),
-        _box(586, 60, 166, ("less variance", "than the policy's?", "how much dearer?"), "line", 92),
+        _box(586, 60, 166, ("less variance than", "the target policy?"), "line", 92),
         _box(
             586,
             236,
@@ -116,7 +116,7 @@ def flow() -> str:
             "good",
             80,
         ),
-        _box(368, 242, 160, ("run the policy", "itself, and say so"), "bad"),
+        _box(368, 242, 160, ("fall back to the", "target policy, warn"), "bad"),
         _arrow((112, 112), (158, 66)),
         _arrow((112, 138), (158, 166)),
         _arrow((310, 64), (366, 64)),

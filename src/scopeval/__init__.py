@@ -1,4 +1,4 @@
-"""scopeval: know a policy's value for a fraction of the cost, and never more dangerously.
+"""scopeval: a policy's value from fewer episodes, at no more than its own expected cost.
 
 Public names load when they are first used, so that ``import scopeval`` is quick.
 """

@@ -43,7 +43,7 @@ def scopeval(
         bool, typer.Option("--debug", envvar="SCOPEVAL_DEBUG", help="Show tracebacks of errors.")
     ] = False,
 ) -> None:
-    """Know a policy's value for a fraction of the cost, and never more dangerously than running it.
+    """Know a policy's value from fewer episodes, at no more than its own expected cost.
 
     Start with: scopeval demo
     """
