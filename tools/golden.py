@@ -31,11 +31,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from numba.core import event
+
 import golden_designs
 import golden_evaluations
-import numpy as np
 from golden_numbers import CASES, Floats
-from numba.core import event
 
 __all__ = ["CASES", "differences", "entries", "golden_designs", "golden_evaluations", "read"]
 

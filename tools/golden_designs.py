@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from golden_numbers import (
     ACTION,
     COUNTS,
@@ -34,7 +35,6 @@ from golden_worlds import (
     small_model,
     thin_grid,
 )
-
 from scopeval import (
     BehaviorPolicy,
     CallablePolicy,

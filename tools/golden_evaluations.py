@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+
 from golden_numbers import (
     ASSESSMENT,
     BUDGETS,
@@ -41,7 +42,6 @@ from golden_worlds import (
     push_design,
     store,
 )
-
 from scopeval import (
     EpisodeLog,
     Episodes,

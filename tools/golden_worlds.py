@@ -10,8 +10,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from golden_numbers import Floats, documented
 
+from golden_numbers import Floats, documented
 from scopeval import (
     BehaviorPolicy,
     Episodes,
