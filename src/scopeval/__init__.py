@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.data.readers import read_logged as read_logged
     from scopeval.data.readers import stream_logged as stream_logged
     from scopeval.data.transitions import Transitions as Transitions
-    from scopeval.evaluation.evaluator import estimate as estimate
     from scopeval.evaluation.evaluator import evaluate as evaluate
+    from scopeval.evaluation.recorded import estimate as estimate
     from scopeval.evaluation.result import Evaluation as Evaluation
     from scopeval.policies.adapters import CallablePolicy as CallablePolicy
     from scopeval.policies.adapters import TabularPolicy as TabularPolicy
@@ -55,7 +55,7 @@ _PUBLIC = {
     "collect": "scopeval.collection.collector",
     "design": "scopeval.behavior.designer",
     "errors": "scopeval",
-    "estimate": "scopeval.evaluation.evaluator",
+    "estimate": "scopeval.evaluation.recorded",
     "evaluate": "scopeval.evaluation.evaluator",
     "exact": "scopeval",
     "load": "scopeval.behavior.file",

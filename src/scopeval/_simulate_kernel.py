@@ -127,16 +127,14 @@ def run_estimates(
     ratio: Any,  # [T, S, A] pi / mu
     control: Any,  # [T or 1, S, A] b
     baseline: Any,  # [T or 1, S] bbar
-    estimates: Any,  # out [N]
-    costs: Any,  # out [N]
-    weighted: Any,  # out [N]
+    out: Any,  # out [7, N]: the fields of `simulate.Summaries`
 ) -> None:
-    """The same episodes, reduced on the way to estimate, cost and importance-weighted cost.
+    """The same episodes, reduced on the way to seven numbers each.
 
     G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
     recursion of `exact` unrolled forwards.
     """
-    N = len(estimates)
+    N = out.shape[1]
     T, _, A = mu.shape
     noisy = spread.max() > 0.0
     for n in range(N):
@@ -145,6 +143,9 @@ def run_estimates(
         estimate = 0.0
         paid = 0.0
         due = 0.0
+        returned = 0.0
+        spent = 0.0
+        owed = 0.0
         weight = 1.0  # W_{t-1}
         discount = 1.0
         for t in range(T):
@@ -163,8 +164,15 @@ def run_estimates(
             weight *= rho
             paid += discount * c
             due += discount * weight * c
+            returned += discount * r
+            spent += c
+            owed += weight * c
             discount *= gamma
             s = following[entry]
-        estimates[n] = estimate
-        costs[n] = paid
-        weighted[n] = due
+        out[0, n] = estimate
+        out[1, n] = paid
+        out[2, n] = due
+        out[3, n] = returned
+        out[4, n] = weight
+        out[5, n] = spent
+        out[6, n] = owed

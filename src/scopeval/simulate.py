@@ -10,14 +10,15 @@ of the reward (normal, with the MDP's `reward_variance`). All draws invert cumul
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval._parallel import fan_out
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, control_table, policy_table
@@ -49,11 +50,19 @@ class Summaries:
         weighted_cost: importance-weighted cost, an unbiased estimate of J^c(pi) where mu covers
             pi. A mu that leaves out actions of pi (its second moment there is 0, so the *value*
             loses nothing) makes it too small.
+        returned: the return, discounted.
+        weight: importance weight of the whole episode.
+        spent: what the episode cost, not discounted.
+        weighted_spent: the same importance-weighted.
     """
 
     estimate: Floats
     cost: Floats
     weighted_cost: Floats
+    returned: Floats
+    weight: Floats
+    spent: Floats
+    weighted_spent: Floats
 
 
 @dataclass(frozen=True)
@@ -131,11 +140,10 @@ def summaries(
     model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
-    out = [np.empty(N) for _ in range(3)]
+    out = np.empty((7, N))
 
     def work(lo: int, hi: int) -> None:
-        parts = [x[lo:hi] for x in out]
-        run_estimates(seed, first + lo, mdp.gamma, *model, sums, ratio, b, bbar, *parts)
+        run_estimates(seed, first + lo, mdp.gamma, *model, sums, ratio, b, bbar, out[:, lo:hi])
 
     _spread(work, N, threads)
     return Summaries(*out)
@@ -256,4 +264,9 @@ def cumulative_rows(data: Floats, indptr: Ints) -> Floats:
 def _spread(work: Callable[[int, int], None], episodes: int, threads: int | None) -> None:
     """Share the episodes among threads; the kernels hold no lock."""
     edges = [*range(0, episodes, BLOCK), episodes]
-    fan_out(lambda span: work(*span), itertools.pairwise(edges), threads=threads)
+    workers = min(threads or os.cpu_count() or 1, len(edges) - 1)
+    if workers <= 1:
+        work(0, episodes)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(lambda span: work(*span), itertools.pairwise(edges)))

@@ -12,7 +12,8 @@ from scopeval._simulate_kernel import draw, stream, uniform
 from scopeval.baselines._reparametrized import own_parameters, with_parameters
 from scopeval.baselines.bps import bps, bps_gradient, bps_tabular
 from scopeval.baselines.ros import RosSampler, ros, ros_tabular
-from scopeval.collection.collector import NoEpisodeError, absorbing, collect
+from scopeval.collection.collector import NoEpisodeError, collect
+from scopeval.collection.simulated import absorbing
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError

@@ -220,9 +220,9 @@ def test_a_cost_function_is_imported():
 
 
 def test_interrupted_evaluation_tells_what_it_has(monkeypatch):
-    from scopeval.evaluation.simulated_source import Simulated
+    from scopeval.evaluation.simulated_source import SimulatedSource
 
-    run, calls = Simulated.run, []
+    run, calls = SimulatedSource.run, []
 
     def stop(self, first, count, *, by_target):
         calls.append(first)
@@ -230,7 +230,7 @@ def test_interrupted_evaluation_tells_what_it_has(monkeypatch):
             raise KeyboardInterrupt
         return run(self, first, count, by_target=by_target)
 
-    monkeypatch.setattr(Simulated, "run", stop)
+    monkeypatch.setattr(SimulatedSource, "run", stop)
     result = invoke(*EVALUATE, "--behavior", "mu.scope", "--episodes", "5000")
     assert result.exit_code == 130
     assert "from 128 episodes" in " ".join(result.stdout.split())

@@ -14,7 +14,7 @@ import torch
 from scopeval import exact
 from scopeval.collection import rollout
 from scopeval.collection.collector import NoEpisodeError, collect
-from scopeval.collection.environment_pool import plants
+from scopeval.collection.environments import open_environments
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.rollout import draw_actions
 from scopeval.envs.tabular import TabularEnv
@@ -392,7 +392,7 @@ def test_environments_opened_once_serve_many_calls():
         made.append(Walk(break_at=2))
         return made[-1]
 
-    with plants(factory, 4) as machines:
+    with open_environments(factory, 4) as machines:
         parts = [collect(machines, UNIFORM, horizon=6, episodes=8, first=f, seed=3) for f in (0, 8)]
         assert sum(not env.closed for env in made) > 0
         with pytest.raises(InputError, match="neither"):
@@ -452,7 +452,7 @@ def test_a_fleet_is_the_same_environments(behavior):
     ]
     assert same(*guarded)
     assert guarded[0].guarded.sum() > 0
-    first = plants(Walks(3))[1]  # also one by one
+    first = open_environments(Walks(3))[1]  # also one by one
     assert first.reset(5).shape == ()
     assert first.step(np.asarray(1)).cost == 1.5
     with pytest.raises(InputError, match="at most the fleet's 3"):

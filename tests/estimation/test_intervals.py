@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from scopeval.errors import InputError
-from scopeval.estimation.intervals import Interval, _Moments, interval, required_n
-from scopeval.estimation.sequences import AsymptoticSequence, BettingSequence, ConfidenceSequence
+from scopeval.estimation.betting import BettingSequence
+from scopeval.estimation.intervals import Interval, interval, required_n
+from scopeval.estimation.running_moments import AsymptoticSequence, ConfidenceSequence, Moments
 from scopeval.estimation.weight_diagnostics import diagnose_weights
 
 ERROR = 1e-6
@@ -183,7 +184,7 @@ numbers = st.floats(-1e3, 1e3, allow_subnormal=False)
 @settings(max_examples=200, deadline=None)
 def test_merged_moments_are_the_moments_of_all(batches: list[list[float]]) -> None:
     """Seen to fail with any term of the merge left out."""
-    merged = _Moments()
+    merged = Moments()
     for batch in batches:
         merged.merge(np.array(batch))
     x = np.array([v for batch in batches for v in batch])
@@ -201,7 +202,7 @@ def test_merged_moments_are_the_moments_of_all(batches: list[list[float]]) -> No
 def test_merging_survives_a_large_offset() -> None:
     """Sums of squares would lose all digits here."""
     x = 1e9 + np.random.default_rng(0).standard_normal(10_000)
-    merged = _Moments()
+    merged = Moments()
     for batch in np.split(x, 100):
         merged.merge(batch)
     assert merged.std == pytest.approx(x.std(ddof=1), rel=1e-6)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats
-from scopeval.collection.collector import absorbing
+from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, policy_table
 from scopeval.policies.adapters import TabularPolicy

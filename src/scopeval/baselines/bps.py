@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Bools, Floats
 from scopeval.baselines._tabular import parameters, spread_runs, whole, world
 from scopeval.collection.collector import NoEpisodeError, collect
-from scopeval.collection.environment_pool import CostFunction, plants
+from scopeval.collection.environments import StepCost, open_environments
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import importance_sampling
@@ -165,7 +165,7 @@ def bps(
     search: int | None = None,
     gamma: float = 1.0,
     seed: int = 0,
-    cost: str | CostFunction | None = None,
+    cost: str | StepCost | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Searched:
     """One run with a torch policy in a Gymnasium environment; the user's module is never changed.
@@ -198,7 +198,7 @@ def bps(
     behavior = with_parameters(target, theta)
     parts: list[Episodes] = []
     diverged = False
-    with plants(env, cost=cost) as machines:
+    with open_environments(env, cost=cost) as machines:
         for done in range(0, episodes, batch):
             many = min(batch, episodes - done)
             try:

@@ -27,10 +27,12 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats, check_probs
 from scopeval.baselines._tabular import parameters, spread_runs, whole, world
-from scopeval.collection.collector import NoEpisodeError, absorbing
-from scopeval.collection.environment_pool import Broken, CostFunction, Plant, plants
-from scopeval.collection.episodes import Episodes, LostEpisode
-from scopeval.collection.rollout import Record, columns, draw_actions
+from scopeval.collection.collector import NoEpisodeError
+from scopeval.collection.environments import Environment, StepCost, open_environments
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
+from scopeval.collection.protocols import EnvironmentFailure
+from scopeval.collection.rollout import draw_actions, episode_streams
+from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy, TorchPolicy
@@ -188,7 +190,7 @@ def ros(
     episodes: int,
     alpha: float = 10.0,
     seed: int = 0,
-    cost: str | CostFunction | None = None,
+    cost: str | StepCost | None = None,
     offline: Episodes | None = None,
     reset_each_episode: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -226,8 +228,8 @@ def ros(
             if rows.any():
                 sampler.observe(offline.obs[rows, t], offline.action[rows, t], t)
     beginning = sampler.state()
-    [plant] = plants(env, 1, cost)
-    finished: list[Record] = []
+    [environment] = open_environments(env, 1, cost)
+    finished: list[EpisodeRecord] = []
     lost: list[LostEpisode] = []
     interrupted = False
     record = None
@@ -235,11 +237,11 @@ def ros(
         for index in range(episodes):
             before = beginning if reset_each_episode else sampler.state()
             sampler.restore(before)
-            record = Record(index, seed, horizon)
+            record = EpisodeRecord(index)
             try:
-                _episode(plant, sampler, record, horizon)
+                _episode(environment, sampler, record, seed, horizon)
                 finished.append(record)
-            except Broken as failure:
+            except EnvironmentFailure as failure:
                 sampler.restore(before)
                 lost.append(LostEpisode(index, len(record.reward), str(failure)))
             record = None
@@ -251,16 +253,20 @@ def ros(
             reason = "interrupted by the user"
             lost.append(LostEpisode(record.index, len(record.reward), reason))
     finally:
-        plant.close()
-    table = columns(finished, horizon, by_target=False, controlled=False)
-    result = Episodes(**table, lost=tuple(lost), interrupted=interrupted)
+        environment.close()
+    result = Episodes.of_records(
+        finished, horizon, controlled=False, lost=lost, interrupted=interrupted
+    )
     if lost and not finished and not interrupted:
         raise NoEpisodeError(result)
     return result
 
 
-def _episode(plant: Plant, sampler: RosSampler, record: Record, horizon: int) -> None:
-    record.obs.append(plant.reset(record.plant_seed))
+def _episode(
+    environment: Environment, sampler: RosSampler, record: EpisodeRecord, seed: int, horizon: int
+) -> None:
+    streams = episode_streams(seed, record.index, horizon)
+    record.obs.append(environment.reset(streams.env_seed))
     for t in range(horizon):
         obs = record.obs[-1][None]
         pi = check_probs(f"target at t={t}", sampler.target.probs(obs, t), axes=("row",))
@@ -268,11 +274,15 @@ def _episode(plant: Plant, sampler: RosSampler, record: Record, horizon: int) ->
             mu = sampler.probs(obs, t)
         except InputError:  # too large a step: parameters overflowed
             mu, record.fallbacks = pi, record.fallbacks + 1
-        k = int(draw_actions(mu, record.uniforms[t : t + 1])[0])
-        outcome = plant.step(np.asarray(k))
+        k = int(draw_actions(mu, streams.uniforms[t : t + 1])[0])
+        outcome = environment.step(np.asarray(k))
         record.probs.append((mu[0, k], pi[0, k]))
         record.controls.append((0.0, 0.0))
-        record.add(np.asarray(k), outcome)
+        record.obs.append(outcome.obs)
+        record.action.append(k)
+        record.reward.append(outcome.reward)
+        record.cost.append(outcome.cost)
+        record.terminated = outcome.terminated
         sampler.observe(obs, [k], t)
         if outcome.terminated or outcome.truncated:
             break

@@ -28,7 +28,7 @@ from torch.func import functional_call, grad, vmap
 
 from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.baselines.ros import RosRuns
-from scopeval.collection.environment_pool import Fleet
+from scopeval.collection.protocols import Fleet
 from scopeval.errors import InputError
 
 __all__ = ["Family", "FiniteFamily", "GaussianFamily", "RosMany", "ros_fleet"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scopeval.arrays import check_whole
-from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
 from scopeval.errors import InputError
 
 __all__ = ["EpisodeLog"]
@@ -44,7 +43,7 @@ class Chosen(Protocol):
 
 
 class EpisodeLog:
-    """Writes down what happens in a control loop of your own, and makes `Episodes` of it.
+    """Records what happens in a control loop of your own, and makes `Episodes` of it.
 
         log = EpisodeLog(horizon=24)
         for day in range(100):
@@ -68,86 +67,63 @@ class EpisodeLog:
 
     def __init__(self, horizon: int) -> None:
         self.horizon = check_whole("horizon", horizon, 1)
-        self._done: list[dict[str, Any]] = []
+        self._done: list[EpisodeRecord] = []
         self._lost: list[LostEpisode] = []
-        self._open: list[tuple[Any, ...]] | None = None
+        self._open: EpisodeRecord | None = None
 
     def start(self) -> None:
         """Begin an episode."""
         if self._open is not None:
             self.lose("the next one was started before it had ended")
-        self._open = []
+        self._open = EpisodeRecord(index=len(self._done) + len(self._lost))
 
     def step(self, obs: Any, chosen: Chosen, reward: float, cost: float) -> None:
-        """One step: what was seen, what was done, and what came of it."""
+        """Record one step: what was observed, what was done, and what it gave."""
         steps = self._running()
-        if len(steps) == self.horizon:
+        t = len(steps.reward)
+        if t == self.horizon:
             raise InputError(f"step: the episode has {self.horizon} steps already, expected end()")
         for name, value in (("reward", reward), ("cost", cost)):
             if not np.isfinite(value):
-                raise InputError(f"{name}: got {value} at t={len(steps)}, expected a finite number")
-        numbers = (chosen.probability, chosen.target_probability, chosen.control, chosen.baseline)
-        steps.append((np.asarray(obs), np.asarray(chosen.action), reward, cost, *numbers))
+                raise InputError(f"{name}: got {value} at t={t}, expected a finite number")
+        steps.obs.append(np.asarray(obs))
+        steps.action.append(np.asarray(chosen.action))
+        steps.reward.append(reward)
+        steps.cost.append(cost)
+        steps.probs.append((chosen.probability, chosen.target_probability))
+        steps.controls.append((chosen.control, chosen.baseline))
 
     def end(self, last_obs: Any = None, *, terminated: bool = False) -> None:
-        """The episode is over: for good (`terminated`), or because its time was up.
+        """End the episode: for good (`terminated`), or because its time was up.
 
         Args:
-            last_obs: what was seen after the last step, for use as a log; None: as before it.
+            last_obs: the observation after the last step, for use as a log; None: as before it.
             terminated: whether nothing comes after.
         """
         steps = self._running()
-        if not steps:
+        if not steps.reward:
             raise InputError("end: the episode has no steps, expected at least one")
-        last = steps[-1][0] if last_obs is None else np.asarray(last_obs)
-        index = len(self._done) + len(self._lost)
-        self._done.append({"steps": steps, "last": last, "over": terminated, "index": index})
+        steps.obs.append(steps.obs[-1] if last_obs is None else np.asarray(last_obs))
+        steps.terminated = terminated
+        self._done.append(steps)
         self._open = None
 
     def lose(self, reason: str) -> None:
-        """Give up the running episode: it is counted, and says nothing about the target."""
+        """Give up the running episode: it is counted, and is no evidence about the target."""
         steps = self._running()
-        index = len(self._done) + len(self._lost)
-        paid = float(sum(step[3] for step in steps))
-        self._lost.append(LostEpisode(index, len(steps), reason, paid))
+        paid = float(sum(steps.cost))
+        self._lost.append(LostEpisode(steps.index, len(steps.reward), reason, paid))
         self._open = None
 
     def episodes(self) -> Episodes:
         """All episodes that have ended so far."""
-        done, T = self._done, self.horizon
-        length = np.array([len(e["steps"]) for e in done], np.int64)
-        real = np.arange(T) < length[:, None]
-
-        def padded(k: int, fill: float = 0.0) -> NDArray[Any]:
-            if not done:
-                return np.empty((0, T), np.int64 if k < 2 else np.float64)
-            flat = np.array([step[k] for e in done for step in e["steps"]])
-            out = np.full((len(done), T, *flat.shape[1:]), fill, dtype=flat.dtype)
-            out[real] = flat
-            return out
-
-        control, baseline = padded(6), padded(7)
-        controlled = bool(control.any() or baseline.any())
-        return Episodes(
-            obs=padded(0),
-            action=padded(1),
-            reward=padded(2),
-            cost=padded(3),
-            behavior_prob=padded(4, 1.0),
-            target_prob=padded(5, 1.0),
-            length=length,
-            last_obs=np.array([e["last"] for e in done], None if done else np.int64),
-            terminated=np.array([e["over"] for e in done], np.bool_),
-            control=control if controlled else None,
-            baseline=baseline if controlled else None,
-            index=np.array([e["index"] for e in done], np.int64),
-            lost=tuple(self._lost),
-        )
+        controlled = any(np.any(record.controls) for record in self._done)
+        return Episodes.of_records(self._done, self.horizon, controlled=controlled, lost=self._lost)
 
     def __len__(self) -> int:
         return len(self._done)
 
-    def _running(self) -> list[tuple[Any, ...]]:
+    def _running(self) -> EpisodeRecord:
         if self._open is None:
             raise InputError("no episode is running; expected start() first")
         return self._open

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from scopeval._files import replace_file
 from scopeval.arrays import Bools, Floats, Ints, where_first
 from scopeval.errors import DataError, InputError
 
-__all__ = ["Episodes", "LostEpisode"]
+__all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts"]
 
 _STEPS = ("reward", "cost", "behavior_prob", "target_prob", "control", "baseline")
 
@@ -45,6 +45,37 @@ class LostEpisode:
     step: int
     reason: str
     cost: float = 0.0
+
+
+@dataclass
+class EpisodeRecord:
+    """One episode while it is recorded; every column has one entry per step.
+
+    Attributes:
+        index: number of the episode under the seed of the collection.
+        obs: observations; one more than steps, the last is the one after the last step.
+        action: actions taken.
+        reward: rewards.
+        cost: costs.
+        probs: pairs (mu, pi): probabilities of the action taken.
+        controls: pairs (b, bbar): the control variate of the action taken, and its mean under pi.
+        terminated: the last step ended the episode for good.
+        by_target: the whole episode was run by the target itself.
+        fallbacks: steps at which the behavior policy failed.
+        guarded: steps that a guard gave to the target.
+    """
+
+    index: int
+    obs: Any = field(default_factory=list)
+    action: Any = field(default_factory=list)
+    reward: Any = field(default_factory=list)
+    cost: Any = field(default_factory=list)
+    probs: Any = field(default_factory=list)
+    controls: Any = field(default_factory=list)
+    terminated: bool = False
+    by_target: bool = False
+    fallbacks: int = 0
+    guarded: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,6 +216,11 @@ class Episodes:
         """rho_t = pi / mu of the action taken, [N, T]; 1 in the padding."""
         return self.target_prob / self.behavior_prob
 
+    @property
+    def weights(self) -> Floats:
+        """prod_t rho_t of whole episodes, [N]."""
+        return np.asarray(np.prod(self.ratios, axis=1))
+
     def returns(self, gamma: float = 1.0) -> Floats:
         """sum_t gamma^t R_t of each episode, [N]."""
         return np.asarray(self.reward @ discounts(gamma, self.horizon))
@@ -202,6 +238,51 @@ class Episodes:
         return Episodes(**picked)
 
     @staticmethod
+    def of_records(
+        records: Sequence[EpisodeRecord],
+        horizon: int,
+        *,
+        controlled: bool,
+        lost: Sequence[LostEpisode] = (),
+        interrupted: bool = False,
+    ) -> Episodes:
+        """Pad recorded episodes to [N, T]; `controlled`: keep their control variates."""
+        length = np.array([len(r.reward) for r in records], np.int64)
+        steps = np.arange(horizon) < length[:, None]
+
+        def padded(rows: list[Any], fill: float, empty: tuple[int, ...] = ()) -> NDArray[Any]:
+            if not rows:
+                return np.empty((0, horizon, *empty))
+            flat = np.concatenate([np.asarray(row) for row in rows])
+            out = np.full((len(rows), horizon, *flat.shape[1:]), fill, dtype=flat.dtype)
+            out[steps] = flat
+            return out
+
+        none = np.empty((0, horizon), np.int64)
+        probs = padded([r.probs for r in records], 1, (2,))
+        controls = padded([r.controls for r in records], 0, (2,))
+        controlled = controlled and bool(records)
+        return Episodes(
+            obs=padded([r.obs[:-1] for r in records], 0) if records else none,
+            action=padded([r.action for r in records], 0) if records else none,
+            reward=padded([r.reward for r in records], 0),
+            cost=padded([r.cost for r in records], 0),
+            behavior_prob=probs[..., 0],
+            target_prob=probs[..., 1],
+            length=length,
+            last_obs=np.array([r.obs[-1] for r in records], None if records else np.int64),
+            terminated=np.array([r.terminated for r in records], np.bool_),
+            control=controls[..., 0] if controlled else None,
+            baseline=controls[..., 1] if controlled else None,
+            by_target=np.array([r.by_target for r in records], np.bool_),
+            index=np.array([r.index for r in records], np.int64),
+            fallbacks=np.array([r.fallbacks for r in records], np.int64),
+            guarded=np.array([r.guarded for r in records], np.int64),
+            lost=tuple(lost),
+            interrupted=interrupted,
+        )
+
+    @staticmethod
     def concat(parts: Sequence[Episodes]) -> Episodes:
         """All episodes of several collections with the same horizon, in order.
 
@@ -217,23 +298,24 @@ class Episodes:
             shapes = {getattr(part, name).shape[2:] for part in filled}
             if len(shapes) > 1:
                 raise InputError(f"episodes: {name} has different widths {shapes} in the parts")
-        columns: dict[str, Any] = {}
-        for name in _kinds():
-            values = [getattr(part, name) for part in filled]
-            if all(value is None for value in values):
-                columns[name] = None
-                continue
-            if name in ("control", "baseline"):
-                values = [
-                    np.zeros_like(part.reward) if value is None else value
-                    for part, value in zip(filled, values, strict=True)
-                ]
-            columns[name] = np.concatenate(values)
+        if any(part.control is not None for part in filled):
+            filled = [part._with_some_control() for part in filled]
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in filled])
+            for name in _kinds()
+            if getattr(filled[0], name) is not None
+        }
         return Episodes(
             **columns,
             lost=tuple(lost for part in parts for lost in part.lost),
             interrupted=any(part.interrupted for part in parts),
         )
+
+    def _with_some_control(self) -> Episodes:
+        """The same episodes with a control variate: their own, or b = 0 written out."""
+        if self.control is not None:
+            return self
+        return self.with_control(np.zeros_like(self.reward), np.zeros_like(self.reward))
 
     def with_control(self, control: Floats | None, baseline: Floats | None) -> Episodes:
         """The same episodes with another control variate (None, None: b = 0)."""

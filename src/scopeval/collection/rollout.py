@@ -1,21 +1,29 @@
-"""The policies at work, step by step, on plants that run side by side.
+"""Runs policies step by step in environments that run side by side.
 
-One episode runs in each plant, all at the same time step, so that a policy is asked once per step
-for the whole batch. Everything random about an episode is drawn from generators of its own: where
+One episode runs in each environment, all at the same time step, so that a policy is asked once per
+step for the whole batch. Everything random about an episode is drawn from its own generators: where
 a policy's candidates are a function of noise (`NoisePolicy`), all of it when the episode begins.
+
+What goes wrong: an environment that raises or returns NaN loses the episode that it is in; the
+record says why. Where a behavior policy fails, the step falls back to the target policy and is
+counted. A target policy that fails is an error at once, because nothing can be run without it. An
+environment that never returns from `step` cannot be stopped from here: give it its own time limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
-from scopeval.collection.environment_pool import Broken, Outcome, Outcomes, Plants
+from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
+from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.errors import InputError
 from scopeval.policies.gaussian import NoisePolicy
 from scopeval.policies.protocols import (
@@ -25,143 +33,193 @@ from scopeval.policies.protocols import (
     Observations,
     Policy,
     Weighing,
-    offer,
-    weigh,
 )
 
-__all__ = ["GuardStep", "Record", "Rollout", "columns", "draw_actions"]
+__all__ = ["GuardStep", "Rollout", "draw_actions", "episode_streams"]
 
 #: Fewer episodes than this are not worth a turn of their own.
 LEAST_HALF = 32
 #: Costs so far of the running episodes [B] -> which of them the target runs from the next step on.
 GuardStep = Callable[[Floats], NDArray[Any]]
 
+INTERRUPTED = "interrupted by the user"
 
-class Record:
-    """One running episode: its random numbers and what has happened so far."""
 
-    def __init__(self, index: int, seed: int, horizon: int) -> None:
-        self.index = index
-        plant, candidates, choices = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(3)
-        self.plant_seed = int(plant.generate_state(1)[0]) >> 1  # 31 bits: every environment's int
-        self.rng = np.random.default_rng(candidates)
-        self.uniforms = np.random.default_rng(choices).random(horizon)
-        self.obs: Any = []
-        self.action: Any = []
-        self.reward: Any = []
-        self.cost: Any = []
-        self.probs: Any = []  # mu, pi
-        self.controls: Any = []  # b, bbar
-        self.paid = 0.0
-        self.terminated = False
-        self.fallbacks = 0
-        self.guarded = 0
+class EpisodeStreams(NamedTuple):
+    """The random numbers of one episode."""
 
-    def add(self, action: NDArray[Any], outcome: Outcome) -> None:
-        """Write one step down."""
-        self.obs.append(outcome.obs)
-        self.action.append(action)
-        self.reward.append(outcome.reward)
-        self.cost.append(outcome.cost)
-        self.paid += outcome.cost
-        self.terminated = outcome.terminated
+    env_seed: int
+    candidates: np.random.Generator
+    uniforms: Floats
+
+
+def episode_streams(seed: int, index: int, horizon: int) -> EpisodeStreams:
+    """The streams of episode `index`: they depend on nothing but the seed and the number."""
+    env, candidates, choices = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(3)
+    return EpisodeStreams(
+        env_seed=int(env.generate_state(1)[0]) >> 1,  # 31 bits: an int for every environment
+        candidates=np.random.default_rng(candidates),
+        uniforms=np.random.default_rng(choices).random(horizon),
+    )
 
 
 class _Tape:
-    """What happens in B episodes side by side: arrays [B, T], cut into records in the end."""
+    """What happens in B episodes side by side: arrays [B, T]."""
 
-    def __init__(self, records: list[Record], horizon: int, noise: tuple[int, ...] | None) -> None:
-        B = len(records)
-        self.records = records
-        self.uniforms = np.stack([record.uniforms for record in records])
+    def __init__(
+        self, indices: range, seed: int, horizon: int, noise: tuple[int, ...] | None
+    ) -> None:
+        B = len(indices)
+        self.indices = indices
+        self.streams = [episode_streams(seed, index, horizon) for index in indices]
+        self.uniforms = np.stack([one.uniforms for one in self.streams])
         self.noise = None
         if noise is not None:
             shape = (horizon, *noise)
-            self.noise = np.stack([record.rng.standard_normal(shape) for record in records])
+            self.noise = np.stack([one.candidates.standard_normal(shape) for one in self.streams])
+        self.running = np.ones(B, np.bool_)
         self.obs: NDArray[Any] = np.empty((B, 0))
         self.action: NDArray[Any] | None = None
         self.reward, self.cost = np.zeros((B, horizon)), np.zeros((B, horizon))
         self.probs, self.controls = np.zeros((B, horizon, 2)), np.zeros((B, horizon, 2))
         self.length = np.zeros(B, np.int64)
-        self.paid = np.zeros(B)
+        self.cost_so_far = np.zeros(B)
         self.terminated, self.switched = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
         self.fallbacks, self.guarded = np.zeros(B, np.int64), np.zeros(B, np.int64)
 
     def begin(self, first: NDArray[Any]) -> None:
-        """The first observations."""
+        """Record the first observations."""
         kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
         shape = (len(first), self.reward.shape[1] + 1, *first.shape[1:])
         self.obs = np.zeros(shape, kind)
         self.obs[:, 0] = first
 
     def add(self, t: int, rows: Ints, actions: NDArray[Any], outcomes: Outcomes) -> None:
-        """One step of these rows, as far as it was made."""
+        """Record one step of those rows that were stepped."""
         if self.action is None:
             self.action = np.zeros((*self.reward.shape, *actions.shape[1:]), actions.dtype)
-        made = outcomes.done
-        at = rows[made]
-        self.obs[at, t + 1] = outcomes.obs[made]
-        self.action[at, t] = actions[made]
-        self.reward[at, t], self.cost[at, t] = outcomes.reward[made], outcomes.cost[made]
-        self.paid[at] += outcomes.cost[made]
-        self.terminated[at] = outcomes.terminated[made]
+        done = outcomes.done
+        at = rows[done]
+        self.obs[at, t + 1] = outcomes.obs[done]
+        self.action[at, t] = actions[done]
+        self.reward[at, t], self.cost[at, t] = outcomes.reward[done], outcomes.cost[done]
+        self.cost_so_far[at] += outcomes.cost[done]
+        self.terminated[at] = outcomes.terminated[done]
         self.length[at] = t + 1
 
-    def cut(self, row: int) -> Record:
-        """The row as a record, up to where it is."""
-        record, n = self.records[row], int(self.length[row])
-        record.obs, record.paid = self.obs[row, : n + 1], float(self.paid[row])
-        record.action = [] if self.action is None else self.action[row, :n]
-        record.reward, record.cost = self.reward[row, :n], self.cost[row, :n]
-        record.probs, record.controls = self.probs[row, :n], self.controls[row, :n]
-        record.terminated = bool(self.terminated[row])
-        record.fallbacks, record.guarded = int(self.fallbacks[row]), int(self.guarded[row])
-        return record
+    def record(self, row: int, *, by_target: bool) -> EpisodeRecord:
+        """A finished episode."""
+        n = int(self.length[row])
+        return EpisodeRecord(
+            index=self.indices[row],
+            obs=self.obs[row, : n + 1],
+            action=[] if self.action is None else self.action[row, :n],
+            reward=self.reward[row, :n],
+            cost=self.cost[row, :n],
+            probs=self.probs[row, :n],
+            controls=self.controls[row, :n],
+            terminated=bool(self.terminated[row]),
+            by_target=by_target,
+            fallbacks=int(self.fallbacks[row]),
+            guarded=int(self.guarded[row]),
+        )
+
+    def lost(self, row: int, reason: str) -> LostEpisode:
+        """An episode that could not be finished."""
+        so_far = float(self.cost_so_far[row])
+        return LostEpisode(self.indices[row], int(self.length[row]), reason, so_far)
 
 
+@dataclass
 class Rollout:
-    """The policies at work, step by step, on a batch of plants."""
+    """Runs episodes of a behavior policy, or of the target itself, in a pool of environments.
 
-    def __init__(
+    Attributes:
+        environments: where to run.
+        target: pi; it offers the candidates.
+        behavior: mu, which re-weighs them; None runs the target itself.
+        horizon: T; an episode that is not over by then is cut there.
+        seed: of the collection.
+        guard_step: called after every step with the costs so far of the running episodes, [B];
+            returns which of them the target runs from the next step on. A guard that raises gives
+            all of them to the target.
+    """
+
+    environments: EnvironmentPool
+    target: Policy | ContinuousPolicy
+    behavior: Behavior | Policy | None
+    horizon: int
+    seed: int
+    guard_step: GuardStep | None = None
+    _by_target: bool = False  # the target runs; of the behavior policy only b is used
+    _answered: bool = False  # the behavior policy has answered before
+    _controlled: bool = False  # it has brought a control variate
+    _finished: list[EpisodeRecord] = field(default_factory=list)
+    _lost: list[LostEpisode] = field(default_factory=list)
+
+    def run(
         self,
-        target: Policy | ContinuousPolicy,
-        behavior: Behavior | Policy | None,
-        horizon: int,
-        guard_step: GuardStep | None,
+        first: int,
+        count: int,
         *,
-        proven: bool,
-    ) -> None:
-        self.target = target
-        self.behavior = behavior
-        self.horizon = horizon
-        self.guard_step = guard_step
-        self.proven = proven  # the behavior policy has answered before
-        self.controlled = False  # it has brought a control variate
-        self.noisy = target if isinstance(target, NoisePolicy) else None
+        by_target: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Episodes:
+        """Run episodes number first .. first+count-1.
 
-    def side_by_side(
-        self,
-        records: list[Record],
-        machines: Plants,
-        over: Callable[[Record, Broken | None], None],
-    ) -> None:
-        """One episode in each plant, in step with each other; `over` is told of every end."""
-        noise = None if self.noisy is None else self.noisy.noise_shape
-        tape = _Tape(records, self.horizon, noise)
-        running = np.ones(len(records), np.bool_)
+        Args:
+            first: number of the first episode.
+            count: how many.
+            by_target: let the target itself run. The control variate of the behavior policy is
+                still recorded: it does no harm and keeps the variance low.
+            progress: called as progress(done, count) after every episode, finished or lost.
+            stop: asked before episodes are begun; True begins no more, those running are finished.
+        """
+        self._finished, self._lost = [], []
+        self._by_target, self._controlled = by_target, False
+        self._answered = self._answered or first > 0
+        interrupted = False
+        try:
+            for begin in range(first, first + count, len(self.environments)):
+                if stop is not None and stop():
+                    break
+                last = min(begin + len(self.environments), first + count)
+                self._side_by_side(range(begin, last), count, progress)
+        except KeyboardInterrupt:
+            interrupted = True
+        return Episodes.of_records(
+            sorted(self._finished, key=lambda record: record.index),
+            self.horizon,
+            controlled=self._controlled,
+            lost=sorted(self._lost, key=lambda episode: episode.index),
+            interrupted=interrupted,
+        )
 
-        def end(row: int, failure: Broken | None) -> None:
-            running[row] = False
-            over(tape.cut(row), failure)
+    def _side_by_side(
+        self, indices: range, count: int, progress: Callable[[int, int], None] | None
+    ) -> None:
+        """One episode in each environment, all at the same time step."""
+        noise = self.target.noise_shape if isinstance(self.target, NoisePolicy) else None
+        tape = _Tape(indices, self.seed, self.horizon, noise)
+        by_target = self._by_target or self.behavior is None
+
+        def end(row: int, failure: EnvironmentFailure | None) -> None:
+            tape.running[row] = False
+            if failure is None:
+                self._finished.append(tape.record(row, by_target=by_target))
+            else:
+                self._lost.append(tape.lost(row, str(failure)))
+            if progress is not None:
+                progress(len(self._finished) + len(self._lost), count)
 
         try:
-            first, failures = machines.reset([record.plant_seed for record in records])
+            first, failures = self.environments.reset([one.env_seed for one in tape.streams])
             for row, failure in failures.items():
                 end(row, failure)
             tape.begin(first)
-            groups = self._groups(len(records), machines)
-            for t, rows, actions in self._turns(tape, running, groups):
-                outcomes = machines.step(actions, rows)
+            for t, rows, actions in self._turns(tape):
+                outcomes = self.environments.step(actions, rows)
                 tape.add(t, rows, actions, outcomes)
                 for row, failure in outcomes.failures.items():
                     end(int(rows[row]), failure)
@@ -170,37 +228,34 @@ class Rollout:
                     end(row, None)
                 if outcomes.interrupted:
                     raise KeyboardInterrupt
-                self.guard(tape, np.flatnonzero(running))
-        finally:
-            for row in np.flatnonzero(running).tolist():  # an interrupt: as far as they came
-                tape.cut(row)
+                self._ask_guard(tape)
+        except KeyboardInterrupt:
+            self._lost += [
+                tape.lost(row, INTERRUPTED) for row in np.flatnonzero(tape.running).tolist()
+            ]
+            raise
 
-    def _groups(self, count: int, machines: Plants) -> list[Ints]:
-        """Rows that move together: two halves where one can be moved while the other chooses.
-
-        That needs a fleet, candidates by noise, and no guard, which looks at all rows at once.
-        """
-        alone = machines.fleet is None or self.noisy is None or self.guard_step is not None
-        parts = 1 if alone or count < 2 * LEAST_HALF else 2
-        return np.array_split(np.arange(count), parts)
-
-    def _turns(
-        self, tape: _Tape, running: Bools, groups: list[Ints]
-    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+    def _turns(self, tape: _Tape) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
         """Time, rows and actions of every turn; the next group chooses while this one moves.
 
-        Rows do not look at each other, so that the episodes are the same in any grouping.
+        There are two groups where one can be moved while the other chooses. That needs a fleet,
+        candidates from noise, and no guard, which looks at all rows at once. Rows do not look at
+        each other, so that the episodes are the same in any grouping.
         """
+        guarded = self.guard_step is not None and not self._by_target
+        alone = self.environments.fleet is None or tape.noise is None or guarded
+        count = len(tape.indices)
+        groups = np.array_split(np.arange(count), 1 if alone or count < 2 * LEAST_HALF else 2)
         turns = [(t, group) for t in range(self.horizon) for group in groups]
 
         def ask(t: int, group: Ints) -> tuple[int, Ints, NDArray[Any]]:
-            rows = group[running[group]]
-            return t, rows, self.choose(tape, rows, t) if len(rows) else np.empty(0)
+            rows = group[tape.running[group]]
+            return t, rows, self._choose(tape, rows, t) if len(rows) else np.empty(0)
 
         with ThreadPoolExecutor(1) as pool:
             later: Future[tuple[int, Ints, NDArray[Any]]] | None = None
             for n, turn in enumerate(turns):
-                if not running.any():
+                if not tape.running.any():
                     break
                 now = ask(*turn) if later is None else later.result()
                 if len(groups) > 1 and n + 1 < len(turns):
@@ -208,12 +263,12 @@ class Rollout:
                 if len(now[1]):
                     yield now
 
-    def choose(self, tape: _Tape, rows: Ints, t: int) -> NDArray[Any]:
-        """An action for each running episode, its probabilities and control variate recorded."""
+    def _choose(self, tape: _Tape, rows: Ints, t: int) -> NDArray[Any]:
+        """Choose an action for each running episode, and record its probabilities and b."""
         obs = tape.obs[rows, t]
-        offered = self.offers(tape, rows, obs, t)
+        offered = self._offers(tape, rows, obs, t)
         p = offered.probs
-        mu, control, failed = self.weighs(offered, obs, t)
+        mu, control, failed = self._weighs(offered, obs, t)
         forced = tape.switched[rows]
         mu[forced] = p[forced]
         chosen = draw_actions(mu, tape.uniforms[rows, t])
@@ -226,15 +281,17 @@ class Rollout:
         tape.guarded[rows] += forced
         return np.asarray(offered.actions[each, chosen])
 
-    def offers(self, tape: _Tape, rows: Ints, obs: Observations, t: int) -> Candidates:
+    def _offers(self, tape: _Tape, rows: Ints, obs: Observations, t: int) -> Candidates:
         """The target's candidates, drawn from each episode's own random numbers."""
-        if self.noisy is not None and tape.noise is not None:
-            offered = self.noisy.from_noise(obs, t, tape.noise[rows, t])
+        if tape.noise is not None and isinstance(self.target, NoisePolicy):
+            offered = self.target.from_noise(obs, t, tape.noise[rows, t])
         elif not isinstance(self.target, ContinuousPolicy):
-            offered = offer(self.target, obs, t, tape.records[0].rng)  # draws nothing
+            probs = self.target.probs(obs, t)
+            every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
+            offered = Candidates(every, probs)
         else:
             each = [
-                offer(self.target, obs[i : i + 1], t, tape.records[row].rng)
+                self.target.candidates(obs[i : i + 1], t, tape.streams[row].candidates)
                 for i, row in enumerate(rows)
             ]
             offered = Candidates(
@@ -248,27 +305,28 @@ class Rollout:
             )
         return Candidates(offered.actions, probs)
 
-    def weighs(
+    def _weighs(
         self, offered: Candidates, obs: Observations, t: int
     ) -> tuple[Floats, Floats, Bools]:
         """Mu and b [B, K], and the rows where the behavior policy failed: they hold pi and 0."""
         mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
         failed = np.zeros(len(mu), np.bool_)
-        if self.behavior is None:
+        # a plain policy has no control variate to record while the target runs
+        if self.behavior is None or (self._by_target and not isinstance(self.behavior, Behavior)):
             return mu, control, failed
         try:
-            parts = [(slice(0, len(mu)), _ask(self.behavior, offered, obs, t))]
+            parts = [(slice(0, len(mu)), self._ask(offered, obs, t))]
         except Exception as error:
             parts = []
             for i in range(len(mu)):
                 one = slice(i, i + 1)
                 alone = Candidates(offered.actions[one], offered.probs[one])
                 try:
-                    parts.append((one, _ask(self.behavior, alone, obs[one], t)))
+                    parts.append((one, self._ask(alone, obs[one], t)))
                 except Exception:
                     failed[i] = True
-            if isinstance(error, InputError) and failed.all() and not (self.proven or t):
-                raise  # it never worked: a mistake to put right, and nothing has been run yet
+            if isinstance(error, InputError) and failed.all() and not (self._answered or t):
+                raise  # it never worked: a mistake to correct, and nothing has been run yet
         for rows, weighing in parts:
             good = _valid(weighing)
             failed[rows] = ~good
@@ -277,34 +335,39 @@ class Rollout:
                 at = np.arange(rows.start, rows.stop)[good]
                 mu[at] = probs / probs.sum(axis=1, keepdims=True)
                 if weighing.control is not None:
-                    self.controlled = True
+                    self._controlled = True
                     control[at] = weighing.control[good]
-        self.proven = self.proven or not failed.all()
+        self._answered = self._answered or not failed.all()
         return mu, control, failed
 
-    def guard(self, tape: _Tape, rows: Ints) -> None:
-        """Ask the guard which episodes the target shall go on with."""
-        if self.guard_step is None or not len(rows):
+    def _ask(self, offered: Candidates, obs: Observations, t: int) -> Weighing:
+        """What the behavior policy answers, in the form and shape that it must have."""
+        if isinstance(self.behavior, Behavior):
+            answer = self.behavior.weigh(offered, obs, t)
+        else:
+            assert self.behavior is not None
+            answer = Weighing(self.behavior.probs(obs, t))
+        probs = np.asarray(offered.probs if self._by_target else answer.probs, dtype=np.float64)
+        control = None if answer.control is None else np.asarray(answer.control, dtype=np.float64)
+        for name, value in (("probabilities", probs), ("a control variate", control)):
+            if value is not None and value.shape != offered.probs.shape:
+                raise InputError(
+                    f"behavior: got {name} of shape {value.shape} where the target offers "
+                    f"{offered.probs.shape}; expected the same action set"
+                )
+        return Weighing(probs, control)
+
+    def _ask_guard(self, tape: _Tape) -> None:
+        """Ask the guard which episodes the target continues."""
+        rows = np.flatnonzero(tape.running)
+        if self.guard_step is None or self._by_target or not len(rows):
             return
-        paid = tape.paid[rows]
+        cost = tape.cost_so_far[rows]
         try:
-            switch = np.broadcast_to(np.asarray(self.guard_step(paid), dtype=np.bool_), paid.shape)
+            switch = np.broadcast_to(np.asarray(self.guard_step(cost), dtype=np.bool_), cost.shape)
         except Exception:
-            switch = np.ones(len(paid), np.bool_)  # in doubt, the target
+            switch = np.ones(len(cost), np.bool_)  # in doubt, the target
         tape.switched[rows] |= switch
-
-
-def _ask(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: int) -> Weighing:
-    answer = weigh(behavior, offered, obs, t)
-    probs = np.asarray(answer.probs, dtype=np.float64)
-    control = None if answer.control is None else np.asarray(answer.control, dtype=np.float64)
-    for name, value in (("probabilities", probs), ("a control variate", control)):
-        if value is not None and value.shape != offered.probs.shape:
-            raise InputError(
-                f"behavior: got {name} of shape {value.shape} where the target offers "
-                f"{offered.probs.shape}; expected the same action set"
-            )
-    return Weighing(probs, control)
 
 
 def _valid(weighing: Weighing) -> Bools:
@@ -322,41 +385,3 @@ def draw_actions(probs: Floats, uniforms: Floats) -> Ints:
     chosen = (uniforms[:, None] >= cumulative).sum(axis=1)
     last = probs.shape[1] - 1 - np.argmax(probs[:, ::-1] > 0, axis=1)
     return np.asarray(np.minimum(chosen, last))
-
-
-def columns(
-    records: list[Record], horizon: int, *, by_target: bool, controlled: bool
-) -> dict[str, Any]:
-    """Pad the episodes to [N, T]."""
-    N = len(records)
-    length = np.array([len(r.reward) for r in records], np.int64)
-    real = np.arange(horizon) < length[:, None]
-
-    def padded(rows: list[list[Any]], fill: float) -> NDArray[Any]:
-        if not rows:
-            return np.empty((0, horizon))
-        flat = np.concatenate([np.asarray(row) for row in rows])
-        out = np.full((N, horizon, *flat.shape[1:]), fill, dtype=flat.dtype)
-        out[real] = flat
-        return out
-
-    probs = padded([r.probs for r in records], 1)
-    controls = padded([r.controls for r in records], 0)
-    none = np.empty((0, horizon), np.int64)
-    return {
-        "obs": padded([r.obs[:-1] for r in records], 0) if N else none,
-        "action": padded([r.action for r in records], 0) if N else none,
-        "reward": padded([r.reward for r in records], 0),
-        "cost": padded([r.cost for r in records], 0),
-        "behavior_prob": probs[..., 0] if N else probs,
-        "target_prob": probs[..., 1] if N else probs,
-        "length": length,
-        "last_obs": np.array([r.obs[-1] for r in records], None if N else np.int64),
-        "terminated": np.array([r.terminated for r in records], np.bool_),
-        "control": controls[..., 0] if controlled and N else None,
-        "baseline": controls[..., 1] if controlled and N else None,
-        "by_target": np.full(N, by_target),
-        "index": np.array([r.index for r in records], np.int64),
-        "fallbacks": np.array([r.fallbacks for r in records], np.int64),
-        "guarded": np.array([r.guarded for r in records], np.int64),
-    }

@@ -155,7 +155,7 @@ def step_weights(episodes: Episodes) -> Floats:
 
 def trajectory_weights(episodes: Episodes) -> Floats:
     """prod_t rho_t of whole episodes, [N]: mean 1, and their spread says how far mu is from pi."""
-    return np.asarray(np.prod(episodes.ratios, axis=1))
+    return episodes.weights
 
 
 def controlled(episodes: Episodes, q: ArrayLike | QFunction, target: Policy) -> Episodes:

@@ -1,69 +1,36 @@
-"""Values in, intervals out: fixed-n intervals, anytime-valid sequences, weight diagnostics.
+"""Confidence intervals for the mean of values whose number was fixed in advance.
 
 Knows no reinforcement learning: a value is one number per episode, the values are independent and
-have one common mean. An `interval` is right for a number of values fixed in advance. A
-`ConfidenceSequence` may be looked at after every value and stopped at any time, also because of
-what it shows: it covers the mean *at all times at once* with probability 1 - alpha.
+have one common mean. Where the number of values depends on what they show, use a confidence
+sequence: `running_moments.AsymptoticSequence`, or `betting.BettingSequence` for bounded values.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.streaming_moments import Moments as _Moments
+from scopeval.estimation.betting import check_bounds, check_inside
+from scopeval.estimation.running_moments import (
+    FloatArray,
+    Interval,
+    Moments,
+    check_alpha,
+    finite_column,
+    moments_interval,
+    quantile,
+)
 
-__all__ = ["Interval", "interval", "moments_interval", "required_n"]
-
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["Interval", "interval", "required_n"]
 
 Method = Literal["t", "normal", "bootstrap", "bernstein"]
 
 _BOOTSTRAP_LIMIT = 20_000  # BCa's jackknife takes n^2 work: some seconds here
-
-_ROUNDING = 1e-9  # values this far outside their bounds, relative to the range, are rounding
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A confidence interval for a mean, or one moment of a confidence sequence.
-
-    Attributes:
-        estimate: Mean of the values (NaN before the first one).
-        low: Lower end; -inf where nothing bounds the mean from below.
-        high: Upper end; inf where nothing bounds the mean from above.
-        alpha: Probability with which the interval may miss the mean.
-        method: How it was computed.
-        n: Number of values.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    alpha: float
-    method: str
-    n: int
-
-    @property
-    def half_width(self) -> float:
-        """Half the distance between the ends; inf when an end is open."""
-        return (self.high - self.low) / 2
-
-    def contains(self, x: float) -> bool:
-        """Whether x lies in the closed interval."""
-        return self.low <= x <= self.high
-
-    def __str__(self) -> str:
-        return (
-            f"{self.estimate:.4g} [{self.low:.4g}, {self.high:.4g}] "
-            f"({100 * (1 - self.alpha):.4g}% {self.method}, n = {self.n})"
-        )
 
 
 def interval(
@@ -105,7 +72,7 @@ def interval(
             unknown method, missing bounds, or too many values for the bootstrap.
     """
     x = finite_column(values, "values")
-    _check_alpha(alpha)
+    check_alpha(alpha)
     if method not in get_args(Method):
         raise InputError(f"unknown method {method!r}; choose one of {get_args(Method)}")
     n = x.size
@@ -119,8 +86,8 @@ def interval(
                 "method 'bernstein' needs bounds=(lo, hi) that contain every possible value; "
                 "without them use method='t' or 'bootstrap'"
             )
-        lo, hi = _check_bounds(bounds)
-        _inside(x, lo, hi)
+        lo, hi = check_bounds(bounds)
+        check_inside(x, lo, hi)
         if n == 1:
             return Interval(mean, lo, hi, alpha, method, n)
         log_term = math.log(4 / alpha)
@@ -129,20 +96,9 @@ def interval(
         return Interval(mean, max(mean - half, lo), min(mean + half, hi), alpha, method, n)
     if method == "bootstrap" and n > 1 and not constant:
         return Interval(mean, *_bca(x, alpha, rng), alpha, method, n)
-    found = _Moments()
+    found = Moments()
     found.merge(x)
     return moments_interval(found, alpha=alpha, method=method)
-
-
-def moments_interval(moments: _Moments, *, alpha: float = 0.05, method: Method = "t") -> Interval:
-    """The interval of `interval` from the moments of the values alone ("t" or "normal")."""
-    m = moments
-    if m.n < 2:
-        return Interval(m.mean if m.n else math.nan, -math.inf, math.inf, alpha, method, m.n)
-    if m.constant:
-        return Interval(m.low, m.low, m.low, alpha, method, m.n)
-    half = _quantile(alpha, None if method == "normal" else m.n) * m.std / math.sqrt(m.n)
-    return Interval(m.mean, m.mean - half, m.mean + half, alpha, method, m.n)
 
 
 def required_n(std: float, half_width: float, alpha: float = 0.05) -> int:
@@ -156,42 +112,12 @@ def required_n(std: float, half_width: float, alpha: float = 0.05) -> int:
         half_width: Wanted half-width, above 0.
         alpha: Probability of missing the mean.
     """
-    _check_alpha(alpha)
+    check_alpha(alpha)
     if not (math.isfinite(std) and std >= 0):
         raise InputError(f"std must be finite and at least 0, got {std}")
     if not (math.isfinite(half_width) and half_width > 0):
         raise InputError(f"half_width must be finite and above 0, got {half_width}")
-    return max(2, math.ceil((_quantile(alpha) * std / half_width) ** 2))
-
-
-def finite_column(values: npt.ArrayLike, name: str) -> FloatArray:
-    """The values as a vector of finite numbers (one number becomes a vector of length 1).
-
-    Raises:
-        InputError: Not numbers, more than one dimension, NaN or infinite; names the first bad one.
-    """
-    try:
-        x = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers in one dimension: {error}") from error
-    if x.ndim != 1:
-        raise InputError(f"{name} must have one dimension, got shape {x.shape}")
-    bad = np.flatnonzero(~np.isfinite(x))
-    if bad.size:
-        raise InputError(
-            f"{name} must be finite: {bad.size} of {x.size} are not, "
-            f"the first is {x[bad[0]]} at index {bad[0]}"
-        )
-    return x
-
-
-def _quantile(alpha: float, n: int | None = None) -> float:
-    """1 - alpha/2 quantile of the normal law, or of Student's with n - 1 degrees of freedom."""
-    from scipy import special
-
-    if n is None:
-        return float(-special.ndtri(alpha / 2))
-    return float(-special.stdtrit(n - 1, alpha / 2))
+    return max(2, math.ceil((quantile(alpha) * std / half_width) ** 2))
 
 
 def _bca(x: FloatArray, alpha: float, rng: np.random.Generator | int) -> tuple[float, float]:
@@ -218,25 +144,3 @@ def _bca(x: FloatArray, alpha: float, rng: np.random.Generator | int) -> tuple[f
         if math.isfinite(low) and math.isfinite(high):
             break
     return low, high
-
-
-def _inside(x: FloatArray, lo: float, hi: float) -> None:
-    slack = _ROUNDING * (hi - lo)
-    bad = np.flatnonzero((x < lo - slack) | (x > hi + slack))
-    if bad.size:
-        raise InputError(
-            f"{bad.size} of {x.size} values lie outside bounds=({lo}, {hi}), the first is "
-            f"{x[bad[0]]} at index {bad[0]}; bounds must contain every possible value"
-        )
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}; try 0.05")
-
-
-def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    lo, hi = (float(end) for end in bounds)
-    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
-        raise InputError(f"bounds must be two finite numbers, lo < hi, got ({lo}, {hi})")
-    return lo, hi

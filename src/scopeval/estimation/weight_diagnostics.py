@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.intervals import FloatArray, finite_column
+from scopeval.estimation.running_moments import FloatArray, finite_column
 
 __all__ = ["RunningWeights", "WeightDiagnostics", "diagnose_weights"]
 
-_HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliable
+_KEPT = 1 << 14  # enough for the tail of 30 million weights
+
+HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class WeightDiagnostics:
     Attributes:
         n: Number of weights.
         effective_size: Kish's (sum w)^2 / sum w^2: as many equal weights say as much.
+        largest: The largest weight.
         largest_share: Share of the largest weight in the sum of all.
         tail_index: Pareto k of the largest weights: moments of order 1/k and above are infinite.
             Below 0.5 the variance is finite; above 0.7 the mean is unreliable. None when there
@@ -32,6 +36,7 @@ class WeightDiagnostics:
 
     n: int
     effective_size: float
+    largest: float
     largest_share: float
     tail_index: float | None
     warnings: tuple[str, ...]
@@ -55,17 +60,15 @@ def diagnose_weights(weights: npt.ArrayLike) -> WeightDiagnostics:
     return running.diagnostics
 
 
+@dataclass
 class RunningWeights:
     """`diagnose_weights` for weights that come batch by batch; keeps only the largest ones."""
 
-    _KEPT = 1 << 14  # enough for the tail of 30 million weights
-
-    def __init__(self) -> None:
-        self._n = 0
-        self._largest = 0.0
-        self._sum = 0.0  # of w / largest, so that squares cannot overflow
-        self._squares = 0.0
-        self._top: FloatArray = np.empty(0)
+    _n: int = 0
+    _largest: float = 0.0
+    _sum: float = 0.0  # of w / largest, so that squares cannot overflow
+    _squares: float = 0.0
+    _top: FloatArray = field(default_factory=partial(np.empty, 0))
 
     def update(self, weights: npt.ArrayLike) -> None:
         """Take in a batch."""
@@ -85,12 +88,7 @@ class RunningWeights:
         self._squares = self._squares * scale * scale + float(np.dot(share, share))
         self._largest = largest
         top = np.concatenate([self._top, w])
-        self._top = np.partition(top, -self._KEPT)[-self._KEPT :] if len(top) > self._KEPT else top
-
-    @property
-    def largest(self) -> float:
-        """The largest weight so far."""
-        return self._largest
+        self._top = np.partition(top, -_KEPT)[-_KEPT:] if len(top) > _KEPT else top
 
     @property
     def diagnostics(self) -> WeightDiagnostics:
@@ -100,7 +98,7 @@ class RunningWeights:
             raise InputError("got no weights; expected one per episode")
         if self._largest == 0:
             said = "all weights are zero: no episode says anything about the target"
-            return WeightDiagnostics(n, 0.0, 0.0, None, (said,))
+            return WeightDiagnostics(n, 0.0, 0.0, 0.0, None, (said,))
         size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
         k = _tail_index(self._top / self._largest, n)
         said_all = []
@@ -111,12 +109,12 @@ class RunningWeights:
             )
         if top > max(0.1, 10 / n):
             said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
-        if k is not None and k > _HEAVY_TAIL:
+        if k is not None and k > HEAVY_TAIL:
             said_all.append(
-                f"the weights have a heavy tail (Pareto k = {k:.2f}, above {_HEAVY_TAIL}): "
+                f"the weights have a heavy tail (Pareto k = {k:.2f}, above {HEAVY_TAIL}): "
                 "larger ones are still to come, and the interval is too narrow until they do"
             )
-        return WeightDiagnostics(n, size, top, k, tuple(said_all))
+        return WeightDiagnostics(n, size, self._largest, top, k, tuple(said_all))
 
 
 def _tail_index(w: FloatArray, n: int) -> float | None:

@@ -3,41 +3,81 @@
 Unbiasedness and the guard. Whatever runs episode i (behavior or target, as earlier episodes
 decided), its value has mean J(pi) given all earlier ones: sum_{i<=n} (value_i - J) is a martingale.
 So the *plain mean* is unbiased when the number of episodes n is fixed, also when a guard changed
-the policy in between at a time that the data chose. Weighing the two stages by their precision
+the policy in between at a time that the data chose. Weighting the two stages by their precision
 would not be: the weights would depend on the same data. When the data also choose n (a wanted
 precision, a cost budget) the mean has a bias of order 1/n; the anytime-valid sequence covers J(pi)
 all the same, and is therefore the interval that is reported. It is also reported when the guard
-has switched, for then the data have chosen how much variance the mean has.
+has switched, because the data have then chosen how much variance the mean has.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.estimation.intervals import Interval, moments_interval
-from scopeval.estimation.sequences import AsymptoticSequence
-from scopeval.estimation.streaming_moments import Scatter
-from scopeval.estimation.weight_diagnostics import RunningWeights
-from scopeval.evaluation.batches import Batch
+from scopeval.estimation.running_moments import (
+    AsymptoticSequence,
+    Interval,
+    Scatter,
+    moments_interval,
+)
+from scopeval.estimation.weight_diagnostics import (
+    HEAVY_TAIL,
+    RunningWeights,
+    WeightDiagnostics,
+)
 from scopeval.evaluation.result import Diagnostics, Evaluation, GuardReport, OnPolicy, Spent
+from scopeval.evaluation.sources import Batch
 from scopeval.safety.certificate import Ledger
 
-__all__ = ["IntervalMethod", "Tally"]
+__all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
 
 IntervalMethod = Literal["t", "normal", "sequence"]
 
 _UNSURE = 0.25  # relative standard error of the on-policy variance above which it is unknown
-_HEAVY_TAIL = 0.7
+_WEIGHT = np.array([0.0, 0.0, 1.0, 0.0])  # of the sums below: the weight itself
 
 
-class Tally:
-    """What is known after the batches so far."""
+@dataclass(frozen=True)
+class RunInfo:
+    """What the episodes themselves do not say.
+
+    Attributes:
+        estimator: its name; "auto": dr with a control variate, else pdis.
+        stopped: why there were no more episodes, in words.
+        anytime: the data influenced the number of episodes.
+        uncovered: which actions of the target the behavior policy leaves out; None: none known.
+        costs: whether there are costs.
+        guard: what the guard did; None without one.
+        behavior: how often a learned behavior policy was asked, and why it fell back.
+    """
+
+    estimator: str
+    stopped: str
+    anytime: bool
+    uncovered: str | None
+    costs: bool
+    guard: GuardReport | None
+    behavior: Mapping[str, int]
+
+
+class RunningTotals:
+    """What is known after the batches so far.
+
+    Args:
+        alpha: probability with which an interval may miss.
+        epsilon: the promise to certify.
+        method: of the interval for a fixed number of episodes; "sequence": always anytime-valid.
+        target_n: number of episodes at which the anytime-valid intervals are to be narrowest.
+        on_policy: the target is what was to be run.
+        keep: keep the episodes.
+    """
 
     def __init__(
         self,
@@ -53,27 +93,21 @@ class Tally:
             raise InputError(
                 f"interval: got {method!r}, expected one of {get_args(IntervalMethod)}"
             )
-        self.sequence = AsymptoticSequence(alpha, target_n)
-        self.ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n)
-        self.weights = RunningWeights()
-        self.started = self.by_target = 0
-        self.total = 0.0
-        self.lost = 0
-        self.first_loss: str | None = None
-        self._alpha = alpha
-        self._own = on_policy  # the target is what was to be run
-        self._method: IntervalMethod = method
-        self._spent = 0.0
-        self._fallbacks = self._guarded = 0
-        self._controlled = False
-        self._centre: float | None = None
+        self._sequence = AsymptoticSequence(alpha, target_n)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
+        self._weights = RunningWeights()
+        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n)
+        self._alpha, self._method = alpha, method
+        self._on_policy = on_policy
+        self._center: float | None = None  # c, which keeps digits where returns are large
+        self._spent = 0.0
+        self._by_target = self._fallbacks = self._guarded = self._lost = 0
+        self._first_loss: str | None = None
+        self._controlled = False
         self._kept: list[Episodes] | None = [] if keep else None
-
-    @property
-    def finished(self) -> int:
-        """Episodes that have a value."""
-        return self.sequence.moments.n
+        self.finished = self.started = self.lost_in_a_row = 0
+        self.total = 0.0  # what all started episodes cost
+        self.interrupted = False
 
     @property
     def mean_cost(self) -> float:
@@ -82,112 +116,116 @@ class Tally:
 
     def add(self, batch: Batch) -> None:
         """Take in a batch."""
-        self.sequence.update(batch.value)
-        own = ~batch.by_target | self._own
-        self.ledger.update(batch.cost[own], batch.weighted_cost[own])
-        self.weights.update(batch.weight)
-        if self._centre is None and len(batch):
-            self._centre = float(batch.value.mean())
-        gap = batch.returned - (self._centre or 0.0)
+        k = len(batch.value)
+        if self._center is None and k:
+            self._center = float(batch.value.mean())
+        gap = batch.returned - (self._center or 0.0)
         w = batch.weight
+        self._sequence.update(batch.value)
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
+        self._weights.update(w)
+        judged = ~batch.by_target | self._on_policy
+        self._ledger.update(batch.cost[judged], batch.weighted_cost[judged])
         self._spent += float(batch.spent.sum())
         self.total += float(batch.spent.sum()) + sum(x.cost for x in batch.lost)
-        self.started += len(batch) + len(batch.lost)
-        self.by_target += int(batch.by_target.sum())
-        self.lost += len(batch.lost)
-        if batch.lost and self.first_loss is None:
-            self.first_loss = f"number {batch.lost[0].index}, {batch.lost[0].reason}"
+        self.finished += k
+        self.started += k + len(batch.lost)
+        self.lost_in_a_row = 0 if k else self.lost_in_a_row + len(batch.lost)
+        self._lost += len(batch.lost)
+        if batch.lost and self._first_loss is None:
+            self._first_loss = f"number {batch.lost[0].index}, {batch.lost[0].reason}"
+        self._by_target += int(batch.by_target.sum())
         self._fallbacks += batch.fallbacks
         self._guarded += batch.guarded
         self._controlled |= batch.controlled
+        self.interrupted |= batch.interrupted
         if self._kept is not None and batch.episodes is not None:
             self._kept.append(batch.episodes)
 
     def interval(self, *, anytime: bool) -> Interval:
         """Of the value: the running sequence, or the one for a fixed number of episodes."""
         if anytime or self._method == "sequence":
-            return self.sequence.interval
-        return moments_interval(self.sequence.moments, alpha=self._alpha, method=self._method)
+            return self._sequence.interval
+        return moments_interval(self._sequence.moments, alpha=self._alpha, method=self._method)
 
-    def result(
-        self,
-        *,
-        anytime: bool,
-        estimator: str,
-        stopped: str,
-        uncovered: str | None,
-        costs: bool,
-        guard: GuardReport | None,
-        behavior: dict[str, int],
-    ) -> Evaluation:
-        """All of it."""
-        interval = self.interval(anytime=anytime)
+    def result(self, run: RunInfo) -> Evaluation:
+        """The evaluation."""
+        interval = self.interval(anytime=run.anytime)
+        weight_error = self._second.error(_WEIGHT)
+        weights = self._weights.diagnostics if self.finished else None
         certificate = None
-        if costs and self.ledger.episodes:
-            certificate = self.ledger.certificate(covered=uncovered is None, anytime=anytime)
-            if guard is not None and guard.state.refuted:
-                certificate = replace(certificate, verdict="refuted")  # by its one-sided sequence
-        diagnostics = self._diagnostics(uncovered, behavior)
+        if run.costs and self._ledger.episodes:
+            certificate = self._ledger.certificate(
+                covered=run.uncovered is None, anytime=run.anytime
+            )
+            if run.guard is not None and run.guard.state.refuted:
+                certificate = replace(certificate, verdict="refuted")  # by its own sequence
+        diagnostics = self._diagnostics(run, weights, weight_error)
+        estimator = run.estimator
+        if estimator == "auto":
+            estimator = "dr" if self._controlled else "pdis"
         return Evaluation(
             estimate=interval.estimate,
             interval=interval,
             cost=Spent(self._spent / max(self.finished, 1), self.total),
             certificate=certificate,
             diagnostics=diagnostics,
-            guard=guard,
-            on_policy=self._on_policy(uncovered, diagnostics.tail_index),
-            estimator=("dr" if self._controlled else "pdis") if estimator == "auto" else estimator,
+            guard=run.guard,
+            on_policy=self._own_cost(run.uncovered, diagnostics.tail_index),
+            estimator=estimator,
             finished=self.finished,
             started=self.started,
-            by_target=self.by_target,
-            stopped=stopped,
+            by_target=self._by_target,
+            stopped=run.stopped,
             episodes=Episodes.concat(self._kept) if self._kept else None,
         )
 
-    def _diagnostics(self, uncovered: str | None, behavior: dict[str, int]) -> Diagnostics:
-        said = [] if uncovered is None else [uncovered]
-        mean, error = float(self._second.mean[2]), self._error(np.array([0.0, 0.0, 1.0, 0.0]))
-        if self.finished:
-            weights = self.weights.diagnostics
-            said += weights.warnings
-            if uncovered is None and mean < 1 - 4 * error - 1e-6:
-                said.append(
+    def _diagnostics(
+        self, run: RunInfo, weights: WeightDiagnostics | None, error: float
+    ) -> Diagnostics:
+        warnings = [] if run.uncovered is None else [run.uncovered]
+        mean, size, largest, tail = float(self._second.mean[2]), 0.0, 0.0, None
+        if weights is not None:
+            size, largest = weights.effective_size, weights.largest
+            tail = weights.tail_index
+            warnings += weights.warnings
+            if run.uncovered is None and mean < 1 - 4 * error - 1e-6:
+                warnings.append(
                     f"the weights average {mean:.3f} +- {error:.3f} where 1 is expected: the "
                     "behavior policy may leave out actions of the target, or large weights are "
                     "still to come"
                 )
-            size, tail = weights.effective_size, weights.tail_index
-        else:
-            size, tail = 0.0, None
         return Diagnostics(
             effective_size=size,
-            largest_weight=self.weights.largest,
+            largest_weight=largest,
             tail_index=tail,
             mean_weight=mean,
             mean_weight_error=error,
             fallbacks=self._fallbacks,
             guarded=self._guarded,
-            lost=self.lost,
-            first_loss=self.first_loss,
-            behavior=behavior,
-            warnings=tuple(said),
+            lost=self._lost,
+            first_loss=self._first_loss,
+            behavior=run.behavior,
+            warnings=tuple(warnings),
         )
 
-    def _on_policy(self, uncovered: str | None, tail: float | None) -> OnPolicy:
-        """E_mu[W (G - J)^2] = Var_pi(G), and what it takes to average that down to our error."""
-        moments = self.sequence.moments
+    def _own_cost(self, uncovered: str | None, tail: float | None) -> OnPolicy:
+        """What running the target itself would have taken, for the same standard error.
+
+        E_mu[W (G - J)^2] = Var_pi(G), and so many episodes average it down to our error.
+        """
+        moments = self._sequence.moments
         cost = float(self._second.mean[3])
-        gap = moments.mean - (self._centre or 0.0)
+        gap = moments.mean - (self._center or 0.0)
         around = np.array([1.0, -2.0 * gap, gap * gap, 0.0])  # (G - J)^2 = (G - c - gap)^2
-        variance, error = float(self._second.mean @ around), self._error(around)
+        variance, error = float(self._second.mean @ around), self._second.error(around)
         unknown = None
         if moments.n < 2 or moments.std == 0:
             unknown = "the values have no spread to compare with"
         elif uncovered is not None:
             unknown = "the behavior policy leaves out actions of the target"
-        elif self.by_target < moments.n:
-            if tail is not None and tail > _HEAVY_TAIL:
+        elif self._by_target < moments.n:
+            if tail is not None and tail > HEAVY_TAIL:
                 unknown = "the weights have too heavy a tail"
             elif not error <= _UNSURE * variance:
                 unknown = f"too few episodes (variance of a return {variance:.3g} +- {error:.3g})"
@@ -195,9 +233,3 @@ class Tally:
             return OnPolicy(math.nan, math.nan, cost, math.nan, math.nan, unknown)
         episodes = variance / (moments.std**2 / moments.n)
         return OnPolicy(variance, error, cost, episodes, episodes * cost)
-
-    def _error(self, direction: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-        """Standard error of a linear combination of the means."""
-        n = self._second.n
-        spread = float(direction @ self._second.covariance @ direction)
-        return math.sqrt(max(spread, 0.0) / n) if n > 1 else math.inf

@@ -2,27 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from scopeval.arrays import Floats
+from scopeval.behavior.methods import METHODS
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError
-from scopeval.evaluation.batches import Batch
-from scopeval.exact import TabularMDP, assess, behavior_tables, policy_table
+from scopeval.evaluation.sources import Batch, CollectedSource, Source
+from scopeval.exact import Design, TabularMDP, assess, behavior_tables, policy_table
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Policy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.simulate import summaries
 
-__all__ = ["Simulated"]
+__all__ = ["SimulatedSource", "simulated_source"]
 
 
-class Simulated:
-    """Episodes of a `TabularMDP` by the compiled simulator; any finite policies, as tables.
+def simulated_source(
+    mdp: TabularMDP,
+    target: Policy | ContinuousPolicy,
+    behavior: Behavior | Policy | None,
+    horizon: int | None,
+    *,
+    estimator: str,
+    free: bool,
+    seed: int,
+    keep: bool,
+) -> Source:
+    """The source for a `TabularMDP`.
 
-    The simulator gives an estimate, a cost and a weighted cost per episode and no weight. Asked
-    three times for the same episodes it gives all: the return is the estimate of mu's own value,
-    and the weight is the PDIS estimate of a reward of 1 at the last step.
+    Args:
+        mdp: the model.
+        target: pi.
+        behavior: mu; None runs the target itself.
+        horizon: cut the episodes there; None: the model's own.
+        estimator: as in `evaluate`.
+        free: costs count as 0.
+        seed: of the episodes.
+        keep: keep whole episodes and not only their numbers.
+    """
+    if isinstance(target, ContinuousPolicy):
+        raise InputError("target: has continuous actions, the TabularMDP finitely many")
+    if horizon is not None:
+        if not 1 <= horizon <= mdp.horizon:
+            raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
+        mdp = mdp.shortened(horizon)
+    pi = policy_table(mdp, "target", target)
+    mu, b = (pi, None) if behavior is None else behavior_tables(mdp, pi, behavior)
+    own = behavior is None
+    source = SimulatedSource(mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed)
+    if not keep:
+        return source
+    nothing = np.zeros(mu.shape[:2], np.bool_)
+    run_pi = TabularPolicy(pi)
+    run_mu = None if own else Design(mu, METHODS["on-policy"], b, nothing, nothing)
+
+    def run(first: int, count: int, *, by_target: bool) -> Episodes:
+        how = None if by_target else run_mu
+        return simulated_episodes(
+            mdp, run_pi, how, episodes=count, seed=seed, first=first, free=free
+        )
+
+    return CollectedSource(run, mdp.gamma, estimator, 1, quick=True, uncovered=source.uncovered)
+
+
+class SimulatedSource:
+    """Episodes of a `TabularMDP` by the compiled simulator, which gives numbers only.
+
+    Args:
+        mdp: the model.
+        pi: the target's table [T, S, A].
+        mu: the behavior policy's.
+        b: its control variate; None is b = 0.
+        own: the target is what was to be run.
+        estimator: as in `evaluate`.
+        free: costs count as 0.
+        seed: of the episodes.
     """
 
     side_by_side, quick = 1, True
@@ -30,16 +85,15 @@ class Simulated:
     def __init__(
         self,
         mdp: TabularMDP,
-        target: Policy,
-        behavior: Any,
+        pi: Floats,
+        mu: Floats,
+        b: Floats | None,
         *,
+        own: bool,
         estimator: str,
         free: bool,
         seed: int,
     ) -> None:
-        self._seed = seed
-        self._on_policy = behavior is None
-        pi, mu, b = _tables(mdp, target, behavior)
         if estimator == "dr" and b is None:
             raise InputError(
                 "estimator: 'dr' needs a behavior policy with a control variate (method "
@@ -50,75 +104,55 @@ class Simulated:
                 "estimator: 'mc', plain returns, gives the target's value only where the target "
                 "itself is run; try 'auto'"
             )
+        self._seed, self._own = seed, own
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
-        last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
-        last[-1] = 1.0
         self._mdp = mdp.without_cost() if free else mdp
-        self._weigher = self._mdp.with_reward(last, gamma=1.0)
         self._pi, self._mu = TabularPolicy(pi), TabularPolicy(mu)
         self.uncovered = self._left_out()
 
     def _left_out(self) -> str | None:
-        """The mean weight is the chance that an episode of pi is one that mu can have."""
-        share = 1.0 - assess(self._weigher, self._pi, self._mu).expectation
+        """The mean weight is the probability that an episode of pi is one that mu can have.
+
+        With a reward of 1 at the last step only, an episode's PDIS estimate is its weight.
+        """
+        mdp = self._mdp
+        last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
+        last[-1] = 1.0
+        weights = mdp.with_reward(last, gamma=1.0)
+        share = 1.0 - assess(weights, self._pi, self._mu).expectation
         if share <= 1e-9:
             return None
         told = (
             f"the behavior policy never takes some actions that the target takes in {share:.3g} "
             "of its episodes"
         )
-        bias = assess(self._mdp, self._pi, self._mu, self._control).bias
-        scale = float(np.abs(self._mdp.reward).max()) * self._mdp.horizon
+        bias = assess(mdp, self._pi, self._mu, self._control).bias
+        scale = float(np.abs(mdp.reward).max()) * mdp.horizon
         if abs(bias) > 1e-9 * scale:
             return f"{told}; the estimate is biased by {bias:.3g}"
         return f"{told}; nothing is lost for the value, but the target's cost is underestimated"
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
-        target = self._on_policy or by_target
-        mu = self._pi if target else self._mu
-        how: dict[str, Any] = {"episodes": count, "seed": self._seed, "first": first}
-        main = summaries(self._mdp, self._pi, mu, control_variate=self._control, **how)
-        weigher = summaries(self._weigher, self._pi, mu, **how)
-        plain = main if target and self._control is None else summaries(self._mdp, mu, **how)
+        target = self._own or by_target
+        done = summaries(
+            self._mdp,
+            self._pi,
+            self._pi if target else self._mu,
+            control_variate=self._control,
+            episodes=count,
+            seed=self._seed,
+            first=first,
+        )
         return Batch(
-            value=weigher.estimate * plain.estimate if self._whole else main.estimate,
-            returned=plain.estimate,
-            weight=weigher.estimate,
-            cost=main.cost,
-            weighted_cost=main.weighted_cost,
-            spent=weigher.cost,
-            target_spent=weigher.weighted_cost,
+            value=done.weight * done.returned if self._whole else done.estimate,
+            returned=done.returned,
+            weight=done.weight,
+            cost=done.cost,
+            weighted_cost=done.weighted_cost,
+            spent=done.spent,
+            target_spent=done.weighted_spent,
             by_target=np.full(count, target),
             controlled=self._control is not None,
         )
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _tables(mdp: TabularMDP, target: Policy, behavior: Any) -> tuple[Floats, Floats, Floats | None]:
-    """pi, mu and b [T, S, A] of any finite policies on a finite MDP."""
-    pi = policy_table(mdp, "target", target)
-    if behavior is None:
-        return pi, pi, None
-    return pi, *behavior_tables(mdp, pi, behavior)
-
-
-def _holes(target: Any, behavior: Any) -> str | None:
-    """Entries of tables that mu leaves out; whether they are ever reached is not known here."""
-    if not (isinstance(target, TabularPolicy) and isinstance(behavior, TabularPolicy)):
-        return None
-    if (target.states, target.actions) != (behavior.states, behavior.actions):
-        return None  # collection says what is wrong with them
-    T = behavior.horizon or target.horizon or 1
-    T = min(T, target.horizon or T)
-    holes = (target.table(T) > 0) & (behavior.table(T) == 0)
-    if not holes.any():
-        return None
-    return (
-        f"the behavior policy's table is 0 at {int(holes.sum()):,} places where the target's is "
-        "not; where those are reached, the target's cost is underestimated, and the value too "
-        "unless the behavior was designed so"
-    )

@@ -1,96 +1,141 @@
 """Where evaluation gets its episodes from: numbers per episode, in batches, by either policy.
 
-Two sources give the same `Batch`: the compiled simulator for a `TabularMDP` (`Simulated`, nothing
-but the numbers is kept) and Gymnasium environments (`Collected`). Both can be asked at any time to
-let the target itself run; the control variate, if there is one, stays, for it does no harm.
+Two kinds of source give the same `Batch`: environments (`CollectedSource`, which also serves a
+`TabularMDP` whose episodes are kept), and the compiled simulator of a `TabularMDP`
+(`simulated_source.SimulatedSource`, where nothing but the numbers is kept). Both can be asked at
+any time to let the target itself run; the control variate, if there is one, stays.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from scopeval.behavior.methods import METHODS
-from scopeval.collection.environment_pool import CostFunction
-from scopeval.errors import InputError
-from scopeval.evaluation.batches import Source
-from scopeval.evaluation.gymnasium_source import Collected
-from scopeval.evaluation.simulated_source import Simulated, _holes, _tables
-from scopeval.exact import Design, TabularMDP
-from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import (
-    ContinuousPolicy,
-    Policy,
-)
-from scopeval.safety.guard import Guard
+from scopeval.arrays import Bools, Floats
+from scopeval.collection.collector import NoEpisodeError
+from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
 
-__all__ = ["open_source"]
+__all__ = ["Batch", "CollectedSource", "Source", "summarize"]
 
 
-def open_source(
-    env: Any,
-    target: Policy | ContinuousPolicy,
-    behavior: Any,
-    *,
-    horizon: int | None,
-    gamma: float,
-    estimator: str,
-    cost: str | CostFunction | None,
-    seed: int,
-    batch: int | None,
-    keep: bool,
-    guard: Guard | None,
-) -> Source:
-    """The source for an environment; arguments as in `evaluate`."""
-    limited = guard is not None and guard.limited
-    if not isinstance(env, TabularMDP):
-        if horizon is None:
-            horizon = getattr(getattr(behavior, "recipe", None), "horizon", None)
-        return Collected(
-            env,
-            target,
-            behavior,
-            horizon=horizon,
-            gamma=gamma,
-            estimator=estimator,
-            cost=cost,
-            batch=batch,
-            seed=seed,
-            guard_step=guard.steps_exceeded if guard is not None and limited else None,
-            uncovered=_holes(target, behavior),
-        )
-    if limited or batch is not None or not (cost is None or cost == "none"):
-        raise InputError(
-            "env: a TabularMDP is run by the compiled simulator, which runs whole episodes and "
-            "knows no limits within them, no batch and no cost function; try env=TabularEnv(mdp)"
-        )
-    if isinstance(target, ContinuousPolicy):
-        raise InputError("target: has continuous actions, the TabularMDP finitely many")
-    mdp = env if horizon is None else _cut(env, horizon)
-    free = cost == "none"
-    simulated = Simulated(mdp, target, behavior, estimator=estimator, free=free, seed=seed)
-    if not keep:
-        return simulated
-    pi, mu, b = _tables(mdp, target, behavior)
-    tilted = behavior is not None
-    nothing = np.zeros(mu.shape[:2], np.bool_)
-    return Collected(
-        mdp,
-        TabularPolicy(pi),
-        Design(mu, METHODS["on-policy"], b, nothing, nothing) if tilted else None,
-        horizon=None,
-        gamma=gamma,
-        estimator=estimator,
+@dataclass(frozen=True)
+class Batch:
+    """One number per finished episode, [k] each, and what went wrong.
+
+    Attributes:
+        value: unbiased for J(pi).
+        returned: the plain return, discounted.
+        weight: the importance weight of the whole episode.
+        cost: discounted as the returns are; the promise is about its mean.
+        weighted_cost: unbiased for the target's, likewise.
+        spent: what the episode cost, not discounted.
+        target_spent: the same weighted: unbiased for the target's.
+        by_target: the whole episode was run by the target itself.
+        controlled: a control variate was used.
+        fallbacks: steps at which the behavior policy failed and fell back to the target policy.
+        guarded: steps that a guard gave to the target.
+        lost: unfinished episodes.
+        interrupted: the user stopped it.
+        episodes: everything that was recorded, where it is kept.
+    """
+
+    value: Floats
+    returned: Floats
+    weight: Floats
+    cost: Floats
+    weighted_cost: Floats
+    spent: Floats
+    target_spent: Floats
+    by_target: Bools
+    controlled: bool = False
+    fallbacks: int = 0
+    guarded: int = 0
+    lost: tuple[LostEpisode, ...] = ()
+    interrupted: bool = False
+    episodes: Episodes | None = None
+
+
+class Source(Protocol):
+    """Runs episodes by number, in batches."""
+
+    @property
+    def side_by_side(self) -> int:
+        """How many episodes run at the same time; a batch should be a multiple of it."""
+        ...
+
+    @property
+    def quick(self) -> bool:
+        """Whether episodes take hardly any time, so that batches should be large."""
+        ...
+
+    @property
+    def uncovered(self) -> str | None:
+        """Which actions of the target the behavior policy leaves out; None: none known."""
+        ...
+
+    def run(self, first: int, count: int, *, by_target: bool) -> Batch:
+        """Run episodes first .. first+count-1."""
+        ...
+
+
+class RunEpisodes(Protocol):
+    """Runs episodes first .. first+count-1 and keeps them, as `Rollout.run` does."""
+
+    def __call__(self, first: int, count: int, *, by_target: bool) -> Episodes:
+        """Run them."""
+        ...
+
+
+@dataclass(frozen=True)
+class CollectedSource:
+    """Episodes that are collected whole and then summarized."""
+
+    collect: RunEpisodes
+    gamma: float
+    estimator: str
+    side_by_side: int
+    quick: bool = False
+    uncovered: str | None = None
+
+    def run(self, first: int, count: int, *, by_target: bool) -> Batch:
+        """Run episodes first .. first+count-1."""
+        episodes = self.collect(first, count, by_target=by_target)
+        if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
+            raise NoEpisodeError(episodes)
+        return summarize(episodes, self.gamma, self.estimator)
+
+
+def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
+    """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
+    controlled = episodes.control is not None
+    returned, cost, spent = episodes.returns(gamma), episodes.costs(gamma), episodes.costs()
+    weight = episodes.weights
+    value = weighted_cost = target_spent = np.empty(0)
+    if len(episodes):
+        values: Callable[[Episodes, float], Floats] = pdis
+        if estimator == "auto" and controlled:
+            values = doubly_robust
+        elif estimator != "auto":
+            values = ESTIMATORS[estimator].values
+        value = values(episodes, gamma)
+        weighted_cost, target_spent = pdis_cost(episodes, gamma), pdis_cost(episodes)
+    return Batch(
+        value=value,
+        returned=returned,
+        weight=weight,
         cost=cost,
-        batch=None,
-        seed=seed,
-        uncovered=simulated.uncovered,
+        weighted_cost=weighted_cost,
+        spent=spent,
+        target_spent=target_spent,
+        by_target=episodes.by_target,
+        controlled=controlled and estimator in ("auto", "dr"),
+        fallbacks=int(episodes.fallbacks.sum()),
+        guarded=int(episodes.guarded.sum()),
+        lost=episodes.lost,
+        interrupted=episodes.interrupted,
+        episodes=episodes,
     )
-
-
-def _cut(mdp: TabularMDP, horizon: int) -> TabularMDP:
-    """The first steps of an MDP."""
-    if not 1 <= horizon <= mdp.horizon:
-        raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
-    return mdp.shortened(horizon)

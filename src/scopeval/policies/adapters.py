@@ -14,9 +14,9 @@ from scopeval.errors import InputError
 if TYPE_CHECKING:
     import torch
 
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Time
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Observations, Policy, Time
 
-__all__ = ["CallablePolicy", "TabularPolicy", "TorchPolicy", "as_policy"]
+__all__ = ["CallablePolicy", "TabularPolicy", "TorchPolicy", "as_behavior", "as_policy"]
 
 
 class TabularPolicy:
@@ -174,6 +174,19 @@ def as_policy(source: object) -> Policy | ContinuousPolicy:
         f"policy: got {type(source).__name__}, expected an object with probs(obs, t), a table "
         "[S, A] or [T, S, A], a torch module that gives logits, or a function (obs, t) -> [B, A]"
     )
+
+
+def as_behavior(source: object) -> Behavior | Policy | None:
+    """Make a behavior policy of whatever the user has; None, for the target itself, stays None."""
+    if source is None or isinstance(source, Behavior):
+        return source
+    policy = as_policy(source)
+    if not isinstance(policy, Policy):
+        raise InputError(
+            "behavior: got a policy over continuous actions; expected one that re-weighs the "
+            "target's candidates, weigh(offered, obs, t)"
+        )
+    return policy
 
 
 def _checked(name: str, value: ArrayLike, rows: int) -> Floats:

@@ -19,13 +19,13 @@ from scopeval.arrays import Floats, Ints
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
-    pass
-
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "Behavior",
     "Candidates",
     "ContinuousPolicy",
+    "LearnedBehavior",
     "Policy",
     "Redraws",
     "Weighing",
@@ -105,6 +105,44 @@ class Behavior(Protocol):
 
     def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
         """Behavior probabilities (and control variate) over the offered candidates."""
+        ...
+
+
+class Terms(Protocol):
+    """What a behavior policy was designed for."""
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """The discount."""
+        ...
+
+    @property
+    def epsilon(self) -> float:
+        """The promise: it costs at most 1 + epsilon times the target."""
+        ...
+
+
+@runtime_checkable
+class LearnedBehavior(Behavior, Protocol):
+    """A behavior policy from `design`: it knows its terms, and counts its decisions."""
+
+    @property
+    def recipe(self) -> Terms:
+        """What it was designed for."""
+        ...
+
+    @property
+    def counts(self) -> DataclassInstance:
+        """How often it was asked, and why it fell back to the target policy."""
+        ...
+
+    def table(self, states: int) -> tuple[Floats, Floats | None]:
+        """Mu and b [T, S, A] for state numbers; not counted."""
         ...
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
-from scopeval.estimation.sequences import AsymptoticSequence
-from scopeval.evaluation.batches import summarize
+from scopeval.estimation.running_moments import AsymptoticSequence
 from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.evaluation.sources import summarize
 from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount

@@ -9,9 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.intervals import Interval, finite_column
-from scopeval.estimation.sequences import AsymptoticSequence, BettingSequence, ConfidenceSequence
-from scopeval.safety.certificate import _RESOLUTION, FloatArray, _check_epsilon, _episodes, _scale
+from scopeval.estimation.betting import BettingSequence
+from scopeval.estimation.running_moments import (
+    AsymptoticSequence,
+    ConfidenceSequence,
+    FloatArray,
+    Interval,
+    finite_column,
+)
+from scopeval.safety.certificate import CostDifference
 
 __all__ = ["Guard", "GuardState"]
 
@@ -88,7 +94,7 @@ class Guard:
         target_n: int = 1000,
         burn_in: int = 50,
     ) -> None:
-        _check_epsilon(epsilon)
+        self._difference = CostDifference(epsilon)
         for name, limit in (
             ("episode_cost_limit", episode_cost_limit),
             ("total_cost_limit", total_cost_limit),
@@ -100,11 +106,11 @@ class Guard:
             if bounds is None
             else BettingSequence(alpha, bounds, side="lower", grid=2000)
         )
-        self._epsilon = epsilon
         self._episode_cost_limit = episode_cost_limit
         self._total_cost_limit = total_cost_limit
+        #: Whether it has a limit that can be exceeded in the middle of an episode.
+        self.limited = episode_cost_limit is not None or total_cost_limit is not None
         self._total_cost = 0.0
-        self._scale = 0.0
         self._reason: str | None = None
         self._refuted = False
 
@@ -114,11 +120,6 @@ class Guard:
         found = self._sequence.interval
         tripped = self._reason is not None
         return GuardState(tripped, self._reason, found.n, found, self._total_cost, self._refuted)
-
-    @property
-    def limited(self) -> bool:
-        """Whether it has a limit that can be exceeded in the middle of an episode."""
-        return self._episode_cost_limit is not None or self._total_cost_limit is not None
 
     def update(
         self,
@@ -132,7 +133,7 @@ class Guard:
         """Take in a batch of finished episodes and say whether to go on.
 
         Args:
-            cost: Realised cost of each episode, shape [k]; k may be 0.
+            cost: Realized cost of each episode, shape [k]; k may be 0.
             weighted_cost: Importance-weighted cost of the same episodes, shape [k].
             spent: What the limits are about, where that differs from `cost` (which is discounted
                 if the promise is), shape [k].
@@ -144,13 +145,13 @@ class Guard:
             InputError: Different lengths, numbers that are not finite, or D outside the bounds;
                 the batch is then not counted.
         """
-        g, w = _episodes(cost, weighted_cost, at_least=0)
+        g, w, difference = self._difference.of(cost, weighted_cost)
         paid = g if spent is None else finite_column(spent, "spent")
-        found = self._sequence.update(g - (1 + self._epsilon) * w)
+        found = self._sequence.update(difference)
         self._total_cost += float(paid.sum()) + lost
-        self._scale += _scale(g, w, self._epsilon)
+        tolerance = self._difference.count(g, w)
         if self._reason is None:
-            self._reason = self._why(paid, found, covered)
+            self._reason = self._why(paid, found, tolerance if covered else math.inf)
         return self.state
 
     def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
@@ -175,7 +176,7 @@ class Guard:
             total, self._total_cost_limit
         )
 
-    def _why(self, g: FloatArray, found: Interval, covered: bool) -> str | None:
+    def _why(self, g: FloatArray, found: Interval, tolerance: float) -> str | None:
         worst = float(g.max(initial=-math.inf))
         if g.size and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
@@ -184,9 +185,10 @@ class Guard:
                 f"{found.n:,} episodes cost {self._total_cost:.4g} in total, "
                 f"above the limit of {self._total_cost_limit:.4g}"
             )
-        if covered and found.n and found.low > _RESOLUTION * self._scale / found.n:
+        if found.n and found.low > tolerance:
             self._refuted = True
-            times = f"{1 + self._epsilon:.4g} times " if self._epsilon else ""
+            epsilon = self._difference.epsilon
+            times = f"{1 + epsilon:.4g} times " if epsilon else ""
             return (
                 f"the promise is refuted after {found.n:,} episodes: the expected cost is above "
                 f"{times}the target's by at least {found.low:.4g} "

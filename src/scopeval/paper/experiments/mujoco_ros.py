@@ -16,7 +16,6 @@ import math
 import torch
 from torch.func import functional_call
 
-from scopeval._parallel import one_torch_thread
 from scopeval.baselines.ros import RosRuns
 from scopeval.baselines.ros_autograd import FiniteFamily, GaussianFamily, Parameters, ros_fleet
 from scopeval.errors import InputError
@@ -65,7 +64,9 @@ def run_ros(
         else Robots(robot, runs)
     )
     alpha = ALPHA["bins" if isinstance(policy, BinnedPolicy) else "candidates"]
-    with one_torch_thread():  # the same bits on every machine
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same bits on every machine
+    try:
         return ros_fleet(
             fleet,
             family_of(policy),
@@ -75,6 +76,8 @@ def run_ros(
             alpha=alpha,
             seed=seed,
         )
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _log_normal(z: torch.Tensor) -> torch.Tensor:

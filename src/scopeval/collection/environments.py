@@ -1,0 +1,388 @@
+"""Gymnasium environments that run side by side: every call either works or says why not.
+
+Whatever an environment does wrong (an exception, a NaN, a reward that is not a number) becomes an
+`EnvironmentFailure`, which costs one episode and nothing else. What the *user* has to correct
+before any episode can be run is an `InputError`.
+
+Environments of any kind can run side by side, one `step` after the other. A `Fleet` steps many by
+one call, which is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Ints
+from scopeval.collection.protocols import (
+    EnvironmentFailure,
+    Fleet,
+    Outcome,
+    Outcomes,
+    Steppable,
+    VectorSteppable,
+    WithActionSpace,
+)
+from scopeval.errors import InputError, PlantError
+
+__all__ = ["Environment", "EnvironmentPool", "StepCost", "open_environments"]
+
+#: cost(obs, action, reward, next_obs, info) of one step, as plain numbers and Gymnasium gives them
+StepCost = Callable[[Any, Any, float, Any, Mapping[str, Any]], float]
+
+_NO_COST = (
+    "the environment reports no cost ({where}); expected info['cost'] or a step of six values "
+    "(obs, reward, cost, terminated, truncated, info), try cost='name' for info['name'], "
+    "cost=function(obs, action, reward, next_obs, info), or cost='none' to evaluate without costs"
+)
+
+_FLATTEN = "expected numbers or vectors, try gymnasium.wrappers.FlattenObservation(env)"
+
+
+class StepReader:
+    """Reads costs and observations; shared by all environments of a pool."""
+
+    def __init__(self, cost: str | StepCost | None) -> None:
+        if not (cost is None or isinstance(cost, str) or callable(cost)):
+            raise InputError(f"cost: got {cost!r}, expected a name in info, a function or 'none'")
+        self._rule = cost
+        self._cost_seen = False
+        self._kind: tuple[bool, tuple[int, ...]] | None = None
+
+    def observe(self, raw: Any) -> NDArray[Any]:
+        """State number (int64, no dimension) or vector float64 [d]."""
+        if isinstance(raw, Mapping | tuple):
+            raise InputError(f"observations are {type(raw).__name__}s; {_FLATTEN}")
+        obs = np.asarray(raw)
+        discrete = obs.ndim == 0 and (np.issubdtype(obs.dtype, np.integer) or obs.dtype == np.bool_)
+        try:
+            obs = obs.astype(np.int64) if discrete else np.atleast_1d(obs.astype(np.float64))
+        except (TypeError, ValueError) as error:
+            raise EnvironmentFailure(f"the observation is no array of numbers ({error})") from error
+        if obs.ndim > 1:
+            raise InputError(f"observations have shape {obs.shape}; {_FLATTEN}")
+        if not np.isfinite(obs).all():
+            raise EnvironmentFailure("the observation holds NaN or infinity")
+        kind = (discrete, obs.shape)
+        if self._kind is None:
+            self._kind = kind
+        if kind != self._kind:
+            raise EnvironmentFailure(
+                f"an observation of shape {obs.shape} after ones of shape {self._kind[1]}"
+            )
+        return obs
+
+    def cost(
+        self, obs: Any, action: Any, reward: float, following: Any, info: Any, sixth: list[Any]
+    ) -> float:
+        """The cost of one step, from where the user said it is."""
+        found: Any
+        if self._rule == "none":
+            return 0.0
+        if callable(self._rule):
+            try:
+                found = self._rule(obs, action, reward, following, info)
+            except Exception as error:
+                raise EnvironmentFailure(f"the cost function raised {_words(error)}") from error
+        elif self._rule is None and sixth:
+            found = sixth[0]
+        else:
+            name = self._rule or "cost"
+            if not isinstance(info, Mapping) or name not in info:
+                if not self._cost_seen:
+                    raise InputError(_NO_COST.format(where=f"no info[{name!r}]"))
+                raise EnvironmentFailure(f"info[{name!r}] is missing")
+            found = info[name]
+        self._cost_seen = True
+        cost = _number("cost", found)
+        if cost < 0:
+            raise EnvironmentFailure(f"the cost is negative: {cost:.6g}")
+        return cost
+
+
+class Environment:
+    """One environment, made when it is first needed and made again after a failure."""
+
+    def __init__(self, make: Callable[[], Any] | None, env: Any, reader: StepReader) -> None:
+        self._make = make
+        self._reader = reader
+        self._raw: Any = None
+        self._env: Any = None
+        self._space: Any = None
+        self._use(env)
+
+    def open(self) -> Any:
+        """Make the environment, unless it exists."""
+        if self._env is None and self._make is not None:
+            self._use(self._make())
+        return self._env
+
+    def reset(self, seed: int) -> NDArray[Any]:
+        """Begin an episode; the seed decides all of its randomness."""
+        try:
+            answer = self.open().reset(seed=seed)
+            raw = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+        except Exception as error:
+            self.close()
+            raise EnvironmentFailure(f"reset raised {_words(error)}") from error
+        return self._observed(raw)
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Take one action."""
+        try:
+            move = self._move(action)
+            answer = self._env.step(move)
+            if len(answer) not in (5, 6):
+                raise ValueError(f"step returned {len(answer)} values, expected 5 or 6")
+            raw, reward, *sixth, terminated, truncated, info = answer
+            terminated, truncated = bool(terminated), bool(truncated)
+        except Exception as error:
+            self.close()
+            raise EnvironmentFailure(f"step raised {_words(error)}") from error
+        before = self._raw
+        obs = self._observed(raw)
+        try:
+            number = _number("reward", reward)
+            cost = self._reader.cost(before, move, number, raw, info, sixth)
+        except EnvironmentFailure:
+            self.close()
+            raise
+        return Outcome(obs, number, cost, terminated, truncated)
+
+    def close(self) -> None:
+        """Drop an environment that can be made again; the user's own stays open."""
+        if self._make is not None and self._env is not None:
+            with suppress(Exception):
+                self._env.close()
+            self._env = None
+
+    def _use(self, env: Any) -> None:
+        self._env = env
+        self._space = env.action_space if isinstance(env, WithActionSpace) else None
+
+    def _observed(self, raw: Any) -> NDArray[Any]:
+        self._raw = raw
+        try:
+            return self._reader.observe(raw)
+        except EnvironmentFailure:
+            self.close()
+            raise
+
+    def _move(self, action: NDArray[Any]) -> Any:
+        """The action in the form that the environment's action space has."""
+        if action.ndim == 0 and np.issubdtype(action.dtype, np.integer):
+            return int(action)
+        if self._space is None:
+            return action
+        shape = action.shape if self._space.shape is None else self._space.shape
+        return np.asarray(action, dtype=self._space.dtype).reshape(shape)
+
+
+class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["EnvironmentPool"]):
+    """Environments that run side by side; leaving the `with` block closes those made here."""
+
+    fleet: Fleet | None
+    free: bool
+
+    def __new__(
+        cls, each: Iterable[Environment], fleet: Fleet | None = None, *, free: bool = False
+    ) -> EnvironmentPool:
+        """The environments of a fleet are stepped by one call; `free`: its costs count as 0."""
+        self = super().__new__(cls, each)
+        self.fleet, self.free = fleet, free
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for environment in self:
+            environment.close()
+
+    def reset(self, seeds: Sequence[int]) -> tuple[NDArray[Any], dict[int, EnvironmentFailure]]:
+        """Begin an episode in the first environments: observations, and the rows that failed."""
+        if self.fleet is not None:
+            try:
+                obs = np.asarray(self.fleet.reset(seeds, np.arange(len(seeds))))
+            except Exception as error:
+                reason = f"reset raised {_words(error)}"
+                failed = {i: EnvironmentFailure(reason) for i in range(len(seeds))}
+                return np.empty(len(seeds)), failed
+            return obs, _not_finite(obs, "observation")
+        failures: dict[int, EnvironmentFailure] = {}
+        first: dict[int, NDArray[Any]] = {}
+        for i, seed in enumerate(seeds):
+            try:
+                first[i] = self[i].reset(seed)
+            except EnvironmentFailure as failure:
+                failures[i] = failure
+        return _rows(first, len(seeds)), failures
+
+    def step(self, actions: NDArray[Any], which: Ints) -> Outcomes:
+        """Take an action in each environment of `which`; the rows of the result have that order."""
+        if self.fleet is not None:
+            return self._step_fleet(self.fleet, actions, which)
+        result = _no_outcomes(len(which))
+        following: dict[int, NDArray[Any]] = {}
+        try:
+            for row, environment in enumerate(which):
+                try:
+                    outcome = self[environment].step(np.asarray(actions[row]))
+                except EnvironmentFailure as failure:
+                    result.failures[row] = failure
+                    continue
+                following[row] = outcome.obs
+                result.reward[row], result.cost[row] = outcome.reward, outcome.cost
+                result.terminated[row] = outcome.terminated
+                result.truncated[row] = outcome.truncated
+                result.done[row] = True
+        except KeyboardInterrupt:
+            result.interrupted = True
+        result.obs = _rows(following, len(which))
+        return result
+
+    def _step_fleet(self, fleet: Fleet, actions: NDArray[Any], which: Ints) -> Outcomes:
+        result = _no_outcomes(len(which))
+        try:
+            moved = fleet.step(actions, which)
+        except Exception as error:
+            reason = f"step raised {_words(error)}"
+            result.failures = {row: EnvironmentFailure(reason) for row in range(len(which))}
+            return result
+        for row in np.flatnonzero(moved.cost < 0):
+            reason = f"the cost is negative: {moved.cost[row]:.6g}"
+            result.failures[int(row)] = EnvironmentFailure(reason)
+        for name, values in (
+            ("cost", moved.cost),
+            ("reward", moved.reward),
+            ("observation", moved.obs),
+        ):
+            result.failures |= _not_finite(values, name)
+        result.obs, result.reward, result.terminated = moved.obs, moved.reward, moved.terminated
+        result.done[:] = True
+        result.done[list(result.failures)] = False
+        if not self.free:
+            result.cost = moved.cost
+        return result
+
+
+class FleetMember:
+    """One environment of a fleet, with the interface of a Gymnasium environment."""
+
+    def __init__(self, fleet: Fleet, row: int) -> None:
+        self._fleet, self._which = fleet, np.array([row])
+
+    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        return self._fleet.reset([seed], self._which)[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one action; the cost is in ``info["cost"]``."""
+        moved = self._fleet.step(np.asarray(action)[None], self._which)
+        reward, cost = float(moved.reward[0]), float(moved.cost[0])
+        return moved.obs[0], reward, bool(moved.terminated[0]), False, {"cost": cost}
+
+
+def open_environments(
+    env: Any, batch: int | None = None, cost: str | StepCost | None = None
+) -> EnvironmentPool:
+    """Open environments to run side by side, for one or many calls of `collect`.
+
+    Args:
+        env: a Gymnasium environment, the name of a registered one, a function that makes one, or a
+            `Fleet`.
+        batch: how many; default 1 for an environment that exists already, else 8.
+        cost: where a step's cost is found.
+    """
+    reader = StepReader(cost)
+    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
+        raise InputError(f"batch: got {batch!r}, expected a whole number of environments >= 1")
+    if isinstance(env, str):
+        return _made(_registered(env), batch, reader)
+    if isinstance(env, VectorSteppable):
+        raise InputError(
+            "env: got a vector environment; its episodes share random numbers, so that one of "
+            "them could not be repeated alone. Expected one environment, or a function that makes "
+            "one with batch= how many to run side by side"
+        )
+    if isinstance(env, Fleet) and not isinstance(env, type):
+        if batch is not None and not 1 <= batch <= len(env):
+            raise InputError(f"batch: got {batch}, expected at most the fleet's {len(env)}")
+        if cost not in (None, "none", "cost"):
+            raise InputError(f"cost: got {cost!r} for a fleet, which has costs of its own")
+        members = [FleetMember(env, row) for row in range(batch or len(env))]
+        each = [Environment(None, member, reader) for member in members]
+        return EnvironmentPool(each, env, free=cost == "none")
+    if isinstance(env, Steppable) and not isinstance(env, type):
+        if batch not in (None, 1):
+            raise InputError(
+                f"batch: got {batch} with one environment, which runs one episode at a time; try "
+                "env=function that makes an environment"
+            )
+        return EnvironmentPool([Environment(None, env, reader)])
+    if callable(env):
+        return _made(env, batch, reader)
+    raise InputError(
+        f"env: got {type(env).__name__}, expected a Gymnasium environment, the name of a "
+        "registered one, a function that makes one, or a TabularMDP"
+    )
+
+
+def _made(make: Callable[[], Any], batch: int | None, reader: StepReader) -> EnvironmentPool:
+    """Make the first environment now, so that mistakes show at once, and the others when needed."""
+    pool = EnvironmentPool(Environment(make, None, reader) for _ in range(batch or 8))
+    try:
+        first = pool[0].open()
+    except Exception as error:
+        raise PlantError(f"the environment could not be made: {_words(error)}") from error
+    if not isinstance(first, Steppable):
+        raise InputError(
+            f"env: the function made a {type(first).__name__}, expected a Gymnasium environment"
+        )
+    return pool
+
+
+def _registered(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        import gymnasium
+
+        return gymnasium.make(name, disable_env_checker=True)
+
+    return make
+
+
+def _no_outcomes(count: int) -> Outcomes:
+    """No row has been stepped yet."""
+    no, zero = np.zeros(count, np.bool_), np.zeros(count)
+    return Outcomes(zero, zero.copy(), zero.copy(), no, no.copy(), no.copy())
+
+
+def _rows(found: dict[int, NDArray[Any]], count: int) -> NDArray[Any]:
+    """Rows as one array; those not found hold anything."""
+    if not found:
+        return np.empty(count)
+    some = next(iter(found.values()))
+    return np.stack([found.get(row, some) for row in range(count)])
+
+
+def _not_finite(values: NDArray[Any], what: str) -> dict[int, EnvironmentFailure]:
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return {}
+    rows = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
+    return {int(row): EnvironmentFailure(f"the {what} holds NaN or infinity") for row in rows}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(np.asarray(value).item())
+    except (TypeError, ValueError) as error:
+        raise EnvironmentFailure(f"the {name} is no number: {value!r}") from error
+    if not np.isfinite(number):
+        raise EnvironmentFailure(f"the {name} is {number}")
+    return number
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

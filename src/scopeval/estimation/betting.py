@@ -1,0 +1,167 @@
+"""Confidence sequences for values with known bounds: they hold for every number of values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from scopeval.errors import InputError
+from scopeval.estimation.running_moments import (
+    FloatArray,
+    Interval,
+    Side,
+    check_alpha,
+    check_side,
+    finite_column,
+)
+
+__all__ = ["BettingSequence", "check_bounds", "check_inside"]
+
+_ROUNDING = 1e-9  # values this far outside their bounds, relative to the range, are rounding
+
+
+class BettingSequence:
+    r"""Confidence sequence for bounded values, right for every n and every law on the bounds.
+
+    The hedged capital process (Waudby-Smith and Ramdas, JRSS-B 2024, Theorem 3). For each candidate
+    mean m one gambler bets that the mean is above m and one that it is below, with values scaled to
+    [0, 1] and bets known before the value:
+
+        K+_n(m) = prod_i (1 + min(bet_i, c / m) (x_i - m))
+        K-_n(m) = prod_i (1 - min(bet_i, c / (1 - m)) (x_i - m)),                      c = 1/2
+        bet_i   = sqrt( 2 log(2 / alpha) / (v_{i-1} i log(1 + i)) )
+
+    with v the running variance, started at 1/4. At the true mean both are fair games, so neither
+    ever reaches 2 / alpha except with probability alpha / 2 (Ville). Candidates that were ever
+    rejected stay rejected (running intersection, valid at once by the same inequality).
+
+    K+ only falls in m and K- only rises, so what is left is an interval and every candidate beyond
+    a rejected grid point is rejected too: the ends are the nearest *rejected* grid points, and the
+    grid costs width (one cell at most on each side) but never coverage. The interval does not get
+    narrower than one cell, also when no common mean fits the values.
+
+    Only a constant conditional mean is assumed: E[x_i | earlier values] = mean. The order of the
+    values must not depend on the values (not "shortest episode first").
+
+    Args:
+        alpha: Probability of ever missing the mean.
+        bounds: (lo, hi) that contain every possible value.
+        side: "both"; "lower" or "upper" spends all of alpha on one end, the other stays at the
+            bound.
+        grid: Number of cells; the resolution is (hi - lo) / grid. Rejected candidates cost no more
+            time; with one side those on the open side are kept for ever, so take fewer there.
+    """
+
+    _TRUNCATION = 0.5
+    _BLOCK = 1 << 18  # elements of one block of values x candidates
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        *,
+        side: Side = "both",
+        grid: int = 10_000,
+    ) -> None:
+        check_alpha(alpha)
+        check_side(side)
+        if grid < 2:
+            raise InputError(f"grid must be at least 2 cells, got {grid}")
+        self._alpha = alpha
+        self._side: Side = side
+        self._lo, self._hi = check_bounds(bounds)
+        self._log_threshold = math.log((2 if side == "both" else 1) / alpha)
+        self._grid: FloatArray = np.linspace(0.0, 1.0, grid + 1)
+        self._log_up: FloatArray = np.zeros(grid + 1)
+        self._log_down: FloatArray = np.zeros(grid + 1)
+        self._first, self._last = 0, grid  # the interval ends at these grid points
+        self._n = 0
+        self._sum = 0.0
+        self._square = 0.0
+
+    @property
+    def alpha(self) -> float:
+        """Probability of ever missing the mean."""
+        return self._alpha
+
+    @property
+    def interval(self) -> Interval:
+        """The interval after the values so far: all bounds before the first one."""
+        width = self._hi - self._lo
+        low = self._lo + width * float(self._grid[self._first])
+        high = self._hi - width * float(1.0 - self._grid[self._last])
+        estimate = self._lo + width * self._sum / self._n if self._n else math.nan
+        return Interval(estimate, low, high, self._alpha, "betting sequence", self._n)
+
+    def update(self, values: npt.ArrayLike) -> Interval:
+        """Take in a batch (maybe empty, maybe one number) and give the interval after it."""
+        x = finite_column(values, "values")
+        check_inside(x, self._lo, self._hi)
+        unit = np.clip((x - self._lo) / (self._hi - self._lo), 0.0, 1.0)
+        start = 0
+        while start < unit.size:
+            size = max(1, self._BLOCK // max(self._last - self._first, 8))
+            self._absorb(unit[start : start + size])
+            start += size
+        return self.interval
+
+    def _absorb(self, x: FloatArray) -> None:
+        t = self._n + np.arange(1.0, x.size + 1)
+        sums = _running(self._sum, x)
+        squares = _running(self._square, (x - (0.5 + sums[1:]) / (t + 1)) ** 2)
+        # v_{i-1} = (1/4 + sum of squares before i) / i: the i of the bet's denominator cancels
+        bet = np.sqrt(2 * self._log_threshold / ((0.25 + squares[:-1]) * np.log1p(t)))
+        inner = slice(self._first + 1, self._last)  # neither rejected nor an end of the bounds
+        m = self._grid[inner]
+        first, last = self._first, self._last
+        up, down = self._log_up[inner], self._log_down[inner]
+        if m.size:
+            away = x[:, None] - m
+            if self._side != "upper":
+                stake = np.minimum(bet[:, None], self._TRUNCATION / m)
+                wealth = _running(up, np.log1p(stake * away))
+                rejected = np.flatnonzero(wealth.max(axis=0) >= self._log_threshold)
+                first = first + 1 + int(rejected[-1]) if rejected.size else first
+                up = wealth[-1]
+            if self._side != "lower":
+                stake = np.minimum(bet[:, None], self._TRUNCATION / (1 - m))
+                wealth = _running(down, np.log1p(-stake * away))
+                rejected = np.flatnonzero(wealth.max(axis=0) >= self._log_threshold)
+                last = self._first + 1 + int(rejected[0]) if rejected.size else last
+                down = wealth[-1]
+        if first >= last and x.size > 1:  # the ends met inside the block: find out when
+            half = x.size // 2
+            self._absorb(x[:half])
+            self._absorb(x[half:])
+            return
+        self._log_up[inner], self._log_down[inner] = up, down
+        self._first, self._last = first, last
+        self._n += x.size
+        self._sum, self._square = float(sums[-1]), float(squares[-1])
+
+
+def _running(start: float | FloatArray, steps: FloatArray) -> FloatArray:
+    """Running sums along the first axis, with the start in front: one by one and at once agree."""
+    head = np.broadcast_to(np.asarray(start, dtype=np.float64), steps[:1].shape)
+    return np.cumsum(np.concatenate([head, steps]), axis=0)
+
+
+def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Two finite numbers, the lower first."""
+    lo, hi = (float(end) for end in bounds)
+    if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
+        raise InputError(f"bounds must be two finite numbers, lo < hi, got ({lo}, {hi})")
+    return lo, hi
+
+
+def check_inside(x: FloatArray, lo: float, hi: float) -> None:
+    """Refuse values outside their bounds, except for rounding."""
+    slack = _ROUNDING * (hi - lo)
+    bad = np.flatnonzero((x < lo - slack) | (x > hi + slack))
+    if bad.size:
+        raise InputError(
+            f"{bad.size} of {x.size} values lie outside bounds=({lo}, {hi}), the first is "
+            f"{x[bad[0]]} at index {bad[0]}; bounds must contain every possible value"
+        )

@@ -1,0 +1,103 @@
+"""An evaluation from episodes that exist already: your own system's, or those of `collect`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from scopeval.collection.episodes import Episodes
+from scopeval.errors import InputError
+from scopeval.estimation.estimators import QFunction, controlled
+from scopeval.evaluation.evaluator import INTERRUPTED, unbiased_estimator
+from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
+from scopeval.evaluation.sources import summarize
+from scopeval.policies.adapters import as_policy
+from scopeval.policies.protocols import ContinuousPolicy
+
+__all__ = ["estimate"]
+
+
+def estimate(
+    episodes: Episodes,
+    target: Any = None,
+    *,
+    q: Any | QFunction = None,
+    alpha: float = 0.05,
+    epsilon: float = 0.0,
+    gamma: float = 1.0,
+    estimator: str = "auto",
+    interval: IntervalMethod = "t",
+    anytime: bool = False,
+) -> Evaluation:
+    """The result of `evaluate` from episodes that exist already.
+
+    Args:
+        episodes: what happened, as `EpisodeLog` or `collect` recorded it.
+        target: None: the target that the episodes were recorded for. Another one over the same
+            finite actions: its probabilities take the place of the recorded ones.
+        q: a control variate for `target`, as in `estimators.doubly_robust`, that was not learned
+            from these episodes.
+        alpha: probability with which an interval may miss.
+        epsilon: the promise to certify.
+        gamma: discount.
+        estimator: as in `evaluate`.
+        interval: as in `evaluate`.
+        anytime: the number of episodes was decided by what they showed: the intervals are then
+            anytime-valid.
+
+    Raises:
+        InputError: no finished episode, or an argument is wrong.
+    """
+    if target is not None:
+        episodes = _retargeted(episodes, target, q)
+    elif q is not None:
+        raise InputError("target: needed with q, to average q over the target's actions")
+    own = bool(episodes.by_target.all() or (np.abs(episodes.ratios - 1.0) <= 1e-9).all())
+    if own:
+        episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
+    name = unbiased_estimator(estimator, on_policy=own and episodes.control is None)
+    found = summarize(episodes, gamma, name)
+    if not len(episodes):
+        why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
+        raise InputError(f"episodes: got none that was finished, expected at least one{why}")
+    totals = RunningTotals(
+        alpha=alpha,
+        epsilon=epsilon,
+        method=interval,
+        target_n=max(len(episodes), 50),
+        on_policy=own,
+        keep=True,
+    )
+    totals.add(found)
+    run = RunInfo(
+        estimator=name,
+        stopped=INTERRUPTED if episodes.interrupted else "all episodes that were given",
+        anytime=anytime or episodes.interrupted,
+        uncovered=None,
+        costs=bool(episodes.cost.any()),
+        guard=None,
+        behavior={},
+    )
+    return totals.result(run)
+
+
+def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:
+    """The same episodes as evidence about `target`."""
+    policy = as_policy(target)
+    if isinstance(policy, ContinuousPolicy) or episodes.action.ndim != 2:
+        raise InputError("target: another target needs a finite action set; leave it out")
+    probs = np.ones_like(episodes.target_prob)
+    for t in range(episodes.horizon):
+        rows = np.flatnonzero(episodes.length > t)
+        if len(rows):
+            table = policy.probs(episodes.obs[rows, t], t)
+            probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
+    if q is not None:
+        return controlled(replace(episodes, target_prob=probs), q, policy)
+    if np.abs(probs - episodes.target_prob).max(initial=0.0) <= 1e-9:
+        return episodes
+    none = np.zeros(len(episodes), np.bool_)
+    return replace(episodes, target_prob=probs, control=None, baseline=None, by_target=none)
