@@ -1,7 +1,7 @@
 """A contextual bandit is an episode of one step: the same calls with ``horizon=1``.
 
 A shop shows one of five offers to visitors of eight kinds. Offers differ in what they earn and in
-how often they annoy (the cost). The logs are last month's, by whatever rules were in force.
+how often they annoy (the cost). The logs are last month's, under other rules.
 
     python examples/contextual_bandit.py
 """
@@ -16,13 +16,13 @@ KINDS, OFFERS = 8, 5
 
 
 def shop(seed=0):
-    """The truth, which only this example knows: a finite MDP with one step."""
+    """The true model, which `design` does not see: a finite MDP with one step."""
     rng = np.random.default_rng(seed)
     visitors = rng.dirichlet(np.ones(KINDS))
     earnings = rng.gamma(2.0, size=(KINDS, OFFERS)) * np.array([1.0, 1.0, 2.0, 4.0, 8.0])
     annoyance = rng.random((KINDS, OFFERS))
     gone = np.zeros((KINDS, OFFERS, KINDS))
-    gone[..., 0] = 1.0  # where a visitor goes next does not matter: the episode is over
+    gone[..., 0] = 1.0  # the next state does not matter: the episode is over
     return exact.TabularMDP(
         visitors, gone, earnings, annoyance, horizon=1, reward_variance=0.1 * earnings**2
     )
@@ -49,7 +49,7 @@ def main():
 
     own = exact.assess(world, new_rules, new_rules)
     found = exact.assess(world, new_rules, *behavior.table(KINDS))
-    print(f"in truth: variance {found.variance / own.variance:.3f}, ", end="")
+    print(f"exact: variance {found.variance / own.variance:.3f}, ", end="")
     print(f"annoyance {found.cost / own.cost:.3f} of showing the new rules' own offers")
     return found.variance / own.variance, found.cost / own.cost
 

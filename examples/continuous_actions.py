@@ -1,7 +1,7 @@
-"""Continuous actions: a robot arm's joint that shall reach a mark, by a Gaussian policy.
+"""Continuous actions: a Gaussian policy moves the joint of a robot arm to a mark.
 
 The policy offers ten actions drawn from it; the behavior policy weighs them. A model of the world
-is learned from logs of another controller, and the design walks through episodes imagined in it.
+is learned from logs of another controller, and critics are fitted on episodes simulated in it.
 """
 
 import gymnasium
@@ -13,7 +13,7 @@ from scopeval.critics.model.training import Training
 
 
 class Joint(gymnasium.Env):
-    """Observes angle and speed; pays for torque; earns for being near the mark."""
+    """Observations: angle and speed. Reward: closeness to the mark. Cost: squared torque."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,))
@@ -25,7 +25,7 @@ class Joint(gymnasium.Env):
         return np.array([self.angle, self.speed]), {}
 
     def step(self, action):
-        """A tenth of a second; beyond the stop the episode is over."""
+        """One time step; beyond the stop the episode is over."""
         torque = float(action[0])
         self.speed += 0.3 * (torque - 0.5 * self.speed + 0.3 * np.sin(self.angle))
         self.angle += 0.3 * self.speed

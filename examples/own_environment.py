@@ -1,8 +1,8 @@
 """An environment of your own: a machine that wears and may break.
 
-Any Gymnasium environment will do. Here observations are numbers of wear levels, so that a table
-learns in an instant (for `Box` observations networks would), episodes may end early, and the cost
-of a step has a name of its own in `info`.
+Any Gymnasium environment works. Here observations are numbers of wear levels, so critics are tables
+(for `Box` observations they would be networks). Episodes may end early, and the cost of a step has
+its own key in `info`.
 """
 
 import gymnasium
@@ -12,7 +12,7 @@ from scopeval import Transitions, collect, design, evaluate
 
 
 class Machine(gymnasium.Env):
-    """Actions: rest; rare parts, a good one now and then; plain parts, hard on the machine."""
+    """Actions: rest; rare parts, which seldom succeed; plain parts, which cause wear."""
 
     observation_space = gymnasium.spaces.Discrete(8)
     action_space = gymnasium.spaces.Discrete(3)
@@ -33,18 +33,18 @@ class Machine(gymnasium.Env):
         return self.wear, float(earned), broken, False, info
 
 
-def anyhow(obs, t):
+def uniform(obs, t):
     """The old controller, as a function (obs, t) -> [B, A]."""
     return np.full((len(obs), 3), 1 / 3)
 
 
 def new(obs, t):
-    """The policy in question: the more wear, the more rest; rare parts rarely."""
+    """The target policy: more rest with more wear; rare parts seldom."""
     rest = 0.1 + 0.08 * obs
     return np.stack([rest, 0.2 * (1 - rest), 0.8 * (1 - rest)], axis=1)
 
 
-old = collect(Machine, anyhow, horizon=8, episodes=500, cost="strain")
+old = collect(Machine, uniform, horizon=8, episodes=500, cost="strain")
 log = Transitions(**old.transitions())
 behavior = design(log, new, horizon=8, method="scope-dr")
 print(behavior.summary())

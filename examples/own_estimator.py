@@ -1,7 +1,7 @@
-"""An estimator of your own: PDIS with clipped ratios, its interval, and why it is not offered.
+"""An estimator of your own: PDIS with clipped ratios, and why scopeval does not offer it.
 
-An estimator is a function of `Episodes` with one value per episode. Clipping makes the values
-tamer, and wrong: their mean is no longer the policy's value.
+An estimator is a function of `Episodes` that returns one value per episode. Clipping reduces the
+variance, but it adds bias: the mean of the values is no longer the policy's value.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def clipped_pdis(episodes, largest):
 
 mdp = Gridworld(size=5, seed=0).mdp()
 policy = target_policies(1, size=5)[0]
-uniform = TabularPolicy(np.full((25, 4), 0.25))  # what was run, instead of a design
+uniform = TabularPolicy(np.full((25, 4), 0.25))  # the behavior policy of this example
 episodes = collect(mdp, policy, uniform, episodes=2000)
 
 print(f"exact     {exact.assess(mdp, policy, policy).value:.3f}")

@@ -1,6 +1,6 @@
-"""From a CSV file of one's own to a saved behavior policy.
+"""From your own CSV file to a saved behavior policy.
 
-The columns have the names that the plant's historian gave them; there is no time column, so time is
+The columns have the names that the plant's historian gave them. There is no time column, so time is
 counted within each run.
 
     python examples/own_logs.py [folder]

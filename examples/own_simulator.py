@@ -1,9 +1,9 @@
-"""A simulator in the place of learned dynamics: a tank that shall stay filled, by a noisy pump.
+"""A simulator instead of learned dynamics: a noisy pump keeps a tank filled.
 
-Nothing has to be learned about the tank: `simulate` tells where an action leads from any state. So
-a handful of logged episodes is enough; they tell where episodes start and what levels are usual.
-The plant itself also leaks by chance. That makes the simulator a little wrong, and costs some
-precision; it cannot bias the estimate.
+No dynamics have to be learned: `simulate` returns where an action leads from any state. So a few
+logged episodes are enough; they show where episodes start and which levels are usual. The plant
+itself also leaks at random. The simulator is therefore slightly wrong, which costs some precision,
+but it cannot bias the estimate.
 """
 
 import gymnasium
@@ -16,14 +16,14 @@ from scopeval.critics.model.simulator import KnownDynamics
 
 
 def simulate(obs, actions, t):
-    """Levels [B, 1] and what is pumped [B, 1] to levels, rewards, costs, and whether it is over."""
+    """From levels and pumped amounts [B, 1] to next levels, rewards, costs, and episode ends."""
     level, pumped = obs[:, 0], actions[:, 0]
     after = 0.9 * level + 0.3 * pumped
     return after[:, None], -((after - 1.0) ** 2), pumped**2, after > 2.0
 
 
 class Tank(gymnasium.Env):
-    """The plant: what was simulated, and a leak."""
+    """The plant: the simulator's dynamics, and a leak."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
     action_space = gymnasium.spaces.Box(-1.0, 3.0, (1,))
@@ -42,7 +42,7 @@ class Tank(gymnasium.Env):
 
 
 def pump(gain: float) -> GaussianPolicy:
-    """Fills what is missing, give or take."""
+    """Fills the missing amount, with noise."""
     return GaussianPolicy(lambda obs, t: gain * (1.0 - obs), np.log([0.5]), low=[-1.0], high=[3.0])
 
 

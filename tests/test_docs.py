@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import scopeval
 from scopeval.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -291,6 +292,16 @@ def test_the_site_builds_strictly_and_requests_nothing_from_elsewhere(tmp_path):
         "scopeval.safety.guard.Guard",
     ):
         assert f'id="{name}"' in api
+
+
+def test_the_api_page_lists_every_public_name_with_its_module():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    listed = {
+        name: module
+        for cells, module in re.findall(r"^\| (\[`.+?) \| `([\w.]+)`", text, re.MULTILINE)
+        for name in re.findall(r"\[`(\w+)`\]", cells)
+    }
+    assert listed == scopeval._PUBLIC
 
 
 # -- thresholds ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Put the stored results into docs/reproduce.md: ``python tools/make_results.py``.
 
 They are read from docs/results/gridworld and docs/results/mujoco..., where ``scopeval reproduce
-... --out`` wrote them. A test checks that the page says what the files say.
+... --out`` wrote them. A test checks that the page agrees with the files.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FIGURES = {
     "error-cost": "Error against cost spent",
     "error-episodes": "Error against episodes",
     "frontier": "Variance against cost for several epsilons",
-    "cost-by-target": "Cost of each target's behavior policy, relative to the target's own",
+    "cost-by-target": "Relative cost of the behavior policy, for each target policy",
 }
 
 
 ROBOTS_FIGURES = {
     "error-cost": "Error against cost spent",
-    "calibration": "What designs expected of themselves, against what was measured",
+    "calibration": "Predicted against measured variance and cost",
 }
 
 
@@ -53,8 +53,8 @@ def _gridworld(text: str) -> str:
     if not place.is_file():
         return PART.sub(NOTHING, text)
     content = json.loads(place.read_text(encoding="utf-8"))
-    said = _part(content, RESULTS, [_block(block) for block in content["blocks"]], FIGURES)
-    return PART.sub(lambda _: said, text)
+    shown = _part(content, RESULTS, [_block(block) for block in content["blocks"]], FIGURES)
+    return PART.sub(lambda _: shown, text)
 
 
 def _robots(text: str, mark: str, folder: Path) -> str:
@@ -68,8 +68,8 @@ def _robots(text: str, mark: str, folder: Path) -> str:
         for protocol in content["config"]["protocols"]
         for name, words in ROBOTS_FIGURES.items()
     }
-    said = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
-    return part.sub(lambda _: said, text)
+    shown = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
+    return part.sub(lambda _: shown, text)
 
 
 def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dict[str, str]) -> str:
@@ -78,7 +78,10 @@ def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dic
     for name, words in figures.items():
         if (folder / f"{name}.svg").is_file():
             parts.append(f"![{words}](results/{folder.name}/{name}.svg)\n\n*{words}.*\n")
-    took = f"It took {content['seconds']:.0f} s on a machine with {_cores(content)}."
+    where = f"on a machine with {_cores(content)}."
+    took = f"Run time: {content['seconds']:.0f} s {where}"
+    if content["seconds"] < 1:  # every piece of work had been kept from an earlier run
+        took = f"Computed {where}"
     return "\n" + "\n".join([*parts, took]) + "\n\n"
 
 
@@ -87,14 +90,14 @@ def _robot(block: dict[str, Any]) -> str:
     counted = many - len(block["excluded"])
     lines = [
         f"**{block['robot']}, {block['protocol']}** ({counted} of {many} targets)\n",
-        "| method | variance | worst | cost | dearest | paired | predicted | needed | saved "
+        "| method | variance | worst | cost | most expensive | paired | predicted | needed | saved "
         "| paper |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in block["methods"]:
         if row["method"] == "on-policy":
             continue
-        told = [row.get(f"predicted_{name}", {}).get("mean") for name in ("variance", "cost")]
+        predicted = [row.get(f"predicted_{name}", {}).get("mean") for name in ("variance", "cost")]
         cells = [
             row["method"],
             _plus_minus(row["relative_variance"], ".3f"),
@@ -102,20 +105,21 @@ def _robot(block: dict[str, Any]) -> str:
             _plus_minus(row["relative_cost"], ".3f"),
             _extreme(row["dearest"]),
             _paired(row.get("certified_cost")),
-            "" if None in told else "{:.3f}, {:.3f}".format(*told),
+            "" if None in predicted else "{:.3f}, {:.3f}".format(*predicted),
             _plus_minus(row["cost_needed"], ".0f"),
             f"{row['saved']:.0%}",
             _paper(block["paper"].get(row["method"])),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     if block["excluded"]:
-        lines.append(f"\nWithout variance, in no mean: {', '.join(block['excluded'])}.")
+        names = ", ".join(block["excluded"])
+        lines.append(f"\nNo variance to reduce, left out of the means: {names}.")
     return "\n".join(lines) + "\n"
 
 
-def _paired(told: dict[str, Any] | None) -> str:
+def _paired(certified: dict[str, Any] | None) -> str:
     """Mean cost by the certificates, over the targets that have one."""
-    values = [value for value in (told or {}).get("values", []) if value is not None]
+    values = [value for value in (certified or {}).get("values", []) if value is not None]
     if len(values) < 2:
         return ""
     error = statistics.stdev(values) / len(values) ** 0.5

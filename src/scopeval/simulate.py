@@ -10,15 +10,14 @@ of the reward (normal, with the MDP's `reward_variance`). All draws invert cumul
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scopeval._parallel import fan_out
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, control_table, policy_table
@@ -264,9 +263,4 @@ def cumulative_rows(data: Floats, indptr: Ints) -> Floats:
 def _spread(work: Callable[[int, int], None], episodes: int, threads: int | None) -> None:
     """Share the episodes among threads; the kernels hold no lock."""
     edges = [*range(0, episodes, BLOCK), episodes]
-    workers = min(threads or os.cpu_count() or 1, len(edges) - 1)
-    if workers <= 1:
-        work(0, episodes)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda span: work(*span), itertools.pairwise(edges)))
+    fan_out(lambda span: work(*span), itertools.pairwise(edges), threads=threads)

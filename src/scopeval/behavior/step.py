@@ -12,14 +12,13 @@ solve the same program (`_step_kernel`).
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from os import cpu_count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats
 from scopeval.behavior.methods import Method, StepFunction
 from scopeval.errors import InputError
@@ -203,10 +202,9 @@ def weigh_rows(
         mu[some], b[some] = _weigh_some(method, recipe, pi[some], e.select(some), found)
         return found
 
-    with ThreadPoolExecutor(cpu_count() or 1) as pool:
-        for found in pool.map(work, range(0, len(pi), TOGETHER)):
-            if counts is not None:
-                counts.add(found)
+    for found in fan_out(work, range(0, len(pi), TOGETHER)):
+        if counts is not None:
+            counts.add(found)
     return mu, b
 
 

@@ -8,14 +8,13 @@ depend on their number.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import fan_out_rows
 from scopeval.arrays import Bools, Floats
 from scopeval.critics import _fast_estimates_kernel as kernel
 from scopeval.critics.mlp.regression import MLPCritic
@@ -54,16 +53,13 @@ def look(
     if work is None:
         return None
     e, sure = np.empty((5, rows, count)), np.empty((rows, count), np.bool_)
-    threads = min(os.cpu_count() or 1, rows // ROWS_PER_THREAD) if rows > 1 else 1
-    if threads <= 1 or isinstance(critic, TableCritic):
-        work(follows, own_cost, e, sure, 0, rows)
-        return e, sure
-    edges = [rows * k // threads for k in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(
-            pool.map(
-                lambda k: work(follows, own_cost, e, sure, edges[k], edges[k + 1]), range(threads)
-            )
+    if rows < 2 * ROWS_PER_THREAD or isinstance(critic, TableCritic):
+        work(follows, own_cost, e, sure, 0, rows)  # the usual case while a controller waits
+    else:
+        fan_out_rows(
+            lambda start, stop: work(follows, own_cost, e, sure, start, stop),
+            rows,
+            least=ROWS_PER_THREAD,
         )
     return e, sure
 

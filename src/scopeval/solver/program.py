@@ -29,14 +29,12 @@ weight: no mu has a finite objective (`Status.INFEASIBLE`).
 from __future__ import annotations
 
 import enum
-import itertools
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scopeval._parallel import fan_out_rows
 from scopeval.arrays import Floats, as_floats, is_number
 from scopeval.errors import InputError
 
@@ -158,18 +156,11 @@ def solve(
     mu = np.empty_like(w)
     multiplier = np.empty(len(w))
     status = np.empty(len(w), dtype=np.int8)
-    workers = max(1, min(threads or os.cpu_count() or 1, len(w) // ROWS_PER_THREAD))
-    edges = [len(w) * k // workers for k in range(workers + 1)]
-    spans = list(itertools.pairwise(edges))
 
-    def work(span: tuple[int, int]) -> int:
-        return int(solve_rows(w, q, delta, mu, multiplier, status, *span))
+    def work(start: int, stop: int) -> int:
+        return int(solve_rows(w, q, delta, mu, multiplier, status, start, stop))
 
-    if workers == 1:
-        bad = [work(spans[0])]
-    else:
-        with ThreadPoolExecutor(workers) as pool:
-            bad = list(pool.map(work, spans))
+    bad = fan_out_rows(work, len(w), least=ROWS_PER_THREAD, threads=threads)
     if max(bad) >= 0:
         _refuse(next(row for row in bad if row >= 0), w, q, delta)
     _fill(mu, multiplier, status, q, fallback)

@@ -350,7 +350,7 @@ def test_trouble_on_the_plant_is_answered_by_the_target(logged, target, kind):
     broken = True
     np.testing.assert_allclose(mu.weigh(offered, x, 0).probs, 0.1)
     assert mu.counts.not_finite == 5
-    assert "warning: the simulator failed; last: " in mu.summary()
+    assert "warning: the simulator failed; last error: " in mu.summary()
     words = "the licence server is down" if kind == "raises" else "50 of 50 answers"
     assert words in mu.summary()
 

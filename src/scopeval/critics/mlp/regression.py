@@ -19,14 +19,13 @@ there as one stack (`torch_networks`), with the same results to the rounding of 
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import fan_out, fan_out_rows
 from scopeval.arrays import Bools, Floats
 from scopeval.critics.protocols import Critic, Estimates, Learner, Rows, Targets
 from scopeval.errors import InputError
@@ -262,8 +261,7 @@ class _MLPLearner:
                 seeds[f, head],
             )
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(work, jobs))
+        fan_out(work, jobs)
 
     def _predict(self, net_fold: int, head: int, row_fold: int) -> NDArray[np.float32]:
         """One head's answers for the rows of a fold, by the networks of another."""
@@ -422,14 +420,7 @@ class MLPCritic:
                 hi,
             )
 
-        threads = min(os.cpu_count() or 1, -(-B // BLOCK))
-        if threads <= 1:
-            work(0, B)
-        else:
-            blocks = -(-B // BLOCK)  # whole ones, the same for any number of threads
-            edges = [min(BLOCK * (blocks * n // threads), B) for n in range(threads + 1)]
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(work, edges[:-1], edges[1:]))
+        fan_out_rows(work, B, block=BLOCK)
         return Estimates(q, cost, behind, carried, noise, error, known)
 
     def _at_numbers(self, states: Observations) -> tuple[Floats, Floats]:

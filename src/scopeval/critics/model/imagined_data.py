@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 
 import numpy as np
 
+from scopeval._parallel import fan_out
 from scopeval.critics.log_rows import Log
 from scopeval.critics.model.answer_cache import Encoder
 from scopeval.critics.model.network import Dynamics, Network, World
@@ -59,11 +58,8 @@ class Imagination:
             losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
             self.holdout["dynamics"] = float(np.sqrt(np.mean(losses))) if losses else float("nan")
         tick = self._counting("learning how episodes go on", len(networks) * self.how.study.steps)
-        with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            found = [self._prospects(k, log) for k in range(len(networks))]  # asks the target
-            foresights = list(
-                pool.map(lambda k: self._foresight(k, found[k], tick), range(len(networks)))
-            )
+        found = [self._prospects(k, log) for k in range(len(networks))]  # asks the target
+        foresights = fan_out(lambda k: self._foresight(k, found[k], tick), range(len(networks)))
         each = []
         self._foresights = foresights
         for k, network in enumerate(networks):
@@ -145,8 +141,7 @@ class Imagination:
             seed = 2 * self.seed + k
             return learn_network(halves[k], halves[1 - k], encoder, how, seed, tick)
 
-        with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            each = [list(pool.map(partial(learn, how), range(2))) for how in tried]
+        each = [fan_out(partial(learn, how), range(2)) for how in tried]
         losses = [np.mean([network.loss for network in both]) for both in each]
         best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
         return list(each[best])

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints
-from scopeval.critics.model.training import fresh, one_thread, swish
+from scopeval.critics.model.training import fresh, swish
 
 __all__ = ["Foresight", "Study", "foresee"]
 
@@ -146,7 +147,7 @@ def foresee(
         name: torch.from_numpy(value).requires_grad_()
         for name, value in fresh(x.shape[1], how.hidden, OUTPUTS, rng).items()
     }
-    with one_thread():
+    with one_torch_thread():
         adam = torch.optim.Adam(layers.values(), lr=how.rate)
         fade = torch.optim.lr_scheduler.CosineAnnealingLR(adam, how.steps)
         for _ in range(how.steps):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, check_whole
 from scopeval.critics.model.answer_cache import Encoder, Weights
 from scopeval.critics.model.network import Network
 from scopeval.critics.protocols import Rows
 from scopeval.errors import InputError
 
-__all__ = ["WIDE", "Training", "fresh", "learn_network", "one_thread", "swish"]
+__all__ = ["WIDE", "Training", "fresh", "learn_network", "swish"]
 
 #: Held-out errors that a network keeps to draw from, and
 ERRORS = 4096
@@ -58,28 +57,6 @@ class Training:
 WIDE = Training(hidden=256, steps=20_000, rate=5e-3, dropout=0.05)
 
 
-_LOCK, _INSIDE = Lock(), [0, 0]  # how many are inside, torch's threads before the first of them
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch by one thread: the same bits on every machine. Several callers may be inside."""
-    import torch
-
-    with _LOCK:
-        if _INSIDE[0] == 0:
-            _INSIDE[1] = torch.get_num_threads()
-        torch.set_num_threads(1)  # every caller: torch counts threads for each thread anew
-        _INSIDE[0] += 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _INSIDE[0] -= 1
-            if _INSIDE[0] == 0:
-                torch.set_num_threads(_INSIDE[1])
-
-
 def learn_network(
     rows: Rows,
     held_out: Rows,
@@ -93,7 +70,7 @@ def learn_network(
     Training that runs away is begun anew with a quarter of the rate. `tick` is called after every
     step.
     """
-    with one_thread():
+    with one_torch_thread():
         for _ in range(4):
             network = _trained(rows, held_out, encoder, how, seed, tick)
             if all(np.isfinite(value).all() for value in network.weights.values()):

@@ -12,12 +12,13 @@ import contextlib
 import io
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.behavior.designer import design
 from scopeval.behavior.evidence import follow_own
@@ -278,7 +279,7 @@ def _fqe(peer: Any, task: _Task, error: float, config: Config) -> tuple[float, i
     order = np.lexsort((log.t, _episode(log)))
     logging.getLogger("d3rlpy").setLevel(logging.ERROR)
     silent = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with silent[0], silent[1], _one_thread():
+    with silent[0], silent[1], one_torch_thread():
         torch.manual_seed(config.seed)
         data = peer.dataset.MDPDataset(
             task.encoded(log)[order].astype(np.float32),
@@ -304,19 +305,6 @@ def _fqe(peer: Any, task: _Task, error: float, config: Config) -> tuple[float, i
             steps += config.updates
             best = min(best, _error(fqe.predict_value(inputs, task.held.action), task.truth))
     return spent, steps, best
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch on one thread: small steps are quicker so, by far where the machine is busy."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _settings(peer: Any) -> dict[str, Any]:
@@ -349,7 +337,7 @@ def _against_modules(world: Quadratic, log: Transitions, config: Config) -> Row:
     heads, folds = 7, 2  # q, cost, two costs beyond it, two variances to come, noise
     ours, whole, theirs = float("inf"), float("inf"), float("inf")
     with quiet():
-        for threads in (contextlib.nullcontext, _one_thread) * 2:
+        for threads in (contextlib.nullcontext, one_torch_thread) * 2:
             watched = _Watched(how)
             _, (_, *later) = _timed_sweep(world, log, watched, 3, config.seed)
             whole, ours = min(whole, *later), min(ours, *watched.seconds[1:])

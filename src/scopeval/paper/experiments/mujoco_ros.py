@@ -16,6 +16,7 @@ import math
 import torch
 from torch.func import functional_call
 
+from scopeval._parallel import one_torch_thread
 from scopeval.baselines.ros import RosRuns
 from scopeval.baselines.ros_autograd import FiniteFamily, GaussianFamily, Parameters, ros_fleet
 from scopeval.errors import InputError
@@ -64,9 +65,7 @@ def run_ros(
         else Robots(robot, runs)
     )
     alpha = ALPHA["bins" if isinstance(policy, BinnedPolicy) else "candidates"]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same bits on every machine
-    try:
+    with one_torch_thread():  # the same bits on every machine
         return ros_fleet(
             fleet,
             family_of(policy),
@@ -76,8 +75,6 @@ def run_ros(
             alpha=alpha,
             seed=seed,
         )
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _log_normal(z: torch.Tensor) -> torch.Tensor:

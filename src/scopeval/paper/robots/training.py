@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from scopeval._files import check_place, machine, now, replace_file, versions, write_json
+from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.paper.robots import ppo
 from scopeval.paper.robots.env import HORIZON, Robots, robot_name
@@ -79,19 +80,13 @@ def train_policies(
     progress: Progress = lambda *_: None,
 ) -> list[Path]:
     """Train, choose, measure, write; robots that are done already are skipped unless forced."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # networks this small are slower on more
     done = []
-    try:
+    with one_torch_thread():  # networks this small are slower on more
         for name in map(robot_name, robots):
             place = check_place(Path(folder) / f"{name}.json")
             if force or not (place.exists() and place.with_suffix(".npz").exists()):
                 _make(name, config, place, command, progress)
             done.append(place)
-    finally:
-        torch.set_num_threads(threads)
     return done
 
 

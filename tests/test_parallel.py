@@ -1,0 +1,67 @@
+"""Threads: every item once and in order, spans that cover all rows, torch's setting restored."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scopeval._parallel import fan_out, fan_out_rows, one_torch_thread
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_results_are_in_the_order_of_the_items(threads):
+    assert fan_out(lambda x: x * x, range(20), threads=threads) == [x * x for x in range(20)]
+    assert fan_out(lambda x: x, [], threads=threads) == []
+
+
+def test_items_are_computed_at_the_same_time():
+    """Two items that wait for each other: one thread alone would never finish."""
+    meet = threading.Barrier(2, timeout=60)
+    assert sorted(fan_out(lambda _: meet.wait(), range(2), threads=2)) == [0, 1]
+
+
+def test_an_error_in_a_thread_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        fan_out(lambda x: 1 // x, [1, 0, 2], threads=2)
+
+
+@given(st.integers(0, 500), st.integers(1, 64), st.integers(1, 9), st.integers(1, 5))
+def test_spans_cover_all_rows_and_start_at_whole_blocks(rows, block, least, threads):
+    spans = fan_out_rows(lambda lo, hi: (lo, hi), rows, block=block, least=least, threads=threads)
+    assert len(spans) <= threads
+    assert [row for lo, hi in spans for row in range(lo, hi)] == list(range(rows))
+    assert all(lo % block == 0 for lo, _ in spans)
+    if len(spans) > 1:
+        assert all(-(-(hi - lo) // block) >= least for lo, hi in spans)
+
+
+def test_the_number_of_cores_is_asked_at_every_call(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert len(fan_out_rows(lambda lo, hi: (lo, hi), 300)) == 3
+
+
+def test_torch_has_its_threads_back_after_the_last_caller():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with one_torch_thread():
+            assert torch.get_num_threads() == 1
+            with one_torch_thread():
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 1
+
+        def inside(_: int) -> int:
+            with one_torch_thread():
+                return torch.get_num_threads()
+
+        with one_torch_thread(), ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(inside, range(8))) == {1}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

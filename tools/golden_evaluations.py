@@ -1,0 +1,403 @@
+"""Golden cases of finite models, the program of every step, and evaluations."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from golden_numbers import (
+    ASSESSMENT,
+    BUDGETS,
+    INTERVAL,
+    METHODS,
+    MOMENTS,
+    STATE,
+    Numbers,
+    case,
+    fields,
+    of_design,
+    of_episodes,
+    of_evaluation,
+    of_log,
+    prefixed,
+)
+from golden_worlds import (
+    HOURS,
+    SIZE,
+    STEPS,
+    Drift,
+    Failing,
+    Fleet,
+    Pushed,
+    Store,
+    Unreliable,
+    changing,
+    drifting,
+    grid,
+    leaning,
+    push_design,
+    store,
+)
+from scopeval import (
+    EpisodeLog,
+    Episodes,
+    Guard,
+    TabularPolicy,
+    collect,
+    design,
+    estimate,
+    evaluate,
+    exact,
+    read_logged,
+    simulate,
+)
+from scopeval.solver import solve, solve_priced
+
+# -- cases: finite models, exactly ---------------------------------------------------------------
+
+for _where, _world in (("grid", grid), ("changing", changing)):
+    for _method in METHODS:
+
+        def _run(world: Any = _world, method: str = _method) -> Numbers:
+            mdp, target, _ = world()
+            numbers: Numbers = {}
+            for budget in BUDGETS:
+                found = exact.design(mdp, target, method, budget=budget)
+                numbers |= prefixed(budget, of_design(found, mdp, target))
+            return numbers
+
+        case(f"exact.{_where}-{_method}")(_run)
+
+
+@case("exact.settings")
+def _exact_settings() -> Numbers:
+    numbers: Numbers = {}
+    for where, world in (("grid", grid), ("changing", changing)):
+        mdp, target, _ = world()
+        own = exact.cost_values(mdp, target).v
+        settings: dict[str, dict[str, Any]] = {
+            "epsilon": {"epsilon": 0.1},
+            "target": {"constraint": "target", "epsilon": 0.05},
+            "limit": {"limit": 0.9 * float(own[0].max())},
+            "limits": {"limit": 1.02 * own[0]},
+            "dr": {"method": "scope-dr", "epsilon": 0.03, "budget": "episode"},
+        }
+        for name, some in settings.items():
+            found = exact.design(mdp, target, **some)
+            numbers |= prefixed(f"{where}.{name}", of_design(found, mdp, target))
+    return numbers
+
+
+@case("exact.values")
+def _exact_values() -> Numbers:
+    mdp, target, _ = changing()
+    rng = np.random.default_rng(1)
+    behavior = TabularPolicy(rng.dirichlet(np.ones(3), (4, 5)))
+    control = rng.normal(size=(4, 5, 3))
+    found = exact.assess(mdp, target, behavior, control)
+    holes = np.array(behavior.table(4))
+    holes[:, :, 0] = 0.0
+    bare = exact.assess(mdp, target, holes / holes.sum(axis=2, keepdims=True))
+    values, costs = exact.values(mdp, target), exact.cost_values(mdp, behavior)
+    return {
+        "values": [values.v, costs.v],
+        "actions": [values.q, costs.q],
+        "assessed": fields(found, ASSESSMENT),
+        "bare": fields(bare, ASSESSMENT),
+        "variances": found.variances,
+        "second": found.second_moments[1],
+    }
+
+
+@case("exact.solver")
+def _solver() -> Numbers:
+    rng = np.random.default_rng(2)
+    weight, cost = rng.random((12, 4)), rng.random((12, 4))
+    budget = cost.min(axis=1) + 0.3 * np.ptp(cost, axis=1)
+    weight[3] = 0.0  # indifferent
+    budget[4] = cost[4].min() - 0.1  # infeasible
+    budget[5] = 2.0  # does not bind
+    weight[6, cost[6].argmin()] = 0.0  # nothing on the cheapest
+    budget[6] = cost[6].min() + 0.02
+    weight[7] *= 1e-8
+    cost[8] += 1e6
+    budget[8] += 1e6
+    found = solve(weight, cost, budget)
+    kept = solve(weight, cost, budget, fallback=np.full((12, 4), 0.25))
+    wide = rng.random((2, 20_000, 3))  # several threads
+    numbers: Numbers = {
+        "many": solve(wide[0], wide[1], wide[1].mean(axis=1)).mu.sum(axis=0),
+        "mu": found.mu,
+        "multiplier": found.multiplier,
+        "status": [*found.status, *found.binding],
+        "kept": kept.mu,
+    }
+    for price in (0.0, 0.7):
+        priced = solve_priced(weight, cost, price)
+        numbers[f"priced-{price}"] = priced.mu
+        numbers[f"priced-{price}.status"] = priced.status
+    return numbers
+
+
+@case("exact.simulate")
+def _simulate() -> Numbers:
+    mdp, target, _ = changing()
+    found = exact.design(mdp, target, "scope-dr")
+    run = simulate.trajectories(mdp, found, episodes=20, seed=4, first=3)
+    each = simulate.summaries(
+        mdp, target, found, episodes=12, control_variate=found.control, seed=4
+    )
+    many = simulate.moments(mdp, target, found, episodes=40_000, seed=4, block=35_000)
+    return {
+        "states": run.states,
+        "actions": run.actions,
+        "rewards": run.rewards,
+        "costs": run.costs,
+        "summaries": [each.estimate, each.cost, each.weighted_cost],
+        "moments": fields(many, MOMENTS),
+    }
+
+
+# -- cases: evaluations --------------------------------------------------------------------------
+
+
+def costly(mdp: exact.TabularMDP) -> TabularPolicy:
+    """A behavior policy that spends more than the target."""
+    cost = mdp.at("cost", 0)
+    weight = 0.2 + cost / cost.max(axis=1, keepdims=True)
+    return TabularPolicy(weight / weight.sum(axis=1, keepdims=True))
+
+
+@case("evaluate.model")
+def _evaluate_model() -> Numbers:
+    """A TabularMDP with exact and learned designs, and by the target itself."""
+    mdp, target, log = grid()
+    learned = design(log, target, horizon=mdp.horizon, method="scope-dr")
+    plain = design(log, target, horizon=mdp.horizon, method="scope")
+    runs: dict[str, tuple[Any, dict[str, Any]]] = {
+        "own": (None, {}),
+        "learned": (learned, {}),
+        "kept": (learned, {"keep": True}),
+        "exact": (exact.design(mdp, target, "scope-dr"), {"seed": 3}),
+        "plain": (plain, {"interval": "normal", "alpha": 0.1}),
+        "is": (plain, {"estimator": "is", "interval": "sequence"}),
+        "pdis": (learned, {"estimator": "pdis", "epsilon": 0.1}),
+        "short": (learned, {"horizon": 3, "cost": "none"}),
+    }
+    numbers: Numbers = {}
+    for name, (behavior, settings) in runs.items():
+        result = evaluate(mdp, target, behavior, episodes=200, **settings)
+        numbers |= prefixed(name, of_evaluation(result))
+    return numbers
+
+
+@case("evaluate.changing")
+def _evaluate_changing() -> Numbers:
+    """Random rewards, a discount, an end; a design without coverage."""
+    mdp, target, _ = changing()
+    numbers: Numbers = {}
+    for method in METHODS:
+        behavior = exact.design(mdp, target, method)
+        result = evaluate(mdp, target, behavior, episodes=150, seed=1)
+        numbers |= prefixed(method, of_evaluation(result))
+    bare = np.array(target.table(4))
+    bare[:, :, 0] = 0.0
+    holes = TabularPolicy(bare / bare.sum(axis=2, keepdims=True))
+    numbers |= prefixed("holes", of_evaluation(evaluate(mdp, target, holes, episodes=150)))
+    return numbers
+
+
+@case("evaluate.stopping")
+def _stopping() -> Numbers:
+    """Precision, a cost budget, and a promise that is refuted."""
+    mdp, target, log = grid()
+    behavior = design(log, target, horizon=mdp.horizon, method="scope-dr")
+    seen: list[list[float]] = []
+
+    def look(now: Any) -> None:
+        seen.append([now.done, now.cost, *fields(now.interval, INTERVAL)])
+
+    precise = evaluate(mdp, target, behavior, precision=0.05, progress=look)
+    spent = evaluate(mdp, target, behavior, cost_budget=150.0, chunk=20)
+    first = evaluate(mdp, target, behavior, episodes=100, precision=1e-3)
+    refuted = evaluate(mdp, target, costly(mdp), episodes=3000, seed=5)
+    unguarded = evaluate(mdp, target, costly(mdp), episodes=300, guard=None)
+    return (
+        prefixed("precise", of_evaluation(precise))
+        | prefixed("spent", of_evaluation(spent))
+        | prefixed("first", of_evaluation(first))
+        | prefixed("refuted", of_evaluation(refuted))
+        | prefixed("unguarded", of_evaluation(unguarded))
+        | {"progress": seen[:5], "looks": len(seen)}
+    )
+
+
+@case("evaluate.gymnasium")
+def _evaluate_gymnasium() -> Numbers:
+    target, _, behavior = store()
+    usual: dict[str, Any] = {"horizon": HOURS, "episodes": 60, "batch": 4}
+    runs: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "kept": (Store, behavior, {"keep": True}),
+        "single": (Store(), behavior, {"batch": None}),
+        "own": (Store, None, {"seed": 4}),
+        "named-cost": (Store, behavior, {"cost": "power", "gamma": 0.9}),
+        "cost": (Store, behavior, {"cost": lambda obs, action, reward, following, info: 1.0}),
+        "no-cost": (Store, behavior, {"cost": "none", "estimator": "is"}),
+        "limit": (Store, behavior, {"guard": Guard(episode_cost_limit=5.0), "seed": 2}),
+        "total": (Store, behavior, {"guard": Guard(total_cost_limit=60.0, epsilon=0.1)}),
+        "bounds": (Store, np.full((8, 3), 1 / 3), {"guard": Guard(bounds=(-500.0, 500.0))}),
+        "lost": (Unreliable, behavior, {"keep": True, "seed": 7}),
+        "failing": (Store, Failing(behavior), {"keep": True, "seed": 8}),
+        "fleet": (Fleet(), behavior, {"keep": True, "batch": None}),
+        "precise": (Store, behavior, {"precision": 0.8, "episodes": 400}),
+    }
+    numbers: Numbers = {}
+    for name, (env, how, settings) in runs.items():
+        result = evaluate(env, target, how, **(usual | settings))
+        numbers |= prefixed(name, of_evaluation(result))
+    return numbers
+
+
+@case("evaluate.registered")
+def _registered() -> Numbers:
+    """The Gridworld as a registered environment, and a guard fed by hand."""
+    mdp, target, _ = grid()
+    make = "scopeval/Gridworld-v0"
+    behavior = exact.design(mdp, target, "scope-dr", budget="episode")
+    result = evaluate(
+        lambda: gymnasium.make(make, size=SIZE), target, behavior, horizon=SIZE, episodes=24
+    )
+    guard, rng = Guard(epsilon=0.0, alpha=0.1, target_n=100), np.random.default_rng(0)
+    states = []
+    for _ in range(8):
+        cost = 1.0 + rng.random(25)
+        state = guard.update(cost, 0.7 * cost, spent=cost, lost=0.5)
+        states.append([*fields(state, STATE), state.interval.low])
+    return of_evaluation(result) | {"guard-states": states}
+
+
+@case("evaluate.collect")
+def _collect() -> Numbers:
+    """Episodes of an environment and of a model; a guard in the middle of them; files."""
+    target, _, behavior = store()
+    mdp, own, _ = grid()
+    some = collect(Store, target, behavior, horizon=HOURS, episodes=12, seed=3, first=5)
+    guarded = collect(
+        Store,
+        target,
+        behavior,
+        horizon=HOURS,
+        episodes=12,
+        batch=3,
+        guard_step=lambda running: running > 3.0,
+    )
+    modeled = collect(mdp, own, exact.design(mdp, own, "scope-dr"), episodes=10, seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        some.save(Path(folder) / "episodes.npz")
+        back = Episodes.load(Path(folder) / "episodes.npz")
+    return (
+        prefixed("some", of_episodes(some))
+        | prefixed("guarded", of_episodes(guarded))
+        | prefixed("model", of_episodes(modeled))
+        | prefixed("loaded", of_episodes(back))
+    )
+
+
+@case("evaluate.episode-log")
+def _episode_log() -> Numbers:
+    """A control loop of one's own, and estimates from its episodes."""
+    target, _, behavior = store()
+    log, rng, plant = EpisodeLog(horizon=HOURS), np.random.default_rng(6), Store()
+    for day in range(40):
+        level, _ = plant.reset(seed=500 + day)
+        log.start()
+        over = False
+        for t in range(HOURS):
+            chosen = behavior.act(level, t, rng)
+            following, reward, over, _, info = plant.step(chosen.action)
+            log.step(level, chosen, reward, info["cost"])
+            level = following
+            if over:
+                break
+        if day % 13 == 5:
+            log.lose("given up")
+        else:
+            log.end(level, terminated=over)
+    episodes = log.episodes()
+    other = np.asarray(target.table(1)[0])[:, ::-1]
+    q = np.linspace(-1.0, 1.0, HOURS * 8 * 3).reshape(HOURS, 8, 3)
+    settings: dict[str, dict[str, Any]] = {
+        "same": {"epsilon": 0.1},
+        "anytime": {"anytime": True, "alpha": 0.1},
+        "pdis": {"estimator": "pdis", "interval": "normal", "gamma": 0.9},
+        "other": {"target": other},
+        "controlled": {"target": target, "q": q},
+    }
+    numbers = prefixed("log", of_episodes(episodes))
+    for name, some in settings.items():
+        result = estimate(episodes, **some)
+        numbers |= prefixed(name, of_evaluation(result))
+        numbers.pop(f"{name}.steps", None)
+    return numbers
+
+
+@case("evaluate.read")
+def _read() -> Numbers:
+    """A CSV file with names of its own and without times, and a dict of arrays."""
+    _, log, _ = store()
+    rows = slice(0, 60)
+    start = np.cumsum(log.t[rows] == 0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        lines = ["day,level,setting,gain,energy,over"]
+        columns = (start, log.obs[rows], log.action[rows], log.reward[rows], log.cost[rows])
+        lines += [
+            ",".join(map(str, (*row, int(end))))
+            for row, end in zip(
+                zip(*(x.tolist() for x in columns), strict=True), log.terminated[rows], strict=True
+            )
+        ]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        names = {"episode": "day", "obs": "level", "action": "setting", "reward": "gain"}
+        names |= {"cost": "energy", "terminated": "over"}
+        found = read_logged(path, columns=names, horizon=HOURS)
+    arrays: dict[str, Any] = {
+        "t": log.t,
+        "obs": log.obs,
+        "action": log.action,
+        "reward": log.reward,
+        "next_obs": log.next_obs,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "log.npz", cost=log.cost, **arrays)
+        zipped = read_logged(Path(folder) / "log.npz")
+    days = [
+        {"observations": [1, 2, 3], "actions": [0, 2], "rewards": [0.5, 1.0], "costs": [1.0, 0.0]},
+        {"observations": [4, 5], "actions": [1], "rewards": [2.0], "costs": [0.3]},
+    ]
+    costed = read_logged(arrays, cost=lambda obs, action, reward, following: 1.0 + action)
+    return (
+        prefixed("csv", of_log(found))
+        | prefixed("arrays", of_log(costed))
+        | prefixed("npz", of_log(zipped))
+        | prefixed("episodes", of_log(read_logged(days)))
+    )
+
+
+@case("network.evaluate-mlp")
+def _evaluate_mlp() -> Numbers:
+    behavior = design(drifting(), leaning, horizon=STEPS, method="scope-dr", regression="mlp")
+    result = evaluate(Drift, leaning, behavior, episodes=40, seed=1, keep=True, batch=4)
+    return of_evaluation(result)
+
+
+@case("network.evaluate-gaussian")
+def _evaluate_gaussian() -> Numbers:
+    behavior = push_design("scope-dr", "state")
+    result = evaluate(Pushed, behavior.target, behavior, episodes=40, seed=2, keep=True)
+    own = evaluate(Pushed, behavior.target, horizon=STEPS, episodes=20, seed=3)
+    return of_evaluation(result) | prefixed("own", of_evaluation(own))
