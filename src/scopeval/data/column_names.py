@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 from scopeval.errors import DataError, InputError
 
-__all__ = ["ALIASES", "Choice", "ColumnMap", "choose_columns"]
+__all__ = [
+    "ALIASES",
+    "Choice",
+    "ColumnMap",
+    "choose_columns",
+    "refuse_other_columns",
+    "swapped_columns",
+]
 
 ColumnMap = Mapping[str, str | Sequence[str] | None]
 
@@ -67,6 +74,40 @@ def choose_columns(
     required = ("obs", "action", "reward", "cost") if cost_needed else ("obs", "action", "reward")
     _refuse_missing([field for field in required if field not in choices], names, source)
     return choices
+
+
+def refuse_other_columns(
+    choices: Mapping[str, Choice],
+    columns: ColumnMap | None,
+    names: Sequence[str],
+    source: str,
+    first: str,
+) -> None:
+    """Refuse a further file that has a field which the first file of the folder lacks.
+
+    Raises:
+        DataError: the field would be read from some files and made up for others.
+    """
+    for field in ALIASES:
+        if field in choices or field in (columns or {}):
+            continue
+        found = _find(field, names, source)
+        if found is not None:
+            raise DataError(
+                f"{source}: has a column {found.names[0]!r} ({field}), which {first} lacks; all "
+                f"files of a folder must have the same columns, to ignore it pass columns="
+                f'{{"{field}": None}}'
+            )
+
+
+def swapped_columns(choices: Mapping[str, Choice]) -> list[str]:
+    """A note if the names of the reward and cost columns suggest that they are swapped."""
+    if not {"reward", "cost"} <= set(choices):
+        return []
+    reward, cost = (choices[field].names[0] for field in ("reward", "cost"))
+    if "cost" in reward.lower() and "reward" in cost.lower():
+        return [f"reward is read from column {reward!r} and cost from {cost!r}: are they swapped?"]
+    return []
 
 
 def _refuse_double_names(names: Sequence[str], used: Collection[str], source: str) -> None:

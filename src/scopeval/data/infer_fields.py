@@ -1,4 +1,4 @@
-"""Infer time and next observations from the order of the rows; find rows that repeat."""
+"""Infer time and next observations from the order of the rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scopeval.data.columns import Origin
 from scopeval.errors import DataError
 
-__all__ = ["Fields", "notice_repeats", "rebuild"]
+__all__ = ["Fields", "rebuild"]
 
 Fields = dict[str, NDArray[Any]]
 
@@ -19,8 +19,7 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
     """Fill in `t` and `next_obs` where they are missing, from the order of the rows.
 
     Args:
-        fields: checked columns with `terminated`; changed in place. `episode` and `truncated` are
-            removed at the end.
+        fields: checked columns with `terminated`; changed in place.
         borders: rows where a new file begins.
         source: name of the log in error messages.
 
@@ -66,8 +65,6 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
             )
             for name in tuple(fields):
                 fields[name] = _sealed(fields[name][keep])
-    for name in ("episode", "truncated"):
-        fields.pop(name, None)
     return notes
 
 
@@ -96,27 +93,6 @@ def _episode_starts(fields: Fields, source: str) -> NDArray[np.bool_]:
     if "t" in fields:
         starts[1:] |= fields["t"][1:] != fields["t"][:-1] + 1
     return starts
-
-
-def notice_repeats(fields: Fields) -> list[str]:
-    """A note if rows with vector observations repeat exactly; rows of state numbers often do."""
-    rows = len(fields["obs"])
-    if fields["obs"].ndim == 1:
-        return []
-    code = np.zeros(rows, np.uint64)  # a 64-bit hash of each row
-    for name in ("t", "obs", "action", "reward", "next_obs"):
-        for scalars in fields[name].reshape(rows, -1).T:
-            code ^= np.ascontiguousarray(scalars).view(np.uint64)
-            code *= np.uint64(0x9E3779B97F4A7C15)
-            code ^= code >> np.uint64(29)
-    code.sort()
-    repeats = int((code[1:] == code[:-1]).sum())
-    if not repeats:
-        return []
-    return [
-        f"{repeats:,} of {rows:,} rows repeat another row exactly (same t, obs, action, reward, "
-        "next_obs): was a part of the log stored twice?"
-    ]
 
 
 def _sealed(array: NDArray[Any]) -> NDArray[Any]:

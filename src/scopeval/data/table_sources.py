@@ -1,4 +1,4 @@
-"""Tables of logged data: CSV, NPZ, data frames, dictionaries of arrays.
+"""Tables of logged data: CSV, JSON lines, NPZ, data frames, dictionaries of arrays.
 
 A `Table` has column names and yields `Part`s with the requested columns. Parquet, the format that
 scopeval writes, has a module of its own. The meaning of the columns is decided elsewhere.
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
 from numpy.typing import NDArray
 
 from scopeval.data.columns import Origin, wholes
@@ -35,6 +36,7 @@ __all__ = [
     "identities",
     "open_csv",
     "open_frame",
+    "open_json_lines",
     "reading",
 ]
 
@@ -147,16 +149,43 @@ class NpzTable:
         yield Part(self.source, arrays)
 
 
-def open_csv(path: Path) -> ArrowTable:
-    """A CSV file with a header line; types are inferred from the whole file, not from its start."""
-    block = min(max(path.stat().st_size, 1 << 20), 1 << 30)
+def open_csv(path: Path, separator: str = ",") -> ArrowTable:
+    """A CSV file with a header line, perhaps compressed (``.gz``).
+
+    Types are inferred from the whole file, not from its start.
+    """
+    if len(separator) != 1 or separator in '"\r\n':
+        raise InputError(f"separator: got {separator!r}, expected one character such as ';'")
     with reading(str(path), "CSV"):
+        content = _content(path)
         table = pa.csv.read_csv(
-            path,
-            read_options=pa.csv.ReadOptions(block_size=block),
+            pa.BufferReader(content),
+            read_options=pa.csv.ReadOptions(block_size=_block(content.size)),
+            parse_options=pa.csv.ParseOptions(delimiter=separator),
             convert_options=pa.csv.ConvertOptions(null_values=["", "NA", "N/A", "null", "NULL"]),
         )
     return ArrowTable(str(path), table)
+
+
+def open_json_lines(path: Path) -> ArrowTable:
+    """A file with one JSON object per line, perhaps compressed (``.gz``)."""
+    with reading(str(path), "JSON lines"):
+        content = _content(path)
+        table = pa.json.read_json(
+            pa.BufferReader(content),
+            read_options=pa.json.ReadOptions(block_size=_block(content.size)),
+        )
+    return ArrowTable(str(path), table)
+
+
+def _content(path: Path) -> Any:
+    """The bytes of a file, decompressed; types can only be inferred from all of them."""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        return stream.read_buffer()
+
+
+def _block(size: int) -> int:
+    return min(max(size, 1 << 20), 1 << 30)
 
 
 def open_frame(frame: Any) -> ArrowTable:
@@ -177,8 +206,8 @@ def open_frame(frame: Any) -> ArrowTable:
             return ArrowTable(source, frame.to_arrow())
     raise InputError(
         f"cannot read logged data from {kind.__module__}.{kind.__qualname__}; expected a path "
-        "(.parquet, .csv, .npz or a folder of Parquet files), a data frame, a dict of arrays, a "
-        'list of episodes, a Minari dataset or "minari:NAME"'
+        "(.parquet, .csv, .jsonl, .npz or a folder of Parquet files), a data frame, a dict of "
+        'arrays, a list of episodes, a Minari dataset or "minari:NAME"'
     )
 
 

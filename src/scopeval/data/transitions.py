@@ -165,6 +165,10 @@ class Transitions:
             raise InputError(f"rows must be one-dimensional, got shape {list(index.shape)}")
         return self._of_checked(columns, self.notes)
 
+    def with_notes(self, notes: Sequence[str]) -> Transitions:
+        """The same log with further notes; equal ones are kept once."""
+        return self._of_checked(self._columns(), tuple(dict.fromkeys((*self.notes, *notes))))
+
     @staticmethod
     def concat(logs: Sequence[Transitions]) -> Transitions:
         """Several logs of one problem, one after the other.

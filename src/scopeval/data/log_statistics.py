@@ -1,0 +1,308 @@
+"""Collect the statistics of a log in one pass, from batches of any size.
+
+The same rows give the same statistics, however they are divided into batches. Everything is written
+as few operations on blocks of rows, because reading a row of a Parquet file takes less than 100
+nanoseconds and the statistics may take a tenth of that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, Ints
+from scopeval.data.log_facts import LogFacts, Times
+from scopeval.data.repeated_rows import RowSample
+from scopeval.data.transitions import Transitions
+
+__all__ = ["LogStatistics"]
+
+#: Rows that are looked at together; they fit into the processor's cache.
+BLOCK = 1 << 16
+#: Times up to here are counted one by one.
+MOST_TIMES = 1 << 20
+#: Row numbers kept as examples.
+SHOWN = 5
+#: Relative difference between next_obs and the next obs that is rounding (of float32).
+ROUNDING = 1e-5
+
+
+class _Rows(NamedTuple):
+    """Columns of neighboring rows."""
+
+    t: Ints
+    obs: NDArray[Any]
+    next_obs: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    episode: Ints | None
+    truncated: NDArray[np.bool_] | None
+
+    def part(self, start: int, stop: int) -> _Rows:
+        part = slice(start, stop)
+        return _Rows(
+            self.t[part],
+            self.obs[part],
+            self.next_obs[part],
+            self.terminated[part],
+            None if self.episode is None else self.episode[part],
+            None if self.truncated is None else self.truncated[part],
+        )
+
+    def last(self) -> _Rows:
+        """A copy of the last row, so that the others need not be kept."""
+        return _Rows(
+            self.t[-1:].copy(),
+            self.obs[-1:].copy(),
+            self.next_obs[-1:].copy(),
+            self.terminated[-1:].copy(),
+            None if self.episode is None else self.episode[-1:].copy(),
+            None if self.truncated is None else self.truncated[-1:].copy(),
+        )
+
+
+@dataclass
+class _Count:
+    """A number of rows and the first of them."""
+
+    number: int = 0
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, rows: Ints, offset: int) -> None:
+        self.number += rows.size
+        if len(self.rows) < SHOWN:
+            self.rows += [int(row) + offset for row in rows[: SHOWN - len(self.rows)]]
+
+
+class _Histogram:
+    """Counts of small whole numbers; larger ones are counted together."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(16, np.int64)
+        self.beyond = 0
+
+    def add(self, values: Ints) -> None:
+        if not values.size:
+            return
+        if int(values.max()) >= MOST_TIMES:
+            inside = values[values < MOST_TIMES]
+            self.beyond += values.size - inside.size
+            values = inside
+        found = np.bincount(values, minlength=self.counts.size)
+        self.counts = _padded(self.counts, found.size) + found
+
+    def copy(self) -> _Histogram:
+        made = _Histogram()
+        made.counts, made.beyond = self.counts.copy(), self.beyond
+        return made
+
+
+class LogStatistics:
+    """Collects the statistics of a log, batch by batch."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._last: _Rows | None = None
+        self._linked = 0
+        self._compared = 0
+        self._clashes, self._continued, self._jumps = _Count(), _Count(), _Count()
+        self._squares: Floats | None = None  # of differences, steps and values of clashing pairs
+        self._starts, self._ends = _Histogram(), _Histogram()
+        self._terminated, self._terminated_ends = _Histogram(), _Histogram()
+        self._stays = self._same_columns = True
+        self._reward: float | None = None
+        self._cost: float | None = None
+        self._reward_varies = self._cost_varies = False
+        self._state_zero = self._action_zero = False
+        self._largest_state = self._largest_final = self._largest_action = -1
+        self._sample = RowSample()
+        self._vectors = False
+
+    def add(
+        self,
+        log: Transitions,
+        *,
+        episode: Ints | None = None,
+        truncated: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add the next rows of the log.
+
+        Args:
+            log: the rows.
+            episode: their episode ids, where the log has them.
+            truncated: where a time limit cut an episode, if the log says so.
+        """
+        if not len(log):
+            return
+        self._vectors = not log.discrete_obs
+        rows = _Rows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
+        first = rows.part(0, 1)
+        if self._last is None:
+            self._starts.add(first.t)
+        else:
+            self._pairs(self._last, first, self._rows - 1)
+        for start in range(0, len(log), BLOCK):
+            stop = min(start + BLOCK, len(log))
+            if start:
+                before = rows.part(start - 1, stop - 1)
+                self._pairs(before, rows.part(start, stop), self._rows + start - 1)
+            elif stop > 1:
+                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows)
+            self._columns(log, slice(start, stop))
+        self._last = rows.last()
+        if not self._vectors:
+            self._next_states(self._last.next_obs, self._last.terminated)
+        self._rows += len(log)
+
+    def facts(self) -> LogFacts:
+        """The statistics of all rows so far."""
+        return LogFacts(
+            rows=self._rows,
+            times=self._times(),
+            late_rows=self._starts.beyond + self._ends.beyond,
+            linked=self._linked,
+            compared=self._compared,
+            clashes=self._clashes.number,
+            clash_rows=tuple(self._clashes.rows),
+            clash_size=self._clash_size(),
+            continued=self._continued.number,
+            continued_rows=tuple(self._continued.rows),
+            jumps=self._jumps.number,
+            jump_rows=tuple(self._jumps.rows),
+            stays=self._stays,
+            constant_reward=None if self._reward_varies else self._reward,
+            constant_cost=None if self._cost_varies else self._cost,
+            same_columns=self._same_columns,
+            state_zero=self._state_zero,
+            action_zero=self._action_zero,
+            largest_state=self._largest_state,
+            largest_final_state=self._largest_final,
+            largest_action=self._largest_action,
+            repeats=self._sample.repeats(),
+            vectors=self._vectors,
+        )
+
+    def _times(self) -> Times:
+        starts, ends, ended = self._starts.counts, self._ends.copy(), self._terminated_ends.copy()
+        if self._last is not None:  # the stretch of the last row ends with the log
+            ends.add(self._last.t)
+            ended.add(self._last.t[self._last.terminated])
+        size = max(starts.size, ends.counts.size)
+        # a stretch of linked rows from a to b has one row at each t from a to b
+        rows = np.cumsum(_padded(starts, size) - _padded(np.append(0, ends.counts), size + 1)[:-1])
+        size = int(np.max(np.flatnonzero(rows), initial=0)) + 1
+        return Times(
+            rows=rows[:size],
+            terminated=_padded(self._terminated.counts, size),
+            starts=_padded(starts, size),
+            ends=_padded(ends.counts, size),
+            terminated_ends=_padded(ended.counts, size),
+        )
+
+    def _pairs(self, before: _Rows, after: _Rows, offset: int) -> None:
+        """Compare each row with the next one; `offset` is the number of the first row."""
+        separate = after.t - before.t != 1
+        if before.episode is not None and after.episode is not None:
+            separate |= before.episode != after.episode
+        if before.truncated is not None:
+            separate |= before.truncated
+        ends = np.flatnonzero(separate)
+        left, right = before.t[ends], after.t[ends]
+        self._starts.add(right)
+        self._ends.add(left)
+        self._jumps.add(ends[right > left + 1], offset)
+        linked = len(separate) - ends.size
+        self._linked += linked
+        terminated = 0
+        if before.terminated.any():
+            self._terminated_ends.add(left[before.terminated[ends]])
+            goes_on = np.flatnonzero(before.terminated & ~separate)
+            self._continued.add(goes_on, offset)
+            terminated = goes_on.size
+        self._compared += linked - terminated
+        differing = _differing(before.next_obs, after.obs)
+        if not self._vectors:
+            self._next_states(before.next_obs[differing], before.terminated[differing])
+        differing = differing[~(separate[differing] | before.terminated[differing])]
+        if self._vectors and differing.size:
+            differing = self._measure(before, after, differing)
+        self._clashes.add(differing, offset)
+
+    def _measure(self, before: _Rows, after: _Rows, rows: Ints) -> Ints:
+        """The rows where the vectors differ by more than rounding; adds up by how much."""
+        predicted, found = before.next_obs[rows], after.obs[rows]
+        away = np.abs(predicted - found)
+        away[away <= ROUNDING * np.maximum(np.abs(predicted), np.abs(found))] = 0.0
+        clash = away.any(axis=1)
+        step = found[clash] - before.obs[rows[clash]]
+        squares = np.stack([(x**2).sum(axis=0) for x in (away[clash], step, found[clash])])
+        self._squares = squares if self._squares is None else self._squares + squares
+        return np.asarray(rows[clash])
+
+    def _clash_size(self) -> float:
+        if self._squares is None:
+            return 1.0
+        away, step, value = self._squares
+        # a dimension that never moves is compared with its own size
+        scale = np.where(step > 0, step, ROUNDING * value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = np.where(away > 0, away / scale, 0.0)
+        return math.sqrt(float(size.max()))
+
+    def _next_states(self, states: Ints, terminated: NDArray[np.bool_]) -> None:
+        """Look at next states that are not the obs of the next row, which is looked at anyway."""
+        if states.size:
+            self._state_zero = self._state_zero or bool((states == 0).any())
+            alive = states[~terminated]
+            self._largest_state = max(self._largest_state, int(alive.max(initial=-1)))
+
+    def _columns(self, log: Transitions, part: slice) -> None:
+        """Look at the columns of a block; most checks end with the first counterexample."""
+        t, action = log.t[part], log.action[part]
+        obs: NDArray[Any] = log.obs[part]
+        next_obs: NDArray[Any] = log.next_obs[part]
+        reward, cost, terminated = log.reward[part], log.cost[part], log.terminated[part]
+        if terminated.any():
+            self._terminated.add(t[terminated])
+            if not self._vectors:
+                final = int(next_obs[terminated].max())
+                self._largest_final = max(self._largest_final, final)
+        if self._reward is None or self._cost is None:
+            self._reward, self._cost = float(reward[0]), float(cost[0])
+        self._reward_varies = self._reward_varies or bool((reward != self._reward).any())
+        self._cost_varies = self._cost_varies or bool((cost != self._cost).any())
+        self._same_columns = self._same_columns and bool((reward == cost).all())
+        if self._stays:
+            moves = _differing(obs, next_obs)
+            self._stays = bool(terminated[moves].all())
+        if self._vectors:
+            self._state_zero = True
+            key = np.ascontiguousarray(obs[:, 0]).view(np.int64)
+        else:
+            key = obs
+            self._largest_state = max(self._largest_state, int(obs.max()))
+            self._state_zero = self._state_zero or bool((obs == 0).any())
+        if action.ndim == 1:
+            self._largest_action = max(self._largest_action, int(action.max()))
+        self._action_zero = self._action_zero or action.ndim > 1 or bool((action == 0).any())
+        self._sample.add(key, [t, obs, action, reward, cost, next_obs])
+
+
+def _padded(counts: Ints, size: int) -> Ints:
+    """Counts with zeros at the end, or cut."""
+    padded = np.zeros(size, np.int64)
+    padded[: counts.size] = counts[:size]
+    return padded
+
+
+def _differing(one: NDArray[Any], other: NDArray[Any]) -> Ints:
+    """Numbers of the rows that are not exactly equal."""
+    if one.ndim == 1:
+        return np.flatnonzero(one != other)
+    # flat comparison and division are much faster than a reduction over short rows
+    entries = np.flatnonzero((one != other).reshape(-1))
+    rows: Ints = entries // one.shape[1]
+    return np.asarray(rows[np.append(True, rows[1:] != rows[:-1])]) if rows.size else rows
