@@ -335,3 +335,10 @@ def test_problem_sizes_travel_with_the_stream(tmp_path):
     stream = stream_logged(tmp_path / "log.parquet", batch_rows=64)
     assert "numbered from 1" in stream.diagnose(states=STATES).errors[0]
     assert examine(transitions(wrong), Problem(states=STATES)).diagnosis.errors
+
+
+def test_huge_values_do_not_overflow():
+    log = vector_log()
+    scale = 1e300 * np.sign(log.obs)
+    found = diagnose(with_next(log, -1e300 * np.sign(log.next_obs), scale))
+    assert found.errors

@@ -231,6 +231,7 @@ class LogStatistics:
             differing = self._measure(before, after, differing)
         self._clashes.add(differing, offset)
 
+    @np.errstate(over="ignore")  # squares of huge values may be infinite
     def _measure(self, before: _Rows, after: _Rows, rows: Ints) -> Ints:
         """The rows where the vectors differ by more than rounding; adds up by how much."""
         predicted, found = before.next_obs[rows], after.obs[rows]
@@ -250,7 +251,7 @@ class LogStatistics:
         scale = np.where(step > 0, step, ROUNDING * value)
         with np.errstate(divide="ignore", invalid="ignore"):
             size = np.where(away > 0, away / scale, 0.0)
-        return math.sqrt(float(size.max()))
+        return math.sqrt(float(np.nan_to_num(size, nan=1.0).max()))  # nan: both are infinite
 
     def _next_states(self, states: Ints, terminated: NDArray[np.bool_]) -> None:
         """Look at next states that are not the obs of the next row, which is looked at anyway."""

@@ -180,7 +180,8 @@ def open_json_lines(path: Path) -> ArrowTable:
 
 def _content(path: Path) -> Any:
     """The bytes of a file, decompressed; types can only be inferred from all of them."""
-    with pa.input_stream(str(path), compression="detect") as stream:
+    packed = "gzip" if path.suffix.lower() == ".gz" else None
+    with pa.input_stream(str(path), compression=packed) as stream:
         return stream.read_buffer()
 
 
