@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval import simulate as simulate
     from scopeval.behavior.designer import design as design
     from scopeval.behavior.file import load as load
+    from scopeval.behavior.frontier import Frontier as Frontier
+    from scopeval.behavior.frontier import frontier as frontier
     from scopeval.behavior.policy import BehaviorPolicy as BehaviorPolicy
     from scopeval.collection.collector import collect as collect
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
@@ -44,6 +46,7 @@ _PUBLIC = {
     "EpisodeLog": "scopeval.collection.episode_log",
     "Episodes": "scopeval.collection.episodes",
     "Evaluation": "scopeval.evaluation.result",
+    "Frontier": "scopeval.behavior.frontier",
     "GaussianPolicy": "scopeval.policies.gaussian",
     "Guard": "scopeval.safety.guard",
     "Solution": "scopeval.solver",
@@ -58,6 +61,7 @@ _PUBLIC = {
     "estimate": "scopeval.evaluation.recorded",
     "evaluate": "scopeval.evaluation.evaluator",
     "exact": "scopeval",
+    "frontier": "scopeval.behavior.frontier",
     "load": "scopeval.behavior.file",
     "read_logged": "scopeval.data.readers",
     "simulate": "scopeval",

@@ -13,15 +13,15 @@ from scipy.optimize import minimize
 from logged_worlds import cells
 from random_mdps import cases, random_case
 from scopeval import exact
-from scopeval.behavior import cross_check, decision, episode_budget, evidence, step
+from scopeval.behavior import cross_check, decision, evidence, step, sweep
 from scopeval.behavior.designer import design
-from scopeval.behavior.episode_budget import with_price
-from scopeval.behavior.evidence import follow_own, gather_evidence
+from scopeval.behavior.evidence import gather_evidence, with_price
 from scopeval.behavior.file import load
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import find_price
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.sweep import follow_own
 from scopeval.critics.protocols import Estimates
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
@@ -306,7 +306,7 @@ def test_few_first_observations_leave_some_of_the_budget_unspent():
 
 
 def test_without_a_price_that_saves_enough_every_state_keeps_its_budget(worlds, monkeypatch):
-    monkeypatch.setattr(episode_budget, "find_price", lambda *_, **__: None)
+    monkeypatch.setattr(evidence, "find_price", lambda *_, **__: None)
     run, how, recipe = opened(worlds)
     assert with_price(run, run.whole, how, recipe).budget == "state"
     _, target, log, _ = worlds[0]
@@ -347,7 +347,7 @@ def test_each_half_has_its_own_price(worlds, monkeypatch):
         return right(how, recipe, pi, e, **more)
 
     monkeypatch.setattr(cross_check, "weigh_rows", spy)
-    monkeypatch.setattr(evidence, "weigh_rows", spy)
+    monkeypatch.setattr(sweep, "weigh_rows", spy)
     cross_check.cross_check(run, how, (0.02,), [recipe])
     T = 10
     assert followed == [0.3] * T + [7.0] * T + [0.3] * T + [7.0] * T

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scopeval.arrays import Floats
-from scopeval.behavior.episode_budget import with_price
-from scopeval.behavior.evidence import (
-    CHECK_ROWS,
-    Evidence,
-    follow_own,
-    followed_target,
-    thin_out,
-)
+from scopeval.behavior.evidence import CHECK_ROWS, Evidence, thin_out, with_price
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
-from scopeval.behavior.sweep import Follow, Followed, Swept, ratio
+from scopeval.behavior.sweep import (
+    Follow,
+    Followed,
+    Swept,
+    follow_own,
+    followed_target,
+    ratio,
+)
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.critics.sweep_data import Points
 
@@ -38,17 +38,14 @@ class CrossCheck:
         variance: [choices] relative variance.
         cost: [2, choices] relative cost, as each half judges the design of the other.
         errors: how far critics of the two halves disagree, by name.
+        best: the choice with the least variance.
     """
 
     choices: list[Recipe]
     variance: Floats
     cost: Floats
     errors: dict[str, float]
-
-    @property
-    def best(self) -> int:
-        """The choice with the least variance."""
-        return int(np.argmin(np.nan_to_num(self.variance, nan=np.inf)))
+    best: int
 
 
 def cross_check(
@@ -72,11 +69,13 @@ def cross_check(
         variance += judged.variance[1:]
         target_variance += judged.variance[0]
         costs[k] = ratio(judged.cost[1:], judged.cost[0])
+    relative = ratio(variance, target_variance)
     return CrossCheck(
         choices=[replace(variant, floor=floor) for variant in variants for floor in floors],
-        variance=ratio(variance, target_variance),
+        variance=relative,
         cost=costs,
         errors=evidence.held_out_errors | _disagreements(evidence, designed),
+        best=int(np.argmin(np.nan_to_num(relative, nan=np.inf))),
     )
 
 

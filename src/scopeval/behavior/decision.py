@@ -13,12 +13,12 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.behavior.cross_check import CrossCheck, cross_check
-from scopeval.behavior.episode_budget import with_price
-from scopeval.behavior.evidence import Evidence, follow_own
-from scopeval.behavior.methods import BUDGETS, METHODS, Method, without_control_variate
+from scopeval.behavior.evidence import Evidence, with_price
+from scopeval.behavior.methods import METHODS, Method, without_control_variate
+from scopeval.behavior.settings import BUDGETS
 from scopeval.behavior.step import Counts, Recipe, budget, weigh_rows
 from scopeval.behavior.summary import Prediction
-from scopeval.behavior.sweep import Followed, Swept, ratio
+from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
 from scopeval.critics.protocols import Estimates
 from scopeval.critics.sweep_data import Points
 

@@ -22,14 +22,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from scopeval.arrays import is_number
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
+from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import FLOOR, Progress, Settings
 from scopeval.behavior.summary import Report, Shape
 from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
+from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["design", "designs"]
@@ -63,7 +66,9 @@ def design(
         horizon: T, the length of an episode.
         method: "scope" (the paper's), "scope-dr" (with a control variate), "odi", "dopt",
             "on-policy".
-        epsilon: the expected cost may be (1+epsilon) times the target's.
+        epsilon: the expected cost may be (1+epsilon) times the target's. Below zero this is
+            ``frontier(...).at(epsilon=epsilon)``: the behavior policy then depends on the weight of
+            the episode so far.
         gamma: discount, of rewards and costs alike.
         regression: "table" (state numbers), "model" (vectors: by a model of the world), "mlp" (the
             paper's networks), "auto" chooses between the first two; or a `Regression` of your own.
@@ -89,6 +94,24 @@ def design(
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
+    how = method_named(method)
+    if is_number(epsilon) and -1.0 < epsilon < 0.0:
+        _check_frontier(how, constraint, limit, epsilon)
+        curve = frontier(
+            logged,
+            target,
+            horizon=horizon,
+            method=how,
+            gamma=gamma,
+            regression=regression,
+            features=features,
+            time_varying=time_varying,
+            floor=floor,
+            seed=seed,
+            device=device,
+            progress=progress,
+        )
+        return curve.at(epsilon=epsilon)
     settings = Settings(
         horizon=horizon,
         epsilon=epsilon,
@@ -104,8 +127,17 @@ def design(
         device=device,
         progress=progress,
     )
-    how = method_named(method)
     return designs(logged, target, [how], settings)[how.name]
+
+
+def _check_frontier(method: Method, constraint: str, limit: float | None, epsilon: float) -> None:
+    """Below the target policy's own cost there is one budget, for whole episodes."""
+    if not method.has_price or limit is not None or constraint != "behavior":
+        raise InputError(
+            f"epsilon: got {epsilon:g} with method={method.name!r}, limit={limit!r}, "
+            f"constraint={constraint!r}; below zero, expected method 'scope-dr' or 'scope' without "
+            "limit and with constraint='behavior'"
+        )
 
 
 def designs(
@@ -124,19 +156,11 @@ def designs(
     """
     began = time.perf_counter()
     wanted = [method_named(method) for method in methods]
-    evidence = gather_evidence(logged, target, settings)
-    evidence.steps_expected = sum(_sweeps(evidence, how) for how in wanted) * settings.horizon
+    evidence = gather_evidence(logged, target, settings, wanted)
     try:
         return {how.name: _designed(evidence, decide(evidence, how), began) for how in wanted}
     finally:
         evidence.forget()
-
-
-def _sweeps(evidence: Evidence, method: Method) -> int:
-    """About how many a design takes; a price takes some five for each half and the whole."""
-    if not method.has_price or evidence.settings.budget == "state":
-        return 5
-    return 5 + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
 def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorPolicy:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from scopeval.arrays import Floats, Ints
-from scopeval.behavior.coverage import support_of
+from scopeval.arrays import Ints
 from scopeval.behavior.methods import Method
+from scopeval.behavior.price import find_price
 from scopeval.behavior.regression_choice import choose_regression, put_on_device
 from scopeval.behavior.settings import Settings
-from scopeval.behavior.step import Recipe, weigh_rows
-from scopeval.behavior.sweep import Follow, Followed, Swept, sweep
+from scopeval.behavior.step import Recipe
+from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
 from scopeval.critics.log_rows import Log, gather
 from scopeval.critics.model.imagined_data import Imagination
 from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.protocols import Caution, Cautious, Estimates, Regression, Rows
-from scopeval.critics.sweep_data import Ground, Points, logged_ground
+from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
+from scopeval.critics.sweep_data import Ground, logged_ground
 from scopeval.critics.table import TableRegression
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["CHECK_ROWS", "Evidence", "follow_own", "gather_evidence", "thin_out"]
+__all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "support_of", "thin_out", "with_price"]
 
 #: At most so many rows of each half serve the cross-check of a design for vectors.
 CHECK_ROWS = 25_000
@@ -57,13 +57,13 @@ class Evidence:
     held_out_errors: dict[str, float] = field(default_factory=dict)
     forget: Callable[[], None] = lambda: None
     steps_done: int = 0
-    steps_expected: int = 1
+    steps_expected: int = 0
 
     @property
     def caution(self) -> Caution:
         """How far these critics are trusted."""
         regression = self.regression
-        return regression.caution if isinstance(regression, Cautious) else Caution()
+        return regression.caution if isinstance(regression, Cautious) else USUAL_CAUTION
 
     @cached_property
     def support(self) -> float:
@@ -81,20 +81,30 @@ class Evidence:
             actions=self.log.actions,
             followed=followed,
             seed=self.settings.seed,
-            tick=self._tick,
+            tick=None if self.settings.progress is None else self._tick,
         )
 
     def _tick(self) -> None:
         self.steps_done += 1
+        total = max(self.steps_expected, self.steps_done)
         if self.settings.progress is not None:
-            done = min(self.steps_done, self.steps_expected)
-            self.settings.progress("design", done, self.steps_expected)
+            self.settings.progress("design", self.steps_done, total)
 
 
 def gather_evidence(
-    logged: Transitions | Iterable[Transitions], target: object, settings: Settings
+    logged: Transitions | Iterable[Transitions],
+    target: object,
+    settings: Settings,
+    methods: Sequence[Method] = (),
 ) -> Evidence:
-    """Read the logs, choose how critics are learned, and learn a model where they need one."""
+    """Read the logs, choose how critics are learned, and learn a model where they need one.
+
+    Args:
+        logged: as for `design`.
+        target: as for `design`.
+        settings: as for `design`.
+        methods: that will be designed; progress is reported relative to their number of sweeps.
+    """
     pi = as_policy(target)
     regression = settings.regression
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
@@ -104,8 +114,19 @@ def gather_evidence(
         learn = put_on_device(learn, settings.device)
     halves = [np.flatnonzero(log.fold == k) for k in range(2)]
     if isinstance(learn, ModelRegression):
-        return _imagined(log, pi, settings, learn, halves)
-    return _logged(log, pi, settings, learn, halves)
+        evidence = _imagined(log, pi, settings, learn, halves)
+    else:
+        evidence = _logged(log, pi, settings, learn, halves)
+    for method in methods:
+        evidence.steps_expected += settings.horizon * _sweeps(evidence, method)
+    return evidence
+
+
+def _sweeps(evidence: Evidence, method: Method) -> int:
+    """About how many a design takes; a price takes some five for each half and the whole."""
+    if not method.has_price or evidence.settings.budget == "state":
+        return 5
+    return 5 + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
 def _imagined(
@@ -159,22 +180,62 @@ def _logged(
     return Evidence(log, target, settings, regression, each, whole)
 
 
-def follow_own(method: Method, *recipes: Recipe) -> Follow:
-    """Follow the target and the behavior policies that the critics themselves imply."""
+def with_price(evidence: Evidence, data: Ground, method: Method, recipe: Recipe) -> Recipe:
+    """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
-    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        followed = [followed_target(pi, e)]
-        for j, recipe in enumerate(recipes, start=1):
-            mu, b = weigh_rows(method, recipe, pi, e.following(j))
-            followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j]))
-        return followed
+    Which episodes there are, only the logged first observations tell: twice the standard error
+    that comes from their number stays unspent.
+    """
+    if not method.has_price or recipe.budget == "state":
+        return replace(recipe, budget="state")
+    unit, root = 1.0, float(np.sqrt(evidence.log.starts.weight.sum()))
 
-    return follow
+    def spent(prices: list[float]) -> list[float]:
+        nonlocal unit
+        recipes = [replace(recipe, price=price) for price in prices]
+        swept = evidence.sweep(data, follow_own(method, *recipes), 1 + len(recipes))
+        unit = float(ratio(swept.variance[0], swept.cost[0]))
+        ratios = ratio(swept.cost, swept.cost[0]) + 2.0 * swept.start_spread / root
+        return [float(one) for one in np.nan_to_num(ratios[1:], nan=np.inf)]
+
+    allowed = 1.0 + recipe.epsilon - recipe.margin
+    if spent([0.0])[0] <= allowed:
+        return replace(recipe, price=0.0)
+    price = find_price(spent, allowed, unit, slack=1e-3 * allowed)
+    if price is None:  # no price saves enough: every state keeps its own budget
+        return replace(recipe, budget="state")
+    return replace(recipe, price=price)
 
 
-def followed_target(pi: Floats, e: Estimates) -> Followed:
-    """The target itself, without a control variate: what everything is compared with."""
-    return Followed(pi, np.zeros_like(pi), e.carried[..., 0], e.cost_behavior[..., 0])
+def support_of(ground: Ground, log: Log, target: Policy | ContinuousPolicy, horizon: int) -> float:
+    """Share of the target's own steps that the logs show.
+
+    State numbers: the target is followed forwards through what was logged (and borrowed); a step
+    counts if its pair was logged. Where nothing is known of a pair, all that would follow is lost.
+    Vectors never repeat: whether the action was logged at all.
+    """
+    A, points = log.actions, ground.at(0)
+    if points.actions is not None:
+        return 1.0
+    assert isinstance(target, Policy)
+    if points.obs.ndim > 1:
+        taken = np.bincount(log.rows.action, minlength=A) > 0
+        pi = target.probs(points.obs, 0)
+        return float(points.logged @ (pi * taken).sum(axis=1))
+    S = len(points.obs)
+    here = points.initial
+    shown, total = 0.0, float(horizon)
+    for t in range(horizon):
+        rows = ground.rows[min(t, len(ground.rows) - 1)]
+        pair = rows.obs * A + rows.action
+        count = np.bincount(pair, rows.weight, S * A)
+        logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
+        step = (here[:, None] * target.probs(points.obs, t)).ravel()
+        shown += float(step @ logged)
+        flow = step[pair] * rows.weight / count[pair]
+        here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)
+        total -= float(flow @ (1.0 - rows.alive)) * (horizon - 1 - t)  # over: no logs needed
+    return float(shown / max(total, 1e-12))
 
 
 def thin_out(rows: Ints, most: int, seed: int) -> Ints:

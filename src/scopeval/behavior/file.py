@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from scopeval._files import replace_file
-from scopeval.behavior.methods import check_budget
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.settings import check_budget
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.critics.mlp.regression import MLPCritic
@@ -96,7 +96,11 @@ def load(path: str | Path, target: object) -> BehaviorPolicy:
                 "try another version of scopeval, or design anew"
             )
         recipe = Recipe(**header["recipe"])
-        if check_budget(recipe.budget) == "episode" and not 0.0 <= recipe.price < np.inf:
+        if (
+            recipe.budget != "weighted"
+            and check_budget(recipe.budget) == "episode"
+            and not 0.0 <= recipe.price < np.inf
+        ):
             raise ValueError(f"price {recipe.price}")
         report = header["report"]
         report["prediction"] = Prediction(**report["prediction"])

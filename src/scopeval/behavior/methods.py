@@ -11,23 +11,17 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats, is_number
+from scopeval.arrays import Floats
 from scopeval.errors import InputError
 
 __all__ = [
-    "BUDGETS",
     "METHODS",
     "Method",
     "StepFunction",
-    "check_budget",
-    "check_epsilon",
     "method_named",
     "register",
     "without_control_variate",
 ]
-
-#: What the promise is about: the rest of the episode from every state on, or whole episodes.
-BUDGETS = ("state", "episode")
 
 
 class StepFunction(Protocol):
@@ -114,30 +108,3 @@ def method_named(name: str | Method) -> Method:
 def without_control_variate(method: Method) -> Method:
     """The method to use when the logs do not bear out a control variate."""
     return METHODS["scope" if method.constrained else "odi"]
-
-
-def check_budget(budget: str, limit: object = None, constraint: str = "behavior") -> str:
-    """What the promise is about; some settings are for every state's own budget only."""
-    if not isinstance(budget, str) or budget not in BUDGETS:
-        raise InputError(f"budget: got {budget!r}, expected {' or '.join(map(repr, BUDGETS))}")
-    if budget == "episode" and limit is not None:
-        raise InputError(
-            f"limit: got {limit!r} with budget='episode', but a limit is for every state; "
-            "try budget='state', or leave limit out"
-        )
-    if budget == "episode" and constraint != "behavior":
-        raise InputError(
-            f"constraint: got {constraint!r} with budget='episode', expected 'behavior': what an "
-            "episode costs is what the behavior policy spends"
-        )
-    return budget
-
-
-def check_epsilon(epsilon: float) -> float:
-    """How much more than the target policy the behavior policy may cost."""
-    if not (is_number(epsilon) and epsilon >= 0):
-        raise InputError(
-            f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: no more expensive than "
-            "the target policy; 0.1: at most 10 % more)"
-        )
-    return float(epsilon)

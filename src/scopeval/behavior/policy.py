@@ -19,6 +19,7 @@ from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.step import Counts, Recipe, weigh_parts, weigh_rows
 from scopeval.behavior.summary import Prediction, Report, summary_of
+from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.fast_estimates import look
 from scopeval.critics.model.regression import ModelCritic
 from scopeval.critics.protocols import Critic
@@ -74,7 +75,16 @@ class BehaviorPolicy:
     # -- running -----------------------------------------------------------------------------
 
     def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-        """Mu over the offered candidates, and the control variate where the method has one."""
+        """Mu over the offered candidates, and the control variate where the method has one.
+
+        Raises:
+            InputError: the policy depends on the weight of the episode so far; use `weigh_at`.
+        """
+        if self.recipe.prices is not None:
+            raise InputError(
+                "weigh: this behavior policy depends on the weight of the episode so far; use "
+                "weigh_at(offered, obs, t, weight), or act(..., weight=...)"
+            )
         times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
         mu = np.empty_like(offered.probs)
         control = np.zeros_like(mu) if self._method.control_variate else None
@@ -90,18 +100,74 @@ class BehaviorPolicy:
                 control[rows] = b_rows
         return Weighing(mu, control)
 
+    def weigh_at(self, offered: Candidates, obs: Observations, t: Time, weight: Floats) -> Weighing:
+        """The same for episodes whose weights so far are known, [B].
+
+        The weight of an episode is the product of its importance ratios before this step.
+        """
+        if self.recipe.prices is None:
+            return self.weigh(offered, obs, t)
+        times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
+        mu, b = np.empty_like(offered.probs), np.zeros_like(offered.probs)
+        for step in np.unique(times):
+            rows = np.flatnonzero(times == step)
+            acts = None if offered.actions.ndim == 2 else offered.actions[rows]
+            mu[rows], b[rows] = self._weighted_step(
+                int(step), np.asarray(obs)[rows], offered.probs[rows], acts, weight[rows]
+            )
+        return Weighing(mu, b if self._method.control_variate else None)
+
+    def _weighted_step(
+        self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None, weight: Floats
+    ) -> tuple[Floats, Floats]:
+        """Mu and b where they depend on the weights of the episodes so far."""
+        self.counts.asked += len(pi)
+        if not 0 <= t < len(self.critics):
+            self.counts.unseen += len(pi)
+            return pi, np.zeros_like(pi)
+        assert self.recipe.prices is not None
+        return weigh_weighted(
+            self._method,
+            self.recipe,
+            PriceGrid(*self.recipe.prices),
+            pi,
+            self.critics[t].at(obs, actions),
+            t,
+            weight,
+            counts=self.counts,
+        )
+
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, A] (finite action sets)."""
         if isinstance(self.target, ContinuousPolicy):
             raise InputError("probs: the action set is continuous; use act() or weigh()")
         return self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t).probs
 
-    def act(self, obs: Any, t: int, rng: np.random.Generator) -> Action:
-        """Draw one action for one observation; pass the probabilities on with the outcome."""
+    def act(
+        self, obs: Any, t: int, rng: np.random.Generator, weight: float | None = None
+    ) -> Action:
+        """Draw one action for one observation; pass the probabilities on with the outcome.
+
+        Args:
+            obs: the observation.
+            t: the time step.
+            rng: draws the action.
+            weight: of the episode so far, the product of target_probability / probability of its
+                actions; needed by policies that depend on it (those of a frontier).
+        """
         batch = np.asarray(obs)[None]
         offered = self._offer(batch, t, rng)
         candidates = None if offered.actions.ndim == 2 else offered.actions
-        mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
+        if self.recipe.prices is None:
+            mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
+        else:
+            if weight is None or not weight >= 0.0:
+                raise InputError(
+                    f"weight: got {weight!r}, expected a number >= 0: the product of "
+                    "target_probability / probability over the episode's actions so far, 1 at t = 0"
+                )
+            one = np.array([weight], np.float64)
+            mu, b = (x[0] for x in self._weighted_step(t, batch, offered.probs, candidates, one))
         k = kernel.drawn(mu, rng.random())
         pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
@@ -153,6 +219,11 @@ class BehaviorPolicy:
     def predicted(self) -> Prediction:
         """Predicted variance and cost, relative to the target's own."""
         return self.report.prediction
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it depends on the weight of the episode so far."""
+        return self.recipe.prices is not None
 
     def table(self, states: int) -> tuple[Floats, Floats | None]:
         """Mu [T, S, A] and b [T, S, A] for state numbers, to assess or simulate exactly."""

@@ -9,12 +9,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from scopeval.arrays import check_whole, is_number
-from scopeval.behavior.methods import check_budget, check_epsilon
 from scopeval.behavior.step import Recipe
 from scopeval.critics.protocols import Regression
 from scopeval.errors import InputError
 
-__all__ = ["FLOOR", "Progress", "Settings"]
+__all__ = ["BUDGETS", "FLOOR", "Progress", "Settings", "check_budget", "check_epsilon"]
+
+#: What the promise is about: the rest of the episode from every state on, or whole episodes.
+BUDGETS = ("state", "episode")
 
 #: Share of the target policy that is always mixed in: no importance ratio exceeds 1 / FLOOR.
 FLOOR = 0.02
@@ -77,3 +79,30 @@ def _check_share(name: str, value: float, *, above_zero: bool) -> None:
     if not (is_number(value) and 0.0 <= value <= 1.0) or (above_zero and value == 0):
         bracket = "(" if above_zero else "["
         raise InputError(f"{name}: got {value!r}, expected a number in {bracket}0, 1]")
+
+
+def check_budget(budget: str, limit: object = None, constraint: str = "behavior") -> str:
+    """What the promise is about; some settings are for every state's own budget only."""
+    if not isinstance(budget, str) or budget not in BUDGETS:
+        raise InputError(f"budget: got {budget!r}, expected {' or '.join(map(repr, BUDGETS))}")
+    if budget == "episode" and limit is not None:
+        raise InputError(
+            f"limit: got {limit!r} with budget='episode', but a limit is for every state; "
+            "try budget='state', or leave limit out"
+        )
+    if budget == "episode" and constraint != "behavior":
+        raise InputError(
+            f"constraint: got {constraint!r} with budget='episode', expected 'behavior': what an "
+            "episode costs is what the behavior policy spends"
+        )
+    return budget
+
+
+def check_epsilon(epsilon: float) -> float:
+    """How much more than the target policy the behavior policy may cost."""
+    if not (is_number(epsilon) and epsilon >= 0):
+        raise InputError(
+            f"epsilon: got {epsilon!r}, expected a finite number >= 0 (0: no more expensive than "
+            "the target policy; 0.1: at most 10 % more)"
+        )
+    return float(epsilon)

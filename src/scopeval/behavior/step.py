@@ -164,8 +164,11 @@ class Recipe:
         limit: an absolute limit on the cost-to-go instead of (1 + epsilon) times the target's.
         share: of how q differs between the actions of a state that the control variate takes over:
             b = v + share (q - v).
-        budget: "state", or "episode": cost has a price instead of a budget in every state.
+        budget: "state"; "episode": cost has a price instead of a budget in every state;
+            "weighted": a price that depends on the weight of the episode so far.
         price: that price.
+        cap: the weight of an episode never exceeds it ("weighted" only).
+        prices: the grid of prices that the critics know: first, ratio, number ("weighted" only).
     """
 
     method: str
@@ -179,6 +182,12 @@ class Recipe:
     share: float = 1.0
     budget: str = "state"
     price: float = 0.0
+    cap: float | None = None
+    prices: tuple[float, float, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.prices is not None:  # a file holds a list
+            object.__setattr__(self, "prices", tuple(self.prices))
 
 
 def weigh_rows(

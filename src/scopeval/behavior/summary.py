@@ -70,6 +70,8 @@ def summary_of(
     spent = f"cost budget binds    in {report.binding:.1%} of the logged states"
     if recipe.budget == "episode" and method.constrained:
         spent = f"cost budget          one for whole episodes, at a price of {recipe.price:.3g}"
+    if recipe.budget == "weighted":
+        spent = f"cost has a price of   {recipe.price:.3g}; no weight exceeds {recipe.cap:g}"
     lines = [
         f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
         f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "

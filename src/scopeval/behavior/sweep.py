@@ -24,11 +24,13 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.behavior import _sweep_kernel as kernel
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.critics.protocols import Critic, Estimates, Targets
 from scopeval.critics.sweep_data import Ground, Points
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["Follow", "Followed", "Swept", "ratio", "sweep"]
+__all__ = ["Follow", "Followed", "Swept", "follow_own", "followed_target", "ratio", "sweep"]
 
 
 class Followed(NamedTuple):
@@ -75,7 +77,7 @@ def sweep(
     actions: int,
     followed: int,
     seed: int,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[], None] | None = None,
 ) -> Swept:
     """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on.
 
@@ -121,7 +123,8 @@ def sweep(
             X = kernel.second_moment(e.q, b, e.noise, carried)
             same = kernel.carry_on(pi, mu, b, X, cost, v, v_error, V[:, j], costs[:, j])
         unchanged += float(points.logged @ same) / horizon
-        tick()
+        if tick is not None:
+            tick()
     start = data.at(0).initial
     cost = start @ costs
     away = costs - ratio(cost, cost[0]) * costs[:, :1]
@@ -132,6 +135,24 @@ def sweep(
         unchanged=unchanged,
         start_spread=np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0),
     )
+
+
+def follow_own(method: Method, *recipes: Recipe) -> Follow:
+    """Follow the target and the behavior policies that the critics themselves imply."""
+
+    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        followed = [followed_target(pi, e)]
+        for j, recipe in enumerate(recipes, start=1):
+            mu, b = weigh_rows(method, recipe, pi, e.following(j))
+            followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j]))
+        return followed
+
+    return follow
+
+
+def followed_target(pi: Floats, e: Estimates) -> Followed:
+    """The target itself, without a control variate: what everything is compared with."""
+    return Followed(pi, np.zeros_like(pi), e.carried[..., 0], e.cost_behavior[..., 0])
 
 
 def ratio(value: Any, base: Any) -> Any:

@@ -217,6 +217,10 @@ class Regression(Protocol):
         ...
 
 
+#: Of critics that say nothing else.
+USUAL_CAUTION = Caution()
+
+
 @runtime_checkable
 class Cautious(Protocol):
     """A regression that says itself how far its critics are to be trusted."""

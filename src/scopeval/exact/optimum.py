@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import Bools, Floats
-from scopeval.behavior.methods import Method, check_budget, check_epsilon, method_named
+from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.price import find_price
+from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.behavior.step import tilt
 from scopeval.errors import InputError
 from scopeval.exact.assessment import Assessment, assess

@@ -21,10 +21,9 @@ import numpy as np
 from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.behavior.designer import design
-from scopeval.behavior.evidence import follow_own
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
-from scopeval.behavior.sweep import Swept, sweep
+from scopeval.behavior.sweep import Swept, follow_own, sweep
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.protocols import Critic, Estimates, Learner, Regression, Rows, Targets
 from scopeval.critics.sweep_data import logged_ground

@@ -25,7 +25,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.behavior.methods import check_budget, check_epsilon
+from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.envs.gridworld import Gridworld
 from scopeval.errors import InputError
 from scopeval.paper.backends import Running, run_shards

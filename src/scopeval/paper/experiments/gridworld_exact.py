@@ -25,7 +25,7 @@ import numpy as np
 
 from scopeval import exact
 from scopeval.arrays import Floats
-from scopeval.behavior.methods import check_budget, check_epsilon
+from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.paper.written import published

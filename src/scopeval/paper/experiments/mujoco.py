@@ -24,7 +24,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.behavior.methods import check_budget, check_epsilon
+from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import WIDE, Training

@@ -1,0 +1,210 @@
+"""The compiled part of `behavior.frontier`: line 6 for every price on a grid, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+from scopeval.behavior._step_kernel import SOLVED, weigh_action
+from scopeval.solver._kernel import price_rows
+
+compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
+
+#: Repetitions of the tangent step at most, and the change of mu below which they end.
+ROUNDS, CHANGE = 12, 1e-4
+
+
+@compiled  # type: ignore[untyped-decorator]
+def place(j: float, mu: float, pi: float, shift: float, per_log: float, top: float) -> Any:
+    """Where on the grid the price of the next step lies: u' = u mu^2 / (gamma pi^2).
+
+    Args:
+        j: where u lies.
+        mu: behavior probability of the action.
+        pi: target probability; 0: the rest of the episode says nothing, so it may be cheap.
+        shift: -log(gamma) in grid steps.
+        per_log: 1 / log(ratio of neighboring prices).
+        top: the last place.
+    """
+    if pi <= 0.0:
+        return top
+    if mu <= 0.0:
+        return 0.0
+    return min(max(j + shift + 2.0 * np.log(mu / pi) * per_log, 0.0), top)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def between(row: Any, where: float) -> Any:
+    """Linear interpolation on the grid; row[0] belongs to the target policy, row[1:] to prices."""
+    k = min(int(where), len(row) - 2)
+    part = where - k
+    if part <= 0.0 or k + 2 >= len(row):
+        return row[k + 1]
+    return (1.0 - part) * row[k + 1] + part * row[k + 2]
+
+
+@compiled  # type: ignore[untyped-decorator]
+def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: float, out: Any) -> Any:
+    """Rest = q - b, b and the probability of known actions of one row; False if not finite."""
+    rest, b = out
+    A = len(pi)
+    v = 0.0
+    for a in range(A):
+        if not (abs(q[a]) <= largest and abs(noise[a]) <= largest):
+            return 0.0, False
+        v += pi[a] * q[a]
+    mass = 0.0
+    for a in range(A):
+        rest[a] = (1.0 - share) * (q[a] - v) if share >= 0.0 else q[a]
+        b[a] = q[a] - rest[a]
+        mass += pi[a] if known[a] else 0.0
+    return mass, True
+
+
+@compiled  # type: ignore[untyped-decorator]
+def improve(
+    j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
+    mass: float, shift: float, per_log: float, floor: float, room: Any, mu: Any,
+) -> bool:  # fmt: skip
+    """Repeat the tangent step at one price until mu rests; False where there is no answer.
+
+    g_t(s, u) = A + u B is concave in u, so its tangent at the last u' lies above it, and every
+    solution of the program with A and B taken there is at least as good as the last.
+    """
+    weight, charged, found, status = room
+    A, top = len(pi), float(carried.shape[1] - 2)
+    for _ in range(ROUNDS):
+        most = 0.0
+        for a in range(A):
+            where = place(j, mu[a], pi[a], shift, per_log, top)
+            second = rest[a] * rest[a] + max(noise[a], 0.0) + max(between(carried[a], where), 0.0)
+            weight[0, a] = weigh_action(pi[a], second) if known[a] else 0.0
+            charged[0, a] = max(between(cost[a], where), 0.0)
+            if known[a]:
+                most = max(most, charged[0, a])
+        for a in range(A):
+            if not known[a]:  # never given left-over probability
+                charged[0, a] = most
+        if price_rows(weight, charged, u * mass * mass, found, status, 0, 1) >= 0:
+            return False
+        if status[0] != SOLVED:  # nothing to gain: the cheapest known actions
+            cheapest, count = np.inf, 0
+            for a in range(A):
+                if known[a]:
+                    cheapest = min(cheapest, charged[0, a])
+            for a in range(A):
+                count += known[a] and charged[0, a] == cheapest
+            for a in range(A):
+                found[0, a] = 1.0 / count if known[a] and charged[0, a] == cheapest else 0.0
+        change = 0.0
+        for a in range(A):
+            new = mass * found[0, a] if known[a] else pi[a]
+            new = (1.0 - floor) * new + floor * pi[a]
+            change = max(change, abs(new - mu[a]))
+            mu[a] = new
+        if not change < 1.0:
+            return False
+        if change < CHANGE:
+            break
+    return True
+
+
+@compiled  # type: ignore[untyped-decorator]
+def weigh_grid(
+    q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, prices: Any,
+    floors: Any, share: float, gamma: float, largest: float,
+) -> Any:  # fmt: skip
+    """Mu [U, B, A] and b [B, A] at every price; how many rows were not seen, not finite.
+
+    Args:
+        q: [B, A] estimate, and
+        noise: of its outcome.
+        carried: [B, A, 1 + U] E[gamma^2 A(S', u)]; index 0: the target's own.
+        cost: [B, A, 1 + U] q^c(u), likewise.
+        known: [B, A].
+        pi: [B, A].
+        prices: [U], each the same multiple of the one before.
+        floors: [U] share of pi that is mixed in at each.
+        share: of the control variate; negative: none.
+        gamma: discount.
+        largest: magnitude of a number that is believed.
+    """
+    B, A = pi.shape
+    U = len(prices)
+    per_log = 1.0 / np.log(prices[1] / prices[0])
+    shift = -np.log(gamma) * per_log
+    mu, b = np.empty((U, B, A)), np.zeros((B, A))
+    rest, own = np.empty(A), np.empty(A)
+    room = np.empty((1, A)), np.empty((1, A)), np.empty((1, A)), np.empty(1, np.int8)
+    now = np.empty(A)
+    unseen, not_finite = 0, 0
+    for i in range(B):
+        mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, own))
+        if fine:
+            b[i] = own
+        for a in range(A):
+            now[a] = pi[i, a]
+        for j in range(U):
+            if fine and mass > 0.0:
+                good = improve(
+                    float(j), prices[j], rest, noise[i], carried[i], cost[i], known[i], pi[i],
+                    mass, shift, per_log, floors[j], room, now,
+                )  # fmt: skip
+                if not good:
+                    fine = False
+                    for a in range(A):
+                        now[a] = pi[i, a]
+            mu[j, i] = now
+        not_finite += not fine
+        unseen += mass < 1.0 - 1e-9
+    return mu, b, (unseen, not_finite)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def look_ahead(carried: Any, cost: Any, mu: Any, pi: Any, j: float, gamma: float, step: Any) -> Any:
+    """E[gamma^2 A(S', u')] and q^c(u') [B, A] that follow when mu is taken at place j."""
+    B, A = pi.shape
+    per_log = 1.0 / step
+    shift, top = -np.log(gamma) * per_log, float(carried.shape[2] - 2)
+    variance, paid = np.empty((B, A)), np.empty((B, A))
+    for i in range(B):
+        for a in range(A):
+            where = place(j, mu[i, a], pi[i, a], shift, per_log, top)
+            variance[i, a] = between(carried[i, a], where)
+            paid[i, a] = between(cost[i, a], where)
+    return variance, paid
+
+
+@compiled  # type: ignore[untyped-decorator]
+def weigh_weighted(
+    q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, own: Any, prices: Any,
+    floors: Any, share: float, gamma: float, largest: float,
+) -> Any:  # fmt: skip
+    """Mu and b [B, A] at a price of its own for each row, `own` [B]: episodes differ in weight."""
+    B, A = pi.shape
+    step = np.log(prices[1] / prices[0])
+    shift, top = -np.log(gamma) / step, float(len(prices) - 1)
+    mu, b = np.empty((B, A)), np.zeros((B, A))
+    rest, control = np.empty(A), np.empty(A)
+    room = np.empty((1, A)), np.empty((1, A)), np.empty((1, A)), np.empty(1, np.int8)
+    unseen, not_finite = 0, 0
+    for i in range(B):
+        mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
+        if fine:
+            b[i] = control
+        mu[i] = pi[i]
+        # a price beyond the grid is that of its end, for the program and for what follows
+        j = min(max(np.log(own[i] / prices[0]) / step, 0.0), top) if own[i] > 0.0 else 0.0
+        u = prices[0] * np.exp(j * step)
+        if fine and mass > 0.0:
+            fine = improve(
+                j, u, rest, noise[i], carried[i], cost[i], known[i], pi[i],
+                mass, shift, 1.0 / step, floors[i], room, mu[i],
+            )  # fmt: skip
+            if not fine:
+                mu[i] = pi[i]
+        not_finite += not fine
+        unseen += mass < 1.0 - 1e-9
+    return mu, b, (unseen, not_finite)

@@ -1,0 +1,348 @@
+"""The whole frontier of variance against cost, learned from logs: also below the target's own cost.
+
+One backward sweep over a grid of prices gives every point (`weighted_step`). As for `design`, half
+of the logs determine the behavior policies and the other half judges them; a point that the
+held-out half does not bear out is not offered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats, is_number
+from scopeval.behavior.decision import Decision, decide
+from scopeval.behavior.evidence import Evidence, gather_evidence
+from scopeval.behavior.methods import Method, method_named
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.settings import FLOOR, Progress, Settings
+from scopeval.behavior.step import Recipe
+from scopeval.behavior.summary import Prediction, Report, Shape
+from scopeval.behavior.sweep import Swept, ratio
+from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.protocols import Regression
+from scopeval.data.transitions import Transitions
+from scopeval.errors import InputError
+from scopeval.policies.adapters import TabularPolicy
+
+__all__ = ["Frontier", "Point", "frontier"]
+
+#: Prices on the grid, for tables and networks, and for critics by a model of the world.
+PRICES, MODEL_PRICES = 26, 16
+#: The grid reaches so many decades below and above variance / cost of the target policy.
+DECADES = (3.0, 2.0)
+#: Weight that no episode exceeds.
+CAP = 30.0
+#: Checked variance, relative to predicted, up to which a point is offered.
+AGREEMENT = 3.0
+#: How much the check counts in the variance that is reported (as a power), and in the cost.
+CHECK_SHARE, COST_SHARE = 0.3, 0.25
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point on the frontier, relative to running the target policy.
+
+    Attributes:
+        price: of cost, in units of variance.
+        variance: predicted relative variance.
+        cost: predicted relative cost.
+        checked_variance: the same by critics of held-out logs.
+        checked_cost: likewise.
+        doubt: half of the difference between the two halves' checked costs.
+    """
+
+    price: float
+    variance: float
+    cost: float
+    checked_variance: float
+    checked_cost: float
+    doubt: float
+
+    @property
+    def offered(self) -> bool:
+        """Whether held-out logs bear it out."""
+        return bool(self.checked_variance <= AGREEMENT * max(self.variance, 1e-12))
+
+    @property
+    def safe_variance(self) -> float:
+        """What to expect: between the predicted and the checked variance.
+
+        The check judges designs from half of the logs, so it is pessimistic; the prediction is by
+        the critics that made the design, so it is optimistic.
+        """
+        return float(self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE)
+
+    @property
+    def safe_cost(self) -> float:
+        """The predicted cost, and a part of how much held-out logs say it is more."""
+        return self.cost + COST_SHARE * max(self.checked_cost - self.doubt - self.cost, 0.0)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Sweeps over all logs, and over each half judged by the other."""
+
+    whole: Swept
+    variance: Floats
+    cost: Floats
+    checked_variance: Floats
+    checked_cost: Floats  # [2, k]
+
+
+class Frontier:
+    """What evaluating a policy takes, as variance against cost; every point is a behavior policy.
+
+    Attributes:
+        points: from the least variance to the least cost; only those that held-out logs bear out.
+        warnings: what the user should know.
+    """
+
+    def __init__(
+        self, evidence: Evidence, decision: Decision, recipe: Recipe, cap: float, prices: int
+    ) -> None:
+        self._began = time.perf_counter()
+        self._evidence, self._decision, self._recipe = evidence, decision, recipe
+        own = decision.design.swept
+        unit = float(own.variance[0] / own.cost[0]) if own.cost[0] > 0 else 1.0
+        self._grid = PriceGrid.around(unit if unit > 0 else 1.0, DECADES, prices)
+        self._cap = cap
+        self.warnings = decision.warnings
+        self.points: tuple[Point, ...] = ()
+        if decision.method.tilted and own.cost[0] > 0:
+            judged = self._judged = self._judge()
+            every = [
+                Point(
+                    float(price),
+                    float(judged.variance[j]),
+                    float(judged.cost[j]),
+                    float(judged.checked_variance[j]),
+                    float(judged.checked_cost[:, j].mean()),
+                    0.5 * float(abs(judged.checked_cost[0, j] - judged.checked_cost[1, j])),
+                )
+                for j, price in enumerate(self._grid.prices)
+            ]
+            self.points = tuple(point for point in every if point.offered)
+
+    def _judge(self) -> _Judged:
+        """All prices, without the cap."""
+        method, recipe, grid, e = self._decision.method, self._recipe, self._grid, self._evidence
+        many = 1 + grid.count
+        whole = e.sweep(e.whole, follow_prices(method, recipe, grid), many)
+        halves = [e.sweep(half, follow_prices(method, recipe, grid), many) for half in e.halves]
+        base, variance, costs = 0.0, np.zeros(grid.count), np.zeros((2, grid.count))
+        for k in range(2):
+            fixed = follow_fixed_prices(method, recipe, grid, halves[k].critics)
+            judged = e.sweep(e.halves[1 - k], fixed, many)
+            variance += judged.variance[1:]
+            base += float(judged.variance[0])
+            costs[k] = ratio(judged.cost[1:], judged.cost[0])
+        return _Judged(
+            whole,
+            ratio(whole.variance[1:], whole.variance[0]),
+            ratio(whole.cost[1:], whole.cost[0]),
+            ratio(variance, base),
+            costs,
+        )
+
+    # -- choosing ----------------------------------------------------------------------------
+
+    def at(
+        self,
+        *,
+        cost: float | None = None,
+        epsilon: float | None = None,
+        variance: float | None = None,
+    ) -> BehaviorPolicy:
+        """The behavior policy at one point.
+
+        Args:
+            cost: the expected cost may be this multiple of the target policy's, or
+            epsilon: 1 + epsilon times it; the least variance there. Or
+            variance: the relative variance may be this; the least cost there.
+
+        Raises:
+            InputError: not exactly one of them, or a point that the logs do not bear out.
+        """
+        given = [x for x in (cost, epsilon, variance) if x is not None]
+        if len(given) != 1 or not is_number(given[0]):
+            raise InputError(
+                f"at: got cost={cost!r}, epsilon={epsilon!r}, variance={variance!r}, expected "
+                "exactly one of them, a number"
+            )
+        if variance is not None:
+            return self._cheapest(float(variance))
+        return self._most_precise(float(cost) if cost is not None else 1.0 + float(epsilon or 0.0))
+
+    def best(self) -> BehaviorPolicy:
+        """The point with the least variance times cost: what reaching a given precision costs."""
+        self._need_points("best")
+        point = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
+        return self._most_precise(max(point.safe_cost, self.points[-1].safe_cost))
+
+    def _cheapest(self, variance: float) -> BehaviorPolicy:
+        self._need_points("variance")
+        fine = [p for p in self.points if p.safe_variance <= variance]
+        if not fine:
+            least = min(p.safe_variance for p in self.points)
+            raise InputError(
+                f"variance: got {variance:g}, but the least that the logs bear out is {least:.3g} "
+                "of the target policy's; try that, or log more"
+            )
+        return self._most_precise(min(p.safe_cost for p in fine))
+
+    def _most_precise(self, cost: float) -> BehaviorPolicy:
+        """The least price at which an episode costs no more, with the cap in force."""
+        self._need_points("cost")
+        cheapest = min(p.safe_cost for p in self.points)
+        if cost < cheapest * (1.0 - 1e-9):
+            raise InputError(
+                f"cost: got {cost:g} of the target policy's, but the least that the logs bear out "
+                f"is {cheapest:.3f}; try that, or log more"
+            )
+        price, most = self._price_for(cost), self.points[-1].price
+        for _ in range(6):  # the cap makes episodes a little more expensive: raise the price
+            swept, point = self._capped(price)
+            if point.safe_cost <= cost * (1.0 + 1e-6) or price >= most:
+                break
+            price = min(price * (1.02 + 3.0 * (point.safe_cost / cost - 1.0)), most)
+        return self._designed(swept, point)
+
+    def _price_for(self, cost: float) -> float:
+        """By interpolation between the points."""
+        costs = np.array([p.safe_cost for p in self.points])
+        prices = np.log([p.price for p in self.points])
+        above = np.flatnonzero(costs > cost)
+        if len(above) == 0:
+            return float(np.exp(prices[0]))
+        k = int(above[-1])
+        if k + 1 >= len(costs):
+            return float(np.exp(prices[-1]))
+        part = (costs[k] - cost) / max(costs[k] - costs[k + 1], 1e-12)
+        return float(np.exp(prices[k] + min(max(part, 0.0), 1.0) * (prices[k + 1] - prices[k])))
+
+    def _capped(self, price: float) -> tuple[Swept, Point]:
+        """The design at a price with the cap in force.
+
+        It is checked without the cap: what held-out logs say is carried over as a ratio.
+        """
+        method, recipe, grid, e = self._decision.method, self._recipe, self._grid, self._evidence
+        follow = follow_prices(method, recipe, grid, price)
+        swept = e.sweep(e.whole, follow, 1 + grid.count)
+        prices = np.log(grid.prices)
+
+        def read(values: Floats) -> float:
+            return float(np.interp(np.log(price), prices, values))
+
+        free = self._judged
+        variance = read(ratio(swept.variance[1:], swept.variance[0]))
+        cost = read(ratio(swept.cost[1:], swept.cost[0]))
+        checked = [read(free.checked_cost[k] / free.cost) for k in range(2)]
+        return swept, Point(
+            price,
+            variance,
+            cost,
+            variance * read(free.checked_variance / free.variance),
+            cost * 0.5 * (checked[0] + checked[1]),
+            cost * 0.5 * abs(checked[0] - checked[1]),
+        )
+
+    def _designed(self, swept: Swept, point: Point) -> BehaviorPolicy:
+        evidence, grid = self._evidence, self._grid
+        recipe = replace(
+            self._recipe,
+            budget="weighted",
+            price=point.price,
+            epsilon=point.safe_cost - 1.0,
+            prices=(grid.low, grid.ratio, grid.count),
+            cap=self._cap,
+        )
+        obs, target = evidence.whole.at(0).obs, evidence.target
+        report = Report(
+            rows=evidence.log.count,
+            regression=evidence.regression.name,
+            support=evidence.support,
+            binding=1.0,
+            kept=swept.unchanged,
+            prediction=Prediction(
+                point.safe_variance, point.safe_cost, point.checked_variance, point.checked_cost
+            ),
+            holdout=self._decision.errors,
+            warnings=self.warnings,
+            seconds=time.perf_counter() - self._began,
+            notes=evidence.log.notes,
+            shape=Shape(
+                actions=evidence.log.actions,
+                width=int(obs.shape[1]) if obs.ndim > 1 else None,
+                states=target.states if isinstance(target, TabularPolicy) else None,
+            ),
+        )
+        return BehaviorPolicy(target, swept.critics, recipe, report, self._decision.method)
+
+    def _need_points(self, name: str) -> None:
+        if not self.points:
+            reason = "; ".join(self.warnings) or "the target policy costs nothing"
+            raise InputError(f"{name}: the logs bear out no point of a frontier ({reason})")
+
+
+def frontier(
+    logged: Transitions | Iterable[Transitions],
+    target: object,
+    *,
+    horizon: int,
+    method: str | Method = "scope-dr",
+    gamma: float = 1.0,
+    regression: str | Regression = "auto",
+    features: NDArray[Any] | None = None,
+    time_varying: bool = False,
+    floor: float = FLOOR,
+    cap: float = CAP,
+    prices: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Learn the whole frontier of variance against cost from logs.
+
+    Args:
+        logged: as for `design`, and so are
+        target: the target policy,
+        horizon: the length of an episode,
+        method: "scope-dr", or "scope" for b = 0,
+        gamma: the discount,
+        regression: how critics are learned,
+        features: coordinates of states,
+        time_varying: whether rewards or dynamics depend on t,
+        floor: the least share of the target policy.
+        cap: the weight of an episode never exceeds it.
+        prices: how many points the frontier has.
+        seed: of the halving and the networks.
+        device: as for `design`.
+        progress: as for `design`.
+    """
+    how = method_named(method)
+    settings = Settings(
+        horizon=horizon,
+        gamma=gamma,
+        regression=regression,
+        features=features,
+        time_varying=time_varying,
+        floor=floor,
+        seed=seed,
+        device=device,
+        progress=progress,
+    )
+    evidence = gather_evidence(logged, target, settings)
+    decision = decide(evidence, how)
+    recipe = replace(
+        settings.recipe(decision.method.name), share=decision.design.recipe.share, cap=cap
+    )
+    model = isinstance(evidence.regression, ModelRegression)
+    many = prices if prices is not None else (MODEL_PRICES if model else PRICES)
+    return Frontier(evidence, decision, recipe, cap, many)

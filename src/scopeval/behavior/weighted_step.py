@@ -1,0 +1,181 @@
+r"""Line 6 where it depends on the weight of the episode so far.
+
+W_t = rho_0 ... rho_{t-1} multiplies the variance that a step adds (by W_t^2), but not its cost. So
+an episode whose weight has become small says little about the target policy and should be cheap;
+one with a large weight must be precise. With lambda the price of cost, all that matters is
+u = lambda / (gamma^t W^2):
+
+    g_t(s, u) = min_mu sum_a pi^2/mu [X_a + gamma^2 E g_{t+1}(S', u mu^2 / (gamma pi^2))] + u mu c_a
+
+less (v - sum_a pi b)^2. g = A + u B, with A the variance and B the cost from here on. The critics
+carry A and B for a grid of prices; one backward sweep gives every point between least variance and
+least cost. Among all behavior policies, also those that depend on the whole history, this has the
+least variance at its cost (if values are exact).
+
+The cap: mu is mixed with a share W/K of pi, so that rho <= K/W and the weight never exceeds K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scopeval._parallel import fan_out
+from scopeval.arrays import Floats
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import LARGEST, Counts, Recipe
+from scopeval.behavior.sweep import Follow, Followed
+from scopeval.critics.protocols import Critic, Estimates
+from scopeval.critics.sweep_data import Points
+
+__all__ = ["PriceGrid", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
+
+#: Rows that are weighed together by one thread.
+TOGETHER = 1024
+
+
+@dataclass(frozen=True)
+class PriceGrid:
+    """Prices of cost, each the same multiple of the one before.
+
+    Attributes:
+        low: the first.
+        ratio: of neighbors.
+        count: how many.
+    """
+
+    low: float
+    ratio: float
+    count: int
+
+    @classmethod
+    def around(cls, unit: float, decades: tuple[float, float], count: int) -> PriceGrid:
+        """So many decades below and above a unit."""
+        below, above = decades
+        return cls(unit * 10.0**-below, 10.0 ** ((below + above) / (count - 1)), count)
+
+    @property
+    def prices(self) -> Floats:
+        """[count] prices."""
+        return np.asarray(self.low * self.ratio ** np.arange(self.count))
+
+    def floors(self, recipe: Recipe, t: int, price: float | None) -> Floats:
+        """[count] shares of pi at each price; with a price lambda at t = 0 those of the cap.
+
+        Given lambda, the place on the grid tells the weight: W^2 = lambda / (gamma^t u).
+        """
+        floors = np.full(self.count, recipe.floor)
+        if price is None or recipe.cap is None:
+            return floors
+        weight = np.sqrt(price / (recipe.gamma**t * self.prices))
+        return np.asarray(np.maximum(floors, np.minimum(weight / recipe.cap, 1.0)))
+
+
+def follow_prices(
+    method: Method, recipe: Recipe, grid: PriceGrid, price: float | None = None
+) -> Follow:
+    """Follow the target and the behavior policies at all prices, by the critics themselves.
+
+    Args:
+        method: gives the control variate.
+        recipe: floor, discount, share, cap.
+        grid: of prices.
+        price: lambda, if the cap is to be in force; None: no cap.
+    """
+
+    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        mu, b = _weigh_grid(method, recipe, grid, pi, e, grid.floors(recipe, t, price))
+        return _followed(pi, mu, b, e, recipe.gamma, grid)
+
+    return follow
+
+
+def follow_fixed_prices(
+    method: Method,
+    recipe: Recipe,
+    grid: PriceGrid,
+    critics: list[Critic],
+    price: float | None = None,
+) -> Follow:
+    """Follow the behavior policies that other critics determine: the cross-check."""
+
+    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        own = critics[t].at(points.obs, points.actions)
+        mu, b = _weigh_grid(method, recipe, grid, pi, own, grid.floors(recipe, t, price))
+        return _followed(pi, mu, b, e, recipe.gamma, grid)
+
+    return follow
+
+
+def _followed(
+    pi: Floats, mu: Floats, b: Floats, e: Estimates, gamma: float, grid: PriceGrid
+) -> list[Followed]:
+    """What follows each behavior policy: A and B at the price that its actions lead to."""
+    from scopeval.behavior._frontier_kernel import look_ahead
+
+    nothing = np.zeros_like(pi)
+    found = [Followed(pi, nothing, e.carried[..., 0], e.cost_behavior[..., 0])]
+    step = float(np.log(grid.ratio))
+    ahead = fan_out(
+        lambda j: look_ahead(e.carried, e.cost_behavior, mu[j], pi, float(j), gamma, step),
+        range(grid.count),
+    )
+    return found + [Followed(mu[j], b, *both) for j, both in enumerate(ahead)]
+
+
+def _weigh_grid(
+    method: Method, recipe: Recipe, grid: PriceGrid, pi: Floats, e: Estimates, floors: Floats
+) -> tuple[Floats, Floats]:
+    """Mu [U, B, A] and b [B, A]."""
+    from scopeval.behavior._frontier_kernel import weigh_grid
+
+    share = float(recipe.share) if method.control_variate else -1.0
+    prices = grid.prices
+
+    def work(start: int) -> tuple[Floats, Floats]:
+        some = slice(start, start + TOGETHER)
+        mu, b, _ = weigh_grid(
+            e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some], e.known[some],
+            pi[some], prices, floors, share, recipe.gamma, LARGEST,
+        )  # fmt: skip
+        return mu, b
+
+    parts = fan_out(work, range(0, len(pi), TOGETHER))
+    mus, bs = zip(*parts, strict=True)
+    return np.concatenate(mus, axis=1), np.concatenate(bs)
+
+
+def weigh_weighted(
+    method: Method,
+    recipe: Recipe,
+    grid: PriceGrid,
+    pi: Floats,
+    e: Estimates,
+    t: int,
+    weight: Floats,
+    *,
+    counts: Counts | None = None,
+) -> tuple[Floats, Floats]:
+    """Mu and b [B, A] for episodes of weights [B] at time t.
+
+    Whatever the numbers are, the rows of mu are distributions and b is finite. A weight of zero:
+    the episode says nothing more, and is as cheap as the grid's largest price makes it.
+    """
+    from scopeval.behavior import _frontier_kernel as kernel
+
+    weight = np.asarray(weight, np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        own = recipe.price / (recipe.gamma**t * weight**2)
+    floors = np.full(len(weight), recipe.floor)
+    if recipe.cap is not None:
+        floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
+    share = float(recipe.share) if method.control_variate else -1.0
+    mu, b, (unseen, not_finite) = kernel.weigh_weighted(
+        e.q, e.noise, e.carried, e.cost_behavior, e.known, np.ascontiguousarray(pi, np.float64),
+        np.minimum(own, grid.prices[-1]), grid.prices, floors, share, recipe.gamma, LARGEST,
+    )  # fmt: skip
+    if counts is not None:
+        counts.unseen += unseen
+        counts.not_finite += not_finite
+    return mu, b

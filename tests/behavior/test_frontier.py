@@ -1,0 +1,210 @@
+"""The learned frontier: unbiased and capped whatever the critics say, cheaper at higher prices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from behaviors import anything
+from logged_worlds import cells, rows_of
+from random_mdps import random_case
+from scopeval import design, exact, load
+from scopeval.behavior.frontier import frontier
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.step import Counts, Recipe
+from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
+from scopeval.critics.protocols import Estimates
+from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
+from scopeval.errors import InputError
+from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Candidates
+
+GRID = PriceGrid(1e-3, 4.0, 9)
+RECIPE = Recipe(
+    "scope-dr", -0.3, 4, 1.0, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
+    cap=10.0, prices=(GRID.low, GRID.ratio, GRID.count),
+)  # fmt: skip
+
+
+def random_estimates(rng, rows, actions):
+    shape = (rows, actions)
+    return Estimates(
+        q=rng.normal(size=shape),
+        cost_target=rng.random(shape),
+        cost_behavior=rng.random((*shape, 1 + GRID.count)),
+        carried=rng.random((*shape, 1 + GRID.count)),
+        noise=rng.random(shape),
+        error=np.zeros(shape),
+        known=rng.random(shape) < 0.9,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(anything(), st.sampled_from([0.0, 1e-300, 1e-3, 1.0, 9.9, 10.0, 1e9, np.inf]))
+def test_probabilities_are_valid_for_any_numbers(case, weight):
+    """Never an exception or a warning, never an invalid row: doubt falls back to the target."""
+    e, pi, _ = case
+    wide = [np.repeat(x[..., :1], 1 + GRID.count, axis=-1) for x in (e.carried, e.cost_behavior)]
+    e = replace(e, carried=wide[0], cost_behavior=wide[1])
+    counts = Counts()
+    weights = np.full(len(pi), weight)
+    mu, b = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, weights, counts=counts)
+    assert np.isfinite(b).all()
+    assert (mu >= 0).all()
+    np.testing.assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
+    if weight >= 10.0:
+        np.testing.assert_allclose(mu, pi, atol=1e-12)  # at the cap it is the target
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.01, 10.0), st.floats(0.3, 1.0))
+def test_the_weight_never_exceeds_the_cap(seed, weight, gamma):
+    rng = np.random.default_rng(seed)
+    pi = rng.dirichlet(np.ones(3), 5)
+    e = random_estimates(rng, 5, 3)
+    recipe = replace(RECIPE, gamma=gamma)
+    mu, _ = weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e, 2, np.full(5, weight))
+    taken = mu > 0
+    assert (weight * pi[taken] / mu[taken]).max() <= 10.0 + 1e-9
+    assert (mu[pi > 0] > 0).all()  # no action of the target is left out
+
+
+@pytest.mark.parametrize("method", ["scope-dr", "scope"])
+def test_the_estimate_is_unbiased_whatever_the_critics_say(method):
+    """The mean over all trajectories is J(pi) exactly, with critics that are pure noise."""
+    for seed in range(5):
+        case = random_case(seed, states=2, actions=2, horizon=3, time_varying=False)
+        mdp, pi = case.mdp, TabularPolicy(case.target).table(3)
+        rng = np.random.default_rng(seed)
+        critics = [random_estimates(rng, mdp.states, 2) for _ in range(3)]
+        P = mdp.transition.toarray().reshape(mdp.states, 2, mdp.states)
+
+        def mean(s, t, weight, so_far, critics=critics, mdp=mdp, pi=pi, P=P):
+            if t == 3:
+                return so_far
+            here = critics[t].select([s])
+            mu, b = weigh_weighted(
+                METHODS[method], RECIPE, GRID, pi[t, [s]], here, t, np.array([weight])
+            )
+            baseline = float(pi[t, s] @ b[0])
+            total = 0.0
+            for a in np.flatnonzero(mu[0]):
+                rho = pi[t, s, a] / mu[0, a]
+                gain = weight * (baseline + rho * (mdp.at("reward", t)[s, a] - b[0, a]))
+                for s2 in np.flatnonzero(P[s, a]):
+                    after = mean(s2, t + 1, weight * rho, so_far + gain)
+                    total += mu[0, a] * P[s, a, s2] * after
+            return total
+
+        found = sum(mdp.initial[s] * mean(s, 0, 1.0, 0.0) for s in range(mdp.states))
+        expected = exact.assess(mdp, case.target, case.target).value
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    mdp, pi = Gridworld(6, seed=2).mdp(), target_policies(1, 6, seed=2)[0]
+    logs = gridworld_logs(mdp, episodes=800, seed=2)
+    return mdp, pi, logs, frontier(logs, pi, horizon=6, features=cells(6))
+
+
+def test_higher_prices_cost_less_and_vary_more(learned):
+    *_, curve = learned
+    cost = np.array([p.cost for p in curve.points])
+    variance = np.array([p.variance for p in curve.points])
+    assert len(cost) > 10
+    assert (np.diff(cost) <= 1e-6).all()
+    assert (np.diff(variance) >= -1e-6 * variance[:-1]).all()
+    assert cost[-1] < 0.6 < 0.8 < cost[0] <= 1.0
+
+
+def simulated(mdp, pi, policy, episodes, seed):
+    """Mean, variance and cost of episodes of a weight-dependent policy; and the largest weight."""
+    rng, n = np.random.default_rng(seed), episodes
+    P = mdp.transition.toarray().reshape(mdp.states, mdp.actions, mdp.states)
+    s = rng.choice(mdp.states, size=n, p=mdp.initial)
+    weight, value, cost, i, largest = np.ones(n), np.zeros(n), np.zeros(n), np.arange(n), 1.0
+    for t in range(mdp.horizon):
+        p = pi.probs(s, t)
+        offered = Candidates(np.tile(np.arange(mdp.actions), (n, 1)), p)
+        found = policy.weigh_at(offered, s, t, weight)
+        mu, b = found.probs, found.control
+        a = np.minimum((rng.random((n, 1)) >= mu.cumsum(axis=1)).sum(axis=1), mdp.actions - 1)
+        rho = p[i, a] / mu[i, a]
+        value += weight * ((p * b).sum(axis=1) + rho * (mdp.reward[s, a] - b[i, a]))
+        weight, cost = weight * rho, cost + mdp.cost[s, a]
+        largest = max(largest, weight.max())
+        following = (rng.random((n, 1)) >= P[s, a].cumsum(axis=1)).sum(axis=1)
+        s = np.minimum(following, mdp.states - 1)
+    return value.mean(), value.var(ddof=1), cost.mean(), largest
+
+
+def test_half_of_the_cost_is_kept_and_the_estimate_is_right(learned):
+    """40,000 episodes: errors below are 4.5 standard errors, 1e-5 by accident."""
+    mdp, pi, _, curve = learned
+    own = exact.assess(mdp, pi, pi)
+    for asked in (0.8, 0.6):
+        policy = curve.at(cost=asked)
+        mean, variance, cost, largest = simulated(mdp, pi, policy, 40_000, 5)
+        assert abs(mean - own.value) < 4.5 * np.sqrt(variance / 40_000)
+        assert cost / own.cost <= 1.01 * asked
+        assert variance / own.variance == pytest.approx(policy.predicted.variance, rel=0.3)
+        assert variance < 0.5 * own.variance
+        assert largest <= 30.0 + 1e-9
+
+
+def test_points_are_chosen_by_cost_variance_or_product(learned, tmp_path):
+    _, pi, logs, curve = learned
+    cheap = curve.at(variance=1.0)
+    assert cheap.predicted.variance <= 1.05
+    assert cheap.predicted.cost < 0.6
+    assert curve.at(epsilon=-0.3).recipe == curve.at(cost=0.7).recipe
+    best = curve.best()
+    product = best.predicted.variance * best.predicted.cost
+    assert product <= 1.1 * min(p.safe_variance * p.safe_cost for p in curve.points)
+    by_design = design(logs, pi, horizon=6, features=cells(6), method="scope-dr", epsilon=-0.3)
+    assert by_design.recipe == curve.at(cost=0.7).recipe
+    by_design.save(tmp_path / "cheap.scope")
+    again = load(tmp_path / "cheap.scope", pi)
+    assert again.recipe == by_design.recipe
+    one = np.random.default_rng(0)
+    offered = Candidates(np.arange(4)[None], pi.probs(np.array([3]), 2))
+    probs = again.weigh_at(offered, np.array([3]), 2, np.array([0.5])).probs[0]
+    assert by_design.act(3, 2, one, weight=0.5).probability in probs
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({}, "expected exactly one of them"),
+        ({"cost": 0.5, "variance": 1.0}, "expected exactly one of them"),
+        ({"cost": float("nan")}, "expected exactly one of them"),
+        ({"cost": 0.01}, "the least that the logs bear out is"),
+        ({"variance": 1e-6}, "the least that the logs bear out is"),
+    ],
+)
+def test_bad_points(learned, point, message):
+    with pytest.raises(InputError, match=message):
+        learned[-1].at(**point)
+
+
+def test_weights_must_be_given(learned):
+    policy = learned[-1].at(cost=0.7)
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="weight: got None, expected a number >= 0"):
+        policy.act(3, 0, rng)
+    with pytest.raises(InputError, match="depends on the weight of the episode so far"):
+        policy.probs(np.array([3]), 0)
+
+
+def test_logs_that_show_nothing_have_no_frontier():
+    case = random_case(1, states=6, actions=3, time_varying=False)
+    log = rows_of(case, 30, seed=1)
+    curve = frontier(log.select(np.arange(8)), case.target, horizon=case.mdp.horizon)
+    if not curve.points:
+        with pytest.raises(InputError, match="bear out no point of a frontier"):
+            curve.best()
