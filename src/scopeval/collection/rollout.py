@@ -33,6 +33,7 @@ from scopeval.policies.protocols import (
     Observations,
     Policy,
     Weighing,
+    WeightedBehavior,
 )
 
 __all__ = ["GuardStep", "Rollout", "draw_actions", "episode_streams"]
@@ -83,6 +84,7 @@ class _Tape:
         self.reward, self.cost = np.zeros((B, horizon)), np.zeros((B, horizon))
         self.probs, self.controls = np.zeros((B, horizon, 2)), np.zeros((B, horizon, 2))
         self.length = np.zeros(B, np.int64)
+        self.weight = np.ones(B)  # product of the ratios pi/mu so far
         self.cost_so_far = np.zeros(B)
         self.terminated, self.switched = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
         self.fallbacks, self.guarded = np.zeros(B, np.int64), np.zeros(B, np.int64)
@@ -268,7 +270,7 @@ class Rollout:
         obs = tape.obs[rows, t]
         offered = self._offers(tape, rows, obs, t)
         p = offered.probs
-        mu, control, failed = self._weighs(offered, obs, t)
+        mu, control, failed = self._weighs(offered, obs, t, tape.weight[rows])
         forced = tape.switched[rows]
         mu[forced] = p[forced]
         chosen = draw_actions(mu, tape.uniforms[rows, t])
@@ -277,6 +279,7 @@ class Rollout:
         tape.controls[rows, t] = np.stack(
             [control[each, chosen], (p * control).sum(axis=1)], axis=1
         )
+        tape.weight[rows] *= p[each, chosen] / mu[each, chosen]
         tape.fallbacks[rows] += failed
         tape.guarded[rows] += forced
         return np.asarray(offered.actions[each, chosen])
@@ -306,7 +309,7 @@ class Rollout:
         return Candidates(offered.actions, probs)
 
     def _weighs(
-        self, offered: Candidates, obs: Observations, t: int
+        self, offered: Candidates, obs: Observations, t: int, weight: Floats
     ) -> tuple[Floats, Floats, Bools]:
         """Mu and b [B, K], and the rows where the behavior policy failed: they hold pi and 0."""
         mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
@@ -315,14 +318,14 @@ class Rollout:
         if self.behavior is None or (self._by_target and not isinstance(self.behavior, Behavior)):
             return mu, control, failed
         try:
-            parts = [(slice(0, len(mu)), self._ask(offered, obs, t))]
+            parts = [(slice(0, len(mu)), self._ask(offered, obs, t, weight))]
         except Exception as error:
             parts = []
             for i in range(len(mu)):
                 one = slice(i, i + 1)
                 alone = Candidates(offered.actions[one], offered.probs[one])
                 try:
-                    parts.append((one, self._ask(alone, obs[one], t)))
+                    parts.append((one, self._ask(alone, obs[one], t, weight[one])))
                 except Exception:
                     failed[i] = True
             if isinstance(error, InputError) and failed.all() and not (self._answered or t):
@@ -340,9 +343,11 @@ class Rollout:
         self._answered = self._answered or not failed.all()
         return mu, control, failed
 
-    def _ask(self, offered: Candidates, obs: Observations, t: int) -> Weighing:
+    def _ask(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Weighing:
         """What the behavior policy answers, in the form and shape that it must have."""
-        if isinstance(self.behavior, Behavior):
+        if isinstance(self.behavior, WeightedBehavior):
+            answer = self.behavior.weigh_at(offered, obs, t, weight)
+        elif isinstance(self.behavior, Behavior):
             answer = self.behavior.weigh(offered, obs, t)
         else:
             assert self.behavior is not None

@@ -29,6 +29,7 @@ __all__ = [
     "Policy",
     "Redraws",
     "Weighing",
+    "WeightedBehavior",
     "offer",
     "weigh",
 ]
@@ -143,6 +144,19 @@ class LearnedBehavior(Behavior, Protocol):
 
     def table(self, states: int) -> tuple[Floats, Floats | None]:
         """Mu and b [T, S, A] for state numbers; not counted."""
+        ...
+
+
+@runtime_checkable
+class WeightedBehavior(Behavior, Protocol):
+    """A behavior policy that also depends on the weight of the episode so far.
+
+    The weight is the product of the ratios pi/mu of the actions taken, 1 at the start. It is a
+    function of the past, so the estimates stay unbiased. What runs episodes asks `weigh_at`.
+    """
+
+    def weigh_at(self, offered: Candidates, obs: Observations, t: Time, weight: Floats) -> Weighing:
+        """Behavior probabilities (and control variate) for episodes of these weights [B]."""
         ...
 
 
