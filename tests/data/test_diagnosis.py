@@ -67,7 +67,10 @@ def test_the_message_counts_and_names_rows():
     found = diagnose(transitions(columns | {"next_obs": columns["obs"]}))
     moves = (columns["obs"] != columns["next_obs"])[:-1] & (np.diff(columns["t"]) == 1)
     rows = ", ".join(str(row) for row in np.flatnonzero(moves)[:5])
-    assert f"in {moves.sum()} of {(np.diff(columns['t']) == 1).sum()} pairs" in found.errors[0]
+    assert (
+        f"in {moves.sum()} of {(np.diff(columns['t']) == 1).sum()} compared pairs"
+        in found.errors[0]
+    )
     assert f"(rows counted from 0: {rows}, ...)" in found.errors[0]
 
 

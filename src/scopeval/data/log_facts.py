@@ -57,7 +57,8 @@ class LogFacts:
         times: counts by t.
         late_rows: rows whose t is too large to be counted by t.
         linked: pairs of rows where the second one continues the first one's episode.
-        compared: those of them whose first row is not terminated.
+        compared: those of them that were compared: the first row is not terminated, and, in a large
+            log, the pair is in a part that is looked at.
         clashes: compared pairs where next_obs of the first is not obs of the second.
         clash_rows: the first of them.
         clash_size: root mean square of that difference over the one of obs between the two rows, in
@@ -72,7 +73,8 @@ class LogFacts:
         same_columns: whether reward and cost are equal in every row.
         state_zero: whether state 0 occurs; True for vectors.
         action_zero: whether action 0 occurs; True for vectors.
-        largest_state: the largest state number that a row is in or leads to; -1 for vectors.
+        largest_state: the largest state number that a row is in or leads to; -1 for vectors. In a
+            large log, of the part that is looked at; likewise `largest_action`.
         largest_action: the largest action number; -1 for vectors.
         largest_final_state: the largest next_obs of a terminated row; -1 for vectors or none.
         repeats: how often rows occur.

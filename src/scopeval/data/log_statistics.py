@@ -8,6 +8,7 @@ nanoseconds and the statistics may take a tenth of that.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,7 +23,11 @@ from scopeval.data.transitions import Transitions
 __all__ = ["LogStatistics"]
 
 #: Rows that are looked at together; they fit into the processor's cache.
-BLOCK = 1 << 16
+BLOCK = 1 << 15
+#: Observations of this many rows at the start of a log are compared with the following ones, ...
+EXHAUSTIVE = 1 << 18
+#: ... and then those of one block in so many: a large log is judged as well by a part of it.
+ONE_IN = 4
 #: Times up to here are counted one by one.
 MOST_TIMES = 1 << 20
 #: Row numbers kept as examples.
@@ -139,26 +144,27 @@ class LogStatistics:
             return
         self._vectors = not log.discrete_obs
         rows = _Rows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
-        first = rows.part(0, 1)
-        if self._last is None:
-            self._starts.add(first.t)
-        else:
-            self._pairs(self._last, first, self._rows - 1)
-        for start in range(0, len(log), BLOCK):
-            stop = min(start + BLOCK, len(log))
+        for start, stop in self._blocks(len(log)):
+            compare = self._compares(self._rows + start)
             if start:
                 before = rows.part(start - 1, stop - 1)
-                self._pairs(before, rows.part(start, stop), self._rows + start - 1)
-            elif stop > 1:
-                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows)
-            self._columns(log, slice(start, stop))
+                self._pairs(before, rows.part(start, stop), self._rows + start - 1, compare)
+            else:
+                self._first_pair(rows.part(0, 1), compare)
+                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows, compare)
+            self._columns(log, slice(start, stop), compare)
+        first_column: NDArray[Any] = log.obs if log.discrete_obs else log.obs[:, 0]
+        self._sample.add(
+            np.ascontiguousarray(first_column).view(np.int64),
+            (log.t, log.obs, log.action, log.reward, log.cost, log.next_obs),
+        )
         self._last = rows.last()
-        if not self._vectors:
-            self._next_states(self._last.next_obs, self._last.terminated)
         self._rows += len(log)
 
     def facts(self) -> LogFacts:
         """The statistics of all rows so far."""
+        if self._last is not None and not self._vectors:
+            self._next_states(self._last.next_obs, self._last.terminated)
         return LogFacts(
             rows=self._rows,
             times=self._times(),
@@ -202,8 +208,28 @@ class LogStatistics:
             terminated_ends=_padded(ended.counts, size),
         )
 
-    def _pairs(self, before: _Rows, after: _Rows, offset: int) -> None:
-        """Compare each row with the next one; `offset` is the number of the first row."""
+    def _blocks(self, count: int) -> Iterator[tuple[int, int]]:
+        """Divide the next rows; borders are at multiples of `BLOCK` rows of the whole log."""
+        start = 0
+        while start < count:
+            stop = min(count, start + BLOCK - (self._rows + start) % BLOCK)
+            yield start, stop
+            start = stop
+
+    def _compares(self, row: int) -> bool:
+        """Whether the block of this row is among those whose observations are compared."""
+        return row < EXHAUSTIVE or row // BLOCK % ONE_IN == 0
+
+    def _first_pair(self, first: _Rows, compare: bool) -> None:
+        if self._last is None:
+            self._starts.add(first.t)
+        else:
+            self._pairs(self._last, first, self._rows - 1, compare)
+
+    def _pairs(self, before: _Rows, after: _Rows, offset: int, compare: bool) -> None:
+        """Look at each row and the next one; `offset` is the number of the first row."""
+        if not before.t.size:
+            return
         separate = after.t - before.t != 1
         if before.episode is not None and after.episode is not None:
             separate |= before.episode != after.episode
@@ -222,7 +248,14 @@ class LogStatistics:
             goes_on = np.flatnonzero(before.terminated & ~separate)
             self._continued.add(goes_on, offset)
             terminated = goes_on.size
-        self._compared += linked - terminated
+        if compare:
+            self._compared += linked - terminated
+            self._compare(before, after, separate, offset)
+
+    def _compare(
+        self, before: _Rows, after: _Rows, separate: NDArray[np.bool_], offset: int
+    ) -> None:
+        """Compare next_obs with the obs of the row that continues the episode."""
         differing = _differing(before.next_obs, after.obs)
         if not self._vectors:
             self._next_states(before.next_obs[differing], before.terminated[differing])
@@ -260,7 +293,7 @@ class LogStatistics:
             alive = states[~terminated]
             self._largest_state = max(self._largest_state, int(alive.max(initial=-1)))
 
-    def _columns(self, log: Transitions, part: slice) -> None:
+    def _columns(self, log: Transitions, part: slice, compare: bool) -> None:
         """Look at the columns of a block; most checks end with the first counterexample."""
         t, action = log.t[part], log.action[part]
         obs: NDArray[Any] = log.obs[part]
@@ -281,15 +314,13 @@ class LogStatistics:
             self._stays = bool(terminated[moves].all())
         if self._vectors:
             self._state_zero = True
-            key = np.ascontiguousarray(obs[:, 0]).view(np.int64)
         else:
-            key = obs
-            self._largest_state = max(self._largest_state, int(obs.max()))
             self._state_zero = self._state_zero or bool((obs == 0).any())
-        if action.ndim == 1:
+            if compare:
+                self._largest_state = max(self._largest_state, int(obs.max()))
+        if action.ndim == 1 and compare:
             self._largest_action = max(self._largest_action, int(action.max()))
         self._action_zero = self._action_zero or action.ndim > 1 or bool((action == 0).any())
-        self._sample.add(key, [t, obs, action, reward, cost, next_obs])
 
 
 def _padded(counts: Ints, size: int) -> Ints:

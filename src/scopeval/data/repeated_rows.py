@@ -22,7 +22,11 @@ from scopeval.arrays import Ints
 __all__ = ["Repeats", "RowSample", "rows_once"]
 
 #: Most rows in the sample. Above this the level goes up, and about half of the contents leave.
-CAPACITY = 1 << 14
+CAPACITY = 1 << 13
+#: Rows whose keys are compared together; they fit into the processor's cache.
+BLOCK = 1 << 15
+#: Rows whose hashes are computed together, so that each call has enough to do.
+CHUNK = 1 << 17
 #: Distinct rows that a verdict needs: an honest log is judged wrongly with probability 2^-24.
 LEAST_DISTINCT = 24
 #: Bits of the key that choose the sample; after them bits of the hash of the whole row do.
@@ -63,19 +67,24 @@ class RowSample:
     _count: int = 0
 
     def add(self, key: Ints, columns: Sequence[NDArray[Any]]) -> None:
-        """Add a block of rows.
+        """Add the next rows.
 
         Args:
             key: a number that is equal for equal rows, such as the state.
             columns: all columns, [n] or [n, d], with 8 bytes per entry.
         """
-        if self._first_key is None:
+        if self._first_key is None and key.size:
             self._first_key = int(key[0])
-        rows = np.flatnonzero(self._chosen(key)) if self.level else np.arange(len(key))
+        for start in range(0, len(key), CHUNK):
+            part = slice(start, start + CHUNK)
+            self._add(key[part], [column[part] for column in columns])
+
+    def _add(self, key: Ints, columns: Sequence[NDArray[Any]]) -> None:
+        rows = self._rows(key) if self.level else np.arange(len(key))
         # the level goes up before the rows are hashed, which takes most of the time
         while self._count + rows.size > CAPACITY and self.level < KEY_BITS:
             self._raise_level()
-            rows = rows[self._chosen(key[rows])]
+            rows = self._rows(key)
         if not rows.size:
             return
         keys, hashes = key[rows], hash_rows([column[rows] for column in columns])
@@ -95,6 +104,12 @@ class RowSample:
         counts = np.unique(np.concatenate(self._hashes), return_counts=True)[1]
         copies = int(np.gcd.reduce(counts)) if counts.size >= LEAST_DISTINCT else 1
         return Repeats(copies, 1.0 - counts.size / self._count, self.level == 0)
+
+    def _rows(self, key: Ints) -> Ints:
+        """The chosen rows."""
+        starts = range(0, len(key), BLOCK)
+        found = [np.flatnonzero(self._chosen(key[i : i + BLOCK])) + i for i in starts]
+        return np.concatenate(found)
 
     def _chosen(self, key: Ints) -> NDArray[np.bool_]:
         """The rows whose key has the same last bits as the first row's."""
