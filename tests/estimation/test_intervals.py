@@ -459,7 +459,7 @@ def test_warnings_in_words() -> None:
     assert diagnose_weights(g.gamma(4, size=1000)).warnings == ()
     said = " ".join(diagnose_weights(g.pareto(0.8, size=1000)).warnings)
     assert "heavy tail" in said
-    assert "say as much as" in said
+    assert "effective number of episodes" in said
     one = diagnose_weights(np.r_[np.ones(99), 1e6])
     assert any("carries 100%" in w for w in one.warnings)
     none = diagnose_weights(np.zeros(5))

@@ -220,7 +220,7 @@ def test_unsafe_behavior_is_caught_early(bounds: tuple[float, float] | None) -> 
             if state.tripped:
                 break
         assert state.tripped
-        assert state.lower_bound > 0
+        assert state.interval.low > 0
         assert state.reason is not None
         assert "refuted" in state.reason
         assert state.interval.low <= 2.0
@@ -274,7 +274,7 @@ def test_empty_batches_and_no_news() -> None:
     guard = Guard(total_cost_limit=0.0, episode_cost_limit=0.0)
     state = guard.update([], [])
     assert (state.tripped, state.reason, state.episodes, state.total_cost) == (False, None, 0, 0.0)
-    assert state.lower_bound == -math.inf
+    assert state.interval.low == -math.inf
 
 
 def test_a_refused_batch_is_not_counted() -> None:

@@ -13,7 +13,6 @@ and values that depend on each other; the mean of the values is the estimate all
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,12 +24,10 @@ from scopeval.policies.protocols import Observations, Policy, Time
 
 __all__ = [
     "ESTIMATORS",
-    "Estimator",
     "controlled",
     "cross_fitted",
     "direct",
     "doubly_robust",
-    "estimator_named",
     "importance_sampling",
     "monte_carlo",
     "pdis",
@@ -46,7 +43,7 @@ QFunction = Callable[[Observations, Time], ArrayLike]
 
 
 def monte_carlo(episodes: Episodes, gamma: float = 1.0) -> Floats:
-    """The returns sum_t gamma^t R_t: right only where the target itself was run."""
+    """The returns sum_t gamma^t R_t: valid only where the target itself was run."""
     _some(episodes)
     bad = np.abs(episodes.ratios - 1.0) > 1e-9
     if bad.any():
@@ -140,10 +137,10 @@ def direct(
     q: ArrayLike | QFunction | None = None,
     target: Policy | None = None,
 ) -> Floats:
-    """v-hat(S_0) = bbar_0(S_0): the critic's own opinion, with all of its bias.
+    """v-hat(S_0) = bbar_0(S_0): the critic's own estimate, with all of its bias.
 
-    A reference, and no evidence about the target: no reward of these episodes enters. `gamma` is
-    the one the critic was fitted with and is not used. Arguments as in `doubly_robust`.
+    For reference only: no reward of these episodes enters, so it is no evidence about the target.
+    `gamma` is the one the critic was fitted with and is not used. Arguments as in `doubly_robust`.
     """
     return np.array(_control(episodes, q, target)[1][:, 0])
 
@@ -154,7 +151,7 @@ def step_weights(episodes: Episodes) -> Floats:
 
 
 def trajectory_weights(episodes: Episodes) -> Floats:
-    """prod_t rho_t of whole episodes, [N]: mean 1, and their spread says how far mu is from pi."""
+    """prod_t rho_t of whole episodes, [N]: mean 1; their spread shows how far mu is from pi."""
     return episodes.weights
 
 
@@ -224,57 +221,13 @@ def cross_fitted(
     return episodes.with_control(control, baseline)
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """An estimator as the command line and the reports know it.
-
-    Attributes:
-        name: as the user types it.
-        title: in words.
-        values: (episodes, gamma) -> one value per episode; their mean is the estimate.
-        unbiased: the mean of the values is J(pi) where mu covers pi.
-        independent: values of different episodes do not depend on each other.
-        needs_control: the episodes must bring a control variate.
-    """
-
-    name: str
-    title: str
-    values: Callable[[Episodes, float], Floats]
-    unbiased: bool = True
-    independent: bool = True
-    needs_control: bool = False
-
-
-ESTIMATORS: dict[str, Estimator] = {
-    e.name: e
-    for e in (
-        Estimator("mc", "Monte Carlo (on-policy returns)", monte_carlo),
-        Estimator("is", "trajectory importance sampling", importance_sampling),
-        Estimator("pdis", "per-decision importance sampling", pdis),
-        Estimator(
-            "wpdis", "weighted per-decision importance sampling", weighted_pdis, False, False
-        ),
-        Estimator("dr", "doubly robust", doubly_robust, needs_control=True),
-        Estimator(
-            "wdr",
-            "weighted doubly robust",
-            weighted_doubly_robust,
-            False,
-            False,
-            needs_control=True,
-        ),
-        Estimator("direct", "the critic's own value", direct, False, needs_control=True),
-    )
+#: The estimators whose values are independent and have mean J(pi), by the name a user types.
+ESTIMATORS: dict[str, Callable[[Episodes, float], Floats]] = {
+    "mc": monte_carlo,
+    "is": importance_sampling,
+    "pdis": pdis,
+    "dr": doubly_robust,
 }
-
-
-def estimator_named(name: str | Estimator) -> Estimator:
-    """Look an estimator up by name."""
-    if isinstance(name, Estimator):
-        return name
-    if name not in ESTIMATORS:
-        raise InputError(f"estimator: got {name!r}, expected one of {', '.join(ESTIMATORS)}")
-    return ESTIMATORS[name]
 
 
 def _recursion(

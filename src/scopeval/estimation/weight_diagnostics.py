@@ -21,17 +21,17 @@ HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliabl
 
 @dataclass(frozen=True, slots=True)
 class WeightDiagnostics:
-    """How far importance weights can be trusted.
+    """Diagnostics of importance weights.
 
     Attributes:
         n: Number of weights.
-        effective_size: Kish's (sum w)^2 / sum w^2: as many equal weights say as much.
+        effective_size: Kish's (sum w)^2 / sum w^2: that many equal weights are as precise.
         largest: The largest weight.
         largest_share: Share of the largest weight in the sum of all.
         tail_index: Pareto k of the largest weights: moments of order 1/k and above are infinite.
             Below 0.5 the variance is finite; above 0.7 the mean is unreliable. None when there
             are fewer than 25 weights, or no spread among the largest.
-        warnings: What to worry about, in words; empty when nothing is.
+        warnings: Problems, in words; empty when there are none.
     """
 
     n: int
@@ -92,27 +92,27 @@ class RunningWeights:
 
     @property
     def diagnostics(self) -> WeightDiagnostics:
-        """What the weights so far say."""
+        """Diagnostics of the weights so far."""
         n = self._n
         if n == 0:
             raise InputError("got no weights; expected one per episode")
         if self._largest == 0:
-            said = "all weights are zero: no episode says anything about the target"
+            said = "all weights are zero: no episode is evidence about the target"
             return WeightDiagnostics(n, 0.0, 0.0, 0.0, None, (said,))
         size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
         k = _tail_index(self._top / self._largest, n)
         said_all = []
         if size < 0.1 * n:
             said_all.append(
-                f"{n} weighted episodes say as much as {size:.1f} equal ones; "
-                "a behavior policy closer to the target would help"
+                f"the effective number of episodes is {size:.1f} of {n}; a behavior policy closer "
+                "to the target would help"
             )
         if top > max(0.1, 10 / n):
             said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")
         if k is not None and k > HEAVY_TAIL:
             said_all.append(
                 f"the weights have a heavy tail (Pareto k = {k:.2f}, above {HEAVY_TAIL}): "
-                "larger ones are still to come, and the interval is too narrow until they do"
+                "larger weights are still to come, and the interval is too narrow until they do"
             )
         return WeightDiagnostics(n, size, self._largest, top, k, tuple(said_all))
 

@@ -19,6 +19,7 @@ from scopeval.arrays import check_whole, is_number
 from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
 from scopeval.collection.rollout import Rollout
 from scopeval.errors import InputError
+from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.estimation.running_moments import Interval
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
@@ -30,8 +31,6 @@ from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehav
 from scopeval.safety.guard import Guard
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
-
-UNBIASED = ("auto", "mc", "is", "pdis", "dr")
 
 INTERRUPTED = "interrupted by the user"
 
@@ -280,9 +279,10 @@ def _missing_entries(target: Any, behavior: Any) -> str | None:
 
 def unbiased_estimator(name: str, *, on_policy: bool) -> str:
     """The name of an estimator that has an interval; "auto" is "mc" for the target itself."""
-    if name not in UNBIASED:
+    names = ("auto", *ESTIMATORS)
+    if name not in names:
         raise InputError(
-            f"estimator: got {name!r}, expected one of {', '.join(UNBIASED)}; others are biased, "
+            f"estimator: got {name!r}, expected one of {', '.join(names)}; others are biased, "
             "or their values are not independent, so that no interval here would be valid: see "
             "scopeval.estimation.estimators"
         )

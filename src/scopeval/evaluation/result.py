@@ -1,4 +1,4 @@
-"""The result of an evaluation: the answer, how sure it is, what it cost, whether it was safe."""
+"""The result of an evaluation: the estimate, its interval, its cost, the certificate."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Diagnostics", "Evaluation", "GuardReport", "OnPolicy", "Spent", "rou
 
 @dataclass(frozen=True)
 class Spent:
-    """What the evaluation cost (not discounted).
+    """The cost of the evaluation (not discounted).
 
     Attributes:
         per_episode: mean over the finished episodes.
-        total: of all episodes, also the lost ones up to where they broke.
+        total: of all episodes, lost ones included up to where they failed.
     """
 
     per_episode: float
@@ -31,20 +31,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """How far the numbers can be trusted.
+    """Diagnostics of the estimate.
 
     Attributes:
-        effective_size: as many equally weighted episodes say as much (Kish).
+        effective_size: number of equally weighted episodes with the same precision (Kish).
         largest_weight: the largest weight of an episode.
         tail_index: Pareto k of the weights; above 0.7 the interval is too narrow. None: no spread.
         mean_weight: of whole episodes; 1 in expectation where the behavior covers the target.
         mean_weight_error: its standard error.
-        fallbacks: steps that the behavior policy left to the target because it failed.
+        fallbacks: steps at which the behavior policy failed and fell back to the target policy.
         guarded: steps that the guard gave to the target.
         lost: episodes that could not be finished.
         first_loss: what happened to the first of them.
-        behavior: how often a learned behavior policy was asked, and why it kept to the target.
-        warnings: what to worry about, in words; empty when nothing is.
+        behavior: how often a learned behavior policy was asked, and why it fell back.
+        warnings: problems, in words; empty when there are none.
     """
 
     effective_size: float
@@ -62,17 +62,17 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class OnPolicy:
-    """What running the target itself would have taken, estimated from the same episodes.
+    """The cost of running the target itself, estimated from the same episodes.
 
     With W the weight of an episode and G its return, E_mu[W (G - J)^2] is the variance of pi's
-    return and the weighted cost has the mean of pi's, so nothing needs to be run by pi.
+    return, and the weighted cost has the mean of pi's, so that pi need not be run.
 
     Attributes:
         variance: of one on-policy return; NaN where unknown.
         variance_error: its standard error.
         cost: of one on-policy episode.
         episodes: that would give the same precision.
-        total: what those would have cost.
+        total: the cost of those.
         unknown: why the comparison cannot be made, in words; None when it can.
     """
 
@@ -90,7 +90,7 @@ class GuardReport:
 
     Attributes:
         switched_after: number of episodes after which the target took over; None: never.
-        state: what the guard knew last.
+        state: its last state.
     """
 
     switched_after: int | None
@@ -99,23 +99,23 @@ class GuardReport:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy is worth, and all that belongs to it.
+    """The value of a policy, with everything that belongs to it.
 
     Attributes:
         estimate: of J(pi).
         interval: confidence interval; its `method` says which. "asymptotic sequence" is valid
-            however the number of episodes came about, the others when it was fixed in advance.
-        cost: what was spent.
+            however the number of episodes was decided, the others when it was fixed in advance.
+        cost: the cost of the evaluation.
         certificate: whether the behavior policy kept its promise; None without costs.
-        diagnostics: how far to trust it.
+        diagnostics: of the weights, fallbacks and losses.
         guard: what the guard did; None without one.
-        on_policy: what running the target itself would have taken.
+        on_policy: the cost of running the target itself.
         estimator: its name.
         finished: episodes that the estimate comes from.
         started: all episodes.
         by_target: finished episodes that the target itself ran.
         stopped: why there were no more episodes, in words.
-        episodes: everything that happened, where it was kept.
+        episodes: everything that was recorded, where it was kept.
     """
 
     estimate: float
@@ -134,7 +134,7 @@ class Evaluation:
 
     @property
     def on_policy_cost(self) -> float | None:
-        """What on-policy evaluation to the same precision would have cost; None: unknown."""
+        """The cost of on-policy evaluation to the same precision; None: unknown."""
         return None if self.on_policy.unknown else self.on_policy.total
 
     @property
@@ -145,7 +145,7 @@ class Evaluation:
             said += f" ({self.started - self.finished:,} more were lost)"
         if self.cost.total > 0:
             said += (
-                f" at a cost of {self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in all)"
+                f" at a cost of {self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in total)"
             )
         return said + self._compared() + "."
 
@@ -171,7 +171,7 @@ class Evaluation:
         )
 
     def summary(self, width: int = 80) -> str:
-        """The answer, then what a careful reader asks next."""
+        """The answer in one sentence, then the details."""
         d = self.diagnostics
         lines = [textwrap.fill(self.sentence, width)]
 
@@ -198,28 +198,28 @@ class Evaluation:
             add(
                 "lost",
                 f"{_count(d.lost, 'episode')} of {self.started:,} could not be finished (the "
-                f"first: {d.first_loss}); the estimate is that of the finished episodes, and off "
-                "if losses depend on what the policy does",
+                f"first: {d.first_loss}); the estimate is that of the finished episodes, and "
+                "biased if losses depend on what the policy does",
             )
         kept = {name: n for name, n in d.behavior.items() if n and name != "asked"}
         if d.fallbacks or kept:
             why = ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in kept.items())
             parts = [f"{d.fallbacks:,} steps because it failed"] if d.fallbacks else []
-            parts += [f"of {d.behavior['asked']:,} steps: {why}"] if kept else []
-            add("kept to pi", "; ".join(parts))
+            parts += [f"of {d.behavior['asked']:,} decisions: {why}"] if kept else []
+            add("fell back", "; ".join(parts))
         for text in d.warnings:
             add("warning", text)
         return "\n".join(lines)
 
     def _interval(self) -> str:
         if self.interval.method == "asymptotic sequence":
-            return "anytime-valid sequence, right however the number of episodes came about"
+            return "anytime-valid: it holds however the number of episodes was decided"
         return f"{self.interval.method}, for a number of episodes fixed in advance"
 
     def _guard(self) -> str:
         assert self.guard is not None
         if self.guard.switched_after is None:
-            return "watched all the time and had no reason to switch"
+            return "checked every batch and did not switch"
         return (
             f"switched to the target after {self.guard.switched_after:,} episodes: "
             f"{self.guard.state.reason}"
@@ -252,7 +252,7 @@ class Evaluation:
 
 
 def rounded(spread: float, *numbers: float) -> list[str]:
-    """Numbers with as many digits as a spread of that size justifies (two of its own)."""
+    """Numbers with as many digits as a spread of that size justifies (two of the spread's)."""
     if not math.isfinite(spread) or spread <= 0:
         return [f"{x:.6g}" for x in numbers]
     places = 1 - math.floor(math.log10(spread))

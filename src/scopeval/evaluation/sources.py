@@ -120,7 +120,7 @@ def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
         if estimator == "auto" and controlled:
             values = doubly_robust
         elif estimator != "auto":
-            values = ESTIMATORS[estimator].values
+            values = ESTIMATORS[estimator]
         value = values(episodes, gamma)
         weighted_cost, target_spent = pdis_cost(episodes, gamma), pdis_cost(episodes)
     return Batch(

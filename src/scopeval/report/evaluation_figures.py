@@ -1,4 +1,4 @@
-"""The drawings of an evaluation's page."""
+"""The figures of an evaluation's page."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trace:
     """One number per finished episode, in order, [n] each.
 
     Attributes:
-        value: unbiased for the policy's value.
+        value: unbiased for the target policy's value.
         weight: importance weight of the whole episode.
         spent: what the episode cost.
         excess: its cost over what was promised, unbiased; NaN where the target itself ran.
@@ -64,7 +64,7 @@ class Band:
 
 
 def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
-    """What the kept episodes say, one by one; None where none were kept.
+    """The numbers of the kept episodes, one by one; None where none were kept.
 
     Raises:
         InputError: the episodes do not give the evaluation's estimate with this discount.
@@ -84,7 +84,7 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
 
 
 def running(values: Floats, alpha: float, target_n: int) -> Band:
-    """The anytime-valid sequence, looked at about 160 times."""
+    """The anytime-valid sequence at about 160 points."""
     sequence = AsymptoticSequence(alpha, target_n)
     ends = np.unique(np.linspace(0, len(values), min(len(values), _POINTS) + 1).astype(int))
     seen = []
@@ -103,7 +103,7 @@ def running_figure(
     own: Trace | None = None,
     truth: float | None = None,
 ) -> Figure:
-    """The estimate as it came about, against episodes or cost (`by`)."""
+    """The running estimate against episodes or cost (`by`)."""
     alpha = evaluation.interval.alpha
     with canvas() as (drawing, ax):
         shown = []
@@ -149,14 +149,13 @@ def running_figure(
             drawing,
             label=f"Line: the running estimate against the {words}, ending at {value}, interval "
             f"from {low} to {high}.",
-            caption=f"The estimate against the {words}. Shaded: an interval that holds at every "
-            "moment at once, so that one may look as often as one likes. Bar: the interval that "
-            "is reported.",
+            caption=f"The estimate against the {words}. Shaded: the anytime-valid interval, which "
+            "may be checked as often as one likes. Bar: the reported interval.",
         )
 
 
 def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[float]) -> None:
-    """Show the bands from where they mean something; the first episodes are off the chart."""
+    """Leave the first episodes off the chart, where the bands are too wide to show anything."""
     low, high = list(within), list(within)
     for _, band in shown:
         start = int(np.searchsorted(band.at, 0.12 * band.at[-1]))
@@ -177,7 +176,7 @@ def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[flo
 
 
 def cost_figure(evaluation: Evaluation) -> Figure:
-    """What was spent beside what the policy itself would have taken."""
+    """The cost of this evaluation beside that of running the policy itself."""
     ours, own = evaluation.cost.total, evaluation.on_policy.total
     with canvas(height=1.9) as (drawing, ax):
         names = ["this evaluation", "the policy itself,\nto the same precision"]
@@ -190,19 +189,19 @@ def cost_figure(evaluation: Evaluation) -> Figure:
         ax.set_xlim(0, 1.18 * max(ours, own))
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
-        ax.set_xlabel("cost in all")
+        ax.set_xlabel("total cost")
         return figure_of(
             drawing,
             label=f"Bars: this evaluation cost {amount(ours)}, the policy itself would have cost "
             f"{amount(own)} for the same precision.",
-            caption="What it cost, beside what running the policy itself to the same precision "
-            f"would have cost: about {evaluation.on_policy.episodes:,.0f} episodes, estimated from "
-            "the weights of these.",
+            caption="The cost of this evaluation, beside the cost of running the policy itself to "
+            f"the same precision: about {evaluation.on_policy.episodes:,.0f} episodes, estimated "
+            "from the weighted episodes.",
         )
 
 
 def certificate_figure(evaluation: Evaluation) -> Figure:
-    """The interval of the cost difference, with the line that it may not pass."""
+    """The interval of the cost difference, and the limit at zero."""
     found = evaluation.certificate
     assert found is not None
     d = found.difference
@@ -224,7 +223,7 @@ def certificate_figure(evaluation: Evaluation) -> Figure:
         ax.set_xlim(-reach, reach)
         ax.set_ylim(-1, 1)
         ax.text(-0.97 * reach, 0.62, "cheaper than promised", color=SAFE, ha="left")
-        ax.text(0.97 * reach, 0.62, "dearer", color=UNSAFE, ha="right")
+        ax.text(0.97 * reach, 0.62, "more expensive", color=UNSAFE, ha="right")
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
         ax.grid(visible=False)
@@ -236,14 +235,14 @@ def certificate_figure(evaluation: Evaluation) -> Figure:
             drawing,
             label=f"Interval: the cost of an episode less what is allowed is {middle}, between "
             f"{low} and {high}; zero is the limit. Verdict: {found.verdict}.",
-            caption="The safety certificate: cost of an episode of the behavior policy less "
-            f"{most}the policy's own, with its interval. Wholly left of the line: safe. Wholly "
-            "right of it: the promise is broken.",
+            caption="The safety certificate: expected cost of an episode of the behavior policy "
+            f"less {most}the target policy's, with its interval. All of it left of the line: safe. "
+            "All of it right of the line: the promise is refuted.",
         )
 
 
 def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
-    """The same as it came about; what the guard watches."""
+    """The running cost difference, which the guard watches."""
     excess = trace.excess[np.isfinite(trace.excess)]
     if len(excess) < 2 or evaluation.certificate is None:
         return None
@@ -258,24 +257,24 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
         _limits(ax, [(band.at, band)], [0.0])
         ax.set_xlabel("episodes of the behavior policy")
         ax.set_ylabel("cost less what is allowed")
-        said = "the guard never had a reason to step in"
+        said = "the guard did not switch"
         if evaluation.guard is None:
-            said = "no guard was watching"
+            said = "there was no guard"
         elif (after := evaluation.guard.switched_after) is not None:
             ax.axvline(min(after, len(excess)), color=UNSAFE, ls="--", lw=1.2)
-            said = f"the guard stepped in after {after:,} episodes"
+            said = f"the guard switched to the target policy after {after:,} episodes"
         return figure_of(
             drawing,
             label="Line: the running mean of cost less what is allowed, with its interval; zero is "
             f"the limit; {said}.",
-            caption="Cost of an episode less what is allowed, while it ran. A guard steps in when "
-            f"the whole interval lies above zero; {said}.",
+            caption="Running mean of an episode's cost less what is allowed. A guard switches to "
+            f"the target policy when the whole interval lies above zero; {said}.",
             shape="tall",
         )
 
 
 def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None) -> Figure:
-    """How the values of single episodes spread."""
+    """The distribution of the values of single episodes."""
     with canvas() as (drawing, ax):
         both = trace.value if own is None else np.concatenate([trace.value, own.value])
         low, high = np.quantile(both, [0.001, 0.999])
@@ -313,18 +312,18 @@ def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None
             label=f"Histogram of the values of single episodes: mean {evaluation.estimate:.4g}, "
             f"standard deviation {spread:.3g}.",
             caption="Every episode gives one unbiased value; the estimate (line) is their mean. "
-            f"The narrower they lie, the fewer it takes.{beyond}",
+            f"The less they spread, the fewer episodes are needed.{beyond}",
         )
 
 
 def weights_figure(trace: Trace) -> Figure | None:
-    """How far the weights are from 1."""
+    """The distribution of the weights."""
     w = trace.weight
     positive = w[w > 0]
     if not len(positive) or np.ptp(np.log10(positive)) < 1e-9:
         return None
     with canvas() as (drawing, ax):
-        # the lowest weights can be of any size and mean the same: nothing
+        # how small the smallest weights are does not matter: none of them counts
         low = max(float(positive.min()), float(positive.max()) * 1e-8)
         edges = np.geomspace(low, float(positive.max()) * (1 + 1e-9), 41).tolist()
         share = np.full(len(positive), 100 / len(w))
@@ -342,8 +341,8 @@ def weights_figure(trace: Trace) -> Figure | None:
             drawing,
             label=f"Histogram of the importance weights, from {positive.min():.2g} to "
             f"{positive.max():.3g}; 1 is marked.",
-            caption="How much more likely the policy itself would have been to have each episode. "
-            f"Weights near 1 are good; a few very large ones would rule the estimate.{zero}",
+            caption="How much more likely each episode is under the target policy. Weights near 1 "
+            f"are good; a few very large ones would dominate the estimate.{zero}",
         )
 
 

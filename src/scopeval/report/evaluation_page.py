@@ -1,4 +1,4 @@
-"""An evaluation as a page: the answer, the drawings, what to trust, how to do it again."""
+"""An evaluation as a page: the answer, the figures, the diagnostics, how to reproduce it."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def page_of_evaluation(
 
     Args:
         evaluation: what `evaluate` or `estimate` returned; made with ``keep=True`` it has more
-            drawings.
-        behavior: what ran, if `design` made it: what it promised stands beside what was measured.
+            figures.
+        behavior: what ran, if `design` made it: its predictions stand beside what was measured.
         on_policy: an evaluation by the policy itself, to compare with.
         beside: more evaluations of the same policy for the table, by name.
         truth: the exact value, where it is known.
         title: of the page.
         intro: what was evaluated, in words.
         gamma: the discount of the evaluation; None: the behavior's, or 1.
-        command: how to make it again, as one can type it.
-        seed: likewise.
+        command: the command that makes it again.
+        seed: of the evaluation.
     """
     if gamma is None:
         gamma = 1.0 if behavior is None else behavior.recipe.gamma
@@ -105,13 +105,13 @@ def _answered(
             figures.append(drawings.running_figure(trace, e, by="cost", own=own, truth=truth))
     else:
         text.append(
-            "The episodes themselves were not kept, so this page has fewer drawings; keep=True "
+            "The episodes themselves were not kept, so this page has fewer figures; keep=True "
             "keeps them."
         )
-    header = ["what was run", "episodes", "estimate", "cost of an episode", "cost in all"]
+    header = ["what was run", "episodes", "estimate", "cost of an episode", "total cost"]
     if truth is not None:
-        header.insert(3, "off by")
-        text.append(f"The exact value is {truth:.5g}; no method was told.")
+        header.insert(3, "error")
+        text.append(f"The exact value is {truth:.5g}. No method had access to it.")
     rows = []
     for name, run in runs.items():
         row = [name, f"{run.finished:,}", with_error(run)]
@@ -130,9 +130,7 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
         if e.on_policy.unknown is None and min(e.on_policy.total, e.cost.total) > 0:
             figures.append(drawings.cost_figure(e))
         elif e.on_policy.unknown is not None:
-            text.append(
-                f"What the policy itself would have cost cannot be said: {e.on_policy.unknown}."
-            )
+            text.append(f"The cost of running the policy itself is unknown: {e.on_policy.unknown}.")
     if e.certificate is not None and e.certificate.episodes and not by_itself(e):
         text.append(e.certificate.sentence)
         if trace is not None and (found := drawings.promise_figure(trace, e)) is not None:
@@ -141,7 +139,7 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
             figures.append(drawings.certificate_figure(e))
     if not text and not figures:
         return None
-    return Section("What it cost, and whether it was safe", tuple(text), tuple(figures))
+    return Section("Cost and safety", tuple(text), tuple(figures))
 
 
 def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | None) -> Section:
@@ -150,20 +148,20 @@ def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | 
         figures.append(drawings.values_figure(trace, e, own))
         if not by_itself(e) and (found := drawings.weights_figure(trace)) is not None:
             figures.append(found)
-    return Section("How far to trust it", figures=tuple(figures), checks=_checks(e))
+    return Section("Diagnostics", figures=tuple(figures), checks=_checks(e))
 
 
 def _checks(e: Evaluation) -> tuple[Check, ...]:
-    """The diagnostics in words."""
+    """The diagnostics as sentences."""
     d = e.diagnostics
     said = [Check("bad", text[:1].upper() + text[1:] + ".") for text in d.warnings]
     adaptive = e.interval.method == "asymptotic sequence"
     said.append(
         Check(
             "good",
-            "The interval is anytime-valid: it holds however the number of episodes came about."
+            "The interval is anytime-valid: it holds however the number of episodes was decided."
             if adaptive
-            else f"The interval ({e.interval.method}) is right if the number of episodes was fixed "
+            else f"The interval ({e.interval.method}) is valid if the number of episodes was fixed "
             f"in advance ({e.stopped}).",
         )
     )
@@ -176,7 +174,8 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             Check(
                 "bad",
                 f"{counted(d.lost)} of {e.started:,} could not be finished (the first: "
-                f"{d.first_loss}). The estimate is off if losses depend on what the policy does.",
+                f"{d.first_loss}). The estimate is biased if losses depend on what the policy "
+                "does.",
             )
         )
     else:
@@ -187,13 +186,17 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
         said.append(
             Check(
                 "plain",
-                f"Of {d.behavior['asked']:,} steps the behavior policy kept to the policy itself "
-                f"in some: {why}.",
+                f"In some of {d.behavior['asked']:,} decisions the behavior policy fell back to "
+                f"the target policy: {why}.",
             )
         )
     if d.fallbacks:
         said.append(
-            Check("bad", f"In {d.fallbacks:,} steps the behavior policy failed; the policy acted.")
+            Check(
+                "bad",
+                f"In {d.fallbacks:,} steps the behavior policy failed and fell back to the target "
+                "policy.",
+            )
         )
     return tuple(said)
 
@@ -210,16 +213,16 @@ def _weights(e: Evaluation) -> list[Check]:
         ),
         Check(
             "good" if share >= 0.3 else "open",
-            f"They say as much as {d.effective_size:,.0f} equally weighted episodes "
-            f"({share:.0%} of {e.finished:,}).",
+            f"The effective number of episodes is {d.effective_size:,.0f} ({share:.0%} of "
+            f"{e.finished:,}).",
         ),
     ]
     if d.tail_index is not None and d.tail_index <= 0.7:
         said.append(
             Check(
                 "good",
-                f"Their tail is light (Pareto index {d.tail_index:.2f}; above 0.7 the interval "
-                "would be too narrow).",
+                f"The tail of the weights is light (Pareto index {d.tail_index:.2f}; above 0.7 the "
+                "interval would be too narrow).",
             )
         )
     return said
@@ -227,27 +230,26 @@ def _weights(e: Evaluation) -> list[Check]:
 
 def _guarded(e: Evaluation) -> list[Check]:
     if e.guard is None:
-        return [Check("open", "No guard was watching the promise.")] if e.certificate else []
+        return [Check("open", "There was no guard.")] if e.certificate else []
     if e.guard.switched_after is None:
-        said = [Check("good", "The guard watched all the time and had no reason to step in.")]
+        said = [Check("good", "The guard checked every batch and did not switch.")]
     else:
         said = [
             Check(
                 "bad",
-                f"The guard let the policy itself run all but the first "
-                f"{e.guard.switched_after:,} episodes: {e.guard.state.reason}. The estimate stays "
-                "unbiased.",
+                f"The guard switched to the target policy after {e.guard.switched_after:,} "
+                f"episodes: {e.guard.state.reason}. The estimate stays unbiased.",
             )
         ]
     if e.diagnostics.guarded:
         said.append(
-            Check("plain", f"It gave {e.diagnostics.guarded:,} single steps to the policy itself.")
+            Check("plain", f"It gave {e.diagnostics.guarded:,} single steps to the target policy.")
         )
     return said
 
 
 def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
-    """What the design promised beside what was measured."""
+    """The design's predictions beside what was measured."""
     if behavior is None:
         return None
     recipe, told, expected = behavior.recipe, behavior.report, behavior.predicted
@@ -277,15 +279,15 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
         "The behavior policy that was run",
         (
             f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
-            f"critics), for {recipe.horizon} steps an episode and an expected cost of at most "
-            f"{most}the policy's own. {told.support:.1%} of what the policy "
-            f"does is in the logs. The limit on the cost binds in {told.binding:.0%} of the logged "
-            f"states, and everywhere at least {recipe.floor:.0%} of the policy itself is mixed in.",
+            f"critics), for {recipe.horizon} steps per episode and an expected cost of at most "
+            f"{most}the target policy's. The logs contain {told.support:.1%} of the target "
+            f"policy's own steps. The cost budget binds in {told.binding:.0%} of the logged "
+            f"states. At least {recipe.floor:.0%} of the target policy is mixed in everywhere.",
         ),
         tables=(
             Table(
-                "Relative to the policy itself: what the design expected, and what came out",
-                ("", "expected", "checked on other logs", "measured"),
+                "Relative to running the policy itself: predicted and measured",
+                ("", "predicted", "cross-checked on other logs", "measured"),
                 rows,
             ),
         ),

@@ -1,7 +1,7 @@
-"""What a report is made of, and how it becomes a file.
+"""The parts of a report, and how it becomes a file.
 
 A `Page` is plain text and finished figures: it knows nothing of evaluations or experiments. Every
-text is escaped; only the drawings of `figures.figure_of` go in as they are.
+text is escaped; only the figures of `svg.figure_of` go in as they are.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Shape = Literal["plain", "wide", "tall"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Safe or not, in two or three words.
+    """The badge: safe or not, in a few words.
 
     Attributes:
-        tone: how to feel about it; a color and a sign that stand beside the words.
+        tone: decides its color and its sign.
         text: the words.
     """
 
@@ -48,7 +48,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Fact:
-    """One number that everybody asks for."""
+    """One headline number."""
 
     label: str
     value: str
@@ -74,11 +74,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing.
+    """A figure.
 
     Attributes:
-        svg: as `figures.figure_of` made it; goes into the page as it is.
-        label: what a reader who cannot see it should know.
+        svg: as `svg.figure_of` made it; goes into the page as it is.
+        label: the text for readers who cannot see it.
         caption: what it shows, below it.
         shape: "wide" takes the width of the page, "tall" stands beside two others.
     """
@@ -91,7 +91,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that was looked at; `tone` says how it came out."""
+    """Something that was checked; `tone` says with which result."""
 
     tone: Tone
     text: str
@@ -99,7 +99,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, then whatever else there is, in this order."""
+    """A heading, paragraphs, then the other parts in this order."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report: first the answer, then everything that belongs to it."""
+    """A report: first the answer, then the details."""
 
     title: str
     answer: str
@@ -130,7 +130,7 @@ def how_to_reproduce(
     """The last section: the command, the seed and the versions.
 
     Args:
-        command: as one can type it; line breaks stay.
+        command: the command line; line breaks stay.
         seed: of everything random.
         packages: whose versions matter.
         more: other rows of the table.
@@ -140,7 +140,7 @@ def how_to_reproduce(
     rows += list(versions(*packages).items())
     return Section(
         "How to reproduce this",
-        ("What this page was made with.",),
+        ("The command, the seed and the versions that made this page.",),
         tables=(Table("Seed and versions", ("what", "which"), tuple(rows)),),
         code=command or "",
     )

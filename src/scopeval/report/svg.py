@@ -1,8 +1,8 @@
-"""Drawings: matplotlib to SVG that belongs to a page.
+"""Figures: matplotlib to SVG inside a page.
 
 The SVG has no fonts, no dates and no addresses in it. Its text is text, in the page's font; its
-colors are the page's (CSS variables), so that it is right in dark and in light; names inside it
-start with a fingerprint of the drawing, so that two drawings on a page do not mix.
+colors are the page's (CSS variables), so that it fits dark and light pages; identifiers inside it
+start with a fingerprint of the figure, so that those of two figures do not collide.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def figure_of(drawing: Drawing, *, label: str, caption: str, shape: Shape | None
     """Any matplotlib figure for a page.
 
     Args:
-        drawing: it. Black, white, greys and the colors that matplotlib takes by default follow
-            the page into the dark; other colors stay what they are.
-        label: what a reader who cannot see it should know.
+        drawing: the figure. Black, white, grays and matplotlib's default colors follow the page
+            into dark mode; other colors stay as they are.
+        label: the text for readers who cannot see it.
         caption: what it shows.
         shape: see `Figure`; None: wide when it was drawn wider than 7 inches.
     """
@@ -149,7 +149,7 @@ def _tag(tag: str) -> str:
     tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
     tag = re.sub(r"font-family:[^;\"]*;? *", "", tag)
     tag = re.sub(r"#[0-9a-f]{6}\b", lambda m: _VARIABLES.get(m[0], m[0]), tag)
-    # hundredths of a point: nobody sees more
+    # hundredths of a point are enough to see
     return re.sub(
         r' (d|x|y|width|height)="[^"]*"',
         lambda part: re.sub(r"-?\d+\.\d{3,}", lambda m: _short(float(m[0])), part[0]),

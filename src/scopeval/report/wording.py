@@ -1,4 +1,4 @@
-"""The first lines of an evaluation's page: the answer, the verdict, the four numbers."""
+"""The first lines of an evaluation's page: the answer, the verdict, the headline numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAFETY = {
     "safe": ("and safely", "good", "Safe"),
     "refuted": ("but not safely", "bad", "Not safe"),
     "not refuted": ("though not yet proved safe", "open", "Safety not decided"),
-    "not covered": ("though its safety cannot be told", "open", "Safety cannot be told"),
+    "not covered": ("though its safety is unknown", "open", "Safety unknown"),
 }
 
 
@@ -60,7 +60,7 @@ def _safety(e: Evaluation) -> str:
         return ""
     said = f", {_SAFETY[c.verdict][0]}"
     if c.verdict == "not covered":
-        return f"{said}, for it leaves out actions of the policy"
+        return f"{said}, because it leaves out actions of the policy"
     if math.isnan(c.ratio.estimate):
         return said
     return (
@@ -72,7 +72,7 @@ def _safety(e: Evaluation) -> str:
 def verdict_of(e: Evaluation) -> Verdict:
     """Safe or not, in a few words."""
     if e.guard is not None and e.guard.switched_after is not None:
-        return Verdict("bad", f"The guard stepped in after {counted(e.guard.switched_after)}")
+        return Verdict("bad", f"The guard switched after {counted(e.guard.switched_after)}")
     if by_itself(e):
         return Verdict("plain", "The policy itself was run: nothing to certify")
     if e.certificate is None:
@@ -84,7 +84,7 @@ def verdict_of(e: Evaluation) -> Verdict:
 
 
 def facts_of(e: Evaluation) -> tuple[Fact, ...]:
-    """The numbers that everybody asks for."""
+    """The headline numbers."""
     found = e.interval
     facts = [Fact("Value of the policy", with_error(e), f"{confidence(found.alpha)} confidence")]
     saved = _saved(e)
@@ -107,7 +107,7 @@ def facts_of(e: Evaluation) -> tuple[Fact, ...]:
                 f"times the policy's own{ends}; allowed: {1 + c.epsilon:g}",
             )
         )
-    spent = f"cost {amount(e.cost.total)} in all" if e.cost.total > 0 else ""
+    spent = f"total cost {amount(e.cost.total)}" if e.cost.total > 0 else ""
     facts.append(Fact("Episodes", f"{e.finished:,}", spent))
     return tuple(facts)
 
@@ -131,7 +131,7 @@ def by_itself(e: Evaluation) -> bool:
 
 
 def with_error(e: Evaluation) -> str:
-    """The estimate and its half-width, with the digits that it justifies."""
+    """The estimate and its half-width, with as many digits as the half-width justifies."""
     width = e.interval.half_width
     if not math.isfinite(width):
         return f"{e.estimate:.4g}"

@@ -24,14 +24,14 @@ __all__ = ["Guard", "GuardState"]
 
 @dataclass(frozen=True, slots=True)
 class GuardState:
-    """What the guard knows after a batch.
+    """The state of the guard after a batch.
 
     Attributes:
         tripped: Whether the behavior policy should stop (and the target take over).
         reason: Why, in words; None while nothing has tripped.
         episodes: Episodes seen.
-        interval: One-sided anytime-valid interval [low, high) for E[D]; high is inf, or the upper
-            bound where bounds are known.
+        interval: One-sided anytime-valid interval [low, high) for E[D]: above 0 the promise is
+            refuted. high is inf, or the upper bound where bounds are known.
         total_cost: Sum of the costs of all episodes seen.
         refuted: Whether it tripped because the promise is refuted (and not because of a limit).
     """
@@ -42,11 +42,6 @@ class GuardState:
     interval: Interval
     total_cost: float
     refuted: bool = False
-
-    @property
-    def lower_bound(self) -> float:
-        """Anytime-valid lower bound for E[D]; above 0 the promise is refuted."""
-        return self.interval.low
 
 
 class Guard:
@@ -116,7 +111,7 @@ class Guard:
 
     @property
     def state(self) -> GuardState:
-        """What the guard knows now."""
+        """Its state now."""
         found = self._sequence.interval
         tripped = self._reason is not None
         return GuardState(tripped, self._reason, found.n, found, self._total_cost, self._refuted)
