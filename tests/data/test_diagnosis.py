@@ -54,7 +54,7 @@ def test_a_clean_log_is_clean():
 def test_contradictions_are_refused(lie, said, noise, episodes):
     columns = machine_log(episodes, noise=noise)
     wrong = columns | lie(columns)
-    with pytest.raises(DataError, match=rf"contradicts itself: .*{said}"):
+    with pytest.raises(DataError, match=rf"log: contradictory log: .*{said}"):
         diagnose(transitions(wrong), **KNOWN).raise_errors()
     for ids in ([], ["episode"], ["truncated"], ["episode", "truncated"]):
         kept = {n: v for n, v in wrong.items() if n in ids or n not in ("episode", "truncated")}
@@ -321,7 +321,7 @@ def test_streams_are_judged_at_their_end(tmp_path):
 
     write_logged(transitions(columns | {"next_obs": columns["obs"]}), tmp_path / "bad.parquet")
     stream = stream_logged(tmp_path / "bad.parquet", batch_rows=100)
-    with pytest.raises(DataError, match=r"bad\.parquet contradicts itself.*equals obs"):
+    with pytest.raises(DataError, match=r"bad\.parquet: contradictory log.*equals obs"):
         list(stream)
     assert len(stream.diagnose().errors) == 1
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import demo, design, evaluate
+from scopeval.cli import check, demo, design, evaluate
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -50,6 +50,7 @@ def scopeval(
 
 
 app.command("demo")(demo.demo)
+app.command("check", short_help="Look for contradictions in a log and show it.")(check.check)
 app.command("design")(design.design)
 app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
     evaluate.evaluate

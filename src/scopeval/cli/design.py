@@ -14,7 +14,7 @@ __all__ = ["design"]
 
 
 def design(
-    data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .npz or a folder.")],
+    data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
     policy: Annotated[
         str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
     ],
@@ -40,6 +40,9 @@ def design(
     columns: Annotated[
         list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
     ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the halving and the networks.")] = 0,
 ) -> None:
     """Learn a safe behavior policy from logged data."""
@@ -52,7 +55,7 @@ def design(
     names = options_from(columns or [], "columns")
     target, coordinates = policy_from(policy), features_from(features)
     with progress_bar("reading the log") as progress:
-        logged = read_logged(data, columns=names, horizon=horizon)
+        logged = read_logged(data, columns=names, horizon=horizon, separator=separator)
         behavior = learn(
             logged,
             target,

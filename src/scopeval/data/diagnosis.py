@@ -45,7 +45,7 @@ class Diagnosis:
             DataError: with all contradictions, their counts and first rows.
         """
         if self.errors:
-            raise DataError(f"{source} contradicts itself: {'; '.join(self.errors)}")
+            raise DataError(f"{source}: contradictory log: {'; '.join(self.errors)}")
 
     def summary(self) -> str:
         """One line for each finding."""

@@ -182,6 +182,14 @@ def horizon(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
         return
     if length is None:
         return
+    beyond = int(times.rows[length:].sum())
+    if beyond:
+        yield Finding(
+            True,
+            f"{beyond:,} rows have t = {length:,} or more, outside the horizon of {length:,} steps "
+            f"(t counts from 0 to {length - 1:,})",
+        )
+        return
     open_ends = int(times.rows[last]) - ended
     if length > last + 1 and open_ends:
         yield Finding(

@@ -34,7 +34,15 @@ from scopeval.data.table_sources import Table
 from scopeval.data.transitions import Transitions, check_below
 from scopeval.errors import DataError, InputError
 
-__all__ = ["CostFunction", "LoggedStream", "examine_logged", "read_logged", "stream_logged"]
+__all__ = [
+    "Batch",
+    "CostFunction",
+    "LoggedStream",
+    "examine_logged",
+    "logged_batches",
+    "read_logged",
+    "stream_logged",
+]
 
 CostFunction = Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], ArrayLike]
 
@@ -111,6 +119,46 @@ def examine_logged(
     separator: str | None = None,
 ) -> Examined:
     """Read a log like `read_logged`, but return its diagnosis instead of raising its errors."""
+    batch, notes = _read(source, columns, problem, cost, discrete, separator)
+    found = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
+    return Examined(found.log.with_notes((*notes, *found.diagnosis.warnings)), found.diagnosis)
+
+
+def logged_batches(
+    source: object,
+    *,
+    columns: ColumnMap | None = None,
+    problem: Problem = Problem(),  # noqa: B008  (frozen)
+    discrete: bool | None = None,
+    separator: str | None = None,
+    batch_rows: int = 1 << 18,
+) -> tuple[Iterator[Batch], tuple[str, ...]]:
+    """The rows of a log as they are stored, in batches where possible, and notes about them.
+
+    Nothing is judged, and nothing is counted once.
+    """
+    if isinstance(source, str | os.PathLike) and separator is None:
+        table = open_path(source)
+        if isinstance(table, ParquetTable):
+            reader = _reader(
+                replace(table, batch_rows=batch_rows), columns, problem, None, discrete
+            )
+            if {"t", "next_obs"} <= set(reader.choices):
+                stream = LoggedStream(reader, table.rows, problem)
+                return stream.batches(), tuple(_notes(table, reader))
+    batch, notes = _read(source, columns, problem, None, discrete, separator)
+    return iter([batch]), tuple(notes)
+
+
+def _read(
+    source: object,
+    columns: ColumnMap | None,
+    problem: Problem,
+    cost: CostFunction | None,
+    discrete: bool | None,
+    separator: str | None,
+) -> tuple[Batch, list[str]]:
+    """The whole log, with missing fields filled in, and notes about it."""
     _check_sizes(problem.horizon, problem.actions)
     opened = open_source(source, columns, cost_needed=cost is None, separator=separator)
     reader = _reader(opened.table, opened.columns, problem, cost, discrete)
@@ -123,8 +171,7 @@ def examine_logged(
         fields["cost"] = _computed_cost(cost, fields)
     batch = _batch(fields, reader.table.source)
     batch.log.check(problem.horizon, problem.actions, source=reader.table.source)
-    found = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
-    return Examined(found.log.with_notes((*notes, *found.diagnosis.warnings)), found.diagnosis)
+    return batch, notes
 
 
 def stream_logged(
@@ -202,7 +249,7 @@ class LoggedStream:
     def __iter__(self) -> Iterator[Transitions]:
         statistics = LogStatistics()
         read = 0
-        for batch in self._batches():
+        for batch in self.batches():
             statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
             read += len(batch.log)
             if read < self.rows:
@@ -217,11 +264,12 @@ class LoggedStream:
             states: number of states of the target policy.
         """
         statistics = LogStatistics()
-        for batch in self._batches():
+        for batch in self.batches():
             statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
         return diagnosis_of(statistics, replace(self._problem, states=states))
 
-    def _batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Batch]:
+        """The batches as they are stored, without a diagnosis."""
         for part, fields in self._reader.parts():
             if self._cost is not None:
                 fields["cost"] = _computed_cost(self._cost, fields)

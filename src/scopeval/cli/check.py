@@ -1,0 +1,91 @@
+"""``scopeval check``: whether a log can be used, and what it looks like."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scopeval.cli.console import out, progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scopeval.data.diagnosis import Diagnosis
+
+__all__ = ["check"]
+
+
+def check(
+    log: Annotated[str, typer.Argument(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
+    policy: Annotated[
+        str | None,
+        typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name."),
+    ] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
+    ] = None,
+) -> None:
+    """Look for contradictions in a log and show what it holds.
+
+    The status is 1 if the log contradicts itself.
+    """
+    from scopeval.cli.sources import options_from, policy_from
+    from scopeval.data.diagnosis import Problem, diagnosis_of
+    from scopeval.data.log_picture import LogCounts, picture
+    from scopeval.data.log_statistics import LogStatistics
+    from scopeval.data.readers import logged_batches
+    from scopeval.policies.adapters import TabularPolicy
+
+    target = None if policy is None else policy_from(policy)
+    table = target if isinstance(target, TabularPolicy) else None
+    statistics, counts = LogStatistics(), LogCounts()
+    with progress_bar("reading the log"):
+        batches, notes = logged_batches(
+            log, columns=options_from(columns or [], "columns"), separator=separator
+        )
+        for batch in batches:
+            statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
+            counts.add(batch.log)
+    if table is None:
+        problem, probs = Problem(horizon), None
+    else:
+        problem = Problem(horizon, table.actions, table.states)
+        probs = table.table(1)[0]
+    diagnosis = diagnosis_of(statistics, problem)
+    console = out()
+    _print(console, f"{log}: {diagnosis.facts.rows:,} rows", "")
+    for line in picture(diagnosis.facts, counts, probs):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print()
+    _print_diagnosis(console, diagnosis, notes)
+    if diagnosis.errors:
+        raise typer.Exit(1)
+
+
+def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: tuple[str, ...]) -> None:
+    for kind, texts in (
+        ("error", diagnosis.errors),
+        ("warning", diagnosis.warnings),
+        ("note", notes),
+    ):
+        for text in texts:
+            _print(console, f"{kind}: {text}", "  ")
+    errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
+    if errors:
+        _print(console, "The log is contradictory and cannot be used.", "")
+    elif warnings:
+        _print(console, "No contradictions; see the warnings.", "")
+    else:
+        _print(console, "No contradictions, nothing suspicious.", "")
+
+
+def _print(console: Console, text: str, indent: str) -> None:
+    console.print(
+        textwrap.fill(text, console.width, subsequent_indent=indent), markup=False, soft_wrap=True
+    )
