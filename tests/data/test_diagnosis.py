@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import read_logged, stream_logged, write_logged
+from scopeval import collect, design, read_logged, stream_logged, write_logged
 from scopeval.data.diagnosis import Problem, diagnose, examine
 from scopeval.data.transitions import Transitions
-from scopeval.errors import DataError
+from scopeval.envs.tabular import TabularEnv
+from scopeval.errors import DataError, InputError
+from small_worlds import random_mdp
 from wearing_machine import ACTIONS, HORIZON, STATES, machine_log, shuffled, transitions
 
 KNOWN = {"horizon": HORIZON, "actions": ACTIONS, "states": STATES}
@@ -345,3 +347,16 @@ def test_huge_values_do_not_overflow():
     scale = 1e300 * np.sign(log.obs)
     found = diagnose(with_next(log, -1e300 * np.sign(log.next_obs), scale))
     assert found.errors
+
+
+def test_episodes_instead_of_a_log_are_told_what_to_try():
+    mdp = random_mdp(np.random.default_rng(0))
+    target = np.full((3, 2), 0.5)
+    episodes = collect(TabularEnv(mdp), target, horizon=3, episodes=20, seed=0)
+    with pytest.raises(InputError, match=r"got Episodes, .* try read_logged\(episodes\)"):
+        design(episodes, target, horizon=3)
+    with pytest.raises(InputError, match="got Episodes"):
+        design([episodes], target, horizon=3)
+    with pytest.raises(InputError, match=r"got int, .*try stream_logged"):
+        design(3, target, horizon=3)
+    design(read_logged(episodes), target, horizon=3)

@@ -26,7 +26,9 @@ from scopeval.collection.protocols import (
     Steppable,
     VectorSteppable,
     WithActionSpace,
+    WithObservationSpace,
 )
+from scopeval.data.state_numbers import StateNumbers
 from scopeval.errors import InputError, PlantError
 
 __all__ = ["Environment", "EnvironmentPool", "StepCost", "open_environments"]
@@ -54,7 +56,10 @@ class StepReader:
         self._kind: tuple[bool, tuple[int, ...]] | None = None
 
     def observe(self, raw: Any) -> NDArray[Any]:
-        """State number (int64, no dimension) or vector float64 [d]."""
+        """State number (int64, no dimension) or vector float64 [d].
+
+        Tuples of discrete parts have been numbered before (`StateNumbers`).
+        """
         if isinstance(raw, Mapping | tuple):
             raise InputError(f"observations are {type(raw).__name__}s; {_FLATTEN}")
         obs = np.asarray(raw)
@@ -113,6 +118,7 @@ class Environment:
         self._raw: Any = None
         self._env: Any = None
         self._space: Any = None
+        self._numbers: StateNumbers | None = None
         self._use(env)
 
     def open(self) -> Any:
@@ -163,14 +169,25 @@ class Environment:
     def _use(self, env: Any) -> None:
         self._env = env
         self._space = env.action_space if isinstance(env, WithActionSpace) else None
+        self._numbers = None
+        if isinstance(env, WithObservationSpace):
+            self._numbers = StateNumbers.of_space(env.observation_space)
 
     def _observed(self, raw: Any) -> NDArray[Any]:
         self._raw = raw
         try:
-            return self._reader.observe(raw)
+            return self._reader.observe(raw if self._numbers is None else self._number(raw))
         except EnvironmentFailure:
             self.close()
             raise
+
+    def _number(self, raw: Any) -> Ints:
+        """The state number of a tuple of discrete parts, such as Blackjack's."""
+        assert self._numbers is not None
+        try:
+            return self._numbers.number(raw)
+        except (InputError, TypeError) as error:
+            raise EnvironmentFailure(f"the observation is not in its space ({error})") from error
 
     def _move(self, action: NDArray[Any]) -> Any:
         """The action in the form that the environment's action space has."""

@@ -19,6 +19,7 @@ __all__ = [
     "Steppable",
     "VectorSteppable",
     "WithActionSpace",
+    "WithObservationSpace",
 ]
 
 
@@ -47,6 +48,15 @@ class WithActionSpace(Protocol):
     @property
     def action_space(self) -> Any:
         """A Gymnasium space; its shape and dtype are used."""
+
+
+@runtime_checkable
+class WithObservationSpace(Protocol):
+    """An environment that declares which observations it gives."""
+
+    @property
+    def observation_space(self) -> Any:
+        """A Gymnasium space; tuples of discrete parts are numbered by it."""
 
 
 class FleetStep(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from scopeval.arrays import Ints
 from scopeval.critics.protocols import Rows
 from scopeval.critics.table import merge_rows
-from scopeval.data.transitions import Transitions
+from scopeval.data.transitions import Transitions, not_a_log
 from scopeval.errors import InputError
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
@@ -43,10 +43,7 @@ def gather(
     """
     streamed = not isinstance(logged, Transitions)
     if streamed and not isinstance(logged, Iterable):
-        raise InputError(
-            f"logged: got {type(logged).__name__}, expected Transitions (try read_logged) or "
-            "batches of them (try stream_logged)"
-        )
+        raise not_a_log(logged)
     if streamed and not merge:
         raise InputError(
             "logged: streams are merged as they come, which only the table can learn from; try "
@@ -59,10 +56,7 @@ def gather(
     rng = np.random.default_rng((seed, 11))
     for batch in batches:
         if not isinstance(batch, Transitions):
-            raise InputError(
-                f"logged: got {type(batch).__name__}, expected Transitions (try read_logged) or "
-                "batches of them (try stream_logged)"
-            )
+            raise not_a_log(batch)
         finite = not isinstance(target, ContinuousPolicy)
         if batch.discrete_actions != finite:
             raise InputError(

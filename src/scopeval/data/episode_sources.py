@@ -131,10 +131,17 @@ def _values(record: dict[str, Any], choice: Choice, field: str, where: str) -> N
                 "flatten it first, as gymnasium.wrappers.FlattenObservation does"
             )
         with reading(f"{where}: {name}", "an array"):
-            arrays.append(np.asarray(value))
+            arrays.append(np.column_stack(value) if _columns(value) else np.asarray(value))
         if arrays[-1].ndim == 0 and field != "terminated":
             raise DataError(f"{where}: {name} is a single value, expected one per step")
     if not choice.stacked:
         return arrays[0]
     with reading(f"{where}: {field}", "an array"):
         return np.column_stack(arrays)
+
+
+def _columns(value: Any) -> bool:
+    """Whether these are parts of a composite observation, each with one entry per step."""
+    return isinstance(value, tuple) and all(
+        isinstance(part, np.ndarray) and part.ndim == 1 for part in value
+    )

@@ -19,6 +19,7 @@ from scopeval.data.table_sources import (
     open_json_lines,
     reading,
 )
+from scopeval.data.transitions import Recorded
 from scopeval.errors import DataError, InputError
 
 __all__ = ["Opened", "open_path", "open_source"]
@@ -46,6 +47,8 @@ def open_source(
     if isinstance(source, Mapping):
         arrays = {str(key): values for key, values in source.items()}
         return Opened(Mapped("dict", arrays), columns)
+    if isinstance(source, Recorded):
+        return Opened(Mapped("episodes", source.transitions()), columns)
     if hasattr(source, "iterate_episodes"):
         episodes = source.iterate_episodes()
     elif isinstance(source, (list, tuple)):

@@ -76,9 +76,9 @@ def read_logged(
 
     Args:
         source: a path (``.parquet``, ``.csv``, ``.csv.gz``, ``.jsonl``, ``.jsonl.gz``, ``.npz``, a
-            folder of Parquet files), a pandas, polars or pyarrow table, a dict of arrays, a list of
-            episodes (dicts or objects with observations, actions, rewards, costs, terminated), a
-            Minari dataset or ``"minari:NAME"``.
+            folder of Parquet files), a pandas, polars or pyarrow table, a dict of arrays, recorded
+            `Episodes`, a list of episodes (dicts or objects with observations, actions, rewards,
+            costs, terminated), a Minari dataset or ``"minari:NAME"``.
         columns: our field -> name of the column, or list of scalar columns that make a vector, or
             None for a field to leave out: ``{"obs": ["x", "y"], "reward": "r"}``.
         horizon: steps in an episode; every t must be below this.

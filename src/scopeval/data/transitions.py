@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scopeval.data.columns import Origin, actions, flags, observations, reals, wholes
 from scopeval.errors import DataError, InputError
 
-__all__ = ["Transitions"]
+__all__ = ["Recorded", "Transitions", "check_below", "not_a_log"]
 
 _FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
 
@@ -229,6 +229,24 @@ class Transitions:
             f"  terminated    {ended:,} rows ({100 * ended / len(self):.2g} %)",
         ]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """Recorded episodes (`Episodes`), which can be made a log."""
+
+    def transitions(self) -> dict[str, NDArray[Any]]:
+        """The columns of a log."""
+
+
+def not_a_log(value: object, name: str = "logged") -> InputError:
+    """The error for a value that should be a log, with what to try instead."""
+    kind = type(value).__name__
+    if isinstance(value, Recorded) and not isinstance(value, type):
+        remedy = "expected Transitions; try read_logged(episodes)"
+    else:
+        remedy = "expected Transitions (try read_logged) or batches of them (try stream_logged)"
+    return InputError(f"{name}: got {kind}, {remedy}")
 
 
 def check_below(values: NDArray[Any], size: int | None, name: str, origin: Origin) -> None:
