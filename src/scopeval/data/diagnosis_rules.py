@@ -72,7 +72,7 @@ def continuity(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     where = _rows(facts.clashes, facts.clash_rows)
     text = (
         f"next_obs is not the obs of the next row of the episode in {facts.clashes:,} of "
-        f"{facts.compared:,} compared pairs ({share:.1%}){where}"
+        f"{facts.compared:,} compared pairs, {share:.1%}{where}"
     )
     if facts.stays:
         text += "; it equals obs in every row, so the same column may have been used twice"
