@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-import pickle
 import time
-import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -17,15 +13,14 @@ from hypothesis import strategies as st
 from behaviors import RECIPE, REPORT, anything, estimates, vector_target
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import design, exact, load
-from scopeval.behavior import file as room
+from scopeval import design, exact
 from scopeval.behavior import step as step_module
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.step import Counts, weigh_rows
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.data.transitions import Transitions
-from scopeval.errors import DataError, InputError
+from scopeval.errors import InputError
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy
 from scopeval.policies.protocols import Candidates
 
@@ -231,175 +226,6 @@ def test_another_action_set_is_named(learned):
     other = Candidates(np.arange(3)[None], np.full((1, 3), 1 / 3))
     with pytest.raises(InputError, match=r"offers 3 actions.*designed for 4"):
         policy.weigh(other, np.array([0]), 0)
-
-
-# -- keeping -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["scope", "scope-dr", "odi", "dopt", "on-policy"])
-def test_table_round_trip(method, tmp_path):
-    case = random_case(4, states=5, actions=3, horizon=4, gamma=0.9, absorbing=True)
-    log = rows_of(case, 2000, seed=0, absorbing=True)
-    for target in (TabularPolicy(case.target), CallablePolicy(lambda s, t: case.target[t, s])):
-        for varying in (False, True):
-            policy = design(log, target, horizon=4, method=method, gamma=0.9, time_varying=varying)
-            path = tmp_path / "behavior.scope"
-            policy.save(path)
-            back = load(path, target)
-            assert back.recipe == policy.recipe
-            assert back.report == policy.report
-            for mine, theirs in zip(policy.table(5), back.table(5), strict=True):
-                assert (mine is None) == (theirs is None)
-                if mine is not None:
-                    assert mine.tobytes() == theirs.tobytes()
-            assert [x.name for x in tmp_path.iterdir()] == [path.name]
-
-
-def test_network_round_trip(network, tmp_path):
-    path = tmp_path / "behavior.scope"
-    network.save(path)
-    back = load(path, vector_target)
-    obs = np.random.default_rng(0).normal(size=(50, 2))
-    for t in range(3):
-        assert back.probs(obs, t).tobytes() == network.probs(obs, t).tobytes()
-    assert back.report == network.report
-
-
-def test_saved_file_holds_no_pickle(learned, tmp_path):
-    path = tmp_path / "behavior.scope"
-    learned[0].save(path)
-    with np.load(path, allow_pickle=False) as archive:  # still a NumPy archive for anyone
-        assert {archive[name].dtype.kind for name in archive.files} <= set("bfiu")
-
-
-def test_damaged_files_are_refused(learned, tmp_path):
-    """300 seeded cases: bytes flipped, cut short, zeroed, doubled. A checksum misses none."""
-    policy, target = learned
-    path = tmp_path / "behavior.scope"
-    policy.save(path)
-    whole = path.read_bytes()
-    rng = np.random.default_rng(0)
-    for case in range(300):
-        raw = bytearray(whole)
-        at = int(rng.integers(len(raw)))
-        if case % 4 == 0:
-            raw[at] ^= 1 << int(rng.integers(8))
-        elif case % 4 == 1:
-            raw = raw[:at]
-        elif case % 4 == 2:
-            for place in rng.integers(len(raw), size=20):
-                raw[place] = (raw[place] + 1 + int(rng.integers(255))) % 256
-        else:
-            raw = raw[:at] + raw[max(0, at - 7) :]
-        path.write_bytes(raw)
-        with pytest.raises(DataError, match=r"behavior\.scope: "):
-            load(path, target)
-    path.write_bytes(whole)
-    load(path, target)
-
-
-def sealed(content):
-    """Bytes with the checksum of a saved file: damage that the checksum does not show."""
-    import hashlib
-
-    return content + hashlib.sha256(content).digest()
-
-
-def archive_of(**content):
-    buffer = io.BytesIO()
-    np.savez(buffer, **content)
-    return buffer.getvalue()[:-2] + (32).to_bytes(2, "little")
-
-
-def test_other_files_are_refused(learned, tmp_path, monkeypatch):
-    policy, target = learned
-    path = tmp_path / "behavior.scope"
-    other = io.BytesIO()
-    with zipfile.ZipFile(other, "w") as archive:
-        archive.writestr("hello.txt", "hello")
-    zipped = other.getvalue()[:-2] + (32).to_bytes(2, "little")
-    header = np.frombuffer(b'{"format": 2, "kind": "table"}', np.uint8)
-    for raw in (
-        b"",
-        b"x",
-        pickle.dumps({"a": 1}),
-        other.getvalue(),
-        archive_of(a=np.zeros(3)),
-        sealed(b""),
-        sealed(pickle.dumps({"a": 1})),
-        sealed(zipped),
-        sealed(archive_of(a=np.zeros(3))),
-        sealed(archive_of(header=np.zeros(3))),
-        sealed(archive_of(header=np.array([{"a": 1}], dtype=object))),
-        sealed(archive_of(header=header)),
-        sealed(archive_of(header=np.frombuffer(b"[1, 2]", np.uint8))),
-        sealed(archive_of(header=np.frombuffer(b"\xff\xfe", np.uint8))),
-    ):
-        path.write_bytes(raw)
-        with pytest.raises(DataError, match="not a saved behavior policy"):
-            load(path, target)
-    with pytest.raises(DataError, match="no such file"):
-        load(tmp_path / "nothing.scope", target)
-    with pytest.raises(DataError, match="cannot be read"):
-        load(tmp_path, target)
-    monkeypatch.setattr(room, "FORMAT", 99)
-    policy.save(path)
-    monkeypatch.undo()
-    with pytest.raises(DataError, match="written in format 99, this version reads 3"):
-        load(path, target)
-
-
-def test_loading_for_another_target_is_refused(learned, network, tmp_path):
-    policy, target = learned
-    path = tmp_path / "behavior.scope"
-    policy.save(path)
-    probs = target.table(5)
-    with pytest.raises(InputError, match=r"has 7 states.*designed for one with 6"):
-        load(path, np.full((7, 4), 0.25))
-    with pytest.raises(InputError, match=r"offers 3 actions.*designed for 4"):
-        load(path, np.full((6, 3), 1 / 3))
-    with pytest.raises(InputError, match=r"covers 3 time steps.*designed for 5"):
-        load(path, np.array(probs[:3]))
-    with pytest.raises(InputError, match="cannot be asked"):
-        load(path, vector_target)
-    network.save(path)
-    with pytest.raises(InputError, match="cannot be asked"):
-        load(path, np.full((6, 3), 1 / 3))
-    with pytest.raises(InputError, match="expected an object with probs"):
-        load(path, 3)
-
-
-@pytest.mark.parametrize("moment", ["savez_compressed", "fsync", "replace"])
-def test_never_half_written(learned, tmp_path, monkeypatch, moment):
-    policy, _ = learned
-    path = tmp_path / "behavior.scope"
-    policy.save(path)
-    before = path.read_bytes()
-
-    def fail(*args, **kwargs):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(np if moment == "savez_compressed" else os, moment, fail)
-    with pytest.raises((DataError, OSError), match="no space left"):
-        policy.save(path)
-    monkeypatch.undo()
-    assert path.read_bytes() == before
-    assert [x.name for x in tmp_path.iterdir()] == [path.name]
-    with pytest.raises(DataError, match="cannot be written"):
-        policy.save(tmp_path / "no folder" / "behavior.scope")
-
-
-def test_critics_of_ones_own_are_not_saved(learned, tmp_path):
-    _, target = learned
-
-    class Own:
-        def arrays(self):
-            return {"a": np.zeros(1)}
-
-    own = BehaviorPolicy(target, [Own()], RECIPE, REPORT)
-    with pytest.raises(InputError, match="Own cannot be brought back"):
-        own.save(tmp_path / "x.scope")
-    assert not list(tmp_path.iterdir())
 
 
 def test_table_leaves_the_counts_alone(learned):

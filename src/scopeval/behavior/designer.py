@@ -34,6 +34,7 @@ from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.fingerprint import take_fingerprint
 
 __all__ = ["design", "designs"]
 
@@ -184,4 +185,6 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
     )
-    return BehaviorPolicy(target, design.swept.critics, design.recipe, report, decision.method)
+    mark = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
+    critics = design.swept.critics
+    return BehaviorPolicy(target, critics, design.recipe, report, decision.method, mark)

@@ -23,7 +23,7 @@ from scopeval.critics.sweep_data import Ground, logged_ground
 from scopeval.critics.table import TableRegression
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Policy
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
 __all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "support_of", "thin_out", "with_price"]
 
@@ -83,6 +83,11 @@ class Evidence:
             seed=self.settings.seed,
             tick=None if self.settings.progress is None else self._tick,
         )
+
+    def logged_obs(self, t: int) -> Observations:
+        """Observations of time step t that the logs, or imagined episodes, show."""
+        points = self.whole.at(t)
+        return points.obs[points.logged > 0]
 
     def _tick(self) -> None:
         self.steps_done += 1

@@ -30,6 +30,7 @@ from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.fingerprint import take_fingerprint
 
 __all__ = ["Frontier", "Point", "frontier"]
 
@@ -283,7 +284,9 @@ class Frontier:
                 states=target.states if isinstance(target, TabularPolicy) else None,
             ),
         )
-        return BehaviorPolicy(target, swept.critics, recipe, report, self._decision.method)
+        mark = take_fingerprint(target, recipe.horizon, evidence.logged_obs)
+        method = self._decision.method
+        return BehaviorPolicy(target, swept.critics, recipe, report, method, mark)
 
     def _need_points(self, name: str) -> None:
         if not self.points:

@@ -22,8 +22,9 @@ from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.fast_estimates import look
 from scopeval.critics.model.regression import ModelCritic
-from scopeval.critics.protocols import Critic
+from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
+from scopeval.policies.fingerprint import Fingerprint
 from scopeval.policies.protocols import (
     Candidates,
     ContinuousPolicy,
@@ -62,11 +63,14 @@ class BehaviorPolicy:
         recipe: Recipe,
         report: Report,
         method: Method | None = None,
+        fingerprint: Fingerprint | None = None,
     ) -> None:
         self.target = target
         self.critics = list(critics)
         self.recipe = recipe
         self.report = report
+        #: Of the target, so that `load` can recognize it; None: it was not taken.
+        self.fingerprint = fingerprint
         self.counts = Counts()
         self._method: Method = method_named(recipe.method) if method is None else method
         #: Action numbers of a finite target, None for a continuous one.
@@ -131,7 +135,7 @@ class BehaviorPolicy:
             self.recipe,
             PriceGrid(*self.recipe.prices),
             pi,
-            self.critics[t].at(obs, actions),
+            self._estimates(t, obs, pi, actions),
             t,
             weight,
             counts=self.counts,
@@ -205,13 +209,20 @@ class BehaviorPolicy:
         )
         if found is not None:
             return weigh_parts(self._method, self.recipe, pi, *found, counts=self.counts)
+        estimates = self._estimates(t, obs, pi, actions)
+        return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
+
+    def _estimates(
+        self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
+    ) -> Estimates:
+        """The critics' answers for what the target offers, and for nothing else."""
         estimates = self.critics[t].at(obs, actions)
         if estimates.q.shape != pi.shape:
             raise InputError(
                 f"target: offers {pi.shape[1]} actions, the behavior policy was designed for "
                 f"{estimates.q.shape[1]}"
             )
-        return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
+        return estimates
 
     # -- telling -----------------------------------------------------------------------------
 

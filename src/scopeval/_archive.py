@@ -1,0 +1,244 @@
+"""NumPy archives (.npz) from anyone: the size of every array is known before it is read.
+
+An archive is a zip file of .npy files. A stranger writes both kinds of header, so neither is
+believed: what the headers say is compared with each other, with limits, and with the size of the
+file itself before memory is allocated. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from scopeval._files import replace_file
+from scopeval.errors import DataError
+
+__all__ = [
+    "MAX_BYTES",
+    "Archive",
+    "Header",
+    "open_archive",
+    "open_regular",
+    "pack",
+    "read_file",
+    "reading",
+    "write_archive",
+]
+
+#: Most bytes that the arrays of one file may take in memory, unless the caller says otherwise.
+MAX_BYTES = 8 << 30
+#: A file may unpack to this many times its own size, or to `FREE_BYTES`, whichever is more.
+MAX_RATIO = 200
+FREE_BYTES = 256 << 20
+#: Most arrays in a file, and most characters of the header of one.
+MAX_ARRAYS = 4096
+MAX_HEADER = 10_000
+
+#: What the standard library and NumPy raise at files that are damaged, or made to do harm.
+UNREADABLE = (
+    *(ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError),  # odd headers
+    *(SyntaxError, tokenize.TokenError, RecursionError, MemoryError),
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError),  # an unknown or encrypted zip file
+)
+
+
+class Header(NamedTuple):
+    """What a .npy file says of its array."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of bytes; Python's integers do not overflow."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+
+class Archive:
+    """An open archive whose headers have been checked.
+
+    Attributes:
+        headers: of the arrays, by name.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        members = archive.infolist()
+        if len(members) > MAX_ARRAYS:
+            raise ValueError(f"{len(members):,} arrays, expected at most {MAX_ARRAYS:,}")
+        self._members = {_name(member): member for member in members}
+        if len(self._members) < len(members):
+            raise ValueError("two arrays of the same name")
+        self.headers = {name: self._header(member) for name, member in self._members.items()}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all arrays together."""
+        return sum(header.size for header in self.headers.values())
+
+    def read(self, name: str) -> NDArray[Any]:
+        """One array; the zip file's checksum of it is verified."""
+        with self._archive.open(self._members[name]) as file:
+            array = npy.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
+            if file.read(1):  # at the end the checksum is compared
+                raise ValueError(f"array {name!r} is longer than its header says")
+        # a byte that is neither 0 nor 1 is no truth value: compiled code would misread it
+        if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+            raise ValueError(f"array {name!r} holds bytes that are neither true nor false")
+        return np.asarray(array, order="C")  # what compiled code was built for
+
+    def _header(self, member: zipfile.ZipInfo) -> Header:
+        """Read the header of an array, without the array."""
+        with self._archive.open(member) as file:
+            version = npy.read_magic(file)
+            readers: dict[tuple[int, int], Callable[..., tuple[Any, ...]]] = {
+                (1, 0): npy.read_array_header_1_0,
+                (2, 0): npy.read_array_header_2_0,
+            }
+            if version not in readers:
+                raise ValueError(f"array {_name(member)!r} is written in .npy format {version}")
+            shape, _, dtype = readers[version](file, max_header_size=MAX_HEADER)
+            header = Header(dtype, shape)
+            start = file.tell()
+        if dtype.kind not in "biufU" or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(
+                f"array {_name(member)!r} has type {dtype} and shape {shape}, expected plain "
+                "numbers, which need no pickle"
+            )
+        if header.size != member.file_size - start:
+            raise ValueError(
+                f"array {_name(member)!r} of shape {shape} takes {header.size:,} bytes, the file "
+                f"holds {member.file_size - start:,}"
+            )
+        return header
+
+
+@contextmanager
+def open_archive(
+    source: str, file: IO[bytes], size: int, max_bytes: int = MAX_BYTES
+) -> Iterator[Archive]:
+    """Open an archive, and refuse what would not fit.
+
+    Args:
+        source: the name of the file, for messages.
+        file: its content.
+        size: how many bytes that is.
+        max_bytes: most bytes of all arrays together.
+
+    Raises:
+        DataError: the arrays are too large. Other trouble is one of `UNREADABLE`.
+    """
+    with zipfile.ZipFile(file) as opened:
+        archive = Archive(opened)
+        _check_size(source, archive.size, max_bytes)
+        if archive.size > max(FREE_BYTES, MAX_RATIO * size):
+            raise DataError(
+                f"{source}: {size:,} bytes would unpack to {archive.size:,}, expected at most "
+                f"{MAX_RATIO} times as many; it was not written by scopeval"
+            )
+        yield archive
+
+
+@contextmanager
+def reading(source: str, what: str) -> Iterator[None]:
+    """Turn whatever a bad file causes into a `DataError` that names the file.
+
+    Args:
+        source: the name of the file.
+        what: it should be, with its article.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except UNREADABLE as error:
+        said = f"{error}" if str(error) else type(error).__name__
+        raise DataError(f"{source}: not {what}, or damaged ({said})") from error
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
+    """The content of a regular file that is not too large."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            _check_size(f"{path}", size, max_bytes)
+            return file.read(size)
+    except (OSError, MemoryError) as error:
+        raise _cannot_be_read(path, error) from error
+
+
+@contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a regular file: a pipe or a device may have no end."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise OSError("it is a folder, a pipe or a device, not a regular file")
+        file = Path(path).open("rb")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise _cannot_be_read(path, error) from error
+    with file:
+        yield file
+
+
+def write_archive(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> Path:
+    """Write a compressed archive, whole or not at all.
+
+    Raises:
+        DataError: a full disk, or another reason why the file cannot be written.
+    """
+
+    def write(file: IO[bytes]) -> None:
+        try:
+            pack(file, arrays)
+        except ValueError as error:
+            # After a full disk, `zipfile` fails again when it is closed, with this error.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
+
+    return replace_file(path, write)
+
+
+def pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an archive that `open_archive` accepts: not compressed where that would be extreme."""
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    if sum(a.nbytes for a in arrays.values()) > max(FREE_BYTES, MAX_RATIO * file.tell()):
+        file.seek(0)
+        file.truncate()
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _check_size(source: str, size: int, most: int) -> None:
+    if size > most:
+        raise DataError(
+            f"{source}: takes {size:,} bytes, expected at most {most:,}; if you trust the file, "
+            "try a larger max_bytes"
+        )
+
+
+def _cannot_be_read(path: str | os.PathLike[str], error: BaseException) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path}: no such file")
+    return DataError(f"{path}: cannot be read ({str(error) or type(error).__name__})")
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    """Name of the array in a member of the zip file."""
+    plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if not member.filename.endswith(".npy") or not plain or member.flag_bits & 1:
+        raise ValueError(f"{member.filename!r} is no array as NumPy writes it")
+    return member.filename.removesuffix(".npy")
