@@ -87,7 +87,7 @@ def _follow_fixed(
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         followed = [followed_target(pi, e)]
-        own = critics[t].at(points.obs, points.actions)
+        own = points.estimates(critics[t])
         for k, recipe in enumerate(bare, start=1):
             mu, b = weigh_rows(method, recipe, pi, own.following(k))
             for floor in floors:

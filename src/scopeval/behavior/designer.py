@@ -30,6 +30,7 @@ from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import FLOOR, Progress, Settings
 from scopeval.behavior.summary import Report, Shape
+from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
@@ -47,7 +48,7 @@ def design(
     method: str | Method = "scope",
     epsilon: float = 0.0,
     gamma: float = 1.0,
-    regression: str | Regression = "auto",
+    regression: str | Regression | ModelRegression = "auto",
     features: NDArray[Any] | None = None,
     time_varying: bool = False,
     floor: float = FLOOR,
@@ -161,7 +162,7 @@ def designs(
     try:
         return {how.name: _designed(evidence, decide(evidence, how), began) for how in wanted}
     finally:
-        evidence.forget()
+        evidence.finish()
 
 
 def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorPolicy:

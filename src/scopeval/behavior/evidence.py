@@ -16,10 +16,10 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
 from scopeval.critics.log_rows import Log, gather
-from scopeval.critics.model.imagined_data import Imagination
 from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
-from scopeval.critics.sweep_data import Ground, logged_ground
+from scopeval.critics.sweep_data import SweepData, logged_sweep_data
 from scopeval.critics.table import TableRegression
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
@@ -43,7 +43,7 @@ class Evidence:
         halves: data of each half; neither shares a row with the other.
         whole: data of all logs.
         held_out_errors: of the dynamics, by name.
-        forget: drops the answers that were cached for this target.
+        finish: called when the designs are done.
         steps_done: time steps swept so far, and
         steps_expected: about how many there will be.
     """
@@ -51,11 +51,11 @@ class Evidence:
     log: Log
     target: Policy | ContinuousPolicy
     settings: Settings
-    regression: Regression
-    halves: list[Ground]
-    whole: Ground
+    regression: Regression | ModelRegression
+    halves: list[SweepData]
+    whole: SweepData
     held_out_errors: dict[str, float] = field(default_factory=dict)
-    forget: Callable[[], None] = lambda: None
+    finish: Callable[[], None] = lambda: None
     steps_done: int = 0
     steps_expected: int = 0
 
@@ -70,7 +70,7 @@ class Evidence:
         """Share of the target policy's own steps that the logs show."""
         return support_of(self.whole, self.log, self.target, self.settings.horizon)
 
-    def sweep(self, data: Ground, follow: Follow, followed: int) -> Swept:
+    def sweep(self, data: SweepData, follow: Follow, followed: int) -> Swept:
         """`sweep` over a half or all of the logs."""
         return sweep(
             data,
@@ -119,7 +119,7 @@ def gather_evidence(
         learn = put_on_device(learn, settings.device)
     halves = [np.flatnonzero(log.fold == k) for k in range(2)]
     if isinstance(learn, ModelRegression):
-        evidence = _imagined(log, pi, settings, learn, halves)
+        evidence = _simulated(log, pi, settings, learn, halves)
     else:
         evidence = _logged(log, pi, settings, learn, halves)
     for method in methods:
@@ -134,7 +134,7 @@ def _sweeps(evidence: Evidence, method: Method) -> int:
     return 5 + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
-def _imagined(
+def _simulated(
     log: Log,
     target: Policy | ContinuousPolicy,
     settings: Settings,
@@ -142,7 +142,7 @@ def _imagined(
     halves: list[Ints],
 ) -> Evidence:
     """Episodes of the target policy in models of the world, one learned from each half."""
-    imagination = Imagination(
+    task = ModelTask(
         regression,
         target,
         settings.horizon,
@@ -151,9 +151,17 @@ def _imagined(
         settings.gamma,
         settings.progress,
     )
-    each, whole = imagination.grounds([log.rows.select(half) for half in halves], log)
-    errors, forget = imagination.holdout, imagination.forget
-    return Evidence(log, target, settings, regression, each, whole, errors, forget)
+    data = task.sweep_data([log.rows.select(half) for half in halves], log)
+    return Evidence(
+        log,
+        target,
+        settings,
+        regression,
+        data.halves,
+        data.whole,
+        data.held_out_errors,
+        data.start_running,
+    )
 
 
 def _logged(
@@ -169,8 +177,8 @@ def _logged(
     most = CHECK_ROWS if rows.obs.ndim > 1 and not varying else len(rows)
     states = target.states if isinstance(target, TabularPolicy) else None
 
-    def data_of(some: Rows) -> Ground:
-        return logged_ground(
+    def data_of(some: Rows) -> SweepData:
+        return logged_sweep_data(
             some,
             log.starts,
             regression,
@@ -185,7 +193,7 @@ def _logged(
     return Evidence(log, target, settings, regression, each, whole)
 
 
-def with_price(evidence: Evidence, data: Ground, method: Method, recipe: Recipe) -> Recipe:
+def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Recipe) -> Recipe:
     """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
     Which episodes there are, only the logged first observations tell: twice the standard error
@@ -212,14 +220,16 @@ def with_price(evidence: Evidence, data: Ground, method: Method, recipe: Recipe)
     return replace(recipe, price=price)
 
 
-def support_of(ground: Ground, log: Log, target: Policy | ContinuousPolicy, horizon: int) -> float:
+def support_of(
+    data: SweepData, log: Log, target: Policy | ContinuousPolicy, horizon: int
+) -> float:
     """Share of the target's own steps that the logs show.
 
     State numbers: the target is followed forwards through what was logged (and borrowed); a step
     counts if its pair was logged. Where nothing is known of a pair, all that would follow is lost.
     Vectors never repeat: whether the action was logged at all.
     """
-    A, points = log.actions, ground.at(0)
+    A, points = log.actions, data.at(0)
     if points.actions is not None:
         return 1.0
     assert isinstance(target, Policy)
@@ -231,7 +241,7 @@ def support_of(ground: Ground, log: Log, target: Policy | ContinuousPolicy, hori
     here = points.initial
     shown, total = 0.0, float(horizon)
     for t in range(horizon):
-        rows = ground.rows[min(t, len(ground.rows) - 1)]
+        rows = data.rows[min(t, len(data.rows) - 1)]
         pair = rows.obs * A + rows.action
         count = np.bincount(pair, rows.weight, S * A)
         logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0

@@ -21,7 +21,7 @@ from scopeval.behavior.step import Counts, Recipe, weigh_parts, weigh_rows
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.fast_estimates import look
-from scopeval.critics.model.regression import ModelCritic
+from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
 from scopeval.policies.fingerprint import Fingerprint

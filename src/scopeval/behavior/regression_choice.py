@@ -24,11 +24,11 @@ MOST_PAIRS = 50_000_000
 
 
 def choose_regression(
-    regression: str | Regression,
+    regression: str | Regression | ModelRegression,
     log: Log,
     target: Policy | ContinuousPolicy,
     features: NDArray[Any] | None,
-) -> Regression:
+) -> Regression | ModelRegression:
     """The regression that was asked for, if it suits the log and the target."""
     discrete = log.rows.obs.ndim == 1
     states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
@@ -72,7 +72,7 @@ def choose_regression(
         return MLPRegression(states=states)
     if regression == "model":
         return ModelRegression()
-    if isinstance(regression, str) or not hasattr(regression, "learner"):
+    if not isinstance(regression, Regression | ModelRegression):
         raise InputError(
             f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a "
             "Regression"
@@ -80,7 +80,9 @@ def choose_regression(
     return regression
 
 
-def put_on_device(regression: Regression, device: str) -> Regression:
+def put_on_device(
+    regression: Regression | ModelRegression, device: str
+) -> Regression | ModelRegression:
     """The same, learning there."""
     if isinstance(regression, MLPRegression):
         return replace(regression, device=device)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.step import Recipe
+from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
 from scopeval.errors import InputError
 
@@ -32,7 +33,7 @@ class Settings:
     horizon: int
     epsilon: float = 0.0
     gamma: float = 1.0
-    regression: str | Regression = "auto"
+    regression: str | Regression | ModelRegression = "auto"
     features: NDArray[Any] | None = None
     time_varying: bool = False
     floor: float = FLOOR

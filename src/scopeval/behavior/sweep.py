@@ -27,7 +27,7 @@ from scopeval.behavior import _sweep_kernel as kernel
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.critics.protocols import Critic, Estimates, Targets
-from scopeval.critics.sweep_data import Ground, Points
+from scopeval.critics.sweep_data import Points, SweepData
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["Follow", "Followed", "Swept", "follow_own", "followed_target", "ratio", "sweep"]
@@ -68,7 +68,7 @@ class Swept:
 
 @np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are counted in line 6
 def sweep(
-    data: Ground,
+    data: SweepData,
     target: Policy | ContinuousPolicy,
     follow: Follow,
     *,
@@ -114,7 +114,7 @@ def sweep(
             )
         )
         critics.append(critic)
-        e = critic.at(points.obs, points.actions)
+        e = points.estimates(critic)
         pi = np.ascontiguousarray(points.target(target, t))
         behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
         v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)

@@ -101,7 +101,7 @@ def follow_fixed_prices(
     """Follow the behavior policies that other critics determine: the cross-check."""
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        own = critics[t].at(points.obs, points.actions)
+        own = points.estimates(critics[t])
         mu, b = _weigh_grid(method, recipe, grid, pi, own, grid.floors(recipe, t, price))
         return _followed(pi, mu, b, e, recipe.gamma, grid)
 

@@ -1,8 +1,8 @@
-"""The compiled part of `critics.fast_estimates`: answers at rows lo .. hi of a batch.
+"""The compiled part of `critics.fast_estimates`: estimates at rows lo .. hi of a batch.
 
-Each kernel takes a critic's arrays, in the order of `fast_estimates`, and what is asked, and writes
-e [5, B, A] (q, noise, carried, the target's cost, the cost in the constraint) and sure [B, A]. Rows
-do not look at each other, and no lock is held.
+Each kernel takes the arrays of a critic (its property `compiled`) and observations, and writes
+e [5, B, A] (q, noise, carried, the target's cost, the cost in the constraint) and sure [B, A]. A
+row does not depend on the others, and the GIL is released.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from scopeval.critics.model._features_kernel import fill
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
-#: Sums of a network may be taken in any order; NaN stays NaN.
+#: For the sums of a network: terms may be added in any order, but NaN stays NaN, so that an
+#: observation that is not finite still leads to an answer that is not.
 network = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
@@ -23,28 +24,31 @@ network = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reasso
 def from_table(
     critic: Any, states: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
-    """Rows of `TableCritic`."""
-    q, cost_target, cost_behavior, carried, noise, known = critic
-    last = cost_behavior.shape[2] - 1
+    """Rows of a `TableCritic`."""
+    last = critic.cost_behavior.shape[2] - 1
     ahead = last if follows else 0
     for i in range(lo, hi):
-        inside = 0 <= states[i] < len(q)
+        inside = 0 <= states[i] < len(critic.q)
         s = states[i] if inside else 0
-        for a in range(q.shape[1]):
-            e[0, i, a] = q[s, a]
-            e[1, i, a] = noise[s, a]
-            e[2, i, a] = carried[s, a, ahead]
-            e[3, i, a] = cost_target[s, a]
-            e[4, i, a] = cost_behavior[s, a, last] if own_cost else cost_target[s, a]
-            sure[i, a] = inside and known[s, a]
+        for a in range(critic.q.shape[1]):
+            e[0, i, a] = critic.q[s, a]
+            e[1, i, a] = critic.noise[s, a]
+            e[2, i, a] = critic.carried[s, a, ahead]
+            e[3, i, a] = critic.cost_target[s, a]
+            e[4, i, a] = critic.cost_behavior[s, a, last] if own_cost else critic.cost_target[s, a]
+            sure[i, a] = inside and critic.known[s, a]
 
 
 @compiled  # type: ignore[untyped-decorator]
 def from_network(
     critic: Any, obs: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
-    """`MLPCritic.at` for vectors; only the heads that are needed."""
-    net, intercept, slope, centre, spread, mean, scale, low, high, pairs, followed = critic
+    """`MLPCritic.at` for vectors; only the heads that are needed.
+
+    Row by row without BLAS: for one observation, calls of BLAS would take most of the time.
+    """
+    net, intercept, slope = critic.net, critic.intercept, critic.slope
+    centre, spread, followed = critic.centre, critic.spread, critic.followed
     A, d = slope.shape[1:]
     o = net.shape[2] - A - A * d
     x = np.empty(d, np.float32)
@@ -54,8 +58,8 @@ def from_network(
     for i in range(lo, hi):
         within = True
         for c in range(d):
-            x[c] = (obs[i, c] - mean[c]) / scale[c]
-            within = within and low[c] <= obs[i, c] <= high[c]
+            x[c] = (obs[i, c] - critic.mean[c]) / critic.scale[c]
+            within = within and critic.low[c] <= obs[i, c] <= critic.high[c]
         for j, head in enumerate((0, len(centre) - 1, ahead, 1, 1 + followed)):
             if j == 4 and not own_cost:
                 continue
@@ -73,18 +77,16 @@ def from_network(
                     apart[a] = folds[0, a] - folds[1, a] + line + bias
         for a in range(A):
             noise, least = e[1, i, a], 0.05 * spread[-1]
-            noise = least if noise < least else noise  # NaN stays
+            noise = least if noise < least else noise  # NaN stays NaN
             error = (apart[a] * (0.5 * spread[0])) ** 2
             e[1, i, a] = noise + (noise if error > noise else error)
             e[4, i, a] = e[3, i, a] + (e[4, i, a] if own_cost else 0.0)
-            sure[i, a] = within and pairs[0, a]
+            sure[i, a] = within and critic.pairs[0, a]
 
 
 @compiled  # type: ignore[untyped-decorator]
 def from_model(
-    dynamics: Any,
-    foresight: Any,
-    critic: Any,
+    model: Any,
     obs: Any,
     vectors: Any,
     follows: bool,
@@ -95,81 +97,71 @@ def from_model(
     hi: int,
 ) -> None:
     """`ModelCritic.at` for vectors and the actions offered there: [B, K, m], or [1, K, m]."""
-    w1, b1, w2, b2, w3, skip, b3, input_mean, input_scale, centre, spread = dynamics[:11]
-    least_ahead, most_ahead, world, time = dynamics[11:]
-    f1, g1, f2, g2, f3, straight, g3, f_mean, f_scale, when, far = foresight
-    heads, size, mean, scale, least, most, low, high, logged = critic[:9]
-    reward_noise, followed, reach, products = critic[9:]
-    K, w = vectors.shape[1], least_ahead.shape[1]
-    rows = K + -K % 4  # BLAS is quicker with whole fours; those beyond K are not looked at
-    x = np.zeros((rows, input_mean.shape[1]), np.float32)
-    first = np.empty((rows, b1.shape[1]), np.float32)
-    second = np.empty((rows, b2.shape[1]), np.float32)
+    net, layers, back, critic = model.dynamics, model.dynamics.layers, model.returns, model.critic
+    heads, least, most = critic.heads, critic.least, critic.most
+    K, w, H = vectors.shape[1], net.low.shape[1], len(critic.heads)
+    rows = K + -K % 4  # BLAS is faster for multiples of four; rows beyond K are not used
+    x = np.zeros((rows, layers.mean.shape[1]), np.float32)
+    first = np.empty((rows, layers.b1.shape[1]), np.float32)
+    second = np.empty((rows, layers.b2.shape[1]), np.float32)
     out = np.empty((rows, w + 3), np.float32)
     line = np.empty((rows, w + 3), np.float32)
-    said = np.empty((K, w + 3))  # where it leads, reward, cost, chance of an end
+    said = np.empty((K, w + 3))  # next observation, reward, cost, probability of an end
     ahead = np.empty((K, w))
-    z = np.zeros((rows, f1.shape[1]), np.float32)
-    z[:, w] = when
-    third = np.empty((rows, g1.shape[1]), np.float32)
-    fourth = np.empty((rows, g2.shape[1]), np.float32)
+    z = np.zeros((rows, back.w1.shape[1]), np.float32)
+    z[:, w] = model.return_time
+    third = np.empty((rows, back.b1.shape[1]), np.float32)
+    fourth = np.empty((rows, back.b2.shape[1]), np.float32)
     guess = np.empty((rows, 2), np.float32)
     direct = np.empty((rows, 2), np.float32)
-    foreseen = np.empty((K, 2), np.float32)
+    returns = np.empty((K, 2), np.float32)
     seen = np.zeros((rows, heads.shape[1]), np.float32)
-    told = np.empty((rows, len(heads)), np.float32)
-    then = np.empty((K, len(heads)))
-    last, carried = 1 + followed, 2 + followed + (followed - 1 if follows else 0)
+    told = np.empty((rows, H), np.float32)
+    then = np.empty((K, H))
+    last = 1 + critic.followed
+    carried = last + 1 + (critic.followed - 1 if follows else 0)
     for b in range(lo, hi):
         said[:] = 0.0
-        now, given = obs[b][world], vectors[b if len(vectors) > 1 else 0]
-        for n in range(len(w1)):
-            _standardize(obs[b], given, time, input_mean[n], input_scale[n], x)
-            # products of one observation, whatever the batch: too small for threads of BLAS
-            np.dot(x, w1[n], first)
-            _swish(first, b1[n])
-            np.dot(first, w2[n], second)
-            _swish(second, b2[n])
-            np.dot(second, w3[n].T, out)
-            np.dot(x, skip[n].T, line)
-            _add(out, line, b3[n], now, centre[n], spread[n], least_ahead[n], most_ahead[n], said)
-        said /= len(w1)
-        inside = True
-        for i in range(obs.shape[1]):
-            inside = inside and low[i] <= obs[b, i] <= high[i]
+        now, given = obs[b][model.predicted], vectors[b if len(vectors) > 1 else 0]
+        for n in range(len(layers.w1)):
+            _standardize(obs[b], given, model.time, layers.mean[n], layers.scale[n], x)
+            # one observation at a time, whatever the batch: the result does not depend on it,
+            # and the products are too small for BLAS to start threads of its own
+            _forward(layers, n, layers.w3[n].T, layers.skip[n].T, x, first, second, out, line)
+            _add_prediction(net, n, out, line, now, said)
+        said /= len(layers.w1)
         ahead[:] = said[:, :w]
-        foreseen[:] = np.float32(0.0)
-        for n in range(len(f1)):
+        returns[:] = np.float32(0.0)
+        for n in range(len(back.w1)):
             for k in range(K):
                 for i in range(w):
-                    value = (np.float32(ahead[k, i]) - f_mean[n, i]) / f_scale[n, i]
-                    z[k, i] = _within(value, -far, far)
-            np.dot(z, f1[n], third)
-            _swish(third, g1[n])
-            np.dot(third, f2[n], fourth)
-            _swish(fourth, g2[n])
-            np.dot(fourth, f3[n], guess)
-            np.dot(z, straight[n], direct)
+                    value = (np.float32(ahead[k, i]) - back.mean[n, i]) / back.scale[n, i]
+                    z[k, i] = _within(value, -model.return_reach, model.return_reach)
+            _forward(back, n, back.w3[n], back.skip[n], z, third, fourth, guess, direct)
             for k in range(K):
                 for i in range(2):
-                    foreseen[k, i] += guess[k, i] + direct[k, i] + g3[n, i]
-        foreseen /= np.float32(len(f1))
-        fill(ahead, mean, scale, reach, products, foreseen, seen[:K])
+                    returns[k, i] += guess[k, i] + direct[k, i] + back.b3[n, i]
+        returns /= np.float32(len(back.w1))
+        fill(ahead, critic.mean, critic.scale, critic.reach, critic.products, returns, seen[:K])
         np.dot(seen, heads.T, told)
         for a in range(K):
-            for j in range(len(heads)):
-                then[a, j] = told[a, j] * size[j]
+            for j in range(H):
+                then[a, j] = told[a, j] * critic.size[j]
+        inside = True
+        for i in range(obs.shape[1]):
+            inside = inside and critic.low[i] <= obs[b, i] <= critic.high[i]
         for a in range(K):
-            for j in (0, 1, last, carried, len(heads) - 1):
+            for j in (0, 1, last, carried, H - 1):
                 then[a, j] = _within(then[a, j], least[j], most[j])
             end = said[a, w + 2]
-            stays = 1.0 - end
-            e[0, b, a] = said[a, w] + stays * then[a, 0]
-            e[1, b, a] = stays * (_above(then[a, -1]) + end * then[a, 0] ** 2) + reward_noise
-            e[2, b, a] = stays * then[a, carried]
-            e[3, b, a] = _above(said[a, w + 1] + stays * then[a, 1])
-            e[4, b, a] = e[3, b, a] + (stays * then[a, last] if own_cost else 0.0)
-            sure[b, a] = inside and (len(logged) == 0 or logged[a])
+            goes_on = 1.0 - end
+            e[0, b, a] = said[a, w] + goes_on * then[a, 0]
+            noise = goes_on * (_above(then[a, -1]) + end * then[a, 0] ** 2)
+            e[1, b, a] = noise + critic.reward_noise
+            e[2, b, a] = goes_on * then[a, carried]
+            e[3, b, a] = _above(said[a, w + 1] + goes_on * then[a, 1])
+            e[4, b, a] = e[3, b, a] + (goes_on * then[a, last] if own_cost else 0.0)
+            sure[b, a] = inside and (len(critic.logged) == 0 or critic.logged[a])
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -188,24 +180,39 @@ def _standardize(obs: Any, vectors: Any, time: float, mean: Any, scale: Any, x: 
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _add(
+def _forward(
+    layers: Any,
+    n: int,
+    w3: Any,
+    skip: Any,
+    x: Any,
+    first: Any,
+    second: Any,
     out: Any,
     line: Any,
-    bias: Any,
-    now: Any,
-    centre: Any,
-    spread: Any,
-    low: Any,
-    high: Any,
-    said: Any,
 ) -> None:
-    """Add what a network says by its layers and its linear path, in its own units."""
+    """Network n of `StackedLayers`: the hidden layers' part into out, the linear path into line.
+
+    w3 and skip are given as [h, outputs] and [inputs, outputs], whichever way they are stored.
+    """
+    np.dot(x, layers.w1[n], first)
+    _swish(first, layers.b1[n])
+    np.dot(first, layers.w2[n], second)
+    _swish(second, layers.b2[n])
+    np.dot(second, w3, out)
+    np.dot(x, skip, line)
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _add_prediction(net: Any, n: int, out: Any, line: Any, now: Any, said: Any) -> None:
+    """Add what network n of `StackedNetworks` predicts, in its own units."""
     w = len(now)
+    bias, centre, spread = net.layers.b3[n], net.centre[n], net.spread[n]
     for k in range(len(said)):
         for i in range(w + 3):
             value = np.float64(out[k, i] + line[k, i] + bias[i]) * spread[i] + centre[i]
             if i < w:
-                value = _within(now[i] + value, low[i], high[i])
+                value = _within(now[i] + value, net.low[n, i], net.high[n, i])
             elif i == w + 1:
                 value = _above(value)
             elif i == w + 2:
@@ -215,7 +222,7 @@ def _add(
 
 @network  # type: ignore[untyped-decorator]
 def _swish(z: Any, bias: Any) -> None:
-    """The networks' soft step of z + bias, in place."""
+    """`layers.swish` of z + bias, in place."""
     one, half = np.float32(1.0), np.float32(0.5)
     for k in range(z.shape[0]):
         row = z[k]
@@ -226,13 +233,13 @@ def _swish(z: Any, bias: Any) -> None:
 
 @compiled  # type: ignore[untyped-decorator]
 def _within(value: float, low: float, high: float) -> float:
-    """Between the two; NaN stays."""
+    """The value, at least low and at most high; NaN stays NaN."""
     return low if value < low else high if value > high else value
 
 
 @compiled  # type: ignore[untyped-decorator]
 def _above(value: float) -> float:
-    """At least zero; NaN stays."""
+    """The value, at least zero; NaN stays NaN."""
     return 0.0 if value < 0.0 else value
 
 
@@ -246,7 +253,7 @@ def _dot(slope: Any, x: Any) -> Any:
 
 @network  # type: ignore[untyped-decorator]
 def _hidden(flat: Any, x: Any, out: Any) -> None:
-    """What a network's hidden layer adds for every action: nothing if it is switched off."""
+    """The output of a network's hidden layer for every action; zero if it is switched off."""
     d, A = len(x), len(out)
     h = (len(flat) - A - A * d) // (d + 1 + A)
     w2 = flat[d * h + h : d * h + h + A * h]

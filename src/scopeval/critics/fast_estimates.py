@@ -1,9 +1,8 @@
-"""Critics' answers while a behavior policy runs: quickly, for one observation or a few hundred.
+"""Critics' estimates while a behavior policy runs: fast, for one observation or a few hundred.
 
-A controller waits for one action, and arrays of one row spend their time on being arrays; networks
-asked by numpy write every layer to memory. The same numbers come from one compiled call, which
-computes only what the behavior needs. Many rows are shared among threads; the result does not
-depend on their number.
+A controller waits for one action. With numpy, most of the time for one row would go into creating
+arrays. Here the same numbers come from one compiled call, which computes only what the behavior
+policy needs. Many rows are shared among threads; the result does not depend on their number.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out_rows
 from scopeval.arrays import Bools, Floats
 from scopeval.critics import _fast_estimates_kernel as kernel
-from scopeval.critics.mlp.regression import MLPCritic
-from scopeval.critics.model.regression import ModelCritic
+from scopeval.critics.mlp.critic import MLPCritic
+from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic
 from scopeval.critics.table import TableCritic
 from scopeval.policies.protocols import Observations
@@ -27,6 +26,9 @@ __all__ = ["look"]
 
 #: Fewer observations than this are not worth a second thread, for networks.
 ROWS_PER_THREAD = 128
+
+#: (follows, own_cost, e, sure, start, stop): writes rows start .. stop - 1 of e and sure.
+Kernel = Callable[[bool, bool, Floats, Bools, int, int], None]
 
 
 def look(
@@ -38,7 +40,7 @@ def look(
     follows: bool,
     own_cost: bool,
 ) -> tuple[Floats, Bools] | None:
-    """The numbers that `behavior.weigh_parts` needs, or None: ask ``critic.at``.
+    """The numbers that `behavior.step.weigh_parts` needs; None: use ``critic.at``.
 
     Args:
         critic: of the time step.
@@ -47,9 +49,13 @@ def look(
         count: how many actions are offered.
         follows: whether the variance to come is the behavior's own, or the target's.
         own_cost: whether the cost in the constraint is the behavior's own, or the target's.
+
+    Returns:
+        [5, B, K] q, noise, carried variance, the target's cost, the cost in the constraint; and
+        [B, K] whether they are known.
     """
     rows = len(obs)
-    work = _work(critic, obs, actions, count)
+    work = _kernel(critic, obs, actions, count)
     if work is None:
         return None
     e, sure = np.empty((5, rows, count)), np.empty((rows, count), np.bool_)
@@ -64,48 +70,36 @@ def look(
     return e, sure
 
 
-def _work(
+def _kernel(
     critic: Critic, obs: Observations, actions: NDArray[Any] | None, count: int
-) -> Callable[..., None] | None:
-    """What computes some rows, where it is known how."""
+) -> Kernel | None:
+    """The compiled call for these observations, if there is one."""
     if type(critic) is ModelCritic:
-        return _ahead(critic, obs, actions, count)
+        return _model_kernel(critic, obs, actions, count)
     if actions is not None:
         return None
     if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
         states = np.ascontiguousarray(obs, np.int64)
-        table = (
-            critic.q,
-            critic.cost_target,
-            critic.cost_behavior,
-            critic.carried,
-            critic.noise,
-            critic.known,
-        )
-        return lambda *rest: kernel.from_table(table, states, *rest)
+        return lambda *rest: kernel.from_table(critic.compiled, states, *rest)
     if (
         type(critic) is MLPCritic
         and obs.ndim == 2
         and critic.slope.shape[1:] == (count, obs.shape[1])
     ):
         vectors = np.ascontiguousarray(obs, np.float64)
-        networks = (
-            *(critic.net, critic.intercept, critic.slope, critic.centre, critic.spread),
-            *(critic.mean, critic.scale, critic.low, critic.high, critic.pairs),
-            int(critic.followed),
-        )
-        return lambda *rest: kernel.from_network(networks, vectors, *rest)
+        return lambda *rest: kernel.from_network(critic.compiled, vectors, *rest)
     return None
 
 
-def _ahead(
+def _model_kernel(
     critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
-) -> Callable[..., None] | None:
-    """The same by a model of the world, if it was learned: a simulator cannot be compiled."""
-    if not critic.dynamics.learned:
+) -> Kernel | None:
+    """The same for learned dynamics: a simulator is Python code, which cannot be compiled."""
+    model = critic.model
+    if not model.dynamics.learned:
         return None
-    vectors = critic.dynamics.encoder.embedding[None] if actions is None else actions
-    if vectors.shape[1] != count or obs.shape[1:] != critic.low.shape:
+    vectors = model.dynamics.encoder.embedding[None] if actions is None else actions
+    if vectors.shape[1] != count or obs.shape[1:] != model.low.shape:
         return None
-    seen = np.ascontiguousarray(obs, np.float64), np.ascontiguousarray(vectors, np.float64)
-    return lambda *rest: kernel.from_model(*critic.readied, *seen, *rest)
+    given = np.ascontiguousarray(obs, np.float64), np.ascontiguousarray(vectors, np.float64)
+    return lambda *rest: kernel.from_model(critic.compiled, *given, *rest)

@@ -200,6 +200,7 @@ class Caution:
             )
 
 
+@runtime_checkable
 class Regression(Protocol):
     """A way to learn critics."""
 

@@ -17,8 +17,9 @@ t, so one count serves the whole sweep. What a table must get right is what it d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -262,6 +263,17 @@ class _TableLearner:
         )
 
 
+class TableArrays(NamedTuple):
+    """What compiled code needs of a `TableCritic`."""
+
+    q: Floats
+    cost_target: Floats
+    cost_behavior: Floats
+    carried: Floats
+    noise: Floats
+    known: Bools
+
+
 @dataclass(frozen=True)
 class TableCritic:
     """One time step's table: every field of `Estimates`, for all states."""
@@ -291,6 +303,18 @@ class TableCritic:
             self.known[s] & inside[:, None],
         )
 
+    @cached_property
+    def compiled(self) -> TableArrays:
+        """For `fast_estimates`."""
+        return TableArrays(
+            self.q,
+            self.cost_target,
+            self.cost_behavior,
+            self.carried,
+            self.noise,
+            self.known,
+        )
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -25,6 +25,7 @@ __all__ = [
     "Behavior",
     "Candidates",
     "ContinuousPolicy",
+    "EmbedsActions",
     "LearnedBehavior",
     "Policy",
     "Redraws",
@@ -85,6 +86,16 @@ class Redraws(Protocol):
 
     def redraw(self, obs: Observations, t: Time, rng: np.random.Generator) -> Observations:
         """The observations [B, d] with fresh draws of this policy in their last entries."""
+        ...
+
+
+@runtime_checkable
+class EmbedsActions(Protocol):
+    """A policy over a finite set that knows features of its actions."""
+
+    @property
+    def embedding(self) -> Floats:
+        """[A, m] a vector for every action, for critics to learn from."""
         ...
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scopeval.critics.mlp import _kernel as kernel
-from scopeval.critics.mlp.regression import MLPCritic, _unpack
+from scopeval.critics.mlp.critic import MLPCritic, unpack
 from scopeval.errors import InputError
 
 
@@ -21,7 +21,7 @@ def critic(d: int, hidden: int, A: int, k: int, seed: int = 0) -> MLPCritic:
         return rng.normal(size=shape).astype(np.float32)
 
     net = some(2, H, d * hidden + hidden + A * hidden + A + A * d)
-    _unpack(net, d, hidden, A)[2][[0, 1], [1, 2]] = 0.0
+    unpack(net, d, hidden, A)[2][[0, 1], [1, 2]] = 0.0
     pairs = np.ones((1, A), np.bool_)
     pairs[0, -1] = False
     return MLPCritic(
@@ -46,7 +46,7 @@ def critic(d: int, hidden: int, A: int, k: int, seed: int = 0) -> MLPCritic:
 def test_answers_are_the_networks(d, hidden, A, k, B):
     c = critic(d, hidden, A, k)
     obs = np.random.default_rng(1).normal(size=(B, d))
-    w1, b1, w2, b2, w3 = (part.astype(np.float64) for part in _unpack(c.net, d, hidden, A))
+    w1, b1, w2, b2, w3 = (part.astype(np.float64) for part in unpack(c.net, d, hidden, A))
     x = (obs - c.mean) / c.scale
     folds = np.maximum(x @ w1 + b1[:, :, None], 0.0) @ np.swapaxes(w2, 2, 3)  # [2, H, B, A]
     out = folds.mean(axis=0) + x @ np.swapaxes(c.slope, 1, 2) + c.intercept[:, None]

@@ -16,8 +16,8 @@ import torch
 import scopeval
 from scopeval.behavior.designer import design
 from scopeval.critics.mlp import _kernel as kernel
-from scopeval.critics.mlp import regression as critic_mlp
-from scopeval.critics.mlp import torch_networks as critic_mlp_torch
+from scopeval.critics.mlp import critic as mlp_critic
+from scopeval.critics.mlp import torch_networks
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.protocols import Rows, Targets
 from scopeval.data.transitions import Transitions
@@ -33,8 +33,8 @@ CLOSE = 1e-4
 @pytest.fixture
 def device(monkeypatch):
     """ "cuda" is torch's CPU, and answers are always worth the way there."""
-    monkeypatch.setattr(critic_mlp_torch, "find_device", lambda name: torch.device("cpu"))
-    monkeypatch.setattr(critic_mlp, "DEVICE_ROWS", 1)
+    monkeypatch.setattr(torch_networks, "find_device", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(mlp_critic, "DEVICE_ROWS", 1)
     return "cuda"
 
 
@@ -89,19 +89,19 @@ def test_the_same_rows_are_drawn():
         for _ in range(50):
             z, state = kernel._next.py_func(state)
             expected.append(float(z >> np.uint64(11)) / 2**53)
-    drawn = critic_mlp_torch._uniform(torch.tensor([1, 3_000_000_000]), 10, 40)
+    drawn = torch_networks._uniform(torch.tensor([1, 3_000_000_000]), 10, 40)
     assert drawn[1].tolist() == expected[10:]
 
 
 def test_the_same_constants():
-    assert critic_mlp_torch.WORTH == kernel.WORTH
+    assert torch_networks.WORTH == kernel.WORTH
 
 
 def test_few_observations_stay_here(device, monkeypatch):
-    monkeypatch.setattr(critic_mlp, "DEVICE_ROWS", 100)
+    monkeypatch.setattr(mlp_critic, "DEVICE_ROWS", 100)
     rows, targets = rows_and_targets(100)
     critic = MLPRegression(**SMALL, device=device).learner(rows, 4, seed=0).fit(targets)
-    monkeypatch.setattr(critic_mlp_torch, "answers", lambda *_: pytest.fail("asked the device"))
+    monkeypatch.setattr(torch_networks, "answers", lambda *_: pytest.fail("asked the device"))
     critic.at(rows.obs[:99])
     with pytest.raises(pytest.fail.Exception):
         critic.at(rows.obs)
@@ -180,7 +180,7 @@ def test_other_critics_have_no_device():
 def test_torch_and_numpy_are_enough():
     """A machine with a GPU may have nothing else."""
     ours = set()
-    for module in (critic_mlp_torch, solver_device):
+    for module in (torch_networks, solver_device):
         tree = ast.parse(Path(module.__file__).read_text())
         modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         ours |= {name for name in modules if name.startswith("scopeval")}

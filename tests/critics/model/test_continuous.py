@@ -1,4 +1,4 @@
-"""Continuous actions: candidate sets, dynamics from logs, critics on imagined episodes.
+"""Continuous actions: candidate sets, dynamics from logs, critics on simulated episodes.
 
 `Drift` is a problem whose answers are known: x' = x + DRIFT a + noise, reward a + SLOPE x, cost a^2
 and a ~ N(0, 1), so that q is linear in (x, a) and the cost-to-go is a^2 plus one for each later
@@ -22,11 +22,13 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import tilt
 from scopeval.collection.collector import collect
 from scopeval.critics.fast_estimates import look
-from scopeval.critics.model.answer_cache import Encoder, Outlook
+from scopeval.critics.model.critic import LearnedModel, RolloutRegression, features
 from scopeval.critics.model.network import Dynamics, Network
-from scopeval.critics.model.regression import ModelRegression, features
-from scopeval.critics.model.return_features import Study, foresee
-from scopeval.critics.model.rollouts import imagined, prospects
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import ReturnSamples, Study, learn_returns
+from scopeval.critics.model.rollouts import sample_returns, simulate_episodes
+from scopeval.critics.model.simulated_data import ModelTask
+from scopeval.critics.model.step_model import Encoder
 from scopeval.critics.model.training import Training, learn_network
 from scopeval.critics.protocols import Caution, Rows, Targets
 from scopeval.data.transitions import Transitions
@@ -187,12 +189,12 @@ def test_dynamics_learn_the_step_and_keep_its_noise(logged, target):
     halves, _ = rows_of(logged, target)
     network = learn_network(*halves, ENCODER, QUICK.training, 0)
     x, a = np.linspace(0, 2, 50)[:, None], np.linspace(-2, 2, 50)[:, None, None]
-    said = network.outlook(x, a, 0)
-    np.testing.assert_allclose(said.ahead[:, 0], x + DRIFT * a[:, 0], atol=0.03)
+    said = network.predict(x, a, 0)
+    np.testing.assert_allclose(said.next_obs[:, 0], x + DRIFT * a[:, 0], atol=0.03)
     np.testing.assert_allclose(said.reward[:, 0], (a[:, 0] + SLOPE * x)[:, 0], atol=0.1)
     np.testing.assert_allclose(said.cost[:, 0], (a[:, 0] ** 2)[:, 0], atol=0.15)
     assert said.end.max() < 1e-9  # no episode of the log ended
-    # what is drawn when episodes are imagined has the spread of the true noise
+    # what is drawn when episodes are simulated has the spread of the true noise
     assert network.errors.std() == pytest.approx(NOISE, rel=0.1)
     again = learn_network(*halves, ENCODER, QUICK.training, 0)
     np.testing.assert_array_equal(again.weights["w2"], network.weights["w2"])
@@ -201,7 +203,7 @@ def test_dynamics_learn_the_step_and_keep_its_noise(logged, target):
 
 
 def fake(end: float) -> Network:
-    """A network that always says the same, to see what imagining makes of it."""
+    """A network that always says the same, to see what simulated episodes make of it."""
     w = {
         "w1": np.zeros((2, 1)),
         "b1": np.zeros(1),
@@ -221,45 +223,49 @@ def fake(end: float) -> Network:
     )
 
 
-def test_imagined_episodes_follow_the_network(logged, target):
+def test_simulated_episodes_follow_the_network(logged, target):
     _, log = rows_of(logged, target)
     rng = np.random.default_rng(0)
     network = fake(0.0)  # ends with probability one half
-    ground = imagined(network, log.starts, target, QUICK, horizon=4, paths=2000, rng=rng)
-    assert len(ground.rows) == 4
-    assert len(ground.points) == 5
-    for t, rows in enumerate(ground.rows):
-        np.testing.assert_array_equal(rows.obs, ground.points[t].obs)
+    found = simulate_episodes(network, log.starts, target, horizon=4, paths=2000, rng=rng)
+    assert len(found.rows) == len(found.predictions) == len(found.candidates) == 4
+    assert len(found.obs) == 5
+    for t, rows in enumerate(found.rows):
+        np.testing.assert_array_equal(rows.obs, found.obs[t])
+        again = network.predict(found.obs[t], found.candidates[t], t)
+        np.testing.assert_array_equal(again.next_obs, found.predictions[t].next_obs)
         np.testing.assert_allclose(rows.next_obs, rows.obs + 1.0)
         assert rows.alive.mean() == pytest.approx(0.5, abs=0.06)  # 5 standard errors
         assert (rows.reward == 2.0).all()
         assert (rows.cost == 3.0).all()
         # those that go on are found at their own place in the next step
         on = rows.alive > 0
-        np.testing.assert_array_equal(ground.points[t + 1].obs[on], rows.next_obs[on])
+        np.testing.assert_array_equal(found.obs[t + 1][on], rows.next_obs[on])
     # actions are the target's
-    action = ground.rows[0].action[:, 0]
+    action = found.rows[0].action[:, 0]
     assert stats.kstest(action, "norm").pvalue > 1e-6
-    never = imagined(fake(-30.0), log.starts, target, QUICK, horizon=2, paths=50, rng=rng)
+    how = {"horizon": 2, "paths": 50, "rng": rng}
+    never = simulate_episodes(fake(-30.0), log.starts, target, **how)
     assert all((rows.alive == 1).all() for rows in never.rows)
-    always = imagined(fake(30.0), log.starts, target, QUICK, horizon=2, paths=50, rng=rng)
+    always = simulate_episodes(fake(30.0), log.starts, target, **how)
     assert all((rows.alive == 0).all() for rows in always.rows)
 
 
-def test_a_variance_that_runs_away_stays_a_number(logged, target):
+def test_a_variance_that_diverges_stays_finite(logged, target):
     _, log = rows_of(logged, target)
     network = fake(-30.0)
     rng = np.random.default_rng(0)
-    ground = imagined(network, log.starts, target, QUICK, horizon=1, paths=300, rng=rng)
-    rows = ground.rows[0]
+    found = simulate_episodes(network, log.starts, target, horizon=1, paths=300, rng=rng)
+    rows = found.rows[0]
     endless = np.full((300, 2), np.inf)
     endless[::2] = np.nan
     zero = np.zeros(300)
     targets = Targets(rows.reward, rows.cost, np.tile(rows.cost[:, None], 2), endless, zero)
-    nothing = foresee(np.empty((0, 1)), np.empty(0, np.int64), np.empty((0, 2)), 1, QUICK.study, 0)
-    how = QUICK.using(Dynamics((network,)), nothing, log.rows)
-    critic = how.learner(rows, 10, 0).fit(targets)
-    e = critic.at(ground.points[0].obs, ground.points[0].actions)
+    nothing = ReturnSamples(np.empty((0, 1)), np.empty(0, np.int64), np.empty((0, 2)))
+    returns = learn_returns(nothing, 1, QUICK.study, 0)
+    model = LearnedModel.of(0, Dynamics((network,)), returns, log.rows)
+    critic = RolloutRegression(model, QUICK.ridge).learner(rows, 10, 0).fit(targets)
+    e = critic.at(found.obs[0], found.candidates[0])
     assert np.isfinite(e.carried).all()
     assert e.carried.max() > 1e90
     assert np.isfinite(e.q).all()
@@ -312,14 +318,14 @@ def test_training_that_cannot_be_is_refused(change, said):
         Training(**change)
 
 
-def test_training_that_runs_away_is_begun_anew(logged, target):
+def test_training_that_diverges_is_refused(logged, target):
     halves, _ = rows_of(logged, target)
     wild = Training(hidden=16, steps=60, batch=64, rate=1e30)
-    with pytest.raises(InputError, match="training runs away"):
+    with pytest.raises(InputError, match="training diverges"):
         learn_network(*halves, ENCODER, wild, 0)
 
 
-def test_training_that_ran_away_once_is_slower_the_next_time(logged, target, monkeypatch):
+def test_training_that_diverged_is_slower_the_next_time(logged, target, monkeypatch):
     halves, _ = rows_of(logged, target)
     rates = []
 
@@ -336,20 +342,44 @@ def test_training_that_ran_away_once_is_slower_the_next_time(logged, target, mon
     assert np.isfinite(network.weights["w1"]).all()
 
 
-def test_the_mean_of_networks_and_what_they_remember():
-    one, two = fake(0.0), fake(-30.0)
+def test_the_mean_of_networks():
     obs, actions = np.zeros((4, 1)), np.zeros((4, 3, 1))
-    both = Dynamics((one, two)).outlook(obs, actions, 0)
+    both = Dynamics((fake(0.0), fake(-30.0))).predict(obs, actions, 0)
     np.testing.assert_allclose(both.end, 0.25)
-    marked = Outlook(*(np.full_like(part, 7.0) for part in vars(both).values()))
-    one.remember(obs, actions, 0, marked)
-    assert one.outlook(obs, actions, 0) is marked
-    assert one.outlook(obs.copy(), actions, 0) is not marked
-    one.forget()
-    assert one.outlook(obs, actions, 0) is not marked
 
 
-def test_features_are_inputs_squares_products_and_what_is_foreseen():
+def test_stored_predictions_are_what_the_models_predict(logged, target):
+    """Sweeps read what was stored with the points; asking the models again is the same."""
+    halves, log = rows_of(logged, target)
+    quick = replace(QUICK, training=Training(hidden=8, steps=30, batch=64), paths=40)
+    data = ModelTask(quick, target, T, False, 0).sweep_data(halves, log)
+    models = [own.regression.model for own in (*data.halves, data.whole)]
+    for own, numbers in zip((*data.halves, data.whole), ((0, 1), (0, 1), (2,)), strict=True):
+        assert len(own.points) == T + 1
+        for t, points in enumerate(own.points[:-1]):
+            assert set(points.stored.by_model) == set(numbers)
+            for k in numbers:
+                step, returns = points.stored.by_model[k]
+                again = models[k].dynamics.predict(points.obs, points.actions, t)
+                for name in ("next_obs", "reward", "cost", "end"):
+                    one, other = getattr(step, name), getattr(again, name)
+                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+                wanted = models[k].returns.at(again.next_obs, t)
+                np.testing.assert_allclose(returns, wanted, rtol=1e-4, atol=1e-4)
+        rows = own.rows[0]
+        zero = np.zeros(len(rows))
+        two = np.column_stack([zero, zero])
+        targets = Targets(rows.reward, rows.cost, two + rows.cost[:, None], two, zero)
+        critic = own.learner(0, 10, 0).fit(targets)
+        assert own.learner(0, 10, 0) is own.learner(0, 10, 0)
+        stored, direct = own.at(0).estimates(critic), critic.at(own.at(0).obs, own.at(0).actions)
+        for name in ("q", "cost_target", "noise"):
+            one, other = getattr(stored, name), getattr(direct, name)
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+        assert (stored.known == direct.known).all()
+
+
+def test_features_are_inputs_squares_products_and_return_features():
     rng = np.random.default_rng(0)
     x, seen = rng.standard_normal((50, 3)) * 2 + 1, rng.standard_normal((50, 2))
     f = features(x, np.ones(3), np.full(3, 2.0), seen)
@@ -365,11 +395,11 @@ def test_features_are_inputs_squares_products_and_what_is_foreseen():
     assert wide.shape[1] == 1 + 60 + 60 + 5  # no products of 60 inputs
 
 
-def test_prospects_are_what_followed(logged, target):
+def test_return_samples_are_what_followed(logged, target):
     _, log = rows_of(logged, target)
     rng = np.random.default_rng(0)
     how = {"horizon": 4, "gamma": 0.5, "rng": rng}
-    where, when, what = prospects(fake(-30.0), log.starts, target, paths=50, **how)
+    where, when, what = sample_returns(fake(-30.0), log.starts, target, paths=50, **how)
     assert where.shape == (200, 1)
     later = {3: 0.0, 2: 1.0, 1: 1.5, 0: 1.75}  # steps that follow, discounted
     expected = np.array([later[t] for t in when])
@@ -378,11 +408,11 @@ def test_prospects_are_what_followed(logged, target):
     assert (where[when == 0] >= started.min() + 1.0).all()
     assert (where[when == 3] >= started.min() + 4.0).all()
     # half of the episodes end at each step: rows are those that go on, and so on
-    where, when, what = prospects(fake(0.0), log.starts, target, paths=4000, **how)
+    where, when, what = sample_returns(fake(0.0), log.starts, target, paths=4000, **how)
     alive = np.bincount(when) / 4000
     np.testing.assert_allclose(alive, [0.5, 0.25, 0.125, 0.0625], atol=0.04)  # 5 standard errors
     assert set(np.round(what[when == 2, 0], 9)) == {2.0}  # one more step at least: 2 + 0.5 * 0
-    where, when, what = prospects(fake(30.0), log.starts, target, paths=10, **how)
+    where, when, what = sample_returns(fake(30.0), log.starts, target, paths=10, **how)
     assert len(where) == len(when) == len(what) == 0
 
 
@@ -403,7 +433,7 @@ def test_errors_are_drawn_where_they_are_as_large():
     following = x + 0.2 * a + noise * rng.standard_normal((n, 1))
     network = learned_from(x, a, following)
     place, act = rng.uniform(0.3, 0.9, (4000, 1)), np.zeros((4000, 1))
-    left, right = network.stray(-place, act, 0, rng), network.stray(place, act, 0, rng)
+    left, right = network.draw_errors(-place, act, 0, rng), network.draw_errors(place, act, 0, rng)
     assert np.abs(left).mean() < 0.05
     assert right.std() == pytest.approx(0.5, rel=0.2)
 
@@ -418,7 +448,7 @@ def test_a_jump_now_and_then_does_not_spoil_the_rest():
     following[jump] += rng.choice([-5.0, 8.0], (int(jump.sum()), 1))
     network = learned_from(x, a, following)
     later = slice(n // 2, None)
-    said = network.outlook(x[later], a[later, None], 0).ahead[:, 0]
+    said = network.predict(x[later], a[later, None], 0).next_obs[:, 0]
     quiet = ~jump[later]
     # squares would move every answer towards the jumps' mean, 0.075, and follow each single one
     assert np.median(np.abs(said - following[later])[quiet]) < 0.03

@@ -1,4 +1,4 @@
-"""Foresight: networks that learn from whole episodes, and the share of q that b takes over."""
+"""Return features: networks that learn from whole episodes; the share of q that b takes over."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, tilt, weigh_rows
-from scopeval.critics.model.return_features import Foresight, Study, foresee
+from scopeval.critics.model.return_features import (
+    ReturnNetworks,
+    ReturnSamples,
+    Study,
+    learn_returns,
+)
 from scopeval.critics.protocols import Estimates
 from scopeval.data.transitions import Transitions
 
 QUICK = Study(hidden=32, steps=1200, batch=256)
 HORIZON = 10
+NOTHING = ReturnSamples(np.empty((0, 2)), np.empty(0, np.int64), np.empty((0, 2)))
 
 
 def lessons(n, seed=0):
@@ -28,11 +34,11 @@ def lessons(n, seed=0):
     rng = np.random.default_rng(seed)
     where, when = rng.standard_normal((n, 2)), rng.integers(HORIZON, size=n)
     earned = np.where(where[:, 0] > where[:, 1], 5.0, -5.0) + rng.standard_normal(n)
-    return where, when, np.stack([earned, 3.0 * (HORIZON - when)], axis=1)
+    return ReturnSamples(where, when, np.stack([earned, 3.0 * (HORIZON - when)], axis=1))
 
 
 def test_an_edge_is_learned_through_noise():
-    seen = foresee(*lessons(20_000), HORIZON, QUICK, 0)
+    seen = learn_returns(lessons(20_000), HORIZON, QUICK, 0)
     where, when, _ = lessons(2000, seed=1)
     for t in (0, 5, 9):
         said = seen.at(where[when == t], t)
@@ -46,39 +52,35 @@ def test_an_edge_is_learned_through_noise():
 def test_one_seed_one_network_and_files_bring_it_back():
     some = lessons(2000)
     few = replace(QUICK, steps=50)
-    one, same, other = (foresee(*some, HORIZON, few, seed) for seed in (3, 3, 4))
+    one, same, other = (learn_returns(some, HORIZON, few, seed) for seed in (3, 3, 4))
     points = some[0][:100]
     np.testing.assert_array_equal(one.at(points, 2), same.at(points, 2))
     assert np.abs(one.at(points, 2) - other.at(points, 2)).max() > 1e-3
-    both = Foresight.join([one, other])
+    both = ReturnNetworks.join([one, other])
     mean = (one.at(points, 2) + other.at(points, 2)) / 2
     np.testing.assert_allclose(both.at(points, 2), mean, rtol=1e-6, atol=1e-6)
     arrays = both.arrays() | {"another": np.zeros(1)}
-    back = Foresight.restored(arrays)
+    back = ReturnNetworks.restored(arrays)
     assert set(arrays) == {"another"}
     np.testing.assert_array_equal(back.at(points, 7), both.at(points, 7))
 
 
-def test_what_is_remembered_is_what_was_said_of_that_array():
-    seen = foresee(*lessons(500), HORIZON, replace(QUICK, steps=20), 0)
+def test_points_of_any_shape():
+    seen = learn_returns(lessons(500), HORIZON, replace(QUICK, steps=20), 0)
     points = np.random.default_rng(5).standard_normal((4, 3, 2))
     said = seen.at(points, 2)
     assert said.shape == (4, 3, 2)
     np.testing.assert_array_equal(said.reshape(12, 2), seen.at(points.reshape(12, 2), 2))
-    seen.remember(points, 2)
-    points += 1.0  # to tell the answer kept from one that is given anew
-    np.testing.assert_array_equal(seen.at(points, 2), said)
-    assert np.abs(seen.at(points, 3) - said).max() > 1e-3  # another step was not asked about
-    assert np.abs(seen.at(points.copy(), 2) - said).max() > 1e-3
-    seen.forget()
-    assert np.abs(seen.at(points, 2) - said).max() > 1e-3
+    assert np.abs(seen.at(points, 3) - said).max() > 1e-3  # time matters
 
 
-def test_nothing_to_learn_from_or_training_that_runs_away_says_nothing():
-    nothing = foresee(np.empty((0, 2)), np.empty(0, np.int64), np.empty((0, 2)), 5, QUICK, 0)
+def test_without_samples_or_with_training_that_diverges_the_features_are_zero():
+    nothing = learn_returns(NOTHING, 5, QUICK, 0)
     np.testing.assert_array_equal(nothing.at(np.ones((3, 2)), 1), 0.0)
     wild = replace(QUICK, steps=20, rate=1e30)
-    np.testing.assert_array_equal(foresee(*lessons(500), 5, wild, 0).at(np.ones((3, 2)), 1), 0.0)
+    np.testing.assert_array_equal(
+        learn_returns(lessons(500), 5, wild, 0).at(np.ones((3, 2)), 1), 0.0
+    )
 
 
 def test_torch_has_its_threads_back_afterwards():
@@ -89,7 +91,7 @@ def test_torch_has_its_threads_back_afterwards():
     try:
         few = replace(QUICK, steps=20)
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda k: foresee(*lessons(300 * k), 5, few, k), range(1, 9)))
+            list(pool.map(lambda k: learn_returns(lessons(300 * k), 5, few, k), range(1, 9)))
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)

@@ -17,10 +17,10 @@ from scopeval import CallablePolicy, GaussianPolicy, design
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.collection.collector import collect
-from scopeval.critics.model.answer_cache import Encoder
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.simulator import KnownDynamics, KnownWorld
+from scopeval.critics.model.simulator import KnownDynamics, SimulatorModel
+from scopeval.critics.model.step_model import Encoder
 from scopeval.critics.protocols import Rows
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
@@ -123,7 +123,7 @@ def test_the_logs_tell_how_wrong_the_simulator_is(made):
 
 
 def test_a_simulator_that_is_somewhat_wrong_is_believed_no_more_than_that(logged, target):
-    """What it leaves unexplained of next observations comes back in imagined episodes."""
+    """What it leaves unexplained of next observations comes back in simulated episodes."""
     rng = np.random.default_rng(5)
     shaken = Transitions(
         logged.t,
@@ -133,10 +133,10 @@ def test_a_simulator_that_is_somewhat_wrong_is_believed_no_more_than_that(logged
         logged.cost,
         logged.next_obs + 0.3 * rng.standard_normal(logged.next_obs.shape),
     )
-    world = KnownDynamics(step).world(Encoder(np.empty((0, 1)), np.ones(1, bool)))
+    world = KnownDynamics(step).model(Encoder(np.empty((0, 1)), np.ones(1, bool)))
     told = world.compare(Rows.of(shaken), 0)
     assert world.reward_noise == pytest.approx(0.04, rel=0.3)  # 240 rows: 3 standard errors
-    errors = world.stray(np.zeros((5000, 1)), np.zeros((5000, 1)), 0, rng)
+    errors = world.draw_errors(np.zeros((5000, 1)), np.zeros((5000, 1)), 0, rng)
     assert errors.std() == pytest.approx(0.3, rel=0.2)
     assert 0.2 < told["simulator, observation"] < 0.8
     assert told["simulator, cost"] < 1e-9
@@ -244,9 +244,9 @@ def test_it_is_asked_by_one_thread_at_a_time():
         return step(obs, actions, t)
 
     dynamics = KnownDynamics(slow)
-    worlds = [dynamics.world(Encoder(np.empty((0, 1)), np.ones(1, bool))) for _ in range(4)]
+    worlds = [dynamics.model(Encoder(np.empty((0, 1)), np.ones(1, bool))) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda w: w.outlook(np.zeros((2, 1)), np.zeros((2, 3, 1)), 0), worlds))
+        list(pool.map(lambda w: w.predict(np.zeros((2, 1)), np.zeros((2, 3, 1)), 0), worlds))
     assert most == 1
 
 
@@ -313,11 +313,11 @@ def changed(**parts):
         (changed(next_obs=lambda x: np.zeros((len(x), 2))), "next_obs has shape"),
         (changed(reward=lambda x: 1.0), "reward has shape"),
         (changed(reward=lambda x: ["x"] * len(x)), "could not convert string"),
-        (changed(next_obs=lambda x: x + np.nan), "no numbers, or costs below zero, the first at"),
-        (changed(next_obs=lambda x: x * 1e40), "no numbers"),
+        (changed(next_obs=lambda x: x + np.nan), "not finite, or costs below zero, the first at"),
+        (changed(next_obs=lambda x: x * 1e40), "not finite"),
         (changed(cost=lambda x: -x - 1), "costs below zero, the first at"),
-        (changed(terminated=lambda x: x + 0.01), "no numbers"),
-        (changed(terminated=lambda x: x + np.nan), "no numbers"),
+        (changed(terminated=lambda x: x + 0.01), "not finite"),
+        (changed(terminated=lambda x: x + np.nan), "not finite"),
     ],
 )
 def test_a_simulator_that_answers_badly_is_told_at_once(logged, target, bad, said):
@@ -356,12 +356,12 @@ def test_trouble_on_the_plant_is_answered_by_the_target(logged, target, kind):
 
 
 def test_one_bad_answer_of_many_costs_only_its_own_state():
-    world = KnownWorld(
+    world = SimulatorModel(
         lambda o, a, t: (np.where(o > 5, np.nan, o), a[:, 0], a[:, 0] ** 2, np.zeros(len(o))),
         Encoder(np.empty((0, 1)), np.ones(1, bool)),
     )
-    world.forget()
-    told = world.outlook(np.array([[1.0], [9.0]]), np.ones((2, 3, 1)), 0)
+    world.start_running()
+    told = world.predict(np.array([[1.0], [9.0]]), np.ones((2, 3, 1)), 0)
     assert np.isfinite(told.reward[0]).all()
     assert np.isnan(told.reward[1]).all()
 

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from scopeval.cli.app import app
-from scopeval.critics.model.answer_cache import Encoder
 from scopeval.critics.model.network import Dynamics
 from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.step_model import Encoder
 from scopeval.critics.model.training import WIDE, Training, learn_network
 from scopeval.critics.protocols import Rows
 from scopeval.data.readers import read_logged
@@ -445,7 +445,7 @@ def test_networks_come_back_whole():
         assert (one.reward_noise, one.loss) == (other.reward_noise, other.loss)
         assert set(one.weights) == set(other.weights)
     asked = logs.obs[:3], logs.action[:3, None], 0
-    np.testing.assert_array_equal(dynamics.outlook(*asked).ahead, back.outlook(*asked).ahead)
+    np.testing.assert_array_equal(dynamics.predict(*asked).next_obs, back.predict(*asked).next_obs)
 
 
 def test_files_of_another_run_are_refused(tmp_path):

@@ -65,8 +65,9 @@ def _layer(x: Any, w: Any, out: Any) -> None:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def predict(x: Any, code: Any, act: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> Any:
-    """The network's answer for the taken actions, [n]; the last row of w1 is the bias."""
+def predict(inputs: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> Any:
+    """The network's answers [n] for `FoldInputs`; the last row of w1 is the bias."""
+    x, code, act = inputs.x, inputs.code, inputs.action
     n, last = len(act), len(w1) - 1
     h = w1.shape[1]
     out = np.empty(n, np.float32)
@@ -110,14 +111,9 @@ def _adam(w: Any, g: Any, m: Any, v: Any, rate: float, first: float, second: flo
 
 @compiled  # type: ignore[untyped-decorator]
 def train(
-    x: Any,  # [n, d] inputs (or [0, d] with codes)
-    code: Any,  # [n] state numbers standing for one-hot inputs, or [0]
-    act: Any,  # [n]
+    inputs: Any,  # `FoldInputs` of the rows to learn from
     y: Any,  # [n]
-    upto: Any,  # [n] cumulative weights of the rows
-    held_x: Any,
-    held_code: Any,
-    held_act: Any,
+    held: Any,  # `FoldInputs` of the rows that decide when to stop
     held_y: Any,
     flat: Any,  # all weights: w1 [d, h], b1 [h], w2 [A, h], b2 [A], w3 [A, d]
     d: int,
@@ -134,6 +130,7 @@ def train(
     The weights best on held-out rows are kept, or w2 = 0 where no network is better than none.
     Returns the held-out error.
     """
+    x, code, act, upto = inputs.x, inputs.code, inputs.action, inputs.upto
     o2, o3, o4 = d * h + h, d * h + h + A * h, d * h + h + A * h + A
     gradient = np.zeros(o3, np.float32)
     m = np.zeros(o3, np.float32)
@@ -147,7 +144,7 @@ def train(
     dh = np.empty((batch, h), np.float32)
     hidden = np.empty((batch, h), np.float32)
     best = flat.copy()
-    answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
+    answer = predict(held, w1, w2, b2, w3)
     best_error = np.mean((answer - held_y) ** 2)
     stale = 0
     even = True
@@ -198,7 +195,7 @@ def train(
         now = rate if step <= 0.7 * steps else 0.3 * rate
         _adam(flat[:o3], gradient, m, v, now, first, second)
         if step % 20 == 0 or step == steps:
-            answer = predict(held_x, held_code, held_act, w1, w2, b2, w3)
+            answer = predict(held, w1, w2, b2, w3)
             error = np.mean((answer - held_y) ** 2)
             if error < best_error * 0.999:
                 best_error = error
@@ -209,7 +206,7 @@ def train(
                 if stale >= patience:
                     break
     flat[:] = best
-    answer = predict(held_x, held_code, held_act, w1, np.zeros_like(w2), b2, w3)
+    answer = predict(held, w1, np.zeros_like(w2), b2, w3)
     bare = np.mean((answer - held_y) ** 2)
     if bare <= best_error * (1.0 + WORTH):
         w2[:, :] = np.float32(0.0)
@@ -234,34 +231,19 @@ def _learned(flat: Any, x: Any, hidden: Any, out: Any) -> None:
 
 @honest  # type: ignore[untyped-decorator]
 def answer(
-    net: Any,  # [2, H, all weights]
-    intercept: Any,  # [H, A]
-    slope: Any,  # [H, A, d]
-    centre: Any,
-    spread: Any,
-    mean: Any,
-    scale: Any,
-    low: Any,
-    high: Any,
-    pairs: Any,
-    k: int,
-    hidden_width: int,
+    critic: Any,  # `MLPArrays`
     obs: Any,  # [B, d]
-    q: Any,
-    cost_target: Any,
-    cost_behavior: Any,
-    carried: Any,
-    noise: Any,
-    error: Any,
-    known: Any,
+    out: Any,  # `Answers`, written at rows lo .. hi
     lo: int,
     hi: int,
 ) -> None:
     """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; a row does not look at others."""
+    net, intercept, slope = critic.net, critic.intercept, critic.slope
+    centre, spread, k = critic.centre, critic.spread, critic.followed
     H, A, d = slope.shape
     o = net.shape[2] - A - A * d
     x = np.ones((BLOCK, d + 1), np.float32)
-    hidden = np.empty((BLOCK, hidden_width), np.float32)
+    hidden = np.empty((BLOCK, critic.hidden), np.float32)
     folds = np.empty((2, H, BLOCK, A), np.float32)
     heads, apart = np.empty((H, BLOCK, A), np.float32), np.empty((BLOCK, A), np.float32)
     line = np.empty((H, d + 1, A), np.float32)  # the linear parts, and how those of q differ
@@ -278,8 +260,8 @@ def answer(
             within[r] = True
             for c in range(d):
                 value = obs[start + r, c]
-                x[r, c] = (value - mean[c]) / scale[c]
-                within[r] = within[r] and low[c] <= value <= high[c]
+                x[r, c] = (value - critic.mean[c]) / critic.scale[c]
+                within[r] = within[r] and critic.low[c] <= value <= critic.high[c]
         np.dot(x, tilt, apart)
         for head in range(H):
             np.dot(x, line[head], heads[head])
@@ -292,21 +274,21 @@ def answer(
         for r in range(rows):
             i = start + r
             for a in range(A):
-                q[i, a] = heads[0, r, a] * spread[0] + centre[0]
+                out.q[i, a] = heads[0, r, a] * spread[0] + centre[0]
                 cost = heads[1, r, a] * spread[1] + centre[1]
-                cost_target[i, a] = _positive(cost)
+                out.cost_target[i, a] = _positive(cost)
                 for j in range(k):
                     beyond = heads[2 + j, r, a] * spread[2 + j] + centre[2 + j]
-                    cost_behavior[i, a, j] = _positive(cost + beyond)
+                    out.cost_behavior[i, a, j] = _positive(cost + beyond)
                     n = 2 + k + j
-                    carried[i, a, j] = _positive(heads[n, r, a] * spread[n] + centre[n])
+                    out.carried[i, a, j] = _positive(heads[n, r, a] * spread[n] + centre[n])
                 chance = heads[H - 1, r, a] * spread[H - 1] + centre[H - 1]
                 chance = least if chance < least else chance
                 wrong = apart[r, a] + folds[0, 0, r, a] - folds[1, 0, r, a]
                 wrong = (wrong * (0.5 * spread[0])) ** 2
                 wrong = chance if wrong > chance else wrong
-                noise[i, a], error[i, a] = chance + wrong, wrong
-                known[i, a] = within[r] and pairs[0, a]
+                out.noise[i, a], out.error[i, a] = chance + wrong, wrong
+                out.known[i, a] = within[r] and critic.pairs[0, a]
 
 
 @honest  # type: ignore[untyped-decorator]

@@ -1,16 +1,13 @@
-"""What the logs teach about the world itself: where an action leads, what it earns and costs.
+"""The dynamics as the logs show them: where an action leads, what it earns and costs.
 
-One small network per half of the logs, over (observation, action):
+One small network for each half of the logs, over (observation, action):
 
-    change of the observation, reward, cost, and the chance that the episode ends there.
+    change of the observation, reward, cost, and the probability that the episode ends there.
 
-The networks of the halves never share a row, so each can be judged, and its designs checked, by the
-other. Large errors of the next observation count by their size, not its square: a contact now and
-then that nobody can predict must not spoil the smooth rest. Rewards and costs are read from the
-last layer by least squares, for there the mean is wanted, rare large ones and all. What a network
-gets wrong on rows that it has not seen is kept, and drawn from when episodes are imagined, errors
-of rows where it is about as wrong: a world that is random, or badly known, stays as uncertain as
-it is, and only there.
+The networks of the halves never share a row. So each can be judged by the rows of the other, and so
+can designs that are based on it. The errors of a network on held-out rows are kept. Simulated steps
+add errors that are drawn from rows where the network was about as wrong: a world that is random, or
+known badly, is uncertain in the simulation too, and only there. `training` learns the networks.
 """
 
 from __future__ import annotations
@@ -18,60 +15,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
-from scopeval.critics.model.answer_cache import Encoder, Outlook, Remembering, Weights
+from scopeval.critics.model.layers import StackedLayers, forward
+from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction, Weights
 
-__all__ = ["Dynamics", "Network", "World"]
+__all__ = ["Dynamics", "Network", "stack", "unstack"]
 
-#: among how many on either side, in the order of their expected size, one is drawn.
-ALIKE = 64
-
-LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3", "mean", "scale", "centre", "spread")
-
-
-class World(Protocol):
-    """Somewhere to imagine episodes: a `Network` that was learned, or `known.KnownWorld`."""
-
-    encoder: Encoder
-    low: Floats
-    high: Floats
-    reward_noise: float
-    loss: float
-
-    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
-        """Where every action (None), or the given ones [B, K, m], are expected to lead."""
-        ...
-
-    def stray(self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator) -> Floats:
-        """Draws [B, w] of how far off that may be."""
-        ...
-
-    def remember(self, obs: Floats, actions: NDArray[Any] | None, t: int, said: Outlook) -> None:
-        """Keep an answer for these very arrays."""
-        ...
-
-    def forget(self) -> None:
-        """Drop all answers that were kept."""
-        ...
+#: An error is drawn from this many kept ones on either side, in the order of expected size.
+NEIGHBORS = 64
 
 
 @dataclass
-class Network(Remembering):
-    """One trained network, and what it got wrong on rows that it had not seen.
+class Network:
+    """A trained network, and its errors on held-out rows; a `StepModel`.
 
     Attributes:
         encoder: of its inputs.
-        weights: of the layers, in the order of `_layers`.
-        low: [w] least of what was logged, less some room; imagined observations stay within.
-        high: [w] likewise.
-        errors: [E, w] held-out errors of the next observation, by increasing
-        sizes: [E] expected size, on a scale of its own, of the errors at their rows, which
-        size: gives for inputs: see `_size`.
+        weights: the layers, mean and scale of the inputs, centre and spread of the outputs.
+        low: [w] least logged observation, less some room, and
+        high: [w] largest, plus some room; predictions stay within.
+        errors: [E, w] held-out errors of the next observation, ordered by
+        expected_sizes: [E] the expected size of the error at the row of each.
+        size_weights: give the expected size for inputs; see `expected_size`.
         reward_noise: mean squared held-out error of the reward.
         loss: held-out mean squared error, in units of the spread of what was predicted.
     """
@@ -83,66 +53,66 @@ class Network(Remembering):
     errors: Floats
     reward_noise: float
     loss: float
-    sizes: Floats = field(default_factory=lambda: np.zeros(1))
-    size: Floats = field(default_factory=lambda: np.zeros(1))
+    expected_sizes: Floats = field(default_factory=lambda: np.zeros(1))
+    size_weights: Floats = field(default_factory=lambda: np.zeros(1))
 
-    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
-        """The outlook of every action (None), or of the given ones [B, K, m]."""
-        kept = self.recalled(obs, actions, t)
-        if kept is not None:
-            return kept
-        given = np.arange(len(self.encoder.embedding)) if actions is None else actions
-        K = given.shape[0] if actions is None else given.shape[1]
-        if actions is None:
-            given = np.broadcast_to(given, (len(obs), K))
-        before = np.broadcast_to(obs[:, None], (len(obs), K, obs.shape[1]))
-        out = self._forward(self.encoder.inputs(before, given, t))
-        now = before[..., self.encoder.world]
+    def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
+        """Where all actions (None), or the given ones [B, K, m], are expected to lead."""
+        given = self.encoder.candidates(obs, actions)
+        before = np.broadcast_to(obs[:, None], (*given.shape[:2], obs.shape[1]))
+        out = self.outputs(self.encoder.inputs(before, given, t))
+        now = before[..., self.encoder.predicted]
         w = now.shape[-1]
-        return Outlook(
-            ahead=np.clip(now + out[..., :w], self.low, self.high),
+        return StepPrediction(
+            next_obs=np.clip(now + out[..., :w], self.low, self.high),
             reward=out[..., w],
             cost=np.maximum(out[..., w + 1], 0.0),
             end=1.0 / (1.0 + np.exp(-np.clip(out[..., w + 2], -30.0, 30.0))),
         )
 
-    def stray(self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator) -> Floats:
-        """Errors [B, w] as the network makes them at observations and actions like these."""
-        expected = self._size(self.encoder.inputs(obs, action, t))
+    def draw_errors(
+        self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator
+    ) -> Floats:
+        """Errors [B, w] of held-out rows where about as large ones are expected as here."""
+        expected = self.expected_size(self.encoder.inputs(obs, action, t))
         last = len(self.errors) - 1
-        around = min(ALIKE, last // 2)
-        place = np.clip(np.searchsorted(self.sizes, expected), around, last - around)
+        around = min(NEIGHBORS, last // 2)
+        place = np.clip(np.searchsorted(self.expected_sizes, expected), around, last - around)
         return np.asarray(self.errors[place + rng.integers(-around, around + 1, len(obs))])
 
-    def _size(self, x: Weights) -> Floats:
-        """Expected size of the errors for inputs [B, i]."""
-        return np.asarray(self._about(x)[:, : len(self.size)] @ self.size)
+    def expected_size(self, x: Weights) -> Floats:
+        """Expected size of the errors for inputs [B, i], on a logarithmic scale."""
+        about = self.size_features(x)[:, : len(self.size_weights)]
+        return np.asarray(about @ self.size_weights)
 
-    def _about(self, x: Weights) -> Floats:
-        """1, the inputs, their sizes and squares."""
+    def size_features(self, x: Weights) -> Floats:
+        """1, the inputs, their magnitudes and squares."""
         z = np.clip((x - self.weights["mean"]) / self.weights["scale"], -4.0, 4.0)
         return np.concatenate([np.ones((len(z), 1)), z, np.abs(z), z * z], axis=1)
 
-    def _forward(self, x: Weights) -> Floats:
-        """Outputs in their own units [..., w + 3]."""
+    def outputs(self, x: Weights) -> Floats:
+        """Change of the observation, reward, cost, logit of an end: [..., w + 3]."""
         p = self.weights
         flat = (x.reshape(-1, x.shape[-1]) - p["mean"]) / p["scale"]
-        parts = []
-        for i in range(0, len(flat), 8192):  # blocks that stay in the cache
-            part = flat[i : i + 8192]
-            hidden = _swish(np.asarray(part @ p["w1"] + p["b1"]))
-            hidden = _swish(np.asarray(hidden @ p["w2"] + p["b2"]))
-            parts.append(hidden @ p["w3"] + part @ p["skip"] + p["b3"])
-        out = np.concatenate(parts) if parts else np.empty((0, len(p["b3"])), np.float32)
-        out = out.astype(np.float64) * p["spread"] + p["centre"]
+        out = forward(p, flat).astype(np.float64) * p["spread"] + p["centre"]
         return out.reshape(*x.shape[:-1], -1)
+
+
+class StackedNetworks(NamedTuple):
+    """All that compiled code needs of the networks, [networks, ...] each."""
+
+    layers: StackedLayers
+    centre: Weights  # of the outputs
+    spread: Weights  # of the outputs
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """One or several worlds, learned or known; what they say is their mean."""
+    """One or several step models; what they predict is their mean."""
 
-    networks: tuple[World, ...]
+    networks: tuple[StepModel, ...]
 
     @property
     def encoder(self) -> Encoder:
@@ -151,59 +121,47 @@ class Dynamics:
 
     @cached_property
     def learned(self) -> tuple[Network, ...]:
-        """The networks that were learned: all, or none where the dynamics are known."""
+        """The networks that were learned: all, or none where a simulator is used."""
         return tuple(n for n in self.networks if isinstance(n, Network))
 
     @cached_property
-    def stacked(self) -> tuple[NDArray[Any], ...]:
-        """All networks' layers [networks, ...], in the order of `LAYERS`, and their limits.
-
-        The last layers, w3 and skip, are transposed: they have few outputs.
-        """
+    def stacked(self) -> StackedNetworks:
+        """The networks for compiled code; w3 and skip transposed, for they have few outputs."""
         networks = self.learned
-        parts: list[list[NDArray[Any]]] = [[n.weights[name] for n in networks] for name in LAYERS]
-        parts[4], parts[5] = [w3.T for w3 in parts[4]], [skip.T for skip in parts[5]]
-        parts += [[n.low for n in networks], [n.high for n in networks]]
-        return tuple(np.ascontiguousarray(np.stack(each)) for each in parts)
 
-    def outlook(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> Outlook:
-        """Mean of the networks' outlooks."""
-        each = [network.outlook(obs, actions, t) for network in self.networks]
-        if len(each) == 1:
-            return each[0]
-        return Outlook(
-            *(
-                sum(getattr(one, name) for one in each) / len(each)
-                for name in ("ahead", "reward", "cost", "end")
-            )
+        def stacked(name: str) -> Weights:
+            parts = [n.weights[name] for n in networks]
+            if name in ("w3", "skip"):
+                parts = [part.T for part in parts]
+            return np.ascontiguousarray(np.stack(parts))
+
+        return StackedNetworks(
+            StackedLayers(*map(stacked, StackedLayers._fields)),
+            stacked("centre"),
+            stacked("spread"),
+            np.stack([n.low for n in networks]),
+            np.stack([n.high for n in networks]),
         )
 
-
-def _swish(z: NDArray[Any]) -> NDArray[Any]:
-    """Multiply by a soft step: smooth, and far cheaper than an exponential."""
-    gate = np.abs(z)
-    gate += 1.0
-    np.divide(z, gate, out=gate)
-    gate += 1.0
-    gate *= z
-    gate *= np.float32(0.5)
-    return np.asarray(gate)
+    def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
+        """The mean of what the networks predict."""
+        return StepPrediction.mean([n.predict(obs, actions, t) for n in self.networks])
 
 
 def stack(networks: Sequence[Network]) -> dict[str, NDArray[Any]]:
-    """All that `unstack` needs to bring networks back."""
+    """All that `unstack` needs to restore networks."""
     arrays: dict[str, NDArray[Any]] = {}
     for i, network in enumerate(networks):
         arrays |= {f"net{i}_{name}": value for name, value in network.weights.items()}
         arrays |= {f"net{i}_low": network.low, f"net{i}_high": network.high}
     encoder = networks[0].encoder
-    arrays |= {"embedding": encoder.embedding, "world": encoder.world}
+    arrays |= {"embedding": encoder.embedding, "world": encoder.predicted}
     arrays["timed"] = np.array([encoder.horizon])
     return arrays
 
 
 def unstack(arrays: dict[str, NDArray[Any]]) -> Dynamics:
-    """The networks that `stack` took apart; they can answer, but no longer imagine."""
+    """The networks that `stack` saved; they predict, but have no errors to draw from."""
     encoder = Encoder(arrays["embedding"], arrays["world"], int(arrays["timed"][0]))
     count = len({name.split("_")[0] for name in arrays if name.startswith("net")})
     networks = []

@@ -1,70 +1,79 @@
-"""Episodes of the target policy in a model of the world, as data for a sweep."""
+"""Episodes of the target policy, simulated in a model of the world."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
-from scopeval.critics.model.answer_cache import Outlook
-from scopeval.critics.model.network import World
-from scopeval.critics.model.return_features import Foresight
-from scopeval.critics.protocols import Regression, Rows
-from scopeval.critics.sweep_data import Ground, Points
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.critics.model.return_features import ReturnSamples
+from scopeval.critics.model.step_model import StepModel, StepPrediction, Weights
+from scopeval.critics.protocols import Rows
 from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
-__all__ = ["Prospects", "imagined", "join", "prospects", "recall"]
+__all__ = ["Rollouts", "sample_returns", "simulate_episodes"]
 
 
-#: Where steps led, float32 [n, w], when [n], and what was earned and spent from there on [n, 2].
-Prospects = tuple[NDArray[np.float32], Ints, Floats]
+@dataclass(frozen=True)
+class Rollouts:
+    """Simulated episodes, one entry for each time step.
+
+    Attributes:
+        obs: T + 1 entries [paths, d]; the last is what follows the last step.
+        candidates: [paths, K, m] offered there; None: all actions of a finite set.
+        predictions: of the model in which they were simulated.
+        rows: the steps that were taken; row i leads to observation i of the next step.
+    """
+
+    obs: list[Observations]
+    candidates: list[NDArray[Any] | None]
+    predictions: list[StepPrediction]
+    rows: list[Rows]
 
 
-def imagined(
-    network: World,
+def simulate_episodes(
+    model: StepModel,
     starts: Rows,
     target: Policy | ContinuousPolicy,
-    regression: Regression,
     *,
     horizon: int,
     paths: int,
     rng: np.random.Generator,
-) -> Ground:
-    """Episodes of the target in a world, learned or known, from where logged episodes start.
+) -> Rollouts:
+    """Episodes of the target policy, from where logged episodes start.
 
-    An episode that ends makes room for a copy of one that goes on, so that every step has rows
-    enough; what an end means is in the rows' `alive`.
+    An episode that ends is replaced by a copy of one that goes on, so that every step has enough
+    rows. That it ended is in the rows' `alive`.
     """
-    world = network.encoder.world
-    share = starts.weight / starts.weight.sum()
-    obs = np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
-    every, uniform = np.arange(paths), np.full(paths, 1.0 / paths)
-    rows, points = [], []
+    found = Rollouts([_start(starts, paths, rng)], [], [], [])
+    every = np.arange(paths)
     for t in range(horizon):
-        obs = _redrawn(target, obs, t, rng)
+        obs = found.obs[t] = _redrawn(target, found.obs[t], t, rng)
         offered = offer(target, obs, t, rng)
         candidates = None if offered.actions.ndim == 2 else offered.actions
-        points.append(Points(obs, uniform, uniform, candidates))
-        ahead = network.outlook(obs, candidates, t)
-        network.remember(obs, candidates, t, ahead)
-        # candidates are draws already, the first is as good as any; of a finite set, draw one
+        ahead = model.predict(obs, candidates, t)
+        # candidates are draws already, so the first will do; of a finite set, draw one
         taken = np.zeros(paths, np.int64) if candidates is not None else _drawn(offered.probs, rng)
         ends = rng.random(paths) < ahead.end[every, taken]
         following = obs.copy()
         action = np.ascontiguousarray(offered.actions[every, taken])
-        wrong = network.stray(obs, action, t, rng)
-        following[:, world] = np.clip(ahead.ahead[every, taken] + wrong, network.low, network.high)
-        rows.append(
+        wrong = model.draw_errors(obs, action, t, rng)
+        following[:, model.encoder.predicted] = np.clip(
+            ahead.next_obs[every, taken] + wrong, model.low, model.high
+        )
+        found.candidates.append(candidates)
+        found.predictions.append(ahead)
+        found.rows.append(
             Rows(
                 t=np.full(paths, t),
                 obs=obs,
                 action=action,
                 reward=ahead.reward[every, taken],
-                reward_noise=np.full(paths, network.reward_noise),
+                reward_noise=np.full(paths, model.reward_noise),
                 cost=ahead.cost[every, taken],
                 next_obs=following,
                 alive=np.where(ends, 0.0, 1.0),
@@ -73,15 +82,25 @@ def imagined(
             )
         )
         alive = np.flatnonzero(~ends)
-        obs = following.copy()
+        after = following.copy()
         if len(alive):
-            obs[ends] = following[rng.choice(alive, size=int(ends.sum()))]
-    points.append(Points(obs, uniform, uniform, None))  # beyond the last step: worth nothing
-    return Ground(rows, points, [every] * horizon, regression, {})
+            after[ends] = following[rng.choice(alive, size=int(ends.sum()))]
+        found.obs.append(after)
+    return found
 
 
-def prospects(
-    network: World,
+class _Taken(NamedTuple):
+    """One step of the episodes that had not ended."""
+
+    path: Ints  # [n] which they are
+    goes_on: Bools  # [n]
+    next_obs: Weights  # of those that go on
+    reward: Floats  # [n]
+    cost: Floats  # [n]
+
+
+def sample_returns(
+    model: StepModel,
     starts: Rows,
     target: Policy | ContinuousPolicy,
     *,
@@ -89,70 +108,45 @@ def prospects(
     gamma: float,
     paths: int,
     rng: np.random.Generator,
-) -> Prospects:
-    """What followed in many imagined episodes of the target, to learn `foresight` from.
+) -> ReturnSamples:
+    """What followed each step of many simulated episodes, to learn return features from.
 
-    Without the network's errors: they are left to the critics, and blur what there is to learn.
-
-    Returns:
-        Where the dynamics expected each step to lead [n, w], when [n], and what was earned and
-        spent from there on [n, 2]; only steps after which the episode went on.
+    Without the model's errors: the critics account for them, and here they would only add noise.
+    Only steps after which the episode went on are returned.
     """
-    world = network.encoder.world
-    share = starts.weight / starts.weight.sum()
-    obs = np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
-    going, steps = np.arange(paths), []
+    obs, path, steps = _start(starts, paths, rng), np.arange(paths), []
     for t in range(horizon):
         obs = _redrawn(target, obs, t, rng)
         action = _one_action(target, obs, t, rng)
-        said = network.outlook(obs, action[:, None], t)
+        said = model.predict(obs, action[:, None], t)
         on = rng.random(len(obs)) >= said.end[:, 0]
-        steps.append(
-            (going, on, said.ahead[on, 0].astype(np.float32), said.reward[:, 0], said.cost[:, 0])
-        )
+        ahead = said.next_obs[on, 0]
+        reward, cost = said.reward[:, 0], said.cost[:, 0]
+        steps.append(_Taken(path, on, ahead.astype(np.float32), reward, cost))
         following = obs[on]
-        following[:, world] = said.ahead[on, 0]
-        going, obs = going[on], following
-        if not len(going):
+        following[:, model.encoder.predicted] = ahead
+        path, obs = path[on], following
+        if not len(path):
             break
     after = np.zeros((paths, 2))
-    found: list[Prospects] = []
-    for t, (going, on, ahead, reward, cost) in reversed(list(enumerate(steps))):
-        found.append((ahead, np.full(len(ahead), t), after[going[on]]))
-        after[going] = np.column_stack([reward, cost]) + gamma * after[going]
-    whens, wheres, whats = zip(*((when, where, what) for where, when, what in found), strict=True)
-    return np.concatenate(wheres), np.concatenate(whens), np.concatenate(whats)
-
-
-def recall(ground: Ground, networks: Sequence[World], foresights: Sequence[Foresight]) -> None:
-    """Have the networks, and each one's foresight, remember the points of an imagined ground."""
-    for t, points in enumerate(ground.points[:-1]):
-        for network, foresight in zip(networks, foresights, strict=True):
-            said = network.outlook(points.obs, points.actions, t)
-            network.remember(points.obs, points.actions, t, said)
-            foresight.remember(said.ahead, t)
-
-
-def join(grounds: Sequence[Ground], networks: Sequence[World], regression: Regression) -> Ground:
-    """Several imagined grounds as one; what the networks remember of them goes along."""
-    rows = [Rows.joined(parts) for parts in zip(*(g.rows for g in grounds), strict=True)]
-    points = []
-    for parts in zip(*(g.points for g in grounds), strict=True):
-        some = [p.actions for p in parts if p.actions is not None]
-        points.append(
-            Points(
-                np.concatenate([p.obs for p in parts]),
-                np.concatenate([p.initial for p in parts]) / len(parts),
-                np.concatenate([p.logged for p in parts]) / len(parts),
-                np.concatenate(some) if some else None,
-            )
+    found: list[ReturnSamples] = []
+    for t, step in reversed(list(enumerate(steps))):
+        count = len(step.next_obs)
+        found.append(
+            ReturnSamples(step.next_obs, np.full(count, t), after[step.path[step.goes_on]])
         )
-    for t, whole in enumerate(points[:-1]):
-        for network in networks:
-            said = [network.outlook(g.points[t].obs, g.points[t].actions, t) for g in grounds]
-            network.remember(whole.obs, whole.actions, t, Outlook.join(said))
-    successor = [np.arange(len(part)) for part in rows]
-    return Ground(rows, points, successor, regression, {})
+        after[step.path] = np.column_stack([step.reward, step.cost]) + gamma * after[step.path]
+    return ReturnSamples(
+        np.concatenate([part.next_obs for part in found]),
+        np.concatenate([part.t for part in found]),
+        np.concatenate([part.returns for part in found]),
+    )
+
+
+def _start(starts: Rows, paths: int, rng: np.random.Generator) -> Observations:
+    """First observations, drawn as often as they were logged."""
+    share = starts.weight / starts.weight.sum()
+    return np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
 
 
 def _redrawn(
@@ -164,7 +158,7 @@ def _redrawn(
 def _one_action(
     target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """One draw of the target for each observation."""
+    """One draw of the target policy for each observation."""
     if isinstance(target, ContinuousPolicy):
         if isinstance(target, GaussianPolicy):  # cheaper than candidates
             return target.sample(obs, t, rng)

@@ -1,28 +1,37 @@
-"""Train the dynamics networks on logged transitions."""
+"""Train the networks of the dynamics on logged transitions.
+
+Large errors of the next observation count by their size and not by their square, so that a rare
+contact which nobody can predict does not spoil the fit elsewhere. Reward and cost are then fitted
+to the last layer by least squares: there the mean is wanted, with rare large values in full.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import one_torch_thread
-from scopeval.arrays import Floats, check_whole
-from scopeval.critics.model.answer_cache import Encoder, Weights
+from scopeval.arrays import Bools, Floats, check_whole
+from scopeval.critics.model.layers import fresh_layers, hidden_layers, minimize, outputs
 from scopeval.critics.model.network import Network
+from scopeval.critics.model.step_model import Encoder, Weights
 from scopeval.critics.protocols import Rows
 from scopeval.errors import InputError
 
-__all__ = ["WIDE", "Training", "fresh", "learn_network", "swish"]
+__all__ = ["WIDE", "Training", "learn_network"]
 
-#: Held-out errors that a network keeps to draw from, and
+#: Held-out errors that a network keeps to draw from.
 ERRORS = 4096
 
-#: How far beyond the logged range an imagined observation may go, in ranges.
+#: How far beyond the logged range a predicted observation may be, in ranges.
 SLACK = 0.05
+
+#: Logit that stands for "always" (and its negative for "never") where the logs show nothing else.
+CERTAIN = 30.0
 
 
 @dataclass(frozen=True)
@@ -31,10 +40,10 @@ class Training:
 
     Attributes:
         hidden: width of each of the two hidden layers.
-        steps: of Adam, its rate falling along a cosine.
+        steps: steps of Adam, its rate falling along a cosine.
         batch: rows per step.
         rate: Adam's first learning rate.
-        dropout: share of the hidden units that is left out, others at every step; see `WIDE`.
+        dropout: share of the hidden units that is left out, drawn anew at every step; see `WIDE`.
     """
 
     hidden: int = 128
@@ -44,16 +53,17 @@ class Training:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "steps", "batch"):
-            check_whole(name, getattr(self, name), 1)
+        check_whole("hidden", self.hidden, 1)
+        check_whole("steps", self.steps, 1)
+        check_whole("batch", self.batch, 1)
         if not self.rate > 0.0:
             raise InputError(f"rate: got {self.rate!r}, expected a number > 0")
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"dropout: got {self.dropout!r}, expected a number in [0, 1)")
 
 
-#: Where errors stay large (contacts), this learns more from the same logs, in some five times the
-#: time; smooth worlds lose by it. Held-out errors tell: `Report.holdout`, "dynamics".
+#: Where errors stay large (contacts), this learns more from the same logs, in about five times the
+#: time. Smooth worlds lose by it. The held-out error decides: `Report.holdout`, "dynamics".
 WIDE = Training(hidden=256, steps=20_000, rate=5e-3, dropout=0.05)
 
 
@@ -65,10 +75,17 @@ def learn_network(
     seed: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Network:
-    """Train a network on some rows; the others tell how wrong it is.
+    """Train a network on some rows, and measure its errors on others.
 
-    Training that runs away is begun anew with a quarter of the rate. `tick` is called after every
-    step.
+    Training that diverges is started again with a quarter of the rate.
+
+    Args:
+        rows: to learn from.
+        held_out: rows that the network does not see.
+        encoder: of its inputs.
+        how: width, steps and rate.
+        seed: of the first weights, the batches and the errors that are kept.
+        tick: called after every step.
     """
     with one_torch_thread():
         for _ in range(4):
@@ -77,7 +94,7 @@ def learn_network(
                 return network
             how = replace(how, rate=how.rate / 4.0)
     raise InputError(
-        "logged: the dynamics cannot be learned, training runs away; expected observations and "
+        "logged: the dynamics cannot be learned, training diverges; expected observations and "
         "actions of moderate size, try scaling them, or a smaller Training(rate=...)"
     )
 
@@ -90,85 +107,122 @@ def _trained(
     seed: int,
     tick: Callable[[], None],
 ) -> Network:
-    import torch
-
     rng = np.random.default_rng((seed, 21))
+    problem = _standardized(rows, encoder)
+    weights = _fitted(problem, how, rng, tick)
+    weights |= {"mean": problem.mean, "scale": problem.scale}
+    weights["centre"] = np.append(problem.centre, 0.0).astype(np.float32)
+    weights["spread"] = np.append(problem.spread, 1.0).astype(np.float32)
+    both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])[:, encoder.predicted]
+    low, high = both.min(axis=0), both.max(axis=0)
+    room = SLACK * (high - low) + 1e-9
+    nothing = np.zeros((1, len(low)))
+    network = Network(encoder, weights, low - room, high + room, nothing, 0.0, float("nan"))
+    _measure_errors(network, held_out, problem.spread, rng)
+    return network
+
+
+class _Problem(NamedTuple):
+    """Rows in standard units, and what the units are; w entries of the observation, then r, c."""
+
+    x: Weights  # [n, inputs]
+    y: Weights  # [n, w + 2]
+    counts: Weights  # [n, w + 2] 0 where an output has no meaning
+    end: Bools  # [n]
+    mean: Weights
+    scale: Weights
+    centre: Floats
+    spread: Floats
+
+
+def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
     x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
-    y, end = _answers(rows, encoder)
+    y, end = _targets(rows, encoder)
+    w = y.shape[1] - 2
     goes_on = rows.alive > 0
     mean, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32)
     some = goes_on if goes_on.any() else np.ones(len(x), np.bool_)
-    w = y.shape[1] - 2
     centre, spread = y.mean(axis=0), y.std(axis=0)
     centre[:w], spread[:w] = y[some, :w].mean(axis=0), y[some, :w].std(axis=0)
     spread = np.where(spread > 1e-9, spread, 1.0)
     # after the end of an episode the next observation means nothing: no loss there
     counts = np.ones_like(y, dtype=np.float32)
     counts[~goes_on, :w] = 0.0
-    X = torch.from_numpy((x - mean) / scale)
-    Y = torch.from_numpy(((y - centre) / spread).astype(np.float32))
-    C, D = torch.from_numpy(counts), torch.from_numpy(end.astype(np.float32))
+    return _Problem(
+        x=(x - mean) / scale,
+        y=((y - centre) / spread).astype(np.float32),
+        counts=counts,
+        end=end,
+        mean=mean.astype(np.float32),
+        scale=scale,
+        centre=centre,
+        spread=spread,
+    )
+
+
+def _fitted(
+    problem: _Problem, how: Training, rng: np.random.Generator, tick: Callable[[], None]
+) -> dict[str, Weights]:
+    """The layers after training, with reward and cost fitted to the last one."""
+    import torch
+
+    X, Y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+    counts = torch.from_numpy(problem.counts)
+    end = torch.from_numpy(problem.end.astype(np.float32))
     layers = {
         name: torch.from_numpy(value).requires_grad_()
-        for name, value in fresh(X.shape[1], how.hidden, y.shape[1] + 1, rng).items()
+        for name, value in fresh_layers(X.shape[1], how.hidden, Y.shape[1] + 1, rng).items()
     }
-    ever_ends = bool(0 < end.mean() < 1)
-    usual: Any = torch.ones(y.shape[1])  # size of the errors of each output, as training goes on
-    adam = torch.optim.Adam(layers.values(), lr=how.rate)
-    fade = torch.optim.lr_scheduler.CosineAnnealingLR(adam, how.steps)
-    every = min(how.batch, len(X))
-    draws = torch.Generator().manual_seed(int(rng.integers(2**62))) if how.dropout else None
+    sometimes_ends = bool(0 < problem.end.mean() < 1)
+    usual: Any = torch.ones(Y.shape[1])  # running mean size of each output's error
+    batch = min(how.batch, len(X))
+    drop = _dropout(how.dropout, rng) if how.dropout else None
 
-    def thin(hidden: Any) -> Any:
-        if draws is None:
-            return hidden
-        stay = torch.rand(hidden.shape, generator=draws) >= how.dropout
-        return hidden * stay / (1.0 - how.dropout)
-
-    for _ in range(how.steps):
-        pick = torch.from_numpy(rng.integers(len(X), size=every))
-        inputs = X[pick]
-        hidden = thin(swish(inputs @ layers["w1"] + layers["b1"]))
-        hidden = thin(swish(hidden @ layers["w2"] + layers["b2"]))
-        out = hidden @ layers["w3"] + inputs @ layers["skip"] + layers["b3"]
-        wrong = C[pick] * (out[:, :-1] - Y[pick])
+    def loss() -> Any:
+        nonlocal usual
+        pick = torch.from_numpy(rng.integers(len(X), size=batch))
+        x = X[pick]
+        out = outputs(layers, x, hidden_layers(layers, x, drop))
+        wrong = counts[pick] * (out[:, :-1] - Y[pick])
         usual = 0.99 * usual + 0.01 * wrong.detach().abs().mean(dim=0)
-        loss: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
-        if ever_ends:
-            loss = loss + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
-                out[:, -1], D[pick]
+        # quadratic for errors below their usual size, linear above: rare large ones count less
+        now: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
+        if sometimes_ends:
+            now = now + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
+                out[:, -1], end[pick]
             )
-        adam.zero_grad(set_to_none=True)
-        loss.backward()
-        adam.step()
-        fade.step()
-        tick()
+        return now
+
+    minimize(layers, loss, steps=how.steps, rate=how.rate, tick=tick)
     with torch.no_grad():
-        hidden = swish(X @ layers["w1"] + layers["b1"])
-        hidden = swish(hidden @ layers["w2"] + layers["b2"])
+        hidden = hidden_layers(layers, X)
     weights = {name: value.detach().numpy() for name, value in layers.items()}
-    _read_means(weights, hidden.numpy(), X.numpy(), Y.numpy()[:, w:])
-    if not ever_ends:  # nothing to tell apart: as in the logs, always or never
+    _fit_means(weights, hidden.numpy(), problem.x, problem.y[:, -2:])
+    if not sometimes_ends:  # nothing to tell apart: as in the logs, always or never
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
-        weights["b3"][-1] = 30.0 if end.all() else -30.0
-    weights |= {"mean": mean.astype(np.float32), "scale": scale}
-    weights["centre"] = np.append(centre, 0.0).astype(np.float32)
-    weights["spread"] = np.append(spread, 1.0).astype(np.float32)
-    both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])[:, encoder.world]
-    low, high = both.min(axis=0), both.max(axis=0)
-    room = SLACK * (high - low) + 1e-9
-    network = Network(
-        encoder, weights, low - room, high + room, np.zeros((1, w)), 0.0, float("nan")
-    )
-    return _judged(network, held_out, spread, rng)
+        weights["b3"][-1] = CERTAIN if problem.end.all() else -CERTAIN
+    return weights
 
 
-def _read_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:
-    """Reward and cost anew from the last hidden layer, by least squares: their means are wanted."""
+def _dropout(share: float, rng: np.random.Generator) -> Callable[[Any], Any]:
+    """Leave out a share of the hidden units, others at every call."""
+    import torch
+
+    draws = torch.Generator().manual_seed(int(rng.integers(2**62)))
+
+    def drop(hidden: Any) -> Any:
+        kept = torch.rand(hidden.shape, generator=draws) >= share
+        return hidden * kept / (1.0 - share)
+
+    return drop
+
+
+def _fit_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:
+    """Fit reward and cost [n, 2] to the last hidden layer again, by least squares."""
     inputs = np.column_stack([np.ones(len(x)), hidden, x])
     if not np.isfinite(inputs).all():
-        return  # training ran away, which is seen elsewhere
+        return  # training diverged, which `learn_network` sees
     gram = inputs.T @ inputs
     gram[np.diag_indices_from(gram)] += 1e-3 * len(x)
     found = np.linalg.solve(gram, inputs.T @ y)
@@ -178,61 +232,35 @@ def _read_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Wei
     weights["skip"][:, at] = found[1 + h :]
 
 
-def _judged(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> Network:
-    """Write down what the network gets wrong on rows that it has not seen."""
-    encoder = network.encoder
-    x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
-    out = network._forward(x)
-    y, _ = _answers(rows, encoder)
-    wrong = y - out[:, :-1]
+def _measure_errors(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> None:
+    """Measure the errors on held-out rows, and keep some of them in the network."""
+    x = network.encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
+    y, _ = _targets(rows, network.encoder)
+    wrong = y - network.outputs(x)[:, :-1]
     goes_on = np.flatnonzero(rows.alive > 0)
     w = wrong.shape[1] - 2
     network.reward_noise = float(np.mean(wrong[:, w] ** 2))
     if len(goes_on) and w:
         network.loss = float(np.mean((wrong[goes_on, :w] / spread[:w]) ** 2))
-        _sort_errors(network, x[goes_on], wrong[goes_on, :w], spread[:w], rng)
-    return network
+        _keep_errors(network, x[goes_on], wrong[goes_on, :w], spread[:w], rng)
 
 
-def _sort_errors(
+def _keep_errors(
     network: Network, x: Weights, wrong: Floats, spread: Floats, rng: np.random.Generator
 ) -> None:
-    """Learn where errors are large, and keep some in that order."""
+    """Learn where errors are large, and keep some errors in the order of their expected size."""
     some = rng.choice(len(x), min(len(x), 5 * ERRORS), replace=False)
-    each = network._about(x[some])
+    each = network.size_features(x[some])
     large = np.nan_to_num(np.log(np.abs(wrong[some] / spread).mean(axis=1) + 1e-6))
     gram = each.T @ each + 1e-3 * len(some) * np.eye(each.shape[1])
-    network.size = np.linalg.solve(gram, each.T @ large)
+    network.size_weights = np.linalg.solve(gram, each.T @ large)
     kept = some[rng.integers(len(some), size=ERRORS)]
-    expected = network._size(x[kept])
+    expected = network.expected_size(x[kept])
     order = np.argsort(expected, kind="stable")
-    network.sizes, network.errors = expected[order], wrong[kept[order]]
+    network.expected_sizes, network.errors = expected[order], wrong[kept[order]]
 
 
-def _answers(rows: Rows, encoder: Encoder) -> tuple[Floats, NDArray[np.bool_]]:
-    """What is to be predicted: change of the observation, reward, cost [n, w + 2]; the end [n]."""
-    change = (np.asarray(rows.next_obs) - np.asarray(rows.obs))[:, encoder.world]
+def _targets(rows: Rows, encoder: Encoder) -> tuple[Floats, NDArray[np.bool_]]:
+    """What is learned: change of the observation, reward, cost [n, w + 2]; the end [n]."""
+    change = (np.asarray(rows.next_obs) - np.asarray(rows.obs))[:, encoder.predicted]
     return np.column_stack([change, rows.reward, rows.cost]), rows.alive == 0
-
-
-def fresh(inputs: int, hidden: int, outputs: int, rng: np.random.Generator) -> dict[str, Weights]:
-    """Layers that have learned nothing: two hidden ones, and a linear path beside them."""
-
-    def uniform(*shape: int) -> Weights:
-        bound = 1.0 / np.sqrt(shape[0])
-        return rng.uniform(-bound, bound, shape).astype(np.float32)
-
-    return {
-        "w1": uniform(inputs, hidden),
-        "b1": np.zeros(hidden, np.float32),
-        "w2": uniform(hidden, hidden),
-        "b2": np.zeros(hidden, np.float32),
-        "w3": uniform(hidden, outputs),
-        "skip": np.zeros((inputs, outputs), np.float32),
-        "b3": np.zeros(outputs, np.float32),
-    }
-
-
-def swish(z: Any) -> Any:
-    """The same for tensors (and arrays, more slowly)."""
-    return 0.5 * z * (1.0 + z / (1.0 + abs(z)))

@@ -121,7 +121,7 @@ def _gridworld(config: Config) -> tuple[BehaviorPolicy, list[int]]:
     return design(log, target, horizon=10), [int(s) for s in log.obs[:1000]]
 
 
-def _vectors(config: Config, how: Regression) -> tuple[BehaviorPolicy, Floats]:
+def _vectors(config: Config, how: Regression | ModelRegression) -> tuple[BehaviorPolicy, Floats]:
     """Designed for a torch target; the tilt stays on whatever it is worth."""
     import torch
 

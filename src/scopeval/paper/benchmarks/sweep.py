@@ -26,7 +26,7 @@ from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import Swept, follow_own, sweep
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.protocols import Critic, Estimates, Learner, Regression, Rows, Targets
-from scopeval.critics.sweep_data import logged_ground
+from scopeval.critics.sweep_data import logged_sweep_data
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.exact import values
@@ -206,7 +206,7 @@ def _timed_sweep(
     ticks = [time.perf_counter()]
 
     starts = rows.select(np.flatnonzero(rows.t == 0))
-    ground = logged_ground(rows, starts, how, actions=world.actions, steps=1)
+    ground = logged_sweep_data(rows, starts, how, actions=world.actions, steps=1)
     swept = sweep(
         ground,
         world.target(),

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from scopeval._files import replace_file
 from scopeval.critics.log_rows import gather
-from scopeval.critics.model.imagined_data import Imagination
-from scopeval.critics.model.network import Dynamics, World, stack, unstack
+from scopeval.critics.model.network import Dynamics, stack, unstack
 from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.simulated_data import ModelTask
+from scopeval.critics.model.step_model import StepModel
 from scopeval.critics.model.training import Training
 from scopeval.data.readers import read_logged
 from scopeval.data.transitions import Transitions
@@ -90,12 +91,12 @@ def prepare(folder: Path, what: Preparation) -> dict[str, str]:
     return {ending: _digest(folder / f"{what.name}.{ending}") for ending in ("parquet", "npz")}
 
 
-def _learned(what: Preparation, logs: Transitions) -> list[World]:
+def _learned(what: Preparation, logs: Transitions) -> list[StepModel]:
     some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
     log = gather(logs, some, HORIZON, what.seed, merge=False)
     halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
     how = ModelRegression(training=what.training)
-    return Imagination(how, some, HORIZON, False, what.seed).networks(halves, log)
+    return ModelTask(how, some, HORIZON, False, what.seed).step_models(halves, log)[0]
 
 
 def whole(folder: Path, what: Preparation, digests: dict[str, str]) -> bool:
@@ -129,7 +130,8 @@ def _arrays(dynamics: Dynamics) -> dict[str, NDArray[Any]]:
     arrays = stack(dynamics.learned)
     for i, network in enumerate(dynamics.learned):
         arrays[f"wrong{i}"] = network.errors
-        arrays[f"large{i}"], arrays[f"size{i}"] = network.sizes, network.size
+        arrays[f"large{i}"] = network.expected_sizes
+        arrays[f"size{i}"] = network.size_weights
         arrays[f"judged{i}"] = np.array([network.reward_noise, network.loss])
     return arrays
 
@@ -141,7 +143,7 @@ def _dynamics(arrays: dict[str, NDArray[Any]]) -> Dynamics:
     size = [(arrays.pop(f"large{i}"), arrays.pop(f"size{i}")) for i in range(count)]
     dynamics = unstack(arrays)
     for network, (sizes, own) in zip(dynamics.learned, size, strict=True):
-        network.sizes, network.size = sizes, own
+        network.expected_sizes, network.size_weights = sizes, own
     for network, errors, (noise, loss) in zip(dynamics.learned, wrong, judged, strict=True):
         network.errors, network.reward_noise, network.loss = errors, float(noise), float(loss)
     return dynamics

@@ -1,0 +1,244 @@
+"""Data for the sweeps of a design by a model of the world: one for each half of the logs, and both.
+
+The dynamics are learned from each half of the logs, or a simulator is compared with them. Episodes
+of the target policy are then simulated in the model of each half. What every model predicts at the
+observations of these episodes is stored with them, because a design sweeps over them many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+
+import numpy as np
+
+from scopeval._parallel import fan_out
+from scopeval.critics.log_rows import Log
+from scopeval.critics.model.critic import LearnedModel, RolloutRegression, StoredPredictions
+from scopeval.critics.model.network import Dynamics, Network
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
+from scopeval.critics.model.rollouts import Rollouts, sample_returns, simulate_episodes
+from scopeval.critics.model.simulator import KnownDynamics, SimulatorModel
+from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction
+from scopeval.critics.model.training import Training, learn_network
+from scopeval.critics.protocols import Rows
+from scopeval.critics.sweep_data import Points, SweepData
+from scopeval.errors import InputError
+from scopeval.policies.protocols import ContinuousPolicy, EmbedsActions, Policy, Redraws
+
+__all__ = ["ModelTask", "SimulatedData"]
+
+#: Numbers of the models: see `LearnedModel.number`.
+HALVES, BOTH = (0, 1), 2
+
+
+@dataclass(frozen=True)
+class SimulatedData:
+    """What sweeps need, and what the models were learned with.
+
+    Attributes:
+        halves: for each half of the logs, episodes in its model.
+        whole: the episodes of both, with the mean of both models.
+        held_out_errors: of the dynamics, by name.
+        step_models: of each half; a simulator serves both.
+    """
+
+    halves: list[SweepData]
+    whole: SweepData
+    held_out_errors: dict[str, float]
+    step_models: Sequence[StepModel]
+
+    def start_running(self) -> None:
+        """The design is done: a simulator no longer raises errors."""
+        for model in self.step_models:
+            if isinstance(model, SimulatorModel):
+                model.start_running()
+
+
+@dataclass(frozen=True)
+class ModelTask:
+    """Models of the world for one log and one target policy.
+
+    Attributes:
+        how: the settings.
+        target: pi.
+        horizon: T.
+        time_varying: whether the dynamics depend on time.
+        seed: of all networks and episodes.
+        gamma: discount.
+        progress: called with (what, done, total).
+    """
+
+    how: ModelRegression
+    target: Policy | ContinuousPolicy
+    horizon: int
+    time_varying: bool
+    seed: int
+    gamma: float = 1.0
+    progress: Callable[[str, int, int], None] | None = None
+
+    def sweep_data(self, halves: list[Rows], log: Log) -> SimulatedData:
+        """Learn the models, and simulate episodes of the target policy in them."""
+        steps, errors = self.step_models(halves, log)
+        returns = self._learn_returns(steps, log)
+        models = [LearnedModel.of(k, Dynamics((steps[k],)), returns[k], log.rows) for k in HALVES]
+        rollouts = [
+            simulate_episodes(
+                step,
+                log.starts,
+                self.target,
+                horizon=self.horizon,
+                paths=self.how.paths,
+                rng=np.random.default_rng((self.seed, 22, k)),
+            )
+            for k, step in enumerate(steps)
+        ]
+        each = [self._half(k, rollouts[k], models) for k in HALVES]
+        # one simulator that serves both halves is one model, not the mean of two
+        different = steps[:1] if steps[0] is steps[1] else steps
+        both = LearnedModel.of(
+            BOTH, Dynamics(tuple(different)), ReturnNetworks.join(returns), log.rows
+        )
+        return SimulatedData(each, self._both(each, both), errors, steps)
+
+    def step_models(self, halves: list[Rows], log: Log) -> tuple[list[StepModel], dict[str, float]]:
+        """The dynamics of each half, and their held-out errors by name.
+
+        They are those of the settings, where these have them. A simulator serves both halves, each
+        with episodes of its own.
+        """
+        given = self.how.dynamics
+        if isinstance(given, KnownDynamics):
+            known = given.model(self._encoder(log))
+            return [known, known], known.compare(log.rows, self.seed)
+        if given is None:
+            networks: list[StepModel] = [*self._learn_networks(halves, log)]
+        elif given.learned:
+            networks = list(given.networks)
+        else:
+            raise InputError(
+                "dynamics: got those of a design that has a simulator; expected KnownDynamics, "
+                "pass the simulator again"
+            )
+        losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
+        return networks, {"dynamics": float(np.sqrt(np.mean(losses))) if losses else float("nan")}
+
+    def _learn_networks(self, halves: list[Rows], log: Log) -> list[Network]:
+        """One for each half; of several trainings, those with the least held-out error."""
+        if min(len(half) for half in halves) < 4:
+            raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
+        encoder, tried = self._encoder(log), self.how.trainings
+        tick = self._ticker("learning the dynamics", 2 * sum(how.steps for how in tried))
+
+        def learn(how: Training, k: int) -> Network:
+            seed = 2 * self.seed + k
+            return learn_network(halves[k], halves[1 - k], encoder, how, seed, tick)
+
+        each = [fan_out(partial(learn, how), HALVES) for how in tried]
+        losses = [np.mean([network.loss for network in both]) for both in each]
+        return each[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
+
+    def _learn_returns(self, steps: list[StepModel], log: Log) -> list[ReturnNetworks]:
+        """The return features in the model of each half."""
+        how = self.how.study
+        # the target policy is the user's code, so it is not called in several threads
+        samples = [
+            sample_returns(
+                step,
+                log.starts,
+                self.target,
+                horizon=self.horizon,
+                gamma=self.gamma,
+                paths=how.paths,
+                rng=np.random.default_rng((self.seed, 23, k)),
+            )
+            for k, step in enumerate(steps)
+        ]
+        tick = self._ticker("learning how episodes go on", len(steps) * how.steps)
+
+        def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
+            return learn_returns(given[k], self.horizon, how, 2 * self.seed + k, tick)
+
+        return fan_out(learn, range(len(steps)))
+
+    def _half(self, k: int, rollouts: Rollouts, models: list[LearnedModel]) -> SweepData:
+        """The episodes of one half, with what the models of both halves predict there.
+
+        The other half's model is needed because its designs are cross-checked here.
+        """
+        share = np.full(self.how.paths, 1.0 / self.how.paths)
+        points = []
+        for t, own in enumerate(rollouts.predictions):
+            obs, candidates = rollouts.obs[t], rollouts.candidates[t]
+            stored = {}
+            for model in models:
+                step = own
+                if model.number != k:
+                    step = model.dynamics.predict(obs, candidates, t)
+                stored[model.number] = step, model.returns.at(step.next_obs, t)
+            points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
+        points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
+        successor = [np.arange(self.how.paths)] * self.horizon
+        regression = RolloutRegression(models[k], self.how.ridge)
+        return SweepData(rollouts.rows, points, successor, regression, {})
+
+    def _both(self, halves: list[SweepData], model: LearnedModel) -> SweepData:
+        """The episodes of both halves, with the mean of what their models predict."""
+        rows = [Rows.joined(parts) for parts in zip(*(half.rows for half in halves), strict=True)]
+        points = []
+        for t, parts in enumerate(zip(*(half.points for half in halves), strict=True)):
+            obs = np.concatenate([part.obs for part in parts])
+            initial = np.concatenate([part.initial for part in parts]) / len(parts)
+            some = [part.actions for part in parts if part.actions is not None]
+            candidates = np.concatenate(some) if some else None
+            stored = None
+            if t < self.horizon:
+                # computed for each half already: rounding differs between batches of other sizes
+                step = StepPrediction.mean(
+                    [_joined(k, parts) for k in range(len(model.dynamics.networks))]
+                )
+                seen = model.returns.at(step.next_obs, t)
+                stored = StoredPredictions(obs, {model.number: (step, seen)})
+            points.append(Points(obs, initial, initial, candidates, stored))
+        successor = [np.arange(len(part)) for part in rows]
+        regression = RolloutRegression(model, self.how.ridge)
+        return SweepData(rows, points, successor, regression, {})
+
+    def _ticker(self, what: str, total: int) -> Callable[[], None]:
+        """Counts steps of several threads, and reports every hundredth of them."""
+        lock, done = Lock(), 0
+        every = max(total // 100, 1)
+
+        def tick() -> None:
+            nonlocal done
+            with lock:
+                done += 1
+                if self.progress is not None and done % every == 0:
+                    self.progress(what, min(done, total), total)
+
+        return tick
+
+    def _encoder(self, log: Log) -> Encoder:
+        width = int(log.rows.obs.shape[1])
+        predicted = np.ones(width, np.bool_)
+        if isinstance(self.target, Redraws):
+            predicted[width - self.target.drawn :] = False
+        if isinstance(self.target, ContinuousPolicy):
+            embedding = np.empty((0, log.rows.action.shape[1]))  # they are vectors already
+        elif isinstance(self.target, EmbedsActions):
+            embedding = np.asarray(self.target.embedding, float)
+        else:
+            embedding = np.eye(log.actions)
+        return Encoder(embedding, predicted, self.horizon if self.time_varying else 0)
+
+
+def _joined(k: int, parts: Sequence[Points]) -> StepPrediction:
+    """What the model of half k predicts at the points of both halves."""
+    found = []
+    for part in parts:
+        assert isinstance(part.stored, StoredPredictions)
+        found.append(part.stored.by_model[k][0])
+    return StepPrediction.join(found)
