@@ -20,7 +20,8 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.step import Counts, weigh_rows
 from scopeval.critics.fast_estimates import look
 from scopeval.critics.mlp.regression import MLPRegression
-from scopeval.critics.model.regression import ModelCritic, ModelRegression
+from scopeval.critics.model.critic import ModelCritic
+from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
 from scopeval.critics.protocols import Estimates

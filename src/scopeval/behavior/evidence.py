@@ -220,9 +220,7 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     return replace(recipe, price=price)
 
 
-def support_of(
-    data: SweepData, log: Log, target: Policy | ContinuousPolicy, horizon: int
-) -> float:
+def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, horizon: int) -> float:
     """Share of the target's own steps that the logs show.
 
     State numbers: the target is followed forwards through what was logged (and borrowed); a step

@@ -301,7 +301,7 @@ def frontier(
     horizon: int,
     method: str | Method = "scope-dr",
     gamma: float = 1.0,
-    regression: str | Regression = "auto",
+    regression: str | Regression | ModelRegression = "auto",
     features: NDArray[Any] | None = None,
     time_varying: bool = False,
     floor: float = FLOOR,

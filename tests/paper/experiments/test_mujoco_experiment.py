@@ -440,8 +440,8 @@ def test_networks_come_back_whole():
     back = mujoco_prepare._dynamics(mujoco_prepare._arrays(dynamics))
     for one, other in zip(dynamics.networks, back.networks, strict=True):
         np.testing.assert_array_equal(one.errors, other.errors)
-        np.testing.assert_array_equal(one.sizes, other.sizes)
-        np.testing.assert_array_equal(one.size, other.size)
+        np.testing.assert_array_equal(one.expected_sizes, other.expected_sizes)
+        np.testing.assert_array_equal(one.size_weights, other.size_weights)
         assert (one.reward_noise, one.loss) == (other.reward_noise, other.loss)
         assert set(one.weights) == set(other.weights)
     asked = logs.obs[:3], logs.action[:3, None], 0
