@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._archive import Header
-from scopeval.critics.mlp.regression import MLPCritic
-from scopeval.critics.model import network, return_features
-from scopeval.critics.model.regression import LEARNED, ModelCritic, with_products
+from scopeval.critics.mlp.critic import MLPCritic
+from scopeval.critics.model.critic import RETURN_FEATURES, ModelCritic, with_products
+from scopeval.critics.model.layers import StackedLayers
 from scopeval.critics.protocols import Critic
 from scopeval.critics.table import TableCritic
 from scopeval.errors import InputError
@@ -144,8 +144,8 @@ RETURNS = {
     "mean": Layout(np.float32, "n w"),
     "scale": Layout(np.float32, "n w"),
 }
-assert set(NETWORK) == {*network.LAYERS, "low", "high"}
-assert set(RETURNS) == set(return_features.LAYERS)
+assert set(NETWORK) == {*StackedLayers._fields, "centre", "spread", "low", "high"}
+assert set(RETURNS) == set(StackedLayers._fields)
 
 
 def _layouts(kind: str, names: Mapping[str, Header]) -> dict[str, Layout]:
@@ -205,7 +205,7 @@ def _relate(kind: str, sizes: Sizes, width: int | None) -> None:
     w = sizes["w"]
     squares = w * (w + 1) // 2 if with_products(w) else w
     sizes.need(f"d = {width}", sizes["d"] == width)
-    sizes.need("features", sizes["features"] == 1 + w + squares + LEARNED)
+    sizes.need("features", sizes["features"] == 1 + w + squares + RETURN_FEATURES)
     sizes.need(
         "outputs = w + 3, ahead = w + 1", (w + 3, w + 1) == (sizes["outputs"], sizes["ahead"])
     )
