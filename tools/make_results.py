@@ -1,7 +1,7 @@
 """Put the stored results into docs/reproduce.md: ``python tools/make_results.py``.
 
-They are read from docs/results/gridworld and docs/results/mujoco..., where ``scopeval reproduce
-... --out`` wrote them. A test checks that the page agrees with the files.
+They are read from docs/results/gridworld, foreign and mujoco..., where ``scopeval reproduce ...
+--out`` wrote them. A test checks that the page agrees with the files.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reproduce.md"
 RESULTS = DOCS / "results" / "gridworld"
+FOREIGN = DOCS / "results" / "foreign"
 #: Runs of the robots: the mark of their part of the page, and where they are.
 ROBOTS = {
     "robots": DOCS / "results" / "mujoco",
@@ -45,7 +46,7 @@ def page(text: str) -> str:
     text = _gridworld(text)
     for mark, folder in ROBOTS.items():
         text = _robots(text, mark, folder)
-    return text
+    return _foreign(text)
 
 
 def _gridworld(text: str) -> str:
@@ -70,6 +71,67 @@ def _robots(text: str, mark: str, folder: Path) -> str:
     }
     shown = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
     return part.sub(lambda _: shown, text)
+
+
+def _foreign(text: str) -> str:
+    part = re.compile(r"(?<=<!-- foreign -->\n).*?(?=<!-- end of foreign -->)", re.DOTALL)
+    place = FOREIGN / "foreign.json"
+    if not place.is_file():
+        return part.sub(NOTHING, text)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    tables = [_counted(content["summary"]), _outside(content["exceptions"])]
+    shown = _part(content, FOREIGN, tables, {})
+    return part.sub(lambda _: shown, text)
+
+
+def _counted(groups: list[dict[str, Any]]) -> str:
+    lines = [
+        "| environment | targets | designs | fall back | mean variance | worst | above "
+        "| worst cost | above | well predicted |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for group in groups:
+        predicted = group["well_predicted_departures"]
+        cells = [
+            group["environment"],
+            group["half"],
+            f"{group['designs']}",
+            f"{group['fall_back']}",
+            f"{group['mean_variance']:.3f}",
+            f"{group['worst_variance']:.3f}",
+            f"{group['too_variable']}",
+            f"{group['worst_cost']:.4f}",
+            f"{group['too_expensive']}",
+            "" if predicted is None else f"{predicted:.0%}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _outside(rows: list[dict[str, Any]]) -> str:
+    """The designs outside the limits."""
+    if not rows:
+        return "No design is outside the limits.\n"
+    lines = [
+        "The designs outside the limits:\n",
+        "| environment, target | logs | method | variance | predicted | checked | cost | predicted "
+        "| checked |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        asked, used = row["method"], row["used"]
+        cells = [
+            f"{row['environment']} {row['target']}",
+            f"{row['episodes']:,}" if row["logs"] == "mixed" else row["logs"],
+            asked if asked == used else f"{asked}, used {used}",
+            *(
+                f"{row[name]:.3f}"
+                for name in ("variance", "predicted_variance", "checked_variance")
+            ),
+            *(f"{row[name]:.4f}" for name in ("cost", "predicted_cost", "checked_cost")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dict[str, str]) -> str:

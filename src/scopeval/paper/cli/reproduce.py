@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.mujoco import mujoco
 from scopeval.paper.cli.options import (
     MACHINERY,
@@ -177,6 +178,7 @@ def logs(
 
 
 app.command()(mujoco)
+app.command()(foreign)
 
 
 def _gridworld_exact(

@@ -1,0 +1,58 @@
+"""``scopeval reproduce foreign``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scopeval.paper.cli.options import Address, Backend, Workers, carry_out, keep, running
+from scopeval.paper.tables.foreign import show_foreign
+
+__all__ = ["foreign"]
+
+
+def foreign(
+    ctx: typer.Context,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="FrozenLake, CliffWalking, Taxi or Blackjack; may be repeated.",
+            show_default="all",
+        ),
+    ] = None,
+    targets: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of target policies of each environment.",
+            show_default="10; 2 with --quick",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of targets, loggers, logs and designs.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small numbers, for a look.")] = False,
+    backend: Backend = "processes",
+    workers: Workers = None,
+    address: Address = None,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
+        "results/foreign"
+    ),
+) -> None:
+    """Environments that scopeval was not tuned on (minutes).
+
+    Running it again after an interruption goes on where it stopped.
+    """
+    from scopeval.paper.experiments import foreign as experiment
+    from scopeval.paper.results import check_folder
+
+    names = environment or list(experiment.ENVIRONMENTS)
+    many = targets if targets is not None else 2 if quick else 10
+    ctx.params |= {"environment": names, "targets": many, "quick": False}
+    config = experiment.Config(environments=tuple(names), targets=many, seed=seed)
+    folder = check_folder(out_dir, "foreign")
+    how = running(backend, workers, address)
+    work = partial(experiment.run, config, folder=folder / "shards", **how)
+    result, command, seconds = carry_out(ctx, "environments", work)
+    keep(folder, "foreign", result, command, seconds, {})
+    show_foreign(result, command, f"{seconds:.0f} s; every design: {folder}")
