@@ -7,6 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval.exact._frontier_kernel import price_of, weigh_row
+
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -176,3 +178,81 @@ def run_estimates(
         out[4, n] = weight
         out[5, n] = spent
         out[6, n] = owed
+
+
+@compiled  # type: ignore[untyped-decorator]
+def run_weight_aware(
+    seed: int,
+    first: int,
+    gamma: float,
+    start: Any,
+    indptr: Any,
+    following: Any,
+    chance: Any,
+    reward: Any,
+    spread: Any,
+    cost: Any,
+    next_reward: Any,
+    next_cost: Any,
+    tables: Any,  # [T, S, U, A] mu at every price
+    origin: float,  # place of weight 1 on the grid of prices
+    width: float,  # of the grid, in log price
+    floor: float,
+    cap: float,
+    pi: Any,  # [T, S, A]
+    control: Any,  # [T or 1, S, A] b
+    baseline: Any,  # [T or 1, S] bbar
+    out: Any,  # out [7, N]: the fields of `simulate.Summaries`
+) -> None:
+    """`run_estimates` for a behavior policy that depends on the weight of the episode so far."""
+    T, _, A = pi.shape
+    noisy = spread.max() > 0.0
+    mu = np.empty(A)
+    for n in range(out.shape[1]):
+        key = stream(seed, first + n)
+        s = draw(start, 0, len(start), uniform(key, 0))
+        estimate = paid = due = returned = spent = owed = 0.0
+        weight = discount = 1.0
+        for t in range(T):
+            k = 4 * t + 1
+            place, share = price_of(weight, origin, width, floor, cap)
+            weigh_row(tables[t, s], pi[t, s], place, share, mu)
+            a = drawn(mu, uniform(key, k))
+            row = s * A + a
+            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+            r = reward[t % len(reward), s, a] + added(next_reward, t, entry)
+            if noisy:
+                r += spread[t % len(spread), s, a] * normal(key, k + 2)
+            c = cost[t % len(cost), s, a] + added(next_cost, t, entry)
+            rho = pi[t, s, a] / mu[a]
+            b = control[t % len(control), s, a]
+            estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            weight *= rho
+            paid += discount * c
+            due += discount * weight * c
+            returned += discount * r
+            spent += c
+            owed += weight * c
+            discount *= gamma
+            s = following[entry]
+        out[0, n] = estimate
+        out[1, n] = paid
+        out[2, n] = due
+        out[3, n] = returned
+        out[4, n] = weight
+        out[5, n] = spent
+        out[6, n] = owed
+
+
+@compiled  # type: ignore[untyped-decorator]
+def drawn(probs: Any, u: float) -> int:
+    """The action of a uniform number; never one of probability zero."""
+    chosen = 0
+    running = 0.0
+    for a in range(len(probs)):
+        if probs[a] > 0.0:
+            chosen = a
+            running += probs[a]
+            if u < running:
+                break
+    return chosen

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scopeval._parallel import fan_out
 from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.errors import InputError
-from scopeval.exact import TabularMDP, control_table, policy_table
+from scopeval.exact import TabularMDP, WeightedDesign, control_table, policy_table
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["Moments", "Summaries", "Trajectories", "moments", "summaries", "trajectories"]
@@ -109,7 +109,7 @@ def trajectories(
 def summaries(
     mdp: TabularMDP,
     target: ArrayLike | TabularPolicy,
-    behavior: ArrayLike | TabularPolicy | None = None,
+    behavior: ArrayLike | TabularPolicy | WeightedDesign | None = None,
     *,
     episodes: int,
     control_variate: ArrayLike | None = None,
@@ -122,36 +122,66 @@ def summaries(
     Args:
         mdp: the model.
         target: pi.
-        behavior: mu.
+        behavior: mu; a table, or a `WeightedDesign` for this target.
         episodes: how many.
         control_variate: b, [S, A] or [T, S, A]; None is b = 0.
         seed: of the run.
         first: number of the first episode.
         threads: how many may work (default: all cores); the result does not depend on it.
     """
-    from scopeval._simulate_kernel import run_estimates
-
     pi = policy_table(mdp, "target", target)
-    mu = pi if behavior is None else policy_table(mdp, "behavior", behavior)
-    ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
     b = np.ascontiguousarray(control_table(mdp, control_variate))
     bbar = (pi * b).sum(axis=2)
-    model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
     out = np.empty((7, N))
+    if isinstance(behavior, WeightedDesign):
+        run = _run_weight_aware(mdp, pi, behavior)
+    else:
+        run = _run_table(mdp, pi, pi if behavior is None else behavior)
 
     def work(lo: int, hi: int) -> None:
-        run_estimates(seed, first + lo, mdp.gamma, *model, sums, ratio, b, bbar, out[:, lo:hi])
+        run(seed, first + lo, b, bbar, out[:, lo:hi])
 
     _spread(work, N, threads)
     return Summaries(*out)
 
 
+def _run_table(
+    mdp: TabularMDP, pi: Floats, behavior: ArrayLike | TabularPolicy
+) -> Callable[..., None]:
+    """The kernel for a behavior policy [T, S, A]."""
+    from scopeval._simulate_kernel import run_estimates
+
+    mu = policy_table(mdp, "behavior", behavior)
+    ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+    model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
+
+    def run(seed: int, first: int, *arrays: Floats) -> None:
+        run_estimates(seed, first, mdp.gamma, *model, sums, ratio, *arrays)
+
+    return run
+
+
+def _run_weight_aware(mdp: TabularMDP, pi: Floats, behavior: WeightedDesign) -> Callable[..., None]:
+    """The kernel for a behavior policy that depends on the weight."""
+    from scopeval._simulate_kernel import run_weight_aware
+
+    if behavior.target.shape != pi.shape or np.abs(behavior.target - pi).max() > 1e-12:
+        raise InputError("behavior: designed for another target policy; expected this one")
+    model, table = plain_arrays(mdp), np.ascontiguousarray(pi)
+    grid = (behavior.origin, behavior.width, behavior.floor, behavior.cap)
+
+    def run(seed: int, first: int, *arrays: Floats) -> None:
+        run_weight_aware(seed, first, mdp.gamma, *model, behavior.mu, *grid, table, *arrays)
+
+    return run
+
+
 def moments(
     mdp: TabularMDP,
     target: ArrayLike | TabularPolicy,
-    behavior: ArrayLike | TabularPolicy | None = None,
+    behavior: ArrayLike | TabularPolicy | WeightedDesign | None = None,
     *,
     episodes: int,
     control_variate: ArrayLike | None = None,

@@ -21,21 +21,27 @@ shows what a mu without coverage loses.
 from __future__ import annotations
 
 from scopeval.exact.assessment import Assessment, assess
+from scopeval.exact.curve import Frontier, frontier
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.optimum import Design, design
 from scopeval.exact.recursions import Values, cost_values, values
 from scopeval.exact.tables import behavior_tables, control_table, policy_table
+from scopeval.exact.weighted_design import Point, WeightedDesign
 
 __all__ = [
     "Assessment",
     "Design",
+    "Frontier",
+    "Point",
     "TabularMDP",
     "Values",
+    "WeightedDesign",
     "assess",
     "behavior_tables",
     "control_table",
     "cost_values",
     "design",
+    "frontier",
     "policy_table",
     "values",
 ]

@@ -9,7 +9,7 @@ from scopeval.arrays import Floats, as_floats, check_probs
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, Candidates, Policy, weigh
+from scopeval.policies.protocols import Behavior, Candidates, Policy, WeightedBehavior, weigh
 
 __all__ = [
     "AnyBehavior",
@@ -61,6 +61,11 @@ def behavior_tables(
                 f"behavior: designed for horizon {len(mu)}, expected at least {mdp.horizon}"
             )
         return mu[: mdp.horizon], None if b is None else b[: mdp.horizon]
+    if isinstance(behavior, WeightedBehavior):
+        raise InputError(
+            "behavior: it depends on the weight of the episode, so that no table [T, S, A] holds "
+            "it; try its `predicted`, or simulate.moments"
+        )
     if isinstance(behavior, TabularPolicy):
         policy_table(mdp, "behavior", behavior)  # says what does not fit
     every = np.arange(mdp.states)

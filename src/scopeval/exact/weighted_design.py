@@ -1,0 +1,155 @@
+"""A behavior policy that depends on the weight of the episode so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scopeval.arrays import Floats, Ints, as_floats
+from scopeval.errors import InputError
+from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
+
+__all__ = ["Point", "WeightedDesign"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a frontier.
+
+    Attributes:
+        price: lambda, of cost in units of variance.
+        variance: of one episode's estimate, as the recursion predicts it.
+        cost: expected cost of one episode, likewise.
+        relative_variance: variance over that of running the target policy (plain returns).
+        relative_cost: cost over that of the target policy.
+    """
+
+    price: float
+    variance: float
+    cost: float
+    relative_variance: float
+    relative_cost: float
+
+
+class WeightedDesign:
+    """A behavior policy mu_t(a | s, W), by tables on a grid of prices.
+
+    An episode of weight W has the price u = price / W^2. Between two prices of the grid the tables
+    are mixed linearly, so that mu is a distribution that covers the target wherever they are; then
+    mu >= max(floor, W/cap) pi is enforced. So the weight never exceeds the cap.
+
+    Attributes:
+        predicted: the `Point` of the frontier that this is.
+        prices: u, [U].
+        mu: [T, S, U, A].
+        target: pi, [T, S, A].
+        control: b [T, S, A], or None for b = 0.
+        floor: least share of the target.
+        cap: largest weight; infinite for none.
+    """
+
+    def __init__(
+        self,
+        predicted: Point,
+        prices: Floats,
+        mu: Floats,
+        target: Floats,
+        control: Floats | None,
+        *,
+        floor: float,
+        cap: float,
+    ) -> None:
+        self.predicted = predicted
+        self.prices = prices
+        self.mu = mu
+        self.target = target
+        self.control = control
+        self.floor = floor
+        self.cap = cap
+        #: Width of the grid in log price, and the place of weight 1 on it.
+        self.width = float(np.log(prices[-1] / prices[0])) / (len(prices) - 1)
+        self.origin = float(np.log(predicted.price / prices[0])) / self.width
+
+    def weigh_at(
+        self, offered: Candidates, obs: Observations, t: Time, weight: ArrayLike
+    ) -> Weighing:
+        """Mu over the offered actions for episodes of these weights [B], and the control variate.
+
+        Args:
+            offered: what the target offers, all of its actions.
+            obs: state numbers [B].
+            t: time steps.
+            weight: of each episode so far, the product of its ratios pi/mu; 1 at the start.
+        """
+        from scopeval.exact._frontier_kernel import weigh_rows
+
+        states, times, weights = self._rows(offered, obs, t, weight)
+        pi = np.ascontiguousarray(offered.probs)
+        mu = np.empty_like(pi)
+        weigh_rows(
+            self.mu,
+            times,
+            states,
+            weights,
+            pi,
+            self.origin,
+            self.width,
+            self.floor,
+            self.cap,
+            mu,
+        )
+        return Weighing(mu, None if self.control is None else self.control[times, states])
+
+    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+        """Refused: mu depends on the weight.
+
+        Raises:
+            InputError: always; use `weigh_at`.
+        """
+        raise InputError(
+            "weigh: this behavior policy depends on the weight of the episode so far; use "
+            "weigh_at(offered, obs, t, weight)"
+        )
+
+    def table_at(self, weight: float) -> Floats:
+        """Mu [T, S, A] for episodes of one weight."""
+        T, S, A = self.target.shape
+        every = np.arange(S)
+        actions = np.broadcast_to(np.arange(A), (S, A))
+        return np.stack(
+            [
+                self.weigh_at(
+                    Candidates(actions, self.target[t]), every, t, np.full(S, weight)
+                ).probs
+                for t in range(T)
+            ]
+        )
+
+    def _rows(
+        self, offered: Candidates, obs: Observations, t: Time, weight: ArrayLike
+    ) -> tuple[Ints, Ints, Floats]:
+        T, S, A = self.target.shape
+        rows = len(offered.probs)
+        if offered.probs.shape[1] != A:
+            raise InputError(f"target: offers {offered.probs.shape[1]} actions, the design has {A}")
+        numbers = {"state": (np.asarray(obs), S), "time": (np.asarray(t), T)}
+        for name, (array, end) in numbers.items():
+            bad = (array < 0) | (array >= end)
+            if bad.any():
+                raise InputError(f"{name}: got {array[bad].flat[0]}, expected 0..{end - 1}")
+        weights = as_floats("weight", weight)
+        if (weights < 0).any():
+            raise InputError(f"weight: got {weights.min():.6g}, expected numbers >= 0")
+        states, times, weights = (
+            np.ascontiguousarray(np.broadcast_to(x, (rows,))) for x in (obs, t, weights)
+        )
+        return states.astype(np.int64), times.astype(np.int64), weights
+
+    def __repr__(self) -> str:
+        p = self.predicted
+        return (
+            f"WeightedDesign(relative variance {p.relative_variance:.3f}, "
+            f"relative cost {p.relative_cost:.3f}, price {p.price:.3g}, cap {self.cap:g})"
+        )
