@@ -14,7 +14,7 @@ from scopeval.cli.console import command_of, err, progress_bar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from scopeval.paper.backends import Running
+    from scopeval.paper.backends.shards import Running
 
 __all__ = [
     "MACHINERY",

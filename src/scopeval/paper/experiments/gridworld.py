@@ -28,7 +28,7 @@ from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.envs.gridworld import Gridworld
 from scopeval.errors import InputError
-from scopeval.paper.backends import Running, run_shards
+from scopeval.paper.backends.shards import Running, run_shards
 from scopeval.paper.curves import Crossing, crossing_of
 from scopeval.paper.experiments.gridworld_exact import PAPER, Statistic
 from scopeval.paper.experiments.gridworld_target import (

@@ -27,7 +27,7 @@ from scopeval.behavior.designer import design
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.exact import TabularMDP
-from scopeval.paper.backends import Running, run_shards
+from scopeval.paper.backends.shards import Running, run_shards
 from scopeval.paper.experiments.gridworld_exact import Statistic
 from scopeval.paper.written import as_columns
 from scopeval.policies.adapters import TabularPolicy

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.paper import backends
-from scopeval.paper.backends import RETRIES, ShardError, run_shards
+from scopeval.paper.backends import store
+from scopeval.paper.backends.attempt import RETRIES, ShardError
+from scopeval.paper.backends.shards import run_shards
 
 TESTS = Path(__file__).parent
 
@@ -149,7 +150,7 @@ def test_another_configuration_function_or_code_is_not_resumed(tmp_path, monkeyp
     run_shards(draws, [Shard(0, seed=1, marker=str(traces))], **kept)
     assert calls(traces) == {0: 2}
     assert run_shards(fails, [shard], **kept) == [0]
-    monkeypatch.setattr(backends, "_code", lambda: "another version of this package")
+    monkeypatch.setattr(store, "source_digest", lambda: "another version of this package")
     run_shards(draws, [shard], **kept)
     assert calls(traces) == {0: 3}
 
@@ -269,7 +270,7 @@ def half_way(tmp_path):
         f"""
         import sys
         sys.path.insert(0, {str(TESTS)!r})
-        from scopeval.paper.backends import run_shards
+        from scopeval.paper.backends.shards import run_shards
         from test_backends import Shard, draws
 
         if __name__ == "__main__":
@@ -342,7 +343,8 @@ RAY = textwrap.dedent(
     import json
     from pathlib import Path
     from ray.cluster_utils import Cluster
-    from scopeval.paper.backends import ShardError, run_shards
+    from scopeval.paper.backends.attempt import ShardError
+    from scopeval.paper.backends.shards import run_shards
     from test_backends import Shard, on_ray
 
     cluster = Cluster(
@@ -382,7 +384,8 @@ def test_a_ray_node_removed_in_mid_run_changes_nothing(tmp_path, wanted):
     )
     env = {
         **os.environ,
-        "PYTHONPATH": str(TESTS),  # where the workers find this file
+        # where the workers find this file
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_monitor_refresh_ms": "0",
     }

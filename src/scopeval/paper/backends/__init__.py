@@ -1,0 +1,1 @@
+"""Many independent computations in this process, in several processes, or on a Ray cluster."""
