@@ -6,25 +6,25 @@ import shlex
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
 from scopeval.errors import ScopevalError
 
+if TYPE_CHECKING:
+    from scopeval.report.page import Table
+
 __all__ = [
     "Commands",
-    "closing",
-    "columns",
     "command_of",
     "err",
     "out",
     "paragraph",
-    "plus_minus",
+    "print_table",
     "progress_bar",
 ]
 
@@ -67,29 +67,52 @@ class Commands(TyperGroup):
 
 def paragraph(console: Console, text: str) -> None:
     """Print running text, wrapped, exactly as it is."""
-    console.print(textwrap.fill(text, console.width), markup=False, soft_wrap=True)
+    filled = textwrap.fill(_printable(console, text), console.width)
+    console.print(filled, markup=False, soft_wrap=True)
 
 
-def closing(console: Console, command: str, footer: str, text: str) -> None:
-    """Print how to read the tables above, the command to type again, and a last line."""
-    paragraph(console, text)
-    console.print(f"\n{command}", soft_wrap=True, markup=False)
-    console.print(footer, soft_wrap=True, markup=False)
+def print_table(console: Console, table: Table) -> None:
+    """Print the caption and the table; the first column is text, the others are numbers.
+
+    A header is broken into lines where it is wider than its column, at blanks and soft hyphens.
+    """
+    if table.caption:
+        console.print(Text(_printable(console, table.caption), style="bold"), soft_wrap=True)
+    body = list(zip(*table.rows, strict=True)) or [()] * len(table.header)
+    heads = [
+        _broken(head, max(map(len, column), default=0))
+        for head, column in zip(table.header, body, strict=True)
+    ]
+    height = max(map(len, heads))
+    columns = [
+        [*[""] * (height - len(head)), *head, *column]
+        for head, column in zip(heads, body, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= console.width else " "
+    for number, row in enumerate(zip(*columns, strict=True)):
+        numbers = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        text = gap.join([row[0].ljust(widths[0]), *numbers[1:]]).rstrip()
+        style = "bold" if number < height else ""
+        console.print(Text(_printable(console, text), style=style), soft_wrap=True)
 
 
-def columns(*headers: str) -> Table:
-    """An empty table: the first column is text, the others are numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for k, header in enumerate(headers):
-        table.add_column(
-            header, justify="right" if k else "left", header_style="bold", no_wrap=k == 0
-        )
-    return table
+def _broken(header: str, width: int) -> list[str]:
+    """The lines of a header."""
+    words: list[str] = []
+    for word in header.split():
+        first, hyphen, second = word.partition("\xad")
+        if hyphen and len(first + second) > width:
+            words += [f"{first}-", second]
+        else:
+            words.append(first + second)
+    width = max(width, *map(len, words))
+    return textwrap.wrap(" ".join(words), width, break_on_hyphens=False)
 
 
-def plus_minus(console: Console) -> str:
-    """The sign, where the console can print it."""
-    return "±" if console.encoding.lower().startswith("utf") else "+-"
+def _printable(console: Console, text: str) -> str:
+    """The text without what the console's encoding lacks."""
+    return text if console.encoding.lower().startswith("utf") else text.replace("±", "+-")
 
 
 def command_of(ctx: typer.Context, *, without: tuple[str, ...] = ()) -> str:

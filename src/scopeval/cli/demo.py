@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import columns, command_of, out, paragraph, plus_minus, progress_bar
+from scopeval.cli.console import command_of, out, paragraph, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from scopeval.cli.demonstration import Demo
-    from scopeval.report import Page
+    from scopeval.report import Page, Table
 
 __all__ = ["demo"]
 
@@ -55,7 +53,7 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
         f"at {plan.cost:.0%} of the cost.",
     )
     console.print()
-    console.print(_table(result, plus_minus(console)))
+    print_table(console, _table(result))
     console.print()
     paragraph(
         console, f"{answer_of(found)} {_guard(result)} The exact value is {result.truth:.4f}."
@@ -66,27 +64,31 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
     console.print(f"Seed {config.seed}; another world: scopeval demo --seed {config.seed + 1}")
 
 
-def _table(result: Demo, pm: str) -> Table:
+def _table(result: Demo) -> Table:
+    from scopeval.report import Table
     from scopeval.report.wording import amount, signed, with_error
 
-    table = columns("what is run", "episodes", "estimate", "off by", "cost", "safe")
     runs = {f"behavior policy, {name}": e for name, e in result.evaluations.items()}
     runs["your policy itself"] = result.on_policy
     if result.same_precision is not None:
         runs["the same, longer"] = result.same_precision
+    rows = []
     for name, e in runs.items():
-        verdict = (
-            "" if e.by_target == e.finished or e.certificate is None else e.certificate.verdict
+        certified = e.certificate is not None and e.by_target != e.finished
+        verdict = e.certificate.verdict if certified and e.certificate is not None else ""
+        off = signed(e.estimate - result.truth, e.interval.half_width)
+        rows.append(
+            (
+                name,
+                f"{e.finished:,}",
+                with_error(e),
+                off.replace("\N{MINUS SIGN}", "-"),
+                amount(e.cost.total),
+                {"safe": "proved", "refuted": "NO"}.get(verdict, verdict),
+            )
         )
-        table.add_row(
-            name,
-            f"{e.finished:,}",
-            with_error(e).replace("±", pm),
-            signed(e.estimate - result.truth, e.interval.half_width).replace("\N{MINUS SIGN}", "-"),
-            amount(e.cost.total),
-            {"safe": "proved", "not refuted": "not refuted", "refuted": "NO"}.get(verdict, verdict),
-        )
-    return table
+    header = ("what is run", "episodes", "estimate", "off by", "cost", "safe")
+    return Table("", header, tuple(rows))
 
 
 def _guard(result: Demo) -> str:

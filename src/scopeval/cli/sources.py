@@ -18,7 +18,14 @@ from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TorchPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["cost_from", "environment_from", "features_from", "options_from", "policy_from"]
+__all__ = [
+    "attribute_from",
+    "cost_from",
+    "environment_from",
+    "features_from",
+    "options_from",
+    "policy_from",
+]
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _TORCH = (".pt", ".ts", ".pth")
@@ -33,7 +40,7 @@ def policy_from(text: str) -> Policy | ContinuousPolicy:
     if path.suffix in _TORCH:
         return TorchPolicy(_script(path))
     if _ATTRIBUTE.fullmatch(text):
-        return as_policy(_attribute(text, "policy"))
+        return as_policy(attribute_from(text, "policy"))
     raise InputError(
         f"policy: got {text!r}, expected a table (.npy, .npz, .csv), a TorchScript file (.pt, "
         ".ts) or module:attribute"
@@ -43,7 +50,7 @@ def policy_from(text: str) -> Policy | ContinuousPolicy:
 def environment_from(text: str) -> Any:
     """An environment: the name of a registered one, or module:attribute."""
     if _ATTRIBUTE.fullmatch(text):
-        return _attribute(text, "env")
+        return attribute_from(text, "env")
     import scopeval.envs  # noqa: F401  (registers its environments)
 
     return text
@@ -52,7 +59,7 @@ def environment_from(text: str) -> Any:
 def cost_from(text: str | None) -> Any:
     """Where the cost of a step is found: a name in info, "none", or module:attribute."""
     if text is not None and _ATTRIBUTE.fullmatch(text):
-        return _attribute(text, "cost")
+        return attribute_from(text, "cost")
     return text
 
 
@@ -136,7 +143,7 @@ def _script(path: Path) -> Any:
     )
 
 
-def _attribute(text: str, what: str) -> Any:
+def attribute_from(text: str, what: str) -> Any:
     """``module:attribute``, from the current directory or what is installed."""
     name, _, path = text.partition(":")
     here = os.getcwd()

@@ -1,32 +1,32 @@
 """The row solver on another device: the same mathematics as `scopeval.solver`, in torch.
 
 Rows are independent and small, so a GPU is limited by how fast it reads weights and costs and
-writes mu. Where Triton is there, one fused kernel does a tile of rows in registers, reading and
-writing each number once; otherwise the same steps as whole-array operations.
+writes mu. If Triton is installed, one fused kernel solves a tile of rows in registers, and reads
+and writes each number once; otherwise the same steps are operations on whole arrays.
 
-Halley's steps from y = 1; a row that they lead astray starts again with Newton's, which cannot
-overstep the root, for the curve h(y) is convex (see `solver`).
+The root is searched by Halley's steps from y = 1. A row where they leave the interval starts again
+with Newton's, which cannot overstep the root because the curve h(y) is convex (see `solver`).
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["benchmark", "find_device", "solve_tensors"]
+__all__ = ["find_device", "has_triton", "solve_tensors"]
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 TIE = 1e-13
 TINY = 1e-300
-#: Numbers in a tile of the fused kernel, one warp each: what was fastest on an H200.
+#: Numbers in a tile of the fused kernel, one warp each: the fastest sizes on an H200.
 NARROW_TILE, WIDE_TILE = 128, 32
-#: Most steps: weights over many orders of magnitude may need Newton's for long.
+#: Most steps: weights over many orders of magnitude may need many of Newton's.
 STEPS = 2000
 
 
@@ -56,13 +56,35 @@ def solve_tensors(
         weight: [B, A], at least zero.
         cost: [B, A].
         budget: [B].
-        fused: by one Triton kernel (CUDA only); None: where possible.
+        fused: use one Triton kernel (CUDA only); None: where possible.
 
-    Rows that are not SOLVED hold NaN. Numbers are taken to be valid; `solve` checks them.
+    Rows that are not SOLVED hold NaN. Numbers must be valid; `solve` checks them.
     """
     if fused is None:
-        fused = weight.is_cuda and weight.shape[1] <= 1024 and _triton() is not None
+        fused = weight.is_cuda and weight.shape[1] <= 1024 and has_triton()
     return _fused(weight, cost, budget) if fused else _whole(weight, cost, budget)
+
+
+class _Rows(NamedTuple):
+    """A batch in the form that the root is searched in; columns are [B, 1].
+
+    Attributes:
+        w: [B, A] weights, divided by the largest of the row.
+        e: [B, A] costs above the cheapest action's; 0 for actions that cost as little.
+        expensive: [B, A] whether e is above 0.
+        gap: the budget above the cheapest action's cost, at least 0.
+        r: [B, A] e / gap; 1 for the cheapest actions.
+        cheap: total weight of the cheapest actions.
+        largest: weight that all were divided by.
+    """
+
+    w: torch.Tensor
+    e: torch.Tensor
+    expensive: torch.Tensor
+    gap: torch.Tensor
+    r: torch.Tensor
+    cheap: torch.Tensor
+    largest: torch.Tensor
 
 
 def _whole(
@@ -71,24 +93,45 @@ def _whole(
     """Operation by operation over all rows."""
     import torch
 
-    cheapest, dearest = cost.min(1, keepdim=True).values, cost.max(1, keepdim=True).values
-    tie = TIE * torch.maximum(torch.maximum(cheapest.abs(), dearest.abs()), budget[:, None].abs())
+    least, most = cost.min(1, keepdim=True).values, cost.max(1, keepdim=True).values
+    tie = TIE * torch.maximum(torch.maximum(least.abs(), most.abs()), budget[:, None].abs())
     largest = weight.max(1, keepdim=True).values
     w = weight / torch.where(largest > TINY, largest, torch.inf)
-    e = cost - cheapest
-    dear = e > tie
-    e = torch.where(dear, e, 0.0)
-    gap = budget[:, None] - cheapest
-    D = gap.clamp(min=0.0)
-    total, cheap = w.sum(1, keepdim=True), torch.where(dear, 0.0, w).sum(1, keepdim=True)
-    free = (w * e).sum(1, keepdim=True) <= D * total
+    e = cost - least
+    expensive = e > tie
+    e = torch.where(expensive, e, 0.0)
+    room = budget[:, None] - least
+    gap = room.clamp(min=0.0)
+    total, cheap = w.sum(1, keepdim=True), torch.where(expensive, 0.0, w).sum(1, keepdim=True)
+    free = (w * e).sum(1, keepdim=True) <= gap * total
     status = torch.full_like(budget, SOLVED, dtype=torch.int8)
-    status[((D == 0) & ~free)[:, 0]] = INFEASIBLE
+    status[((gap == 0) & ~free)[:, 0]] = INFEASIBLE
     status[(total == 0)[:, 0]] = INDIFFERENT
-    status[(gap < -tie)[:, 0]] = INFEASIBLE
-    r = torch.where(dear, e / torch.where(D > 0, D, 1.0), 1.0)
-    c = torch.where(dear, w * (r - 1.0), 0.0)
-    y, d, slow = torch.ones_like(D), torch.zeros_like(D), torch.zeros_like(D, dtype=torch.bool)
+    status[(room < -tie)[:, 0]] = INFEASIBLE
+    r = torch.where(expensive, e / torch.where(gap > 0, gap, 1.0), 1.0)
+    rows = _Rows(w, e, expensive, gap, r, cheap, largest)
+    mu, multiplier = _at_root(rows, *_find_root(rows))
+    corner, at_corner, multiplier_there = _at_corner(rows, free)
+    mu = torch.where(corner, at_corner, mu)
+    multiplier = torch.where(corner, multiplier_there, multiplier)
+    mu = torch.where(free, w / total, mu)
+    multiplier = torch.where(free, 0.0, multiplier)
+    bad = (status != SOLVED)[:, None]
+    return (
+        torch.where(bad, torch.nan, mu),
+        torch.where(bad, torch.nan, multiplier)[:, 0],
+        status,
+    )
+
+
+def _find_root(rows: _Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    """The root y of h, and d = 1 - y^2, which is exact where y is close to 1."""
+    import torch
+
+    r, cheap = rows.r, rows.cheap
+    c = torch.where(rows.expensive, rows.w * (r - 1.0), 0.0)
+    y, d = torch.ones_like(rows.gap), torch.zeros_like(rows.gap)
+    slow = torch.zeros_like(rows.gap, dtype=torch.bool)
     for _ in range(STEPS):
         inv = (r * d + y * y).rsqrt()
         s1 = c * r * inv**3
@@ -108,50 +151,54 @@ def _whole(
         near = step.abs() <= torch.where(slow, 1e-8, 1e-6) * torch.minimum(y, d)
         if bool((near & ~again).all()):
             break
+    return y, d
+
+
+def _at_root(rows: _Rows, y: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mu and the multiplier; what rounding overspends goes to the first of the cheapest actions."""
+    import torch
+
+    w, r, expensive, gap = rows.w, rows.r, rows.expensive, rows.gap
     inv = (r * d + y * y).rsqrt()
-    p = torch.where(dear, w * y * inv, w)
+    p = torch.where(expensive, w * y * inv, w)
     norm = p.sum(1, keepdim=True)
-    inverse = torch.where(dear, w / (y * inv), w).sum(1, keepdim=True)
-    spent = torch.where(dear, p * r, 0.0).sum(1, keepdim=True) / norm
+    inverse = torch.where(expensive, w / (y * inv), w).sum(1, keepdim=True)
+    spent = torch.where(expensive, p * r, 0.0).sum(1, keepdim=True) / norm
     share = torch.where(spent > 1.0, (spent - 1.0) / spent, 0.0)
     mu = p / norm * (1.0 - share)
-    first = torch.zeros_like(mu).scatter_(1, (~dear).double().argmax(1, keepdim=True), 1.0)
-    mu = mu + share * first
-    multiplier = d / torch.where(D > 0, D, 1.0) * inverse * norm * largest**2
-    # no weight on the cheapest actions, and the end of the curve is still too dear
-    root = torch.where(dear, e, 1.0).sqrt()
-    spend = torch.where(dear, w * root, 0.0).sum(1, keepdim=True)
-    mass = torch.where(dear, w / root, 0.0).sum(1, keepdim=True)
-    corner = (cheap == 0) & ~free & (spend >= D * mass)
-    rest = (1.0 - D * mass / spend).clamp(min=0.0) / (~dear).sum(1, keepdim=True)
-    mu = torch.where(corner, torch.where(dear, w * D / (spend * root), rest), mu)
-    multiplier = torch.where(corner, (spend / D) ** 2 * largest**2, multiplier)
-    mu = torch.where(free, w / total, mu)
-    multiplier = torch.where(free, 0.0, multiplier)
-    bad = (status != SOLVED)[:, None]
-    return (
-        torch.where(bad, torch.nan, mu),
-        torch.where(bad, torch.nan, multiplier)[:, 0],
-        status,
-    )
+    first = torch.zeros_like(mu).scatter_(1, (~expensive).double().argmax(1, keepdim=True), 1.0)
+    multiplier = d / torch.where(gap > 0, gap, 1.0) * inverse * norm * rows.largest**2
+    return mu + share * first, multiplier
+
+
+def _at_corner(rows: _Rows, free: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows without weight on the cheapest actions whose curve ends above the budget; the answer.
+
+    The cheapest actions then get the probability that the others cannot afford.
+    """
+    import torch
+
+    w, expensive, gap = rows.w, rows.expensive, rows.gap
+    root = torch.where(expensive, rows.e, 1.0).sqrt()
+    spend = torch.where(expensive, w * root, 0.0).sum(1, keepdim=True)
+    mass = torch.where(expensive, w / root, 0.0).sum(1, keepdim=True)
+    corner = (rows.cheap == 0) & ~free & (spend >= gap * mass)
+    rest = (1.0 - gap * mass / spend).clamp(min=0.0) / (~expensive).sum(1, keepdim=True)
+    mu = torch.where(expensive, w * gap / (spend * root), rest)
+    return corner, mu, (spend / gap) ** 2 * rows.largest**2
 
 
 # -- one kernel ----------------------------------------------------------------------------------
 
-_KERNEL: list[Any] = []
+
+def has_triton() -> bool:
+    """Whether the fused kernel can be compiled here."""
+    return find_spec("triton") is not None
 
 
-def _triton() -> Any:
-    """The fused kernel, or None without Triton."""
-    if not _KERNEL:
-        try:
-            _KERNEL.append(_made())
-        except ImportError:
-            _KERNEL.append(None)
-    return _KERNEL[0]
-
-
-def _made() -> Any:
+@cache
+def _kernel() -> Any:
+    """The fused kernel. It is one function because Triton compiles it as a whole."""
     import triton  # type: ignore[import-not-found, unused-ignore]
     import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 
@@ -167,22 +214,22 @@ def _made() -> Any:
         w = tl.load(weight + at, mask=there, other=0.0)
         q = tl.load(cost + at, mask=there, other=float("inf"))
         delta = tl.load(budget + i, mask=i < rows, other=0.0)
-        cheapest = tl.min(q, axis=1)
-        dearest = tl.max(tl.where(there, q, -float("inf")), axis=1)
-        tie = tie_share * tl.maximum(tl.maximum(tl.abs(cheapest), tl.abs(dearest)), tl.abs(delta))
+        least = tl.min(q, axis=1)
+        most = tl.max(tl.where(there, q, -float("inf")), axis=1)
+        tie = tie_share * tl.maximum(tl.maximum(tl.abs(least), tl.abs(most)), tl.abs(delta))
         largest = tl.max(w, axis=1)
         w = w * tl.where(largest > tiny, 1.0 / largest, 0.0)[:, None]
-        e = tl.where(there, q - cheapest[:, None], 0.0)
-        dear = e > tie[:, None]
-        e = tl.where(dear, e, 0.0)
-        gap = delta - cheapest
+        e = tl.where(there, q - least[:, None], 0.0)
+        expensive = e > tie[:, None]
+        e = tl.where(expensive, e, 0.0)
+        gap = delta - least
         D = tl.maximum(gap, 0.0)
         total = tl.sum(w, axis=1)
-        cheap = tl.sum(tl.where(dear, 0.0, w), axis=1)
+        cheap = tl.sum(tl.where(expensive, 0.0, w), axis=1)
         free = tl.sum(w * e, axis=1) <= D * total
         per_gap = tl.where(D > 0, 1.0 / D, 1.0)
-        r = tl.where(dear, e * per_gap[:, None], 1.0)
-        c = tl.where(dear, w * (r - 1.0), 0.0)
+        r = tl.where(expensive, e * per_gap[:, None], 1.0)
+        c = tl.where(expensive, w * (r - 1.0), 0.0)
         y = tl.full((BLOCK,), 1.0, tl.float64)
         d = tl.full((BLOCK,), 0.0, tl.float64)
         going = tl.max((~free & (total > 0) & (D > 0)).to(tl.int32), axis=0)
@@ -214,22 +261,22 @@ def _made() -> Any:
             n += 1
         s = r * d[:, None] + (y * y)[:, None]
         inv = tl.rsqrt(s)
-        p = tl.where(dear, w * y[:, None] * inv, w)
+        p = tl.where(expensive, w * y[:, None] * inv, w)
         norm = tl.sum(p, axis=1)
-        inverse = tl.sum(tl.where(dear, w * s * inv / y[:, None], w), axis=1)
-        spent = tl.sum(tl.where(dear, p * r, 0.0), axis=1) / norm
+        inverse = tl.sum(tl.where(expensive, w * s * inv / y[:, None], w), axis=1)
+        spent = tl.sum(tl.where(expensive, p * r, 0.0), axis=1) / norm
         share = tl.where(spent > 1.0, (spent - 1.0) / spent, 0.0)
         out = p * ((1.0 - share) / norm)[:, None]
-        first = tl.min(tl.where(there & (dear == 0), a[None, :], WIDTH), axis=1)
+        first = tl.min(tl.where(there & (expensive == 0), a[None, :], WIDTH), axis=1)
         out += tl.where(a[None, :] == first[:, None], share[:, None], 0.0)
         lam = d * per_gap * inverse * norm * largest * largest
-        root = tl.sqrt(tl.where(dear, e, 1.0))
-        spend = tl.sum(tl.where(dear, w * root, 0.0), axis=1)
-        mass = tl.sum(tl.where(dear, w / root, 0.0), axis=1)
+        root = tl.sqrt(tl.where(expensive, e, 1.0))
+        spend = tl.sum(tl.where(expensive, w * root, 0.0), axis=1)
+        mass = tl.sum(tl.where(expensive, w / root, 0.0), axis=1)
         corner = (cheap == 0.0) & (free == 0) & (spend >= D * mass)
-        count = tl.sum((there & (dear == 0)).to(tl.float64), axis=1)
+        count = tl.sum((there & (expensive == 0)).to(tl.float64), axis=1)
         rest = tl.maximum(1.0 - D * mass / spend, 0.0) / count
-        at_end = tl.where(dear, w * (D / spend)[:, None] / root, rest[:, None])
+        at_end = tl.where(expensive, w * (D / spend)[:, None] / root, rest[:, None])
         out = tl.where(corner[:, None], at_end, out)
         lam = tl.where(corner, (spend / D) * (spend / D) * largest * largest, lam)
         out = tl.where(free[:, None], w / total[:, None], out)
@@ -258,72 +305,11 @@ def _fused(
     width = 1 << (A - 1).bit_length()
     block = max(1, (NARROW_TILE if width <= 8 else WIDE_TILE) // width)
     grid = ((rows + block - 1) // block,)
-    _triton()[grid](
+    _kernel()[grid](
         weight, cost, budget, mu, multiplier, status, rows, A, TINY, TIE,
         WIDTH=width, BLOCK=block, STEPS=STEPS, num_warps=1,
-        # A product fused into the first sum across lanes is rounded differently in every lane; then
-        # lanes can disagree on whether a row is done, and wait for each other for ever.
+        # A product fused into the first sum across lanes is rounded differently in every lane.
+        # Lanes could then disagree on whether a row is done, and wait for each other forever.
         enable_fp_fusion=False,
     )  # fmt: skip
     return mu, multiplier, status
-
-
-# -- measured ------------------------------------------------------------------------------------
-
-
-def benchmark(rows: int = 4_000_000, repeats: int = 20) -> list[dict[str, Any]]:
-    """Rows a second for A = 4, 10, 100 beside the time that moving the bytes alone takes.
-
-    The limit is a copy of as many bytes as the solver must read and write (weights, costs, budget,
-    mu, multiplier, status), by torch on the same device in the same run.
-    """
-    import torch
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = rows if device == "cuda" else max(rows // 100, 1000)
-    return [_measured(max(rows * 4 // A, 1000), A, device, repeats) for A in (4, 10, 100)]
-
-
-def _measured(B: int, A: int, device: str, repeats: int) -> dict[str, Any]:
-    import torch
-
-    torch.manual_seed(A)
-    w, q = (torch.rand(B, A, dtype=torch.float64, device=device) for _ in range(2))
-    mean = (w * q).sum(1) / w.sum(1)
-    low = q.min(1).values
-    share = torch.where(torch.rand(B, dtype=torch.float64, device=device) < 0.5, 0.6, 1.1)
-    delta = low + share * (mean - low)  # half of the rows bind
-    moved = B * (3 * 8 * A + 8 + 8 + 1)
-    source = torch.empty(moved // 2, dtype=torch.uint8, device=device)
-    sink = torch.empty_like(source)
-    seconds = {"copy": _timed(lambda: sink.copy_(source), repeats)}
-    seconds["torch"] = _timed(lambda: _whole(w, q, delta), max(2, repeats // 10))
-    found: dict[str, Any] = {"device": device, "A": A, "rows": B, "bytes": moved}
-    if device == "cuda" and _triton() is not None:
-        seconds["fused"] = _timed(lambda: _fused(w, q, delta), repeats)
-        one, two = _fused(w, q, delta), _whole(w, q, delta)
-        found["largest difference"] = float((one[0] - two[0]).abs().max())
-        found["overspent"] = float(((one[0] * q).sum(1) - delta).max())
-    return found | {"seconds": seconds}
-
-
-def _timed(call: Any, repeats: int) -> float:
-    """Median seconds."""
-    import torch
-
-    call()
-    times = []
-    for _ in range(repeats):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return sorted(times)[len(times) // 2]
-
-
-if __name__ == "__main__":
-    for line in benchmark():
-        sys.stdout.write(f"{line}\n")

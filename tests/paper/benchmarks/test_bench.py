@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,16 @@ from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.paper.benchmarks import act, collect, harness, scale, sweep
-from scopeval.paper.benchmarks.harness import Row, apart, load_peer, missing, peak_megabytes
+from scopeval.paper.benchmarks import act, collect, gpu, harness, scale, sweep
+from scopeval.paper.benchmarks.harness import (
+    Comparison,
+    in_own_process,
+    load_peer,
+    not_installed,
+    peak_megabytes,
+)
+from scopeval.paper.benchmarks.quadratic import Quadratic
+from scopeval.paper.benchmarks.sweep_peers import Task, fit_by_d3rlpy, root_mean_square
 from scopeval.paper.cli import bench as command
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +78,7 @@ def invoke(*words):
 def tiny(monkeypatch, tmp_path):
     """All benchmarks at tiny sizes, run in an empty folder."""
     for name, benchmark in command.BENCHMARKS.items():
-        changed = command.Benchmark(benchmark.title, benchmark.packages, TINY[name])
+        changed = replace(benchmark, quick=TINY[name])
         monkeypatch.setitem(command.BENCHMARKS, name, changed)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -79,14 +88,21 @@ def tiny(monkeypatch, tmp_path):
 
 
 def test_a_peer_that_was_stopped_gives_a_lower_bound():
-    row = Row("x", ours=1.0, peer=50.0, unit="fit", sense="faster", goal=20.0, stopped=True)
+    row = Comparison("x", ours=1.0, peer=50.0, unit="fit", sense="faster", goal=20.0, stopped=True)
     assert row.met is True
-    assert Row("x", 1.0, 5.0, unit="fit", sense="faster", goal=20.0, stopped=True).met is None
-    assert Row("x", 1.0, 5.0, unit="fit", sense="faster", goal=20.0).met is False
+    assert (
+        Comparison("x", 1.0, 5.0, unit="fit", sense="faster", goal=20.0, stopped=True).met is None
+    )
+    assert Comparison("x", 1.0, 5.0, unit="fit", sense="faster", goal=20.0).met is False
+
+
+def without_peer(name, ours):
+    note = not_installed("d3rlpy")
+    return Comparison(name, ours, None, unit="fit", sense="faster", goal=20.0, note=note)
 
 
 def test_a_missing_peer_is_a_row_that_says_so():
-    row = missing("x", "d3rlpy", ours=1.0, unit="fit", sense="faster", goal=20.0)
+    row = without_peer("x", 1.0)
     assert (row.peer, row.ratio, row.met) == (None, None, None)
     assert row.note == "d3rlpy is not installed: make bench"
     assert set(row.as_dict()) == FIELDS
@@ -101,11 +117,11 @@ def test_memory_is_what_a_call_takes():
 
 
 def test_a_process_of_its_own():
-    took, megabytes = apart("scale.measure", "solve, rows", 100)
+    took, megabytes = in_own_process("scale.measure", "solve, rows", 100, 0)
     assert took > 0
     assert megabytes >= 0
     with pytest.raises(RuntimeError, match="KeyError"):
-        apart("scale.measure", "nothing", 100)
+        in_own_process("scale.measure", "nothing", 100, 0)
 
 
 # -- each benchmark ------------------------------------------------------------------------------
@@ -160,7 +176,7 @@ def test_the_policies_that_act_are_tilted_and_quick_ones():
 
 
 def test_the_slope_is_that_of_the_last_decades(monkeypatch):
-    monkeypatch.setattr(scale, "_least", lambda what, size, repeats: [size**1.5, size**0.5])
+    monkeypatch.setattr(scale, "_least", lambda what, size, config: [size**1.5, size**0.5])
     rows = scale.run(scale.Config(decades=(("solve, rows", 2, 5),)))
     assert [row.ours for row in rows] == pytest.approx([1.5, 0.5])
     assert [row.met for row in rows] == [False, True]
@@ -174,7 +190,7 @@ def test_the_slope_is_that_of_the_last_decades(monkeypatch):
 
 def test_the_vectors_have_the_values_they_are_said_to_have():
     """Monte Carlo from one pair: 40,000 episodes, within 5 standard errors (6e-7)."""
-    world, T, n = sweep.Quadratic(3, 4, seed=1), 5, 40_000
+    world, T, n = Quadratic(3, 4, seed=1), 5, 40_000
     rng = np.random.default_rng(0)
     log = world.log(8, T, seed=5)
     assert len(log) == 8 * T
@@ -191,13 +207,13 @@ def test_the_vectors_have_the_values_they_are_said_to_have():
 
 def test_our_critics_learn_the_vectors():
     """On 4,000 rows the error is a small part of the spread of the values."""
-    world = sweep.Quadratic(3, 2, seed=0)
+    world = Quadratic(3, 2, seed=0)
     log, held = world.log(2_000, 2, seed=1), world.log(200, 2, seed=2)
     swept, took = sweep._timed_sweep(world, log, sweep.MLPRegression(), 2, 0)
     truth = world.values(held, 2)
     now = np.flatnonzero(held.t == 0)
     q = swept.critics[0].at(np.asarray(held.obs)[now]).q[np.arange(len(now)), held.action[now]]
-    assert sweep._error(q, truth[now]) < 0.3 * truth[now].std()
+    assert root_mean_square(q - truth[now]) < 0.3 * truth[now].std()
     assert len(took) == 2
     assert min(took) > 0
 
@@ -215,19 +231,25 @@ def test_d3rlpy_learns_what_ours_learns():
     peer = load_peer("d3rlpy")
     if peer is None:
         pytest.skip("d3rlpy is not installed: make bench")
-    world, T = sweep.Quadratic(3, 2, seed=0), 2
+    world, T = Quadratic(3, 2, seed=0), 2
     log, held = world.log(1_000, T, seed=1), world.log(100, T, seed=2)
     truth = world.values(held, T)
 
     def encoded(part):
         return np.column_stack([part.obs, (T - part.t) / T])
 
-    task = sweep._Task(log, T, world.pi, encoded, held, truth)
-    wanted, config = 0.8 * truth.std(), sweep.Config(patience=200.0, updates=20)
-    spent, steps, error = sweep._fqe(peer, task, wanted, config)
+    task = Task(log, T, world.pi, encoded, held, truth)
+    wanted = 0.8 * truth.std()
+    spent, steps, error = fit_by_d3rlpy(peer, task, wanted, patience=200.0, updates=20, seed=0)
     assert error <= wanted
     assert spent > 0
     assert steps % 20 == 0
+
+
+def test_the_solver_on_a_device_is_measured_beside_a_copy_of_its_bytes():
+    for line in gpu.solver(rows=4000, repeats=2):
+        assert line["bytes"] == line["rows"] * (24 * line["A"] + 17)
+        assert set(line["seconds"]) >= {"copy", "torch"}
 
 
 # -- the command ---------------------------------------------------------------------------------
@@ -255,7 +277,7 @@ def test_one_benchmark_writes_where_it_says(tiny):
     result = invoke("simulate", "--quick")
     assert result.exit_code == 0, result.output
     assert (tiny / "results" / "bench" / "simulate.json").is_file()
-    assert "written to results/bench/simulate.json" in result.stdout
+    assert "Results: results/bench/simulate.json" in result.stdout
 
 
 def test_a_benchmark_that_cannot_run_does_not_stop_the_others(tiny, monkeypatch):
@@ -279,7 +301,7 @@ def test_amounts():
     assert command._amount(2.5e-9, "row") == "2.5 ns"
     assert command._amount(61.0, "fit") == "61 s"
     assert command._amount(1.0449, "slope") == "1.04"
-    assert harness.Row("x", 1.0, None, "fit", "faster").ratio is None
+    assert harness.Comparison("x", 1.0, None, "fit", "faster").ratio is None
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -308,9 +330,9 @@ def test_the_page_is_made_of_any_rows(tmp_path, monkeypatch):
     text = "a\n<!-- results -->\nold\n<!-- end of results -->\nb\n"
     assert "Nothing is stored yet" in pages.page(text)
     rows = [
-        Row("one", 1.0, 250.0, unit="fit", sense="faster", goal=100.0, stopped=True),
-        Row("two", 3.0, 1.0, unit="slope", sense="slower", goal=1.1),
-        missing("three", "d3rlpy", ours=1e-7, unit="fit", sense="faster", goal=20.0),
+        Comparison("one", 1.0, 250.0, unit="fit", sense="faster", goal=100.0, stopped=True),
+        Comparison("two", 3.0, 1.0, unit="slope", sense="slower", goal=1.1),
+        without_peer("three", 1e-7),
     ]
     harness.save(tmp_path / "sweep.json", "sweep", "scopeval bench all", rows)
     page = pages.page(text)

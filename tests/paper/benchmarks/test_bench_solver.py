@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from scopeval.cli.app import app
 from scopeval.errors import InputError, MissingExtraError
 from scopeval.paper.benchmarks import solver
-from scopeval.paper.benchmarks.harness import Row, race, save
+from scopeval.paper.benchmarks.harness import Comparison, race, save
 from scopeval.solver import solve
 
 TINY = solver.Config(rows=((50, 4), (20, 10)), solves=5, repeats=1)
@@ -82,13 +82,13 @@ def test_race_takes_turns_and_does_not_count_the_first_call():
     ],
 )
 def test_ratio_and_goal(sense, goal, ratio, met):
-    row = Row("x", ours=2.0, peer=1.0, unit="row", sense=sense, goal=goal)
+    row = Comparison("x", ours=2.0, peer=1.0, unit="row", sense=sense, goal=goal)
     assert row.ratio == ratio
     assert row.met is met
 
 
 def test_file_says_where_the_numbers_come_from(tmp_path):
-    row = Row("x", ours=1.0, peer=2.0, unit="row", sense="faster")
+    row = Comparison("x", ours=1.0, peer=2.0, unit="row", sense="faster")
     path = save(tmp_path / "deep" / "x.json", "x", "scopeval bench x", [row], packages=["numpy"])
     content = json.loads(path.read_text())
     assert content["benchmark"] == "x"

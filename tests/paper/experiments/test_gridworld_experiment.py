@@ -25,28 +25,25 @@ from scopeval.envs.gridworld import (
     target_policies,
 )
 from scopeval.errors import InputError
-from scopeval.paper.curves import Crossing, crossing_of
 from scopeval.paper.experiments import gridworld, log_quality
-from scopeval.paper.experiments.gridworld_exact import Statistic
-from scopeval.paper.experiments.gridworld_target import (
-    EPSILONS,
-    METHODS,
-    episode_grid,
-    evaluate_target,
-)
+from scopeval.paper.experiments.gridworld_target import episode_grid, evaluate_target
 from scopeval.paper.figures import gridworld as figures
+from scopeval.paper.figures import log_quality as log_figures
+from scopeval.paper.figures.drawing import png, svg
+from scopeval.paper.results import Crossing, Result, Statistic, crossing_of
 
 SMALL = gridworld.Config((5,), targets=4, runs=10, episodes=200, logged=300, seed=2)
+METHODS, EPSILONS = SMALL.methods, SMALL.epsilons
 SMALL_LOGS = log_quality.Config((5,), targets=3, seed=1, episodes=(30, 1000), bad_episodes=300)
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory) -> gridworld.Result:
+def result(tmp_path_factory) -> Result:
     return gridworld.run(SMALL, folder=tmp_path_factory.mktemp("shards"), backend="serial")
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory) -> log_quality.Result:
+def quality(tmp_path_factory) -> Result:
     return log_quality.run(SMALL_LOGS, folder=tmp_path_factory.mktemp("shards"), backend="serial")
 
 
@@ -84,22 +81,24 @@ def test_cells_are_the_states_coordinates():
 
 def test_shapes_and_what_holds_by_definition(result):
     [block] = result.blocks
-    assert [row.method for row in block.rows] == list(METHODS)
+    assert list(block.methods) == list(METHODS)
     assert block.grid[0] == 1
     assert block.grid[-1] == SMALL.episodes
-    for row in block.rows:
+    for row in block.methods.values():
         assert row.errors.shape == row.costs.shape == (SMALL.targets, len(block.grid))
         assert (np.diff(row.costs, axis=1) > 0).all()
-        np.testing.assert_allclose(row.costs[:, -1], SMALL.episodes * row.measured_cost.values)
-        assert row.exactly == (not row.method.startswith("ros"))
-    own = block.row("on-policy")
+        np.testing.assert_allclose(
+            row.costs[:, -1], SMALL.episodes * row.statistic("measured_cost").values
+        )
+        assert row.exact == (not row.method.startswith("ros"))
+    own = block.methods["on-policy"]
     assert (own.variance.mean, own.cost.mean, own.needed.mean) == (1.0, 1.0, 1000.0)
     assert own.crossing == Crossing(float(SMALL.episodes), None)
     for line in block.frontier:
         assert line.variance.shape == (SMALL.targets, len(EPSILONS))
-        row = block.row(line.method)
+        row = block.methods[line.method]
         np.testing.assert_array_equal(line.variance[:, 0], row.variance.values)
-        np.testing.assert_array_equal(line.limit_cost[:, 0], row.limit_cost.values)
+        np.testing.assert_array_equal(line.limit_cost[:, 0], row.statistic("limit_cost").values)
         assert (np.diff(line.limit_variance, axis=1) <= 1e-12).all()  # a wider budget never hurts
 
 
@@ -113,41 +112,39 @@ def test_learned_numbers_are_exact_assessments(result):
     mu = design(logs, target, horizon=5, method="scope-dr", features=cells(5), seed=seed)
     table, b = mu.table(25)
     ours = exact.assess(mdp, target, table, b)
-    row = result.blocks[0].row("scope-dr")
+    row = result.blocks[0].methods["scope-dr"]
     assert row.variance.values[k] == ours.variance / alone.variance
     assert row.cost.values[k] == ours.cost / alone.cost
-    assert row.predicted_variance is not None
-    assert row.predicted_variance.values[k] == mu.predicted.variance
+    assert row.statistic("predicted_variance").values[k] == mu.predicted.variance
 
 
 def test_statistical_sanity(result):
     """Bounds are five standard errors, by theory, of means over 40 runs."""
     [block] = result.blocks
     runs = SMALL.runs * SMALL.targets
-    for row in block.rows:
-        if not row.exactly:
+    for row in block.methods.values():
+        if not row.exact:
             continue
         # the mean over runs and targets of (squared error / variance) is chi-square / runs
-        ratio = (row.measured_square.values / row.variance.values).mean()
+        ratio = (row.statistic("measured_square").values / row.variance.values).mean()
         assert abs(ratio - 1.0) < 5 * np.sqrt(2 / runs), row.method
-        assert row.measured_cost.mean == pytest.approx(row.cost.mean, rel=0.02)
+        assert row.statistic("measured_cost").mean == pytest.approx(row.cost.mean, rel=0.02)
         expected = np.sqrt(row.variance.values / SMALL.episodes)  # |error| falls like sqrt
         assert abs((row.errors[:, -1] / expected).mean() - 1.0) < 5 * 0.8 / np.sqrt(runs)
     for name in ("scope", "scope-dr"):
-        row = block.row(name)
+        row = block.methods[name]
         assert row.variance.mean < 0.7
         assert row.cost.values.max() < 1.02
-        assert row.limit_cost is not None
-        assert row.limit_cost.values.max() <= 1 + 1e-9
-    assert block.row("scope-dr").needed.mean < block.row("scope").needed.mean
-    assert 0.03 < block.row("ros").measured_square.mean < 0.9
+        assert row.statistic("limit_cost").largest <= 1 + 1e-9
+    assert block.methods["scope-dr"].needed.mean < block.methods["scope"].needed.mean
+    assert 0.03 < block.methods["ros"].statistic("measured_square").mean < 0.9
     # ros that forgets is biased, and its needed cost says so
-    assert block.row("ros-reset").needed.mean > block.row("ros").needed.mean
+    assert block.methods["ros-reset"].needed.mean > block.methods["ros"].needed.mean
 
 
 def test_errors_start_at_one_and_direct_is_measured_in_the_same_unit(result):
     [block] = result.blocks
-    first = block.row("on-policy").errors[:, 0]
+    first = block.methods["on-policy"].errors[:, 0]
     assert first.mean() == pytest.approx(1.0, abs=5 * 0.75 / np.sqrt(SMALL.runs * SMALL.targets))
     mdp = Gridworld(5, "same-tilt", SMALL.seed).mdp()
     target = target_policies(1, 5, seed=SMALL.seed)[0]
@@ -174,7 +171,9 @@ def test_the_same_bits_in_processes_and_for_more_targets(result, tmp_path):
 def test_other_seeds_give_other_numbers(result, tmp_path):
     other = replace(SMALL, targets=1, seed=3)
     again = gridworld.run(other, folder=tmp_path, backend="serial")
-    assert again.blocks[0].row("odi").errors[0, 0] != result.blocks[0].row("odi").errors[0, 0]
+    assert (
+        again.blocks[0].methods["odi"].errors[0, 0] != result.blocks[0].methods["odi"].errors[0, 0]
+    )
 
 
 def test_the_worlds_are_shared_in_turn():
@@ -209,7 +208,7 @@ def test_networks_learn_it_too(tmp_path):
     )
     [block] = gridworld.run(config, folder=tmp_path, backend="serial").blocks
     for method in ("scope", "scope-dr"):
-        assert 0 < block.row(method).variance.mean < 1.5
+        assert 0 < block.methods[method].variance.mean < 1.5
 
 
 # -- crossings -----------------------------------------------------------------------------------
@@ -262,22 +261,23 @@ def test_the_grid_of_episodes():
 
 def test_quality_has_a_row_for_every_case(quality):
     [block] = quality.blocks
-    assert len(block.rows) == (2 + len(log_quality.BAD)) * 2 * 2
-    for row in block.rows:
+    assert len(block.cases) == (2 + len(log_quality.BAD)) * 2 * 2
+    for row in block.cases.values():
         assert row.variance.values.shape == (3,)
-        assert 0 <= row.kept <= 3
         assert row.cost.values.max() < 1.05
         assert (row.variance.values > 0).all()
     for method, (variance, cost) in block.limits.items():
-        few, many = block.select(method, features=True, good=True)
-        assert (few.episodes, many.episodes) == (30, 1000)
+        good = block.select(method, features=True, good=True)
+        assert [case.episodes for case in good] == [30, 1000]
+        few, many = good.values()
         assert many.variance.mean < few.variance.mean
         assert variance < 1.02 * many.variance.mean
         assert cost <= 1 + 1e-9
-        assert many.predicted_variance.mean == pytest.approx(many.variance.mean, rel=0.3)
-        assert [r.logs for r in block.select(method, features=False, good=False)] == list(
-            log_quality.BAD
+        assert many.statistic("predicted_variance").mean == pytest.approx(
+            many.variance.mean, rel=0.3
         )
+        bad = block.select(method, features=False, good=False)
+        assert [case.logs for case in bad] == list(log_quality.BAD)
 
 
 def spoilt(kind: str) -> tuple[Transitions, Transitions]:
@@ -418,17 +418,17 @@ FIGURES = ("error_against_episodes", "error_against_cost", "cost_by_target", "fr
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_the_gridworld(name, result):
     draw = getattr(figures, name)
-    text = figures.svg(draw(result))
-    assert text == figures.svg(draw(result))  # the same bytes
+    text = svg(draw(result))
+    assert text == svg(draw(result))  # the same bytes
     assert "<text" in text  # text is text
     assert "5 x 5, cost law same-tilt" in text
     assert "scope-dr" in text
     assert "<dc:date>" not in text
-    assert figures.png(draw(result)).startswith(b"\x89PNG")
+    assert png(draw(result)).startswith(b"\x89PNG")
 
 
 def test_figure_of_the_logs(quality):
-    text = figures.svg(figures.log_quality(quality))
+    text = svg(log_figures.log_quality(quality))
     for word in ("scope-dr, without coordinates", "logged episodes", "tenfold", "good logs"):
         assert word in text
 
@@ -436,16 +436,16 @@ def test_figure_of_the_logs(quality):
 def test_figures_do_not_look_at_the_users_settings(result):
     import matplotlib as mpl
 
-    plain = figures.svg(figures.frontier(result))
+    plain = svg(figures.frontier(result))
     with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "red"}):
-        assert figures.svg(figures.frontier(result)) == plain
+        assert svg(figures.frontier(result)) == plain
 
 
 def test_one_target_has_no_standard_errors(tmp_path):
     config = gridworld.Config((4,), targets=1, runs=2, episodes=20, logged=60)
     alone = gridworld.run(config, folder=tmp_path, backend="serial")
-    figures.svg(figures.error_against_cost(alone))
+    svg(figures.error_against_cost(alone))
     assert json.loads(json.dumps(alone.as_dict(), allow_nan=False))["experiment"] == "gridworld"
-    assert alone.blocks[0].row("ros").measured_square.standard_error is None
+    assert alone.blocks[0].methods["ros"].statistic("measured_square").standard_error is None
     assert isinstance(alone.blocks[0].direct_error, Statistic)
     assert Path(tmp_path).is_dir()

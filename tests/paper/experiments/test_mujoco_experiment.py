@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,21 +19,26 @@ from scopeval.critics.model.training import WIDE, Training, learn_network
 from scopeval.critics.protocols import Rows
 from scopeval.data.readers import read_logged
 from scopeval.errors import DataError, InputError
-from scopeval.paper.cli.mujoco import _several
-from scopeval.paper.experiments import mujoco, mujoco_prepare, mujoco_target
-from scopeval.paper.experiments.mujoco import PAPER, QUICK, Config, Result, block_of
-from scopeval.paper.experiments.mujoco_prepare import Preparation
-from scopeval.paper.experiments.mujoco_target import (
-    METHODS,
+from scopeval.paper import published
+from scopeval.paper.cli.options import words_from
+from scopeval.paper.experiments import mujoco, mujoco_outcome, mujoco_prepare, mujoco_target
+from scopeval.paper.experiments.mujoco import QUICK, Config
+from scopeval.paper.experiments.mujoco_outcome import (
     Designed,
-    Outcome,
+    OnPolicy,
+    RobotOutcome,
     TargetResult,
+    pooled_value,
     variance_error,
 )
+from scopeval.paper.experiments.mujoco_prepare import Preparation
+from scopeval.paper.experiments.mujoco_results import block_of
+from scopeval.paper.experiments.mujoco_target import DEFAULT_METHODS as METHODS
 from scopeval.paper.figures import mujoco as mujoco_figures
 from scopeval.paper.pages.mujoco import page_of_mujoco
+from scopeval.paper.results import Result
 from scopeval.paper.robots.logs import robot_logs
-from scopeval.paper.tables.mujoco import show_mujoco
+from scopeval.paper.tables.mujoco import show_robots
 from scopeval.report import render
 
 TINY = QUICK(protocols=("candidates",), targets=2, runs=6, episodes=4, ros_targets=1)
@@ -116,8 +121,8 @@ def test_the_papers_protocol_runs_too(tmp_path):
     config = replace(TINY, protocols=("bins",), targets=1, ros_targets=0, paths=40, runs=4)
     [block] = mujoco.run(config, folder=tmp_path, backend="serial").blocks
     assert block.title == "InvertedPendulum, bins"
-    assert [row.method for row in block.rows] == list(METHODS[:-1])
-    designed = block.row("scope").outcomes[0].designed
+    assert list(block.methods) == list(METHODS[:-1])
+    designed = block.methods["scope"].outcomes[0].designed
     assert designed is not None
     assert designed.used in ("scope", "on-policy")
     assert 0 < designed.floor <= 1
@@ -140,9 +145,9 @@ def test_critics_by_the_robots_own_simulator_in_both_protocols(tmp_path):
     result = mujoco.run(config, folder=tmp_path, backend="serial")
     assert [len(np.load(path)) for path in (tmp_path / "prepared").glob("*.npz")] == [0, 0]
     for block in result.blocks:
-        designed = block.row("scope-dr").outcomes[0].designed
+        designed = block.methods["scope-dr"].outcomes[0].designed
         assert designed.used == "scope-dr"
-        assert block.row("scope-dr").variance.mean < 0.8  # on-policy: 1
+        assert block.methods["scope-dr"].variance.mean < 0.8  # on-policy: 1
         assert designed.predicted_variance < 0.8
         assert designed.certificate != "refuted"
     page = render(page_of_mujoco(result))
@@ -174,13 +179,15 @@ def test_networks_and_budget_are_told():
 
 
 def test_targets_without_variance_are_named_and_in_no_mean(tmp_path, monkeypatch):
-    monkeypatch.setattr(mujoco_target, "LEAST_SPREAD", 1e9)
-    monkeypatch.setattr(mujoco_target._One, "learn", lambda self: pytest.fail("nothing to learn"))
+    monkeypatch.setattr(mujoco_outcome, "LEAST_SPREAD", 1e9)
+    monkeypatch.setattr(
+        mujoco_target._TargetRun, "learn", lambda self: pytest.fail("nothing to learn")
+    )
     config = replace(TINY, targets=1, logged=30, usual=Training(hidden=4, steps=5))
     result = mujoco.run(config, folder=tmp_path, backend="serial")
     [block] = result.blocks
     assert block.excluded == ("invertedpendulum-15",)
-    assert block.rows == ()
+    assert block.methods == {}
     assert block.as_dict()["excluded"] == ["invertedpendulum-15"]
     assert [outcome.relative_cost for outcome in block.results[0].outcomes.values()] == [1.0]
     html = render(page_of_mujoco(result))
@@ -204,7 +211,7 @@ def test_standard_error_of_a_variance():
 
 def test_numbers_of_a_method_by_hand():
     own, costs = np.array([1.0, 3.0, 1.0, 3.0]), np.array([2.0, 2.0, 4.0, 4.0])
-    base = mujoco_target._Base(own, costs, 2.0, 1.0)
+    base = OnPolicy(own, costs, 2.0, 1.0)
     values, paid = np.array([2.0, 3.0, 2.0, 1.0]), np.array([3.0, 3.0, 3.0, 3.3])
     found = base.outcome(values, paid, np.array([1, 2]), 0, None)
     assert math.isclose(found.variance, 2 / 3)
@@ -225,7 +232,7 @@ def test_numbers_of_a_method_by_hand():
 
 def test_ros_is_judged_by_runs():
     own, costs = np.array([1.0, 3.0, 1.0, 3.0]), np.full(4, 2.0)
-    base = mujoco_target._Base(own, costs, 2.0, 1.0)
+    base = OnPolicy(own, costs, 2.0, 1.0)
     returns = np.array([[1.0, 2.0], [3.0, 4.0], [2.0, 2.0]])  # means 1.5, 3.5, 2
     found = base.ros_outcome(returns, np.full((3, 2), 3.0))
     runs = np.array([1.5, 3.5, 2.0])
@@ -240,16 +247,16 @@ def test_ros_is_judged_by_runs():
 def test_the_truth_is_weighted_by_precision():
     own = np.array([0.0, 2.0] * 10)
     sharp = np.array([1.4, 1.6] * 10)
-    value, error = mujoco_target._pooled(own, [sharp])
+    value, error = pooled_value(own, [sharp])
     w = np.array([20 / own.var(ddof=1), 20 / sharp.var(ddof=1)])
     assert math.isclose(value, w @ [1.0, 1.5] / w.sum())
     assert math.isclose(error, w.sum() ** -0.5)
-    dull, _ = mujoco_target._pooled(own, [np.full(20, 1.5)])  # no more than 100 times sharper
+    dull, _ = pooled_value(own, [np.full(20, 1.5)])  # no more than 100 times sharper
     assert math.isclose(dull, (1.0 + 100 * 1.5) / 101)
 
 
 def _outcome(variance, cost, *, square=None, designed=None, error=0.1):
-    return Outcome(
+    return RobotOutcome(
         mean=1.0,
         variance=variance,
         variance_error=0.1,
@@ -296,6 +303,10 @@ def _target(name, spread, **outcomes):
     return TargetResult(name, 10.0, 0.1, 10.0, spread, 5.0, 1.0, own | named)
 
 
+def _result(config, results) -> Result:
+    return Result("mujoco", config, (block_of(WHAT, results, METHODS, 2, 2),))
+
+
 def _by_hand() -> Result:
     results = [
         _target(
@@ -314,32 +325,33 @@ def _by_hand() -> Result:
         ),
     ]
     config = Config(("Hopper",), ("bins",), targets=3, episodes=2, ros_episodes=2)
-    return Result(config, (block_of(WHAT, results),))
+    return _result(config, results)
 
 
 def test_means_over_targets_by_hand():
     result = _by_hand()
     [block] = result.blocks
     assert block.excluded == ("b",)
-    assert [row.method for row in block.rows] == ["on-policy", "scope", "scope-dr", "ros"]
-    scope = block.row("scope")
+    assert list(block.methods) == ["on-policy", "scope", "scope-dr", "ros"]
+    scope = block.methods["scope"]
     assert scope.targets == ("a", "c")
     assert scope.variance.mean == 1.0
     assert scope.variance.standard_error == 0.5
     assert math.isclose(scope.cost.mean, 0.95)
     assert math.isclose(scope.needed.mean, (500 + 1350) / 2)
     assert math.isclose(scope.saved, 1 - 0.925)
-    assert (scope.worst.target, scope.worst.value, scope.worst.error) == ("c", 1.5, 0.1)
-    assert scope.dearest.target == "a"
+    worst = scope.worst("variance")
+    assert (worst.target, worst.value, worst.error) == ("c", 1.5, 0.1)
+    assert scope.worst("cost").target == "a"
     assert scope.beyond("variance", 1.1) == ["c"]
     assert scope.beyond("variance", 1.3) == []  # 1.5 - 2 x 0.1 is not above
-    assert block.row("scope-dr").beyond("cost", 1.02) == ["a"]
+    assert block.methods["scope-dr"].beyond("cost", 1.02) == ["a"]
     assert scope.used == {"on-policy": 1, "scope": 1}
     assert scope.certificates == {"not refuted": 1, "safe": 1}
     assert scope.paired.values.tolist() == [1.0, 1.0]
-    assert block.row("ros").paired.values.tolist() == [1.0]  # has no certificate: as measured
-    assert (scope.refuted, block.row("scope-dr").refuted) == ([], ["a"])
-    ros = block.row("ros")
+    assert block.methods["ros"].paired.values.tolist() == [1.0]  # has no certificate: as measured
+    assert (scope.refuted, block.methods["scope-dr"].refuted) == ([], ["a"])
+    ros = block.methods["ros"]
     assert ros.targets == ("a",)
     assert ros.needed.mean == 900.0  # by the squared error
     told = scope.as_dict()
@@ -347,29 +359,33 @@ def test_means_over_targets_by_hand():
     assert told["checked_variance"] == {"mean": None, "values": [None, None]}
     assert math.isclose(told["relative_variance_noise"], math.sqrt(2) * 0.1 / 2)
     whole = json.loads(json.dumps(result.as_dict(), allow_nan=False))
-    assert whole["blocks"][0]["paper"]["scope"]["cost_needed"] == PAPER["Hopper"]["scope"][2]
+    assert (
+        whole["blocks"][0]["paper"]["scope"]["cost_needed"]
+        == published.ROBOTS["Hopper"]["scope"].needed
+    )
 
 
-def test_the_page_and_the_tables_say_so(capsys):
+def test_the_page_and_the_tables_say_so():
     result = _by_hand()
     page = page_of_mujoco(result, command="scopeval reproduce mujoco")
     html = render(page)
     assert html == render(page_of_mujoco(result, command="scopeval reproduce mujoco"))
     assert page.verdict.tone == "good"  # 1.025 with a standard error of 0.025
-    assert "0.596, 0.930, 552" in html
     [table] = page.sections[1].tables
-    measured = dict(zip(table.header, table.rows[1], strict=True))
-    assert measured["variance"] == "1.000 ± 0.500"
-    assert measured["worst"] == "1.50 ± 0.10"
-    show_mujoco(result, "scopeval reproduce mujoco", "1 s")
-    said = " ".join(capsys.readouterr().out.split())
-    assert "1 targets have returns without spread and are in no mean: b." in said
+    assert table.rows[1] == (
+        "scope", "1.000 ± 0.500", "1.50 ± 0.10", "0.950 ± 0.050", "1.00 ± 0.01", "925", "7%",
+    )  # fmt: skip
+    assert table.rows[2] == ("  paper", "0.596", "", "0.930", "", "552", "45%")
+    shown = show_robots(result)
+    assert table in shown
+    said = " ".join(part for part in shown if isinstance(part, str))
+    assert "1 of 3 targets have returns without spread and are in no mean: b." in said
     assert (
-        "scope-dr: mean paired cost within its budget; more than two standard errors above 1.02"
-        in (said)
-    )
-    assert "in cost: a; above 1.1 in variance: none; promise refuted by the certificate: a." in said
-    assert "…" not in said  # nothing is cut off at 80 columns
+        "Hopper, bins: the expected cost of scope-dr is 1.000 ± 0.000 times the target policy's "
+        "(paired), within its budget of 1 up to standard error. Targets more than two standard "
+        "errors above 1.02: a; refuted by the certificate: a."
+    ) in said
+    assert all(part in html.replace("&#39;", "'") for part in said.split(". ")[:3])
 
 
 @pytest.mark.parametrize(("paired", "tone"), [(1.0, "good"), (1.04, "bad")])
@@ -386,14 +402,14 @@ def test_the_promise_is_judged_by_the_certificates(paired, tone):
         for name, cost in (("a", 1.05), ("b", 1.06))
     ]
     config = Config(("Hopper",), ("bins",), targets=2, episodes=2, ros_episodes=2)
-    page = page_of_mujoco(Result(config, (block_of(WHAT, results),)), command="x")
+    page = page_of_mujoco(_result(config, results), command="x")
     assert page.verdict.tone == tone
 
 
 def test_results_survive_json():
     [block] = _by_hand().blocks
     for result in block.results:
-        told = json.loads(json.dumps(mujoco_target.asdict(result)))
+        told = json.loads(json.dumps(asdict(result)))
         assert TargetResult.of(told) == result
 
 
@@ -413,14 +429,14 @@ def test_targets_are_evenly_spread():
 
 
 def test_lists_may_have_commas():
-    assert _several(["Ant,Hopper", "Ant"], ()) == ("Ant", "Hopper")
-    assert _several(None, ("x",)) == ("x",)
+    assert words_from(["Ant,Hopper", "Ant"], ()) == ("Ant", "Hopper")
+    assert words_from(None, ("x",)) == ("x",)
 
 
 def test_mistakes_are_told():
     with pytest.raises(InputError, match="robot: got 'Moon', expected one of Ant"):
         Config(robots=("Moon",))
-    with pytest.raises(InputError, match="protocols: got 'x', expected some of candidates, bins"):
+    with pytest.raises(InputError, match="protocols: got 'x', expected one of candidates, bins"):
         QUICK(protocols=("x",))
     with pytest.raises(InputError, match="role: got 'x', expected one of reported, validation"):
         QUICK(role="x")

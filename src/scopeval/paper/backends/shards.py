@@ -119,4 +119,3 @@ def _compute(
         from scopeval.paper.backends.cluster import run_on_ray
 
         run_on_ray(work, queue, workers, address)
-

@@ -1,8 +1,8 @@
 """One action for one observation, against one forward pass of a target's network.
 
-A controller waits for `act`, so what counts is what all but one call in a hundred stay below. The
-target is a torch network with two hidden layers of 64; it is part of `act` where observations are
-vectors. Calls of both sides alternate, and both see the same busy moments of the machine.
+A controller waits for `act`, so the 99th percentile of the time of a call counts. The target is a
+torch network with two hidden layers of 64; it is part of `act` if observations are vectors. Calls
+of both sides alternate, so that busy moments of the machine affect both.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
 from scopeval.critics.protocols import Regression
 from scopeval.envs.gridworld import Gridworld, logs_of, target_policies
-from scopeval.paper.benchmarks.harness import Row, quiet
-from scopeval.paper.benchmarks.sweep import Quadratic
+from scopeval.paper.benchmarks.harness import Comparison, quiet
+from scopeval.paper.benchmarks.quadratic import Quadratic
 from scopeval.policies.adapters import TorchPolicy
 
 __all__ = ["Config", "run"]
@@ -47,7 +47,7 @@ class Config:
             training=Training(steps=200), paths=100, study=Study(paths=100, steps=100)
         )
     )
-    """Settings of the model of the world, which is the default for vectors."""
+    """Settings of the model of the environment, which is the default for vectors."""
     seed: int = 0
     """Of the problems, the target and the draws."""
 
@@ -56,7 +56,7 @@ class Config:
             check_whole(name, getattr(self, name), 1)
 
 
-def run(config: Config) -> list[Row]:
+def run(config: Config) -> list[Comparison]:
     """Every kind of critic."""
     rng = np.random.default_rng(config.seed)
     table, states = _gridworld(config)
@@ -69,22 +69,11 @@ def run(config: Config) -> list[Row]:
         ("mlp", networks, vectors),
         ("model", model, vectors),
     ):
-        horizon, many = policy.recipe.horizon, len(observations)
-
-        def ours(
-            i: int,
-            policy: BehaviorPolicy = policy,
-            observations: Any = observations,
-            horizon: int = horizon,
-            many: int = many,
-        ) -> None:
-            policy.act(observations[i % many], i % horizon, rng)
-
-        took = _alternating(ours, forward, config.calls)
+        took = _alternating(_acting(policy, observations, rng), forward, config.calls)
         middle = np.median(took, axis=1) * 1e6
         last = np.quantile(took, 0.99, axis=1)
         rows.append(
-            Row(
+            Comparison(
                 f"act, {name}",
                 float(last[0]),
                 float(last[1]),
@@ -97,7 +86,16 @@ def run(config: Config) -> list[Row]:
     return rows
 
 
-def _alternating(ours: Callable[[int], None], peer: Callable[[int], None], calls: int) -> Floats:
+def _acting(
+    policy: BehaviorPolicy, observations: Any, rng: np.random.Generator
+) -> Callable[[int], object]:
+    horizon, many = policy.recipe.horizon, len(observations)
+    return lambda i: policy.act(observations[i % many], i % horizon, rng)
+
+
+def _alternating(
+    ours: Callable[[int], object], peer: Callable[[int], object], calls: int
+) -> Floats:
     """Seconds [2, calls] of every call, a hundred of one side after a hundred of the other."""
     took = np.empty((2, calls))
     for call in (ours, peer):
@@ -122,7 +120,7 @@ def _gridworld(config: Config) -> tuple[BehaviorPolicy, list[int]]:
 
 
 def _vectors(config: Config, how: Regression | ModelRegression) -> tuple[BehaviorPolicy, Floats]:
-    """Designed for a torch target; the tilt stays on whatever it is worth."""
+    """Designed for a torch target; made to differ from it even if the design fell back."""
     import torch
 
     torch.manual_seed(config.seed)

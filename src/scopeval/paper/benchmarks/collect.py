@@ -1,8 +1,8 @@
 """Collecting episodes of a robot with a learned behavior policy, against stepping it at random.
 
 The robots are the same, side by side in one process; the peer draws uniform actions and keeps
-nothing. How well the behavior was learned does not matter here: it is learned for a few steps, and
-these critics serve all steps in turn.
+nothing. How well the behavior was learned does not matter for its speed: it is learned for a few
+steps, and these critics are used for all steps in turn.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from scopeval.collection.collector import collect
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
-from scopeval.data.transitions import Transitions
-from scopeval.paper.benchmarks.harness import Row, load_peer, missing, quiet, timed
+from scopeval.paper.benchmarks.harness import Comparison, load_peer, not_installed, quiet, timed
 from scopeval.paper.robots.env import HORIZON, Robots
 from scopeval.paper.robots.logs import robot_logs
 from scopeval.paper.robots.policies import RobotPolicy, robot_policies
@@ -55,15 +54,16 @@ class Config:
             check_whole(name, getattr(self, name), 1)
 
 
-def run(config: Config) -> list[Row]:
+def run(config: Config) -> list[Comparison]:
     """One row for each robot."""
     return [_row(robot, config) for robot in config.robots]
 
 
-def _row(robot: str, config: Config) -> Row:
+def _row(robot: str, config: Config) -> Comparison:
     name = f"collect, {robot}"
     if load_peer("mujoco") is None:
-        return missing(name, "mujoco", ours=0.0, unit="step", sense="slower", goal=1.25)
+        note = not_installed("mujoco")
+        return Comparison(name, 0.0, None, unit="step", sense="slower", goal=1.25, note=note)
     policies = robot_policies(robot)
     target = policies[2 * len(policies) // 3]
     behavior = _learned(robot, target, config)
@@ -93,7 +93,7 @@ def _row(robot: str, config: Config) -> Row:
                 took = timed(play) / steps if turn else timed(play) * np.inf
                 best[who] = min(best[who], took)
     alone = best["target"] / best["random"]
-    return Row(
+    return Comparison(
         name,
         best["learned"],
         best["random"],
@@ -106,18 +106,9 @@ def _row(robot: str, config: Config) -> Row:
 
 
 def _learned(robot: str, target: RobotPolicy, config: Config) -> BehaviorPolicy:
-    """A tilted policy for all steps, whatever it is worth."""
+    """A policy for all steps that differs from the target, however good it is."""
     log = robot_logs(robot, episodes=config.logged, seed=config.seed)
-    early = np.flatnonzero(log.t < config.learned)
-    log = Transitions(
-        t=log.t[early],
-        obs=log.obs[early],
-        action=log.action[early],
-        reward=log.reward[early],
-        cost=log.cost[early],
-        next_obs=log.next_obs[early],
-        terminated=log.terminated[early],
-    )
+    log = log.select(log.t < config.learned)
     policy = design(
         log, target, horizon=config.learned, regression=config.regression, seed=config.seed
     )

@@ -1,7 +1,7 @@
-"""Timing two things fairly, and the rows and files that come out of it.
+"""Timing two computations fairly, and the comparisons and files that come out of it.
 
-The two take turns, so that a busy moment of the machine hits both, and the best time of each
-counts: everything that disturbs a computation only makes it slower.
+The two take turns, so that a busy moment of the machine affects both, and the best time of each
+counts: whatever disturbs a computation only makes it slower.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from scopeval._files import machine, now, versions, write_json
 from scopeval.errors import InputError
 
 __all__ = [
-    "Row",
+    "Comparison",
     "Times",
-    "apart",
+    "in_own_process",
     "load_peer",
-    "missing",
+    "not_installed",
     "peak_megabytes",
     "quiet",
     "race",
@@ -41,28 +41,28 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Times:
-    """Best wall-clock seconds of the two."""
+    """Best wall-clock seconds of both."""
 
     ours: float
     peer: float
 
 
 @dataclass(frozen=True)
-class Row:
+class Comparison:
     """One comparison.
 
     Attributes:
         name: what was compared.
-        ours: seconds per `unit`; where the unit is "slope", the growth.
-        peer: likewise, of the peer or the limit; None: it is not installed.
+        ours: seconds per `unit`; the growth if the unit is "slope".
+        peer: the same of the peer or the limit; None: it is not installed.
         unit: what was timed: "row", "pass", "episode" ...; "slope": d log(time or memory) / d
             log(size).
         sense: "slower": ratio = ours / peer, and the goal is an upper bound; "faster": ratio =
             peer / ours, and the goal is a lower bound.
-        goal: bound on the ratio, None where there is none.
+        goal: bound on the ratio; None: there is no goal.
         note: what else the reader should know (sizes, agreement of the answers).
-        stopped: the peer was stopped before it was done: its time, and the ratio, are at least
-            this.
+        stopped: the peer was stopped before it was done, so its time and the ratio are lower
+            bounds.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None without a goal or a peer, or if it was stopped too soon."""
+        """Whether the goal is met; None without a goal or a peer, or if it was stopped early."""
         ratio = self.ratio
         if self.goal is None or ratio is None:
             return None
@@ -129,7 +129,7 @@ def quiet() -> Iterator[None]:
 
 
 def load_peer(name: str) -> Any:
-    """The peer's module, or None where it is not installed. What it says when loaded is dropped."""
+    """The peer's module, or None if it is not installed. Its messages while loading are dropped."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
@@ -138,13 +138,13 @@ def load_peer(name: str) -> Any:
             return None
 
 
-def missing(name: str, package: str, **row: Any) -> Row:
-    """A row without its peer."""
-    return Row(name, peer=None, note=f"{package} is not installed: make bench", **row)
+def not_installed(package: str) -> str:
+    """The note of a comparison without its peer."""
+    return f"{package} is not installed: make bench"
 
 
-def apart(function: str, *words: object) -> Any:
-    """What a function of these benchmarks returns, called in a process of its own.
+def in_own_process(function: str, *words: object) -> Any:
+    """What a function of these benchmarks returns, called in its own process.
 
     Args:
         function: "module.name" within `scopeval.paper.benchmarks`.
@@ -166,10 +166,10 @@ def peak_megabytes(call: Callable[[], object]) -> float:
     """How much memory a call takes at most, beyond what this process has before, in MB."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # give back what was freed, or it is used first
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # or freed memory would be used first
     before = _status("VmRSS")
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
-        file.write("5")  # forget the peak so far
+        file.write("5")  # reset the peak
     call()
     return _status("VmHWM") - before
 
@@ -189,12 +189,12 @@ def save(
     path: str | os.PathLike[str],
     name: str,
     command: str,
-    rows: Sequence[Row],
+    rows: Sequence[Comparison],
     *,
     packages: Sequence[str] = (),
-    **more: Any,
+    seed: int | None = None,
 ) -> Path:
-    """Write the rows with the command, the machine, the versions and the date."""
+    """Write the comparisons with the command, the machine, the versions and the date."""
     return write_json(
         path,
         {
@@ -203,7 +203,7 @@ def save(
             "date": now(),
             "machine": machine(),
             "versions": versions(*packages),
-            **more,
+            **({} if seed is None else {"seed": seed}),
             "rows": [row.as_dict() for row in rows],
         },
     )

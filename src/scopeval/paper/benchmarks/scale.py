@@ -1,8 +1,8 @@
 """How time and memory grow with the problem: d log(time) / d log(size), 1 for linear growth.
 
-Every size is measured in a process of its own, after a small problem has loaded all code; memory is
-what the process takes at most beyond that. The slope is that of the line through the sizes of the
-last two decades, those left out that take less than can be told from nothing.
+Every size is measured in its own process, after a small problem has loaded all code; memory is the
+peak of the process beyond that. The slope is that of the line through the sizes of the last two
+decades, without those that are too small to measure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from scopeval.arrays import Floats, Ints
 from scopeval.errors import InputError
-from scopeval.paper.benchmarks.harness import Row, apart, peak_megabytes, timed
+from scopeval.paper.benchmarks.harness import Comparison, in_own_process, peak_megabytes, timed
 
 __all__ = ["Config", "run"]
 
@@ -34,6 +34,8 @@ class Config:
     """(what grows, least and largest power of ten)."""
     repeats: int = 2
     """Times each size is measured; the least counts."""
+    seed: int = 0
+    """Of the problems."""
 
     def __post_init__(self) -> None:
         for what, low, high in self.decades:
@@ -44,17 +46,17 @@ class Config:
                 )
 
 
-def run(config: Config) -> list[Row]:
+def run(config: Config) -> list[Comparison]:
     """Slopes of time and memory."""
     rows = []
     for what, low, high in config.decades:
         sizes = [10**k for k in range(low, high + 1)]
-        found = np.array([_least(what, size, config.repeats) for size in sizes])
+        found = np.array([_least(what, size, config) for size in sizes])
         for k, (kind, unit, least) in enumerate((("time", "s", 1e-3), ("memory", "MB", 4.0))):
             slope = _slope(np.array(sizes[-3:]), found[-3:, k], least)
             numbers = ", ".join(f"{x:.3g}" for x in found[:, k])
             rows.append(
-                Row(
+                Comparison(
                     f"{what}: {kind}",
                     slope,
                     1.0,
@@ -75,15 +77,16 @@ def _slope(sizes: Ints, found: Floats, least: float) -> float:
     return float(np.polyfit(np.log(sizes[some]), np.log(found[some]), 1)[0])
 
 
-def _least(what: str, size: int, repeats: int) -> list[float]:
-    every = [apart("scale.measure", what, size) for _ in range(repeats)]
+def _least(what: str, size: int, config: Config) -> list[float]:
+    calls = range(config.repeats)
+    every = [in_own_process("scale.measure", what, size, config.seed) for _ in calls]
     return [min(one) for one in zip(*every, strict=True)]
 
 
-def measure(what: str, size: int) -> tuple[float, float]:
+def measure(what: str, size: int, seed: int) -> tuple[float, float]:
     """Seconds and MB of one problem, in this process."""
-    WORK[what](8)()
-    call = WORK[what](size)
+    WORK[what](8, seed)()
+    call = WORK[what](size, seed)
     took = 0.0
 
     def clocked() -> None:
@@ -94,22 +97,22 @@ def measure(what: str, size: int) -> tuple[float, float]:
     return took, peak
 
 
-def _solve(size: int) -> Callable[[], object]:
+def _solve(size: int, seed: int) -> Callable[[], object]:
     from scopeval.paper.benchmarks.solver import draw
     from scopeval.solver.program import solve
 
-    problem = draw(size, 4, seed=0)
+    problem = draw(size, 4, seed)
     return lambda: solve(problem.weight, problem.cost, problem.budget)
 
 
 def _design(
-    tuples: int, states: int = 100, actions: int = 4, horizon: int = 10
+    seed: int, tuples: int, states: int = 100, actions: int = 4, horizon: int = 10
 ) -> Callable[[], object]:
     from scopeval.behavior.designer import design
     from scopeval.data.transitions import Transitions
     from scopeval.policies.adapters import TabularPolicy
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     s, a = rng.integers(states, size=tuples), rng.integers(actions, size=tuples)
     log = Transitions(
         t=rng.integers(horizon, size=tuples),
@@ -123,22 +126,22 @@ def _design(
     return lambda: design(log, target, horizon=horizon)
 
 
-def _evaluate(episodes: int) -> Callable[[], object]:
+def _evaluate(episodes: int, seed: int) -> Callable[[], object]:
     from scopeval.envs.gridworld import Gridworld, target_policies
     from scopeval.evaluation.evaluator import evaluate
     from scopeval.exact import design
 
-    mdp, target = Gridworld(10).mdp(), target_policies(1, 10)[0]
+    mdp, target = Gridworld(10, seed=seed).mdp(), target_policies(1, 10, seed=seed)[0]
     behavior = design(mdp, target)
     return lambda: evaluate(mdp, target, behavior, episodes=max(episodes, 100))
 
 
 #: What can grow, and the problem of a size; problems are made before the clock starts.
-WORK: dict[str, Callable[[int], Callable[[], object]]] = {
+WORK: dict[str, Callable[[int, int], Callable[[], object]]] = {
     "solve, rows": _solve,
-    "design, tuples": lambda n: _design(max(n, 1_000)),
-    "design, states": lambda n: _design(16 * n, states=n, horizon=3),
-    "design, horizon": lambda n: _design(100_000, horizon=n),
-    "design, actions": lambda n: _design(100 * n, actions=n, horizon=3),
+    "design, tuples": lambda n, seed: _design(seed, max(n, 1_000)),
+    "design, states": lambda n, seed: _design(seed, 16 * n, states=n, horizon=3),
+    "design, horizon": lambda n, seed: _design(seed, 100_000, horizon=n),
+    "design, actions": lambda n, seed: _design(seed, 100 * n, actions=n, horizon=3),
     "evaluate, episodes": _evaluate,
 }

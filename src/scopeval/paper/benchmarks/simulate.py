@@ -16,7 +16,7 @@ from scopeval.arrays import Floats, check_whole
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import Design, TabularMDP, design
-from scopeval.paper.benchmarks.harness import Row, race
+from scopeval.paper.benchmarks.harness import Comparison, race
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.simulate import cumulative, summaries
 
@@ -57,7 +57,7 @@ class _World:
     behavior: Design
 
 
-def run(config: Config) -> list[Row]:
+def run(config: Config) -> list[Comparison]:
     """Time per step: simulate, weigh, estimate."""
     mdp = Gridworld(config.size, seed=config.seed).mdp()
     target = target_policies(1, config.size, seed=config.seed)[0]
@@ -94,7 +94,7 @@ def run(config: Config) -> list[Row]:
         (a, s), (b, z) = ours(), peer()
         times = race(ours, peer, repeats=config.repeats)
         rows.append(
-            Row(
+            Comparison(
                 name,
                 times.ours / (config.episodes * T),
                 times.peer / (episodes * T),

@@ -14,7 +14,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.paper.benchmarks.harness import Row, Times, race
+from scopeval.paper.benchmarks.harness import Comparison, Times, race
 from scopeval.solver.program import solve
 
 __all__ = ["Config", "run"]
@@ -64,7 +64,7 @@ def draw(rows: int, actions: int, seed: int) -> Problem:
     return Problem(weight, cost, (pi * cost).sum(axis=1))
 
 
-def run(config: Config) -> list[Row]:
+def run(config: Config) -> list[Comparison]:
     """All rows of the benchmark."""
     peers: list[tuple[str, float, Callable[[Problem], Callable[[], Floats]]]] = [
         ("cvxpy + Clarabel", 5000.0, _through_cvxpy),
@@ -77,7 +77,7 @@ def run(config: Config) -> list[Row]:
         problem = draw(rows, actions, config.seed)
         times, share = _against_numpy(problem, config.repeats)
         table.append(
-            Row(
+            Comparison(
                 f"numpy pass, A = {actions}",
                 times.ours / rows,
                 times.peer / rows,
@@ -93,7 +93,7 @@ def run(config: Config) -> list[Row]:
     for name, goal, build in peers:
         times, gap = _against_convex(problem, few, build(few), config.repeats)
         table.append(
-            Row(
+            Comparison(
                 f"{name}, A = {actions}",
                 times.ours / rows,
                 times.peer / config.solves,

@@ -1,66 +1,82 @@
-"""``scopeval bench``: ours against a peer, as ratios."""
+"""``scopeval bench``: the speed of scopeval beside its peers, as ratios."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scopeval.cli.console import columns, command_of, out, progress_bar
+from scopeval.cli.console import command_of, out, print_table, progress_bar
 from scopeval.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from scopeval.paper.benchmarks.harness import Row
+    from scopeval.paper.benchmarks.harness import Comparison
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Measure speed against peers, as ratios.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed beside peers, as ratios.", no_args_is_help=True)
 
 PLACE = Path("results/bench")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What the table is called, whose versions count, and the sizes for a look."""
+    """One benchmark.
 
+    Attributes:
+        about: help of its command.
+        title: head of its table.
+        packages: whose versions are recorded.
+        quick: settings of the small version.
+    """
+
+    about: str
     title: str
     packages: tuple[str, ...]
     quick: dict[str, Any]
 
 
+#: By the name of the command and of the module.
 BENCHMARKS = {
     "solver": Benchmark(
+        "The safety program beside numpy, cvxpy and Clarabel.",
         "solve(), time per row",
         ("numpy", "numba", "cvxpy", "clarabel"),
         {"rows": ((10_000, 4), (4_000, 10)), "solves": 20, "repeats": 3},
     ),
     "sweep": Benchmark(
+        "Learning a behavior policy beside d3rlpy's FQE and torch.",
         "learning",
         ("numpy", "numba", "torch", "d3rlpy"),
         {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
     ),
     "simulate": Benchmark(
+        "The simulator beside Gymnasium's vector environment and numpy.",
         "simulator, time per step",
         ("numpy", "numba", "gymnasium"),
         {"episodes": 50_000, "peer_episodes": 64, "repeats": 1},
     ),
     "collect": Benchmark(
+        "Robots run by a learned policy beside robots moved at random.",
         "collection, time per step",
         ("numpy", "numba", "mujoco", "gymnasium"),
         {"robots": ("Hopper",), "side_by_side": 32, "repeats": 1},
     ),
-    "act": Benchmark("one action", ("numpy", "numba", "torch"), {"calls": 2_000, "rows": 2_000}),
+    "act": Benchmark(
+        "One action beside one forward pass of the target's network.",
+        "one action",
+        ("numpy", "numba", "torch"),
+        {"calls": 2_000, "rows": 2_000},
+    ),
     "scale": Benchmark(
+        "Growth of time and memory with the size of the problem.",
         "growth",
         ("numpy", "numba"),
-        {
-            "decades": (("solve, rows", 3, 5), ("design, tuples", 3, 5)),
-            "repeats": 1,
-        },
+        {"decades": (("solve, rows", 3, 5), ("design, tuples", 3, 5)), "repeats": 1},
     ),
 }
 
@@ -68,12 +84,12 @@ Json = Annotated[
     Path | None,
     typer.Option("--json", help="File for the result.  [default: results/bench/NAME.json]"),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, for a first look.")]
 
 
 @app.callback()
 def bench() -> None:
-    """Measure speed against peers, as ratios."""
+    """Measure speed beside peers, as ratios."""
 
 
 @app.command("all")
@@ -82,7 +98,7 @@ def every(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = PLACE,
     quick: Quick = False,
 ) -> None:
-    """Every benchmark, one after the other; 10 minutes on 2 cores."""
+    """Every benchmark, one after the other (10 minutes on 2 cores)."""
     for name in BENCHMARKS:
         try:
             _measure(ctx, name, out_dir / f"{name}.json", quick)
@@ -91,40 +107,15 @@ def every(
         typer.echo()
 
 
-@app.command()
-def solver(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """The safety program beside numpy, cvxpy and Clarabel."""
-    _measure(ctx, "solver", json, quick)
+def _command(name: str) -> Callable[..., None]:
+    def measure(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
+        _measure(ctx, name, json, quick)
+
+    return measure
 
 
-@app.command()
-def sweep(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """Learning a behavior policy beside d3rlpy's FQE and torch."""
-    _measure(ctx, "sweep", json, quick)
-
-
-@app.command()
-def simulate(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """The simulator beside Gymnasium's vector environment and numpy."""
-    _measure(ctx, "simulate", json, quick)
-
-
-@app.command()
-def collect(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """Robots run by a learned policy beside robots moved at random."""
-    _measure(ctx, "collect", json, quick)
-
-
-@app.command()
-def act(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """One action beside one forward pass of the target's network."""
-    _measure(ctx, "act", json, quick)
-
-
-@app.command()
-def scale(ctx: typer.Context, json: Json = None, quick: Quick = False) -> None:
-    """Growth of time and memory with the problem."""
-    _measure(ctx, "scale", json, quick)
+for _name, _benchmark in BENCHMARKS.items():
+    app.command(_name, help=_benchmark.about)(_command(_name))
 
 
 def _measure(ctx: typer.Context, name: str, place: Path | None, quick: bool) -> None:
@@ -139,27 +130,27 @@ def _measure(ctx: typer.Context, name: str, place: Path | None, quick: bool) -> 
         rows = benchmark.run(config)
     command = command_of(ctx, without=("json", "out_dir"))
     _show(what.title, rows, command)
-    seed = {"seed": config.seed} if hasattr(config, "seed") else {}
-    path = save(place, name, command, rows, packages=what.packages, **seed)
-    typer.echo(f"written to {path}")
+    path = save(place, name, command, rows, packages=what.packages, seed=config.seed)
+    typer.echo(f"Results: {path}")
 
 
-def _show(title: str, rows: Sequence[Row], command: str) -> None:
+def _show(title: str, rows: Sequence[Comparison], command: str) -> None:
     from scopeval._files import machine
+    from scopeval.report import Table
 
     console = out()
-    table = columns(title, "ours", "peer", "ratio", "goal", "met")
-    for row in rows:
-        bound = {"slower": "<=", "faster": ">="}[row.sense]
-        table.add_row(
+    cells = tuple(
+        (
             row.name,
             _amount(row.ours, row.unit),
             _peer(row),
             _ratio(row),
-            "" if row.goal is None else f"{bound} {row.goal:,g}",
+            "" if row.goal is None else f"{_BOUNDS[row.sense]} {row.goal:,g}",
             {True: "yes", False: "no", None: "" if row.goal is None else "?"}[row.met],
         )
-    console.print(table)
+        for row in rows
+    )
+    print_table(console, Table("", (title, "ours", "peer", "ratio", "goal", "met"), cells))
     console.print()
     for row in rows:
         if row.note:
@@ -169,13 +160,16 @@ def _show(title: str, rows: Sequence[Row], command: str) -> None:
     console.print(command, soft_wrap=True, markup=False)
 
 
-def _peer(row: Row) -> str:
+_BOUNDS = {"slower": "<=", "faster": ">="}
+
+
+def _peer(row: Comparison) -> str:
     if row.peer is None:
         return "none"
     return ("> " if row.stopped else "") + _amount(row.peer, row.unit)
 
 
-def _ratio(row: Row) -> str:
+def _ratio(row: Comparison) -> str:
     if row.ratio is None:
         return ""
     sign = "> " if row.stopped else ""

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.paper.cli.options import Address, Backend, Workers, carry_out, keep, running
-from scopeval.paper.tables.foreign import show_foreign
+from scopeval.paper.cli.options import Address, Backend, Workers, carry_out, running
 
 __all__ = ["foreign"]
 
@@ -30,8 +29,8 @@ def foreign(
             show_default="10; 2 with --quick",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of targets, loggers, logs and designs.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small numbers, for a look.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of targets, loggers, logs and designs.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
     backend: Backend = "processes",
     workers: Workers = None,
     address: Address = None,
@@ -41,10 +40,11 @@ def foreign(
 ) -> None:
     """Environments that scopeval was not tuned on (minutes).
 
-    Running it again after an interruption goes on where it stopped.
+    Running it again after an interruption continues where it stopped.
     """
     from scopeval.paper.experiments import foreign as experiment
-    from scopeval.paper.results import check_folder
+    from scopeval.paper.saving import check_folder
+    from scopeval.paper.tables.foreign import show_foreign
 
     names = environment or list(experiment.ENVIRONMENTS)
     many = targets if targets is not None else 2 if quick else 10
@@ -53,6 +53,4 @@ def foreign(
     folder = check_folder(out_dir, "foreign")
     how = running(backend, workers, address)
     work = partial(experiment.run, config, folder=folder / "shards", **how)
-    result, command, seconds = carry_out(ctx, "environments", work)
-    keep(folder, "foreign", result, command, seconds, {})
-    show_foreign(result, command, f"{seconds:.0f} s; every design: {folder}")
+    carry_out(ctx, "foreign", folder, work, show_foreign)

@@ -1,32 +1,36 @@
-"""What the commands of ``scopeval reproduce`` share: options, running, keeping what came out."""
+"""What the commands of ``scopeval reproduce`` share: options, running, and printing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from scopeval.cli.console import command_of, err, progress_bar
+from scopeval.cli.console import command_of, err, out, paragraph, print_table, progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from scopeval.paper.backends.shards import Running
+    from scopeval.paper.saving import Savable
+    from scopeval.report.page import Table
 
 __all__ = [
-    "MACHINERY",
+    "WITHOUT_EFFECT",
     "Address",
     "Backend",
     "Budget",
+    "Methods",
     "Runs",
     "Targets",
     "Workers",
     "carry_out",
-    "keep",
+    "methods_from",
     "running",
+    "words_from",
 ]
 
 Targets = Annotated[int | None, typer.Option(help="Number of target policies.", show_default="30")]
@@ -34,33 +38,35 @@ Runs = Annotated[
     int | None, typer.Option(help="Runs for each target and method.", show_default="30")
 ]
 Budget = Annotated[
-    str, typer.Option(help="What may not cost more: state (from each on, the paper's) or episode.")
+    str,
+    typer.Option(
+        help="What the cost budget limits: the expected cost from every state on (state, the "
+        "paper's) or of whole episodes (episode)."
+    ),
 ]
-Backend = Annotated[str, typer.Option(help="Where the work is done: serial, processes, ray.")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Method, or several with commas; may be repeated. A method of your own: "
+        "module:attribute, where the attribute is a Method.",
+        show_default="all",
+    ),
+]
+Backend = Annotated[str, typer.Option(help="Where to compute: serial, processes or ray.")]
 Workers = Annotated[
-    int | None, typer.Option(help="How many at a time.", show_default="one for each core")
+    int | None, typer.Option(help="Number of parallel workers.", show_default="one for each core")
 ]
 Address = Annotated[
     str | None, typer.Option(help="Of a Ray cluster.", show_default="one on this machine")
 ]
-#: Options that change no number.
-MACHINERY = ("out_dir", "backend", "workers", "address")
+#: Options that do not change any number.
+WITHOUT_EFFECT = ("out_dir", "backend", "workers", "address")
 
-R = TypeVar("R")
-
-
-class Result(Protocol):
-    """What an experiment comes to."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-
-    def tables(self) -> dict[str, dict[str, list[Any]]]:
-        """Every number, as columns."""
+R = TypeVar("R", bound="Savable")
 
 
 def running(backend: str, workers: int | None, address: str | None) -> Running:
-    """How shards are run; what went wrong and was mended is told line by line."""
+    """How shards are run; problems that were solved are printed line by line."""
     return {
         "backend": backend,
         "workers": workers,
@@ -69,38 +75,65 @@ def running(backend: str, workers: int | None, address: str | None) -> Running:
     }
 
 
+def words_from(given: Sequence[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Words given one by one or with commas."""
+    words = [word.strip() for one in given or [] for word in one.split(",")]
+    return tuple(dict.fromkeys(word for word in words if word)) or default
+
+
+def methods_from(
+    ctx: typer.Context, given: Sequence[str] | None, default: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The methods to run; the reference is added where the default has it."""
+    from scopeval.paper.methods import REFERENCE
+
+    if not given:
+        return default
+    words = words_from(given, default)
+    others = tuple(word for word in words if word != REFERENCE)
+    ctx.params["methods"] = list(words)
+    return (REFERENCE, *others) if REFERENCE in default else others
+
+
 def carry_out(
     ctx: typer.Context,
-    what: str,
+    name: str,
+    folder: Path,
     work: Callable[..., R],
+    show: Callable[[R], Sequence[Table | str]],
+    draw: Callable[[R], Mapping[str, Figure]] = lambda result: {},
     *,
-    without: tuple[str, ...] = MACHINERY,
-) -> tuple[R, str, float]:
-    """Call work(progress=...) behind a bar: its result, the command to type again, and seconds."""
+    without: tuple[str, ...] = WITHOUT_EFFECT,
+) -> tuple[R, str]:
+    """Run an experiment behind a progress bar, save everything, print the tables.
+
+    Args:
+        ctx: of the command.
+        name: of the JSON file.
+        folder: for all files.
+        work: called as work(progress=...).
+        show: result -> tables and paragraphs to print.
+        draw: result -> figures by name.
+        without: options that the command to type again leaves out.
+
+    Returns:
+        The result, and the command to type again.
+    """
+    from scopeval.paper.saving import save
+
     began = time.perf_counter()
-    with progress_bar(what) as progress:
+    with progress_bar("starting") as progress:
         result = work(progress=progress)
     seconds = time.perf_counter() - began
-    return result, command_of(ctx, without=without), seconds
-
-
-def keep(
-    folder: Path,
-    name: str,
-    result: Result,
-    command: str,
-    seconds: float,
-    figures: Mapping[str, Figure],
-) -> None:
-    """Write everything into the folder, see `experiments.files.save`."""
-    from scopeval.paper.results import save
-
-    save(
-        folder,
-        name,
-        command=command,
-        seconds=seconds,
-        summary=result.as_dict(),
-        tables=result.tables(),
-        figures=figures,
-    )
+    command = command_of(ctx, without=without)
+    path = save(folder, name, result, draw(result), command=command, seconds=seconds)
+    console = out()
+    for part in show(result):
+        if isinstance(part, str):
+            paragraph(console, part)
+        else:
+            print_table(console, part)
+        console.print()
+    console.print(command, soft_wrap=True, markup=False)
+    console.print(f"Results: {path} ({seconds:.1f} s)", soft_wrap=True, markup=False)
+    return result, command

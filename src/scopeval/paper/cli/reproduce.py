@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.mujoco import mujoco
 from scopeval.paper.cli.options import (
-    MACHINERY,
+    WITHOUT_EFFECT,
     Address,
     Backend,
     Budget,
+    Methods,
     Runs,
     Targets,
     Workers,
     carry_out,
-    keep,
+    methods_from,
     running,
 )
-from scopeval.paper.tables.gridworld import show_exact, show_learned, show_logs
+
+if TYPE_CHECKING:
+    from scopeval.paper.backends.shards import Running
 
 __all__ = ["app"]
 
@@ -32,8 +35,8 @@ Sizes = Annotated[
     list[int] | None,
     typer.Option(help="Cells along one side; may be repeated.", show_default="10 and 30"),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Small numbers, for a look.")]
-Seed = Annotated[int, typer.Option(help="Of worlds, targets, logs and runs.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Few targets and runs, for a first look.")]
+Seed = Annotated[int, typer.Option(help="Seed of worlds, targets, logs and runs.")]
 
 
 @app.callback()
@@ -47,7 +50,7 @@ def gridworld(
     critics: Annotated[
         str,
         typer.Option(
-            help="Where the values come from: table or mlp (learned from logs), or exact (dynamic "
+            help="How values are computed: table or mlp (learned from logs), or exact (dynamic "
             "programming, nothing learned or sampled)."
         ),
     ] = "table",
@@ -66,9 +69,12 @@ def gridworld(
     ] = None,
     worlds: Annotated[
         int | None,
-        typer.Option(help="Worlds that the targets share.", show_default="one for each target"),
+        typer.Option(
+            help="Number of worlds that the targets share.", show_default="one for each target"
+        ),
     ] = None,
     budget: Budget = "state",
+    methods: Methods = None,
     seed: Seed = 0,
     quick: Quick = False,
     backend: Backend = "processes",
@@ -85,7 +91,7 @@ def gridworld(
 ) -> None:
     """The Gridworld: variance, cost, and cost needed (minutes).
 
-    Running it again after an interruption goes on where it stopped.
+    Running it again after an interruption continues where it stopped.
     """
     from scopeval.envs.gridworld import COST_LAWS
     from scopeval.errors import InputError
@@ -94,46 +100,62 @@ def gridworld(
     if critics not in (*CRITICS, "exact"):
         expected = ", ".join((*CRITICS, "exact"))
         raise InputError(f"critics: got {critics!r}, expected one of {expected}")
-    sizes = size or ([10] if quick else [10, 30])
-    many = targets if targets is not None else 6 if quick else 30
     laws = cost_law or (["all"] if critics == "exact" else ["same-tilt"])
-    every = COST_LAWS if "all" in laws else tuple(laws)
-    ctx.params |= {"size": sizes, "targets": many, "cost_law": laws, "quick": False}
-    if critics == "exact":
-        place = out_dir or Path("results")
-        _gridworld_exact(ctx, tuple(sizes), every, many, worlds, budget, seed, place)
-        return
-    repeats = runs if runs is not None else 5 if quick else 30
-    length = episodes if episodes is not None else 1000
-    ctx.params |= {"runs": repeats, "episodes": length}
-
-    from scopeval.paper.experiments import gridworld
-    from scopeval.paper.figures import gridworld as figures
-    from scopeval.paper.results import check_folder
-
-    config = gridworld.Config(
-        sizes=tuple(sizes),
-        cost_laws=every,
-        targets=many,
-        worlds=worlds,
-        seed=seed,
-        runs=repeats,
-        episodes=length,
-        critics=critics,
-        budget=budget,
-    )
-    folder = check_folder(out_dir or Path("results", "gridworld"), "gridworld")
-    how = running(backend, workers, address)
-    work = partial(gridworld.run, config, folder=folder / "shards", **how)
-    result, command, seconds = carry_out(ctx, "Gridworld", work)
-    drawn = {
-        "error-episodes": figures.error_against_episodes(result),
-        "error-cost": figures.error_against_cost(result),
-        "cost-by-target": figures.cost_by_target(result),
-        "frontier": figures.frontier(result),
+    settings: dict[str, Any] = {
+        "sizes": tuple(size or ([10] if quick else [10, 30])),
+        "cost_laws": COST_LAWS if "all" in laws else tuple(laws),
+        "targets": targets if targets is not None else 6 if quick else 30,
+        "worlds": worlds,
+        "seed": seed,
+        "budget": budget,
     }
-    keep(folder, "gridworld", result, command, seconds, drawn)
-    show_learned(result, command, f"{seconds:.0f} s; numbers and figures: {folder}")
+    ctx.params |= {"size": settings["sizes"], "targets": settings["targets"], "cost_law": laws}
+    ctx.params["quick"] = False
+    if critics == "exact":
+        _run_exact(ctx, settings, methods, out_dir or Path("results"))
+        return
+    online = {
+        "runs": runs if runs is not None else 5 if quick else 30,
+        "episodes": episodes if episodes is not None else 1000,
+    }
+    ctx.params |= online
+    how = running(backend, workers, address)
+    settings |= {"critics": critics, **online}
+    _run_learned(ctx, settings, methods, out_dir or Path("results", "gridworld"), how)
+
+
+def _run_exact(
+    ctx: typer.Context, settings: dict[str, Any], methods: list[str] | None, out_dir: Path
+) -> None:
+    from scopeval.paper.experiments.gridworld_exact import BY_TARGET, Config, run
+    from scopeval.paper.saving import check_folder
+    from scopeval.paper.tables.gridworld import show_exact
+
+    # One budget for whole episodes is about the cost of the behavior policy only.
+    by_state = settings["budget"] == "state"
+    usual = tuple(name for name in Config.methods if by_state or name != BY_TARGET)
+    config = Config(**settings, methods=methods_from(ctx, methods, usual))
+    folder = check_folder(out_dir, "gridworld-exact")
+    without = (*WITHOUT_EFFECT, "runs", "episodes")
+    carry_out(ctx, "gridworld-exact", folder, partial(run, config), show_exact, without=without)
+
+
+def _run_learned(
+    ctx: typer.Context,
+    settings: dict[str, Any],
+    methods: list[str] | None,
+    out_dir: Path,
+    how: Running,
+) -> None:
+    from scopeval.paper.experiments.gridworld import Config, run
+    from scopeval.paper.figures.gridworld import draw_gridworld
+    from scopeval.paper.saving import check_folder
+    from scopeval.paper.tables.gridworld import show_learned
+
+    config = Config(**settings, methods=methods_from(ctx, methods, Config.methods))
+    folder = check_folder(out_dir, "gridworld")
+    work = partial(run, config, folder=folder / "shards", **how)
+    carry_out(ctx, "gridworld", folder, work, show_learned, draw_gridworld)
 
 
 @app.command()
@@ -147,6 +169,7 @@ def logs(
     cost_law: Annotated[
         str, typer.Option(help="same-tilt, uniform, reward or opposite-tilt.")
     ] = "same-tilt",
+    methods: Methods = None,
     seed: Seed = 0,
     quick: Quick = False,
     backend: Backend = "processes",
@@ -158,60 +181,23 @@ def logs(
 ) -> None:
     """How good must the logs be? Fewer episodes, bad logs (minutes).
 
-    Running it again after an interruption goes on where it stopped.
+    Running it again after an interruption continues where it stopped.
     """
-    from scopeval.paper.experiments import log_quality
-    from scopeval.paper.figures import gridworld as figures
-    from scopeval.paper.results import check_folder
+    from scopeval.paper.experiments.log_quality import Config, run
+    from scopeval.paper.figures.log_quality import draw_logs
+    from scopeval.paper.saving import check_folder
+    from scopeval.paper.tables.gridworld import show_logs
 
     sizes = size or [10]
     many = targets if targets is not None else 3 if quick else 30
     ctx.params |= {"size": sizes, "targets": many, "quick": False}
-    config = log_quality.Config(tuple(sizes), cost_law, many, seed)
+    names = methods_from(ctx, methods, Config.methods)
+    config = Config(tuple(sizes), cost_law, many, seed, methods=names)
     folder = check_folder(out_dir, "logs")
     how = running(backend, workers, address)
-    work = partial(log_quality.run, config, folder=folder / "shards", **how)
-    result, command, seconds = carry_out(ctx, "logs", work)
-    drawn = {"log-quality": figures.log_quality(result)}
-    keep(folder, "logs", result, command, seconds, drawn)
-    show_logs(result, command, f"{seconds:.0f} s; numbers and figure: {folder}")
+    work = partial(run, config, folder=folder / "shards", **how)
+    carry_out(ctx, "logs", folder, work, show_logs, draw_logs)
 
 
 app.command()(mujoco)
 app.command()(foreign)
-
-
-def _gridworld_exact(
-    ctx: typer.Context,
-    sizes: tuple[int, ...],
-    laws: tuple[str, ...],
-    targets: int,
-    worlds: int | None,
-    budget: str,
-    seed: int,
-    folder: Path,
-) -> None:
-    from scopeval._files import check_place, now, versions, write_json
-    from scopeval.paper.experiments import gridworld_exact as experiment
-
-    config = experiment.Config(
-        sizes=sizes, cost_laws=laws, targets=targets, worlds=worlds, seed=seed, budget=budget
-    )
-    place = check_place(folder / "gridworld-exact.json")
-    table, command, seconds = carry_out(
-        ctx,
-        "Gridworld",
-        partial(experiment.run, config),
-        without=(*MACHINERY, "runs", "episodes"),
-    )
-    path = write_json(
-        place,
-        {
-            "command": command,
-            "date": now(),
-            "seconds": round(seconds, 1),
-            "versions": versions("numpy", "scipy", "numba"),
-            **table.as_dict(),
-        },
-    )
-    show_exact(table, command, f"{seconds:.0f} s; all numbers, target by target: {path}")

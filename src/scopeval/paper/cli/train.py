@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli.console import columns, command_of, out, plus_minus, progress_bar
+from scopeval.cli.console import command_of, out, print_table, progress_bar
 
 __all__ = ["train_policies"]
 
@@ -15,23 +15,29 @@ __all__ = ["train_policies"]
 def train_policies(
     ctx: typer.Context,
     robots: Annotated[
-        list[str] | None, typer.Option(help="Robot to train; may be repeated. All unless said.")
+        list[str] | None, typer.Option(help="Robot to train; may be repeated.", show_default="all")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the first training run.")] = 0,
-    scale: Annotated[float, typer.Option(help="Of the training's length, to try things out.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first training run.")] = 0,
+    scale: Annotated[float, typer.Option(help="Factor of the length of the training.")] = 1,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder for weights and records; the package's.")
+        Path | None,
+        typer.Option(
+            "--out", help="Folder for weights and records.", show_default="the package's own"
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also those that are done.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train again what is there already.")
+    ] = False,
 ) -> None:
     """Train the robots' policies that ship with scopeval.
 
     30 for each robot, evenly spread in return from untrained to best, and 6 of another run for
-    validation. Robots that are done are skipped.
+    validation. Robots that have files already are skipped.
     """
     from scopeval.paper.robots import training as robot_training
     from scopeval.paper.robots.env import ROBOTS, robot_name
     from scopeval.paper.robots.policies import FOLDER, robot_record
+    from scopeval.report import Table
 
     names = [robot_name(robot) for robot in robots or ROBOTS]
     config = robot_training.Config(seed=seed, scale=scale)
@@ -40,15 +46,13 @@ def train_policies(
         done = robot_training.train_policies(
             names, config, out_dir or FOLDER, command=command, force=force, progress=progress
         )
-    console = out()
-    pm = plus_minus(console)
-    table = columns("robot", "policies", "worst return", "best return", "made on")
+    rows = []
     for name, path in zip(names, done, strict=True):
         record = robot_record(name, folder=path.parent)
         entries = [entry for entry in record["policies"] if entry["role"] == "reported"]
-        ends = [
-            f"{e['return']:.1f} {pm} {e['return_error']:.1f}" for e in entries[:: len(entries) - 1]
-        ]
-        table.add_row(name, f"{len(record['policies'])}", *ends, record["date"][:10])
-    console.print(table)
+        ends = [f"{e['return']:.1f} ± {e['return_error']:.1f}" for e in (entries[0], entries[-1])]
+        rows.append((name, f"{len(record['policies'])}", *ends, record["date"][:10]))
+    console = out()
+    header = ("robot", "policies", "worst return", "best return", "made on")
+    print_table(console, Table("", header, tuple(rows)))
     console.print(f"Weights and records: {done[0].parent}", markup=False, soft_wrap=True)

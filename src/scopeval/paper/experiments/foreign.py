@@ -22,9 +22,9 @@ from scopeval.arrays import check_whole
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
-from scopeval.paper.backends import Running, run_shards
+from scopeval.paper.backends.shards import Running, run_shards
 from scopeval.paper.experiments.foreign_worlds import FINITE, LOGS, finite_world
-from scopeval.paper.written import as_columns
+from scopeval.paper.results import as_columns
 
 __all__ = [
     "ENVIRONMENTS",

@@ -1,18 +1,18 @@
 """The paper's Gridworld: tables and curves of every method, learned from the same logs.
 
-Thirty targets, each in a world of its own (see `gridworld_exact` for why) with 1,000 logged
-episodes of 30 other controllers; 30 runs of 1,000 episodes for each method. For every method:
+Thirty targets, each in its own world (see `gridworld_exact` for why) with 1,000 logged episodes of
+30 other controllers; 30 runs of 1,000 episodes for each method. For every method:
 
 - *relative variance* and *relative cost* of one episode. Designs are assessed exactly in the true
   model; ROS, whose episodes depend on each other, by the variance over runs of its last estimate;
 - *cost needed* for on-policy's accuracy after 1,000 episodes, in on-policy episodes:
   1000 (relative variance) (relative cost), as in every row of the paper;
-- *crossing*: the same, read off the measured error curves: the cost from which on the mean error
-  stays below on-policy's last one. The one to trust for ROS, whose error does not fall like
-  1 / sqrt(episodes).
+- *crossing*: the same, read off the measured error curves: the cost after which the mean error
+  remains below on-policy's last one. For ROS this is the number to trust: its error does not fall
+  like 1 / sqrt(episodes).
 
-`direct` is no sampling method: the critics' own answer v(s0), from the logs alone and for free. No
-number of episodes makes its error smaller.
+`direct` is not a sampling method: it is the critics' own estimate v(s0), from the logs alone and at
+no cost. No number of episodes makes its error smaller.
 """
 
 from __future__ import annotations
@@ -25,43 +25,34 @@ from typing import Any, Unpack
 import numpy as np
 
 from scopeval.arrays import Floats, Ints, check_whole
-from scopeval.behavior.settings import check_budget, check_epsilon
-from scopeval.envs.gridworld import Gridworld
+from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
+from scopeval.paper import published
 from scopeval.paper.backends.shards import Running, run_shards
-from scopeval.paper.curves import Crossing, crossing_of
-from scopeval.paper.experiments.gridworld_exact import PAPER, Statistic
+from scopeval.paper.experiments import gridworld_exact
 from scopeval.paper.experiments.gridworld_target import (
-    EPSILONS,
-    FRONTIER,
-    METHODS,
+    BASELINES,
+    GridworldOutcome,
     Shard,
     TargetResult,
     episode_grid,
     evaluate_target,
 )
-from scopeval.paper.written import as_columns, mean_curve, published
+from scopeval.paper.methods import REFERENCE, check_methods, constrained, digest_of, names_of
+from scopeval.paper.results import Crossing, MethodResult, Result, Statistic, crossing_of
 
-__all__ = ["CRITICS", "Block", "Config", "Crossing", "Frontier", "Result", "Row", "run"]
+__all__ = ["CRITICS", "Config", "Frontier", "GridworldBlock", "GridworldMethod", "run"]
 
 CRITICS = ("table", "mlp")
 
 
 @dataclass(frozen=True)
-class Config:
-    """What to run."""
+class Config(gridworld_exact.Config):
+    """What to run: the worlds and methods of the exact experiment, and what is sampled there."""
 
-    sizes: tuple[int, ...] = (10, 30)
-    """Cells along one side; also the horizon. The paper has 10 and 30."""
     cost_laws: tuple[str, ...] = ("same-tilt",)
-    """How costs are drawn, see `envs.gridworld`."""
-    targets: int = 30
-    """Number of target policies, as in the paper."""
-    worlds: int | None = None
-    """Number of worlds that the targets share in turn; None: one world for each target."""
-    seed: int = 0
-    """Target k lives in world seed + (k modulo worlds); logs and runs of target k follow from
-    (seed, k)."""
+    methods: tuple[str, ...] = (REFERENCE, "scope", "scope-dr", "odi", "dopt", *BASELINES)
+    """Registered methods, module:attribute, or `BASELINES`; on-policy is always one of them."""
     runs: int = 30
     """Independent runs of each method for each target, as in the paper."""
     episodes: int = 1000
@@ -70,40 +61,30 @@ class Config:
     """Logged episodes to learn from, as in the paper."""
     critics: str = "table"
     """What learns the values: "table" (with the cells' coordinates as features) or "mlp"."""
-    epsilon: float = 0.0
-    """Safety parameter of the constrained methods."""
-    epsilons: tuple[float, ...] = EPSILONS
-    """Safety parameters of the variance-cost frontier; each is two more designs for each target."""
-    budget: str = "state"
-    """Of the constrained methods: "state" (the paper's) or "episode"."""
+    epsilons: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0)
+    """Safety parameters of the variance-cost frontier; each is one more design for each constrained
+    method and target."""
 
     def __post_init__(self) -> None:
-        for name, least in (("targets", 1), ("runs", 2), ("episodes", 2), ("logged", 1)):
+        self.check_worlds()
+        for name, least in (("runs", 2), ("episodes", 2), ("logged", 1)):
             check_whole(name, getattr(self, name), least)
-        check_whole("seed", self.seed, 0)
-        if self.worlds is not None and not 1 <= self.worlds <= self.targets:
-            raise InputError(
-                f"worlds: got {self.worlds} for {self.targets} targets; expected at least one, and "
-                "at most one for each target"
-            )
         if self.critics not in CRITICS:
             raise InputError(f"critics: got {self.critics!r}, expected one of {', '.join(CRITICS)}")
-        for epsilon in (self.epsilon, *self.epsilons):
+        for epsilon in self.epsilons:
             check_epsilon(epsilon)
-        check_budget(self.budget, None)
-        for size in self.sizes:
-            for law in self.cost_laws:
-                Gridworld(size, law)  # says what is wrong before anything is computed
+        check_methods(self.methods, BASELINES)
 
     @property
     def shards(self) -> list[Shard]:
         """The pieces of work: sizes, laws, targets."""
+        digest = digest_of(self.methods, BASELINES)
         return [
             Shard(
                 size=size,
                 cost_law=law,
                 target=k,
-                world=self.seed + (k if self.worlds is None else k % self.worlds),
+                world=self.world(k),
                 seed=self.seed,
                 runs=self.runs,
                 episodes=self.episodes,
@@ -112,6 +93,8 @@ class Config:
                 epsilon=self.epsilon,
                 epsilons=self.epsilons,
                 budget=self.budget,
+                methods=self.methods,
+                digest=digest,
             )
             for size in self.sizes
             for law in self.cost_laws
@@ -120,84 +103,48 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method over all targets; see `gridworld_target.Outcome` for the fields.
+class GridworldMethod(MethodResult[GridworldOutcome]):
+    """One method over all targets, and where it reaches on-policy's accuracy."""
 
-    ``variance`` and ``cost`` are exact for on-policy and designs, measured for ROS. ``errors`` and
-    ``costs`` are [targets, grid].
-    """
-
-    method: str
-    variance: Statistic
-    cost: Statistic
-    measured_variance: Statistic
-    measured_square: Statistic
-    measured_cost: Statistic
-    bias: Statistic
-    worst_state: Statistic | None
-    limit_variance: Statistic | None
-    limit_cost: Statistic | None
-    predicted_variance: Statistic | None
-    predicted_cost: Statistic | None
-    errors: Floats
-    costs: Floats
-    crossing: Crossing
+    crossing: Crossing = field(kw_only=True)
 
     @property
-    def exactly(self) -> bool:
+    def exact(self) -> bool:
         """Whether variance and cost are computed and not measured."""
-        return self.worst_state is not None
-
-    @property
-    def needed(self) -> Statistic:
-        """Cost for the accuracy of 1,000 on-policy episodes, target by target.
-
-        ROS may be biased, so there the squared error stands for the variance.
-        """
-        inaccuracy = self.variance if self.exactly else self.measured_square
-        return Statistic(1000.0 * inaccuracy.values * self.cost.values)
-
-    @property
-    def saved(self) -> float:
-        """Share of the on-policy cost that is saved at equal accuracy."""
-        return 1.0 - self.needed.mean / 1000.0
+        return self.outcomes[0].exact
 
     @property
     def limit_needed(self) -> Statistic | None:
-        """`needed` with exact values."""
-        if self.limit_variance is None or self.limit_cost is None:
+        """`needed` with exact values; None if the method does not learn."""
+        variance, cost = self.find("limit_variance"), self.find("limit_cost")
+        if variance is None or cost is None:
             return None
-        return Statistic(1000.0 * self.limit_variance.values * self.limit_cost.values)
-
-    @property
-    def unsafe(self) -> int:
-        """Number of targets whose cost is more than one per cent above on-policy's."""
-        return int((self.cost.values > 1.01).sum())
+        return Statistic(1000.0 * variance.values * cost.values)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: statistics over targets, and mean curves with standard errors."""
-        statistics = {
-            "relative_variance": self.variance,
-            "relative_cost": self.cost,
-            "cost_needed": self.needed,
-            "measured_variance": self.measured_variance,
-            "measured_square": self.measured_square,
-            "measured_cost": self.measured_cost,
-            "bias": self.bias,
-            "worst_state": self.worst_state,
-            "limit_variance": self.limit_variance,
-            "limit_cost": self.limit_cost,
-            "predicted_variance": self.predicted_variance,
-            "predicted_cost": self.predicted_cost,
-        }
+        found = {name: self.find(name) for name in _NUMBERS}
         return {
-            "method": self.method,
-            "exact": self.exactly,
-            **{name: s.as_dict() if s is not None else None for name, s in statistics.items()},
-            "saved": self.saved,
+            **self.summary(),
+            "exact": self.exact,
+            **{name: s.as_dict() if s is not None else None for name, s in found.items()},
             "crossing": asdict(self.crossing),
-            "curve": mean_curve(self.errors, self.costs),
+            "curve": self.mean_curve(),
         }
+
+
+#: Fields of an outcome, in the order of the Parquet table.
+_NUMBERS = (
+    "measured_variance",
+    "measured_square",
+    "measured_cost",
+    "bias",
+    "worst_state",
+    "limit_variance",
+    "limit_cost",
+    "predicted_variance",
+    "predicted_cost",
+)
 
 
 @dataclass(frozen=True)
@@ -211,38 +158,51 @@ class Frontier:
     limit_variance: Floats
     limit_cost: Floats
 
+    @property
+    def arrays(self) -> dict[str, Floats]:
+        """By name."""
+        return {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: means over targets."""
-        arrays = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return {
-            "method": self.method,
-            "epsilon": list(self.epsilons),
-            **{name: values.mean(axis=0).tolist() for name, values in arrays.items()},
-        }
+        means = {name: values.mean(axis=0).tolist() for name, values in self.arrays.items()}
+        return {"method": self.method, "epsilon": list(self.epsilons), **means}
 
 
 @dataclass(frozen=True)
-class Block:
-    """All methods on one size and cost law."""
+class GridworldBlock:
+    """All methods on one size and cost law.
+
+    Attributes:
+        size: cells along one side.
+        cost_law: how costs are drawn.
+        grid: numbers of episodes at which errors are recorded.
+        methods: by name, in the order of the config.
+        direct_error: signed error of the critics' own estimate, see `TargetResult`.
+        direct_square: its squared error.
+        frontier: constrained methods at several safety parameters.
+    """
 
     size: int
     cost_law: str
     grid: Ints = field(repr=False)
-    rows: tuple[Row, ...] = field(repr=False)
+    methods: dict[str, GridworldMethod] = field(repr=False)
     direct_error: Statistic = field(repr=False)
     direct_square: Statistic = field(repr=False)
     frontier: tuple[Frontier, ...] = field(repr=False)
 
-    def row(self, method: str) -> Row:
-        """The row of one method."""
-        return next(row for row in self.rows if row.method == method)
+    @property
+    def title(self) -> str:
+        """The name used in tables and figures."""
+        return f"{self.size} x {self.size}, cost law {self.cost_law}"
 
     @property
-    def cheapest(self) -> Row:
+    def cheapest(self) -> GridworldMethod:
         """The method with the least crossing (the least cost needed where nothing crosses)."""
         return min(
-            (row for row in self.rows if row.method != "on-policy"),
+            (row for name, row in self.methods.items() if name != REFERENCE),
             key=lambda row: (row.crossing.cost is None, row.crossing.cost or row.needed.mean),
+            default=self.methods[REFERENCE],
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -251,128 +211,87 @@ class Block:
             "size": self.size,
             "cost_law": self.cost_law,
             "episodes": self.grid.tolist(),
-            "methods": [row.as_dict() for row in self.rows],
+            "methods": [row.as_dict() for row in self.methods.values()],
             "direct": {
                 "error": self.direct_error.as_dict(),
                 "squared_error": self.direct_square.as_dict(),
             },
             "frontier": [line.as_dict() for line in self.frontier],
             "cheapest": self.cheapest.method,
-            "paper": published(PAPER.get(self.size, {})),
+            "paper": published.as_json(published.GRIDWORLD.get(self.size, {})),
         }
 
-
-@dataclass(frozen=True)
-class Result:
-    """What was asked, and one block for each size and cost law."""
-
-    config: Config
-    blocks: tuple[Block, ...] = field(repr=False)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "experiment": "gridworld",
-            "config": asdict(self.config),
-            "blocks": [block.as_dict() for block in self.blocks],
-        }
-
-    def tables(self) -> dict[str, dict[str, list[Any]]]:
-        """Every number target by target, as columns: ``targets``, ``curves`` and ``frontier``."""
+    def records(self) -> dict[str, list[dict[str, Any]]]:
+        """For Parquet: ``targets``, ``curves`` and ``frontier``, target by target."""
+        at = {"size": self.size, "cost_law": self.cost_law}
         targets: list[dict[str, Any]] = []
         curves: list[dict[str, Any]] = []
         frontier: list[dict[str, Any]] = []
-        for block in self.blocks:
-            at = {"size": block.size, "cost_law": block.cost_law}
-            for k in range(self.config.targets):
-                for row in block.rows:
-                    here = {**at, "method": row.method, "target": k}
-                    numbers = {
-                        name: float(s.values[k]) if isinstance(s, Statistic) else None
-                        for name, s in vars(row).items()
-                        if name in _STATISTICS
+        for k in range(len(self.direct_error.values)):
+            for name, row in self.methods.items():
+                here, one = {**at, "method": name, "target": k}, row.outcomes[k]
+                numbers = {number: getattr(one, number) for number in _NUMBERS}
+                ours = {"variance": one.relative_variance, "cost": one.relative_cost}
+                targets.append({**here, **ours, **numbers})
+                curves += [
+                    {**here, "episodes": int(n), "error": e, "cost": c}
+                    for n, e, c in zip(self.grid, one.errors, one.costs, strict=True)
+                ]
+            for line in self.frontier:
+                here = {**at, "method": line.method, "target": k}
+                frontier += [
+                    {
+                        **here,
+                        "epsilon": epsilon,
+                        **{name: float(v[k, j]) for name, v in line.arrays.items()},
                     }
-                    targets.append({**here, **numbers})
-                    curves += [
-                        {**here, "episodes": int(n), "error": float(e), "cost": float(c)}
-                        for n, e, c in zip(block.grid, row.errors[k], row.costs[k], strict=True)
-                    ]
-                for line in block.frontier:
-                    here = {**at, "method": line.method, "target": k}
-                    frontier += [
-                        {
-                            **here,
-                            "epsilon": epsilon,
-                            "variance": float(line.variance[k, j]),
-                            "cost": float(line.cost[k, j]),
-                            "limit_variance": float(line.limit_variance[k, j]),
-                            "limit_cost": float(line.limit_cost[k, j]),
-                        }
-                        for j, epsilon in enumerate(line.epsilons)
-                    ]
-        named = {"targets": targets, "curves": curves, "frontier": frontier}
-        return {name: as_columns(rows) for name, rows in named.items()}
+                    for j, epsilon in enumerate(line.epsilons)
+                ]
+        return {"targets": targets, "curves": curves, "frontier": frontier}
 
 
-def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
+def run(
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+) -> Result[Config, GridworldBlock]:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     shards = config.shards
     answers = run_shards(evaluate_target, shards, folder=folder, **how)
     results = [TargetResult.of(answer) for answer in answers]
-    blocks = []
-    for first in range(0, len(shards), config.targets):
-        shard = shards[first]
-        of_block = results[first : first + config.targets]
-        blocks.append(_block(shard, of_block, episode_grid(config.episodes)))
-    return Result(config, tuple(blocks))
-
-
-_STATISTICS = (
-    "variance",
-    "cost",
-    "measured_variance",
-    "measured_square",
-    "measured_cost",
-    "bias",
-    "worst_state",
-    "limit_variance",
-    "limit_cost",
-    "predicted_variance",
-    "predicted_cost",
-)
-
-
-def _block(shard: Shard, results: Sequence[TargetResult], grid: Ints) -> Block:
-    own = np.array([r.outcomes["on-policy"].errors for r in results])
-    rows = []
-    for method in METHODS:
-        outcomes = [r.outcomes[method] for r in results]
-        found: dict[str, Any] = {}
-        for name in _STATISTICS:
-            numbers = [getattr(outcome, name) for outcome in outcomes]
-            found[name] = None if numbers[0] is None else Statistic(np.array(numbers))
-        for name in ("variance", "cost"):  # ROS: measured
-            found[name] = found[name] or found[f"measured_{name}"]
-        errors = np.array([outcome.errors for outcome in outcomes])
-        costs = np.array([outcome.costs for outcome in outcomes])
-        crossing = crossing_of(errors, costs, own)
-        if method == "on-policy":
-            crossing = Crossing(float(grid[-1]), None)  # by definition
-        rows.append(Row(method, **found, errors=errors, costs=costs, crossing=crossing))
-    frontier = []
-    for method in FRONTIER:
-        points = [[p for p in r.frontier if p.method == method] for r in results]
-        arrays = [
-            np.array([[getattr(p, name) for p in of_target] for of_target in points])
-            for name in ("variance", "cost", "limit_variance", "limit_cost")
-        ]
-        frontier.append(Frontier(method, shard.epsilons, *arrays))
-    return Block(
-        shard.size,
-        shard.cost_law,
-        grid,
-        tuple(rows),
-        Statistic(np.array([r.direct_error for r in results])),
-        Statistic(np.array([r.direct_square for r in results])),
-        tuple(frontier),
+    each = config.targets
+    blocks = (
+        _block(shards[first], results[first : first + each])
+        for first in range(0, len(shards), each)
     )
+    return Result("gridworld", config, tuple(blocks))
+
+
+def _block(shard: Shard, results: Sequence[TargetResult]) -> GridworldBlock:
+    names = names_of(shard.methods, BASELINES)
+    return GridworldBlock(
+        size=shard.size,
+        cost_law=shard.cost_law,
+        grid=episode_grid(shard.episodes),
+        methods={name: _method(name, shard.episodes, results) for name in names},
+        direct_error=Statistic(np.array([r.direct_error for r in results])),
+        direct_square=Statistic(np.array([r.direct_square for r in results])),
+        frontier=tuple(_frontier(name, shard.epsilons, results) for name in constrained(names)),
+    )
+
+
+def _method(name: str, episodes: int, results: Sequence[TargetResult]) -> GridworldMethod:
+    outcomes = tuple(r.outcomes[name] for r in results)
+    errors, costs = (np.array([getattr(o, what) for o in outcomes]) for what in ("errors", "costs"))
+    own = np.array([r.outcomes[REFERENCE].errors for r in results])
+    crossing = crossing_of(errors, costs, own)
+    if name == REFERENCE:
+        crossing = Crossing(float(episodes), None)  # by definition
+    return GridworldMethod(name, outcomes, crossing=crossing)
+
+
+def _frontier(name: str, epsilons: tuple[float, ...], results: Sequence[TargetResult]) -> Frontier:
+    points = [[p for p in r.frontier if p.method == name] for r in results]
+    arrays = (
+        np.array([[getattr(p, what) for p in of_target] for of_target in points])
+        for what in ("variance", "cost", "limit_variance", "limit_cost")
+    )
+    return Frontier(name, epsilons, *arrays)

@@ -1,43 +1,59 @@
 """How good must the logs be? Learned designs against the number of logged episodes, and bad logs.
 
 Every design is assessed exactly in the true model: its relative variance and cost, mean over the
-targets and worst target, beside what the design predicted of itself. Good logs are the paper's (30
+targets and worst target, beside what the design predicted. Good logs are the paper's (30
 controllers of every quality in turn), in numbers from 30 to 10,000 episodes; bad ones are
 
 - ``one controller``: all episodes by one deterministic controller, the best;
-- ``half the grid``: episodes stop when they enter the upper half, where most is to be gained and to
-  be lost;
+- ``half the grid``: episodes stop when they enter the upper half, where rewards and costs are
+  largest;
 - ``mixed-up rewards``: a tenth of the rewards is replaced by those of other rows;
 - ``tenfold rewards``: a tenth of the rewards is ten times too large.
 
-A design should fall back towards the target as logs get worse, never far below it, and stay safe.
+As logs get worse, a design should fall back to the target policy, and stay safe.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any, Unpack
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from scopeval import exact
-from scopeval.arrays import Floats, check_whole
+from scopeval.arrays import check_whole
 from scopeval.behavior.designer import design
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.exact import TabularMDP
 from scopeval.paper.backends.shards import Running, run_shards
-from scopeval.paper.experiments.gridworld_exact import Statistic
-from scopeval.paper.written import as_columns
+from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
+from scopeval.paper.results import MethodResult, Result
 from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["BAD", "METHODS", "Block", "Config", "Result", "Row", "run"]
+__all__ = ["BAD", "Case", "Config", "LogBlock", "LogOutcome", "run"]
 
-METHODS = ("scope", "scope-dr")
 BAD = ("one controller", "half the grid", "mixed-up rewards", "tenfold rewards")
-#: Share of the rows that are spoilt where rewards are.
-SPOILT = 0.1
+#: Share of the rewards that are replaced in bad logs.
+REPLACED = 0.1
+
+
+class Case(NamedTuple):
+    """One method on one kind of logs.
+
+    Attributes:
+        logs: "good" or one of `BAD`.
+        episodes: how many.
+        features: whether the learner knows the cells' coordinates.
+        method: its name.
+    """
+
+    logs: str
+    episodes: int
+    features: bool
+    method: str
 
 
 @dataclass(frozen=True)
@@ -49,13 +65,15 @@ class Config:
     cost_law: str = "same-tilt"
     """How costs are drawn, see `envs.gridworld`."""
     targets: int = 30
-    """Number of target policies, each in a world of its own."""
+    """Number of target policies, each in its own world."""
     seed: int = 0
-    """Target k lives in world seed + k, and its logs follow from that number."""
+    """Target k is in world seed + k, and its logs follow from that number."""
     episodes: tuple[int, ...] = (30, 100, 300, 1000, 3000, 10000)
     """Numbers of good logged episodes."""
     bad_episodes: int = 1000
     """Number of logged episodes of each kind of bad logs."""
+    methods: tuple[str, ...] = ("scope", "scope-dr")
+    """Registered methods, or module:attribute."""
 
     def __post_init__(self) -> None:
         check_whole("targets", self.targets, 1)
@@ -64,6 +82,7 @@ class Config:
             check_whole("episodes", number, 1)
         for size in self.sizes:
             Gridworld(size, self.cost_law)
+        check_methods(tuple(dict.fromkeys((REFERENCE, *self.methods))))
 
     @property
     def logs(self) -> tuple[tuple[str, int], ...]:
@@ -81,198 +100,173 @@ class Shard:
     target: int
     seed: int
     logs: tuple[tuple[str, int], ...]
+    methods: tuple[str, ...]
+    digest: str
+    """Of the methods' code."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name used in messages."""
         return f"{self.size} x {self.size}, target {self.target}"
 
+    @property
+    def cases(self) -> list[Case]:
+        """Everything that is designed for the target."""
+        return [
+            Case(kind, episodes, features, method)
+            for kind, episodes in self.logs
+            for features in (True, False)
+            for method in names_of(self.methods)
+        ]
 
-@dataclass(frozen=True)
-class Row:
-    """One method, with or without features, on one kind of logs; over all targets.
 
-    Attributes:
-        logs: "good" or one of `BAD`.
-        episodes: how many.
-        features: whether the learner knew the cells' coordinates.
-        method: its name.
-        variance: relative variance, exact.
-        cost: relative cost, exact.
-        predicted_variance: what the design expected.
-        predicted_cost: likewise.
-        kept: number of targets where the design chose to stay with the target policy.
-    """
+class LogOutcome(NamedTuple):
+    """One case on one target: exact numbers, the design's predictions, and whether it fell back."""
 
-    logs: str
-    episodes: int
-    features: bool
-    method: str
-    variance: Statistic
-    cost: Statistic
-    predicted_variance: Statistic
-    predicted_cost: Statistic
-    kept: int
+    relative_variance: float
+    relative_cost: float
+    predicted_variance: float
+    predicted_cost: float
+    fell_back: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            name: value.as_dict() | {"worst": float(value.values.max())}
-            if isinstance(value, Statistic)
-            else value
-            for name, value in vars(self).items()
-        }
+    @property
+    def inaccuracy(self) -> float:
+        """The variance: designs are unbiased."""
+        return self.relative_variance
 
 
 @dataclass(frozen=True)
-class Block:
+class LogBlock:
     """All logs of one size; `limits` are mean relative variance and cost with exact values."""
 
     size: int
-    rows: tuple[Row, ...] = field(repr=False)
+    cases: dict[Case, MethodResult[LogOutcome]] = field(repr=False)
     limits: dict[str, tuple[float, float]]
 
-    def select(self, method: str, *, features: bool, good: bool) -> list[Row]:
-        """The rows of one line of the figure, in order."""
-        return [
-            row
-            for row in self.rows
-            if (row.method, row.features, row.logs == "good") == (method, features, good)
-        ]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What was asked, and one block for each size."""
-
-    config: Config
-    blocks: tuple[Block, ...] = field(repr=False)
+    def select(
+        self, method: str, *, features: bool, good: bool | None = None
+    ) -> dict[Case, MethodResult[LogOutcome]]:
+        """The cases of one table; with `good`, those of one line of the figure."""
+        return {
+            case: row
+            for case, row in self.cases.items()
+            if (case.method, case.features) == (method, features)
+            and good in (None, case.logs == "good")
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "experiment": "log-quality",
-            "config": asdict(self.config),
-            "blocks": [
+            "size": self.size,
+            "limits": {
+                method: {"relative_variance": v, "relative_cost": c}
+                for method, (v, c) in self.limits.items()
+            },
+            "rows": [
                 {
-                    "size": block.size,
-                    "limits": {
-                        method: {"relative_variance": v, "relative_cost": c}
-                        for method, (v, c) in block.limits.items()
+                    **case._asdict(),
+                    **{
+                        column: row.statistic(name).as_dict()
+                        | {"worst": row.statistic(name).largest}
+                        for column, name in _COLUMNS.items()
                     },
-                    "rows": [row.as_dict() for row in block.rows],
+                    "kept": sum(one.fell_back for one in row.outcomes),
                 }
-                for block in self.blocks
+                for case, row in self.cases.items()
             ],
         }
 
-    def tables(self) -> dict[str, dict[str, list[Any]]]:
-        """Every number, target by target, as columns."""
-        rows = [
-            {
-                "size": block.size,
-                "logs": row.logs,
-                "episodes": row.episodes,
-                "features": row.features,
-                "method": row.method,
-                "target": k,
-                **{
-                    name: float(getattr(row, name).values[k])
-                    for name in ("variance", "cost", "predicted_variance", "predicted_cost")
-                },
-            }
-            for block in self.blocks
-            for row in block.rows
-            for k in range(self.config.targets)
-        ]
-        return {"logs": as_columns(rows)}
+    def records(self) -> dict[str, list[dict[str, Any]]]:
+        """For Parquet: every number, target by target."""
+        return {
+            "logs": [
+                {
+                    "size": self.size,
+                    **case._asdict(),
+                    "target": k,
+                    **{column: getattr(one, name) for column, name in _COLUMNS.items()},
+                }
+                for case, row in self.cases.items()
+                for k, one in enumerate(row.outcomes)
+            ]
+        }
 
 
-def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
+#: Names in files -> fields of an outcome.
+_COLUMNS = {
+    "variance": "relative_variance",
+    "cost": "relative_cost",
+    "predicted_variance": "predicted_variance",
+    "predicted_cost": "predicted_cost",
+}
+
+
+def run(
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+) -> Result[Config, LogBlock]:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
+    digest = digest_of(config.methods)
     shards = [
-        Shard(size, config.cost_law, k, config.seed, config.logs)
+        Shard(size, config.cost_law, k, config.seed, config.logs, config.methods, digest)
         for size in config.sizes
         for k in range(config.targets)
     ]
     answers = run_shards(evaluate_logs, shards, folder=folder, **how)
-    blocks = []
-    for j, size in enumerate(config.sizes):
-        of_size = answers[j * config.targets : (j + 1) * config.targets]
-        numbers = np.array([answer["designs"] for answer in of_size])  # [targets, cases, 5]
-        limits = np.array([answer["limits"] for answer in of_size]).mean(axis=0)
-        rows = tuple(
-            _row(*case, values)
-            for case, values in zip(_cases(config.logs), numbers.swapaxes(0, 1), strict=True)
-        )
-        best = {m: (float(v), float(c)) for m, (v, c) in zip(METHODS, limits, strict=True)}
-        blocks.append(Block(size, rows, best))
-    return Result(config, tuple(blocks))
+    each = config.targets
+    blocks = (
+        _block(shards[first], answers[first : first + each])
+        for first in range(0, len(shards), each)
+    )
+    return Result("log-quality", config, tuple(blocks))
 
 
-def evaluate_logs(shard: Shard) -> dict[str, Any]:
-    """The work of one shard: a row of five numbers for each of `_cases`, and the limits."""
-    world = shard.seed + shard.target
-    mdp = Gridworld(shard.size, shard.cost_law, world).mdp()
-    target = target_policies(shard.target + 1, shard.size, seed=shard.seed)[shard.target]
-    alone = exact.assess(mdp, target, target)
-    controllers = logging_policies(30, mdp, seed=world)
-    known = {log: _logs(mdp, controllers, *log, world) for log in shard.logs}
-
-    def judge(mu: Any, b: Any) -> list[float]:
-        found = exact.assess(mdp, target, mu, b)
-        return [found.variance / alone.variance, found.cost / alone.cost]
-
-    designs = []
-    for kind, episodes, features, method in _cases(shard.logs):
-        learned = design(
-            known[kind, episodes],
-            target,
-            horizon=mdp.horizon,
-            method=method,
-            features=cells(shard.size) if features else None,
-            seed=world,
-        )
-        predicted = learned.predicted
-        designs.append(
-            [
-                *judge(*learned.table(mdp.states)),
-                predicted.variance,
-                predicted.cost,
-                float(learned.recipe.method == "on-policy"),
-            ]
-        )
-    best = [exact.design(mdp, target, method) for method in METHODS]
-    return {"designs": designs, "limits": [judge(mu, mu.control) for mu in best]}
-
-
-def _row(kind: str, episodes: int, features: bool, method: str, values: Floats) -> Row:
-    variance, cost, predicted_variance, predicted_cost, kept = values.T
-    return Row(
-        logs=kind,
-        episodes=episodes,
-        features=features,
-        method=method,
-        variance=Statistic(variance),
-        cost=Statistic(cost),
-        predicted_variance=Statistic(predicted_variance),
-        predicted_cost=Statistic(predicted_cost),
-        kept=int(kept.sum()),
+def _block(shard: Shard, answers: Sequence[dict[str, Any]]) -> LogBlock:
+    cases = {
+        case: MethodResult(case.method, tuple(LogOutcome(*one["designs"][k]) for one in answers))
+        for k, case in enumerate(shard.cases)
+    }
+    limits = np.array([one["limits"] for one in answers]).mean(axis=0).tolist()
+    return LogBlock(
+        shard.size,
+        cases,
+        {name: (v, c) for name, (v, c) in zip(names_of(shard.methods), limits, strict=True)},
     )
 
 
-def _cases(logs: tuple[tuple[str, int], ...]) -> list[tuple[str, int, bool, str]]:
-    return [
-        (kind, episodes, features, method)
-        for kind, episodes in logs
-        for features in (True, False)
-        for method in METHODS
-    ]
+def evaluate_logs(shard: Shard) -> dict[str, Any]:
+    """The work of one shard: a `LogOutcome` for each of its cases, and the limits."""
+    world = shard.seed + shard.target
+    mdp = Gridworld(shard.size, shard.cost_law, world).mdp()
+    target = target_policies(shard.target + 1, shard.size, seed=shard.seed)[shard.target]
+    own = exact.assess(mdp, target, target)
+    controllers = logging_policies(30, mdp, seed=world)
+    known = {log: _logs(mdp, controllers, *log, world) for log in shard.logs}
+
+    def judge(mu: Any, b: Any) -> tuple[float, float]:
+        found = exact.assess(mdp, target, mu, b)
+        return found.variance / own.variance, found.cost / own.cost
+
+    designs = []
+    for case in shard.cases:
+        learned = design(
+            known[case.logs, case.episodes],
+            target,
+            horizon=mdp.horizon,
+            method=case.method,
+            features=cells(shard.size) if case.features else None,
+            seed=world,
+        )
+        predicted, fell_back = learned.predicted, learned.recipe.method == REFERENCE
+        numbers = *judge(*learned.table(mdp.states)), predicted.variance, predicted.cost
+        designs.append(LogOutcome(*numbers, fell_back))
+    best = [exact.design(mdp, target, method) for method in names_of(shard.methods)]
+    return {"designs": designs, "limits": [judge(mu, mu.control) for mu in best]}
 
 
 def _logs(
     mdp: TabularMDP, controllers: list[TabularPolicy], kind: str, episodes: int, seed: int
 ) -> Transitions:
+    """Logs of one kind, by `logging_policies` from worst to best."""
     if kind == "one controller":
         best = controllers[-1].table(mdp.horizon)
         always = TabularPolicy(np.eye(mdp.actions)[best.argmax(axis=2)])
@@ -285,14 +279,6 @@ def _logs(
         inside = (np.asarray(logs.obs) % size > size // 2).reshape(-1, size)
         return logs.select(~np.logical_or.accumulate(inside, axis=1).ravel())
     rng = np.random.default_rng((seed, 6))
-    spoilt = rng.random(len(logs)) < SPOILT
+    replaced = rng.random(len(logs)) < REPLACED
     wrong = 10.0 * logs.reward if kind == "tenfold rewards" else rng.permutation(logs.reward)
-    return Transitions(
-        t=logs.t,
-        obs=logs.obs,
-        action=logs.action,
-        reward=np.where(spoilt, wrong, logs.reward),
-        cost=logs.cost,
-        next_obs=logs.next_obs,
-        terminated=logs.terminated,
-    )
+    return replace(logs, reward=np.where(replaced, wrong, logs.reward))

@@ -1,4 +1,4 @@
-"""Figures of the robots: errors against cost, and what designs promise against what they do."""
+"""Figures of the robots: errors against cost, and predicted numbers against measured ones."""
 
 from __future__ import annotations
 
@@ -6,20 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scopeval.paper.curves import standard_errors
-from scopeval.paper.experiments.mujoco import SAFE
-from scopeval.paper.figures.gridworld import INK, LOOK, legend, panels, plain_ticks
+from scopeval.paper.figures.drawing import (
+    INK,
+    draw_error_curve,
+    finish_error_panel,
+    legend,
+    looks_of,
+    panels,
+)
+from scopeval.paper.methods import REFERENCE, constrained
 from scopeval.paper.robots.env import ROBOTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.paper.experiments.mujoco import Block, Result
+    from scopeval.paper.experiments.mujoco import Config
+    from scopeval.paper.experiments.mujoco_results import RobotBlock, RobotMethod
+    from scopeval.paper.results import Result
 
-__all__ = ["calibration", "error_against_cost"]
+    RobotResult = Result[Config, RobotBlock]
 
-#: Most that the axes of `calibration` show.
+__all__ = ["calibration", "draw_robots", "error_against_cost"]
+
+#: Upper end of the axes of `calibration`.
 FAR = 3.0
 #: Robot -> color and marker.
 _ROBOTS = dict(
@@ -37,48 +47,49 @@ _ROBOTS = dict(
 )
 
 
-def error_against_cost(result: Result, protocol: str) -> Figure:
+def draw_robots(result: RobotResult) -> dict[str, Figure]:
+    """All figures by name, for each protocol."""
+    draw = {"error-cost": error_against_cost, "calibration": calibration}
+    return {
+        f"{name}-{protocol}": make(result, protocol)
+        for protocol in result.config.protocols
+        for name, make in draw.items()
+    }
+
+
+def error_against_cost(result: RobotResult, protocol: str) -> Figure:
     """Mean |error| against cost spent, a panel for each robot; bands are standard errors.
 
-    The dotted line is on-policy's accuracy in the end.
+    The dotted line is on-policy's accuracy at the end.
     """
-    blocks = [b for b in result.blocks if b.protocol == protocol and b.rows]
+    blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
     with panels(max(len(blocks), 1), sharey=True) as (figure, axes):
         for ax, block in zip(axes, blocks, strict=False):
-            for row in block.rows:
-                color, style, _ = LOOK[row.method]
-                x, mean = row.costs.mean(axis=0), row.errors.mean(axis=0)
-                spread = standard_errors(row.errors)
-                ax.plot(x, mean, color=color, linestyle=style, label=row.method)
-                low = np.maximum(mean - spread, 0.5 * mean)
-                ax.fill_between(x, low, mean + spread, color=color, alpha=0.22, linewidth=0)
-            level = block.row("on-policy").errors[:, -1].mean()
-            ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-            ax.set_xscale("log")
-            ax.set_yscale("log")
-            plain_ticks(ax)
-            ax.set_xlabel("cost, in on-policy episodes")
-            ax.set_title(block.title)
+            looks = looks_of(list(block.methods))
+            for name, row in block.methods.items():
+                draw_error_curve(ax, row, looks[name], row.costs.mean(axis=0), least=0.5)
+            level = block.methods[REFERENCE].errors[:, -1].mean()
+            finish_error_panel(ax, block.title, level)
         axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
-        if blocks:
-            legend(figure, axes)
+        legend(figure, axes)
         return figure
 
 
-def calibration(result: Result, protocol: str) -> Figure:
+def calibration(result: RobotResult, protocol: str) -> Figure:
     """Relative variance and cost, predicted (full) and checked (hollow) against measured.
 
-    One point for each target, for scope and scope-dr; bars are standard errors of what was
-    measured. Points on the line were predicted rightly; above it, the design was too hopeful. What
-    is beyond `FAR` stands at the edge.
+    One point for each target, for the constrained methods; bars are standard errors of what was
+    measured. Points on the line were predicted correctly; above it, the design was too optimistic.
+    What is beyond `FAR` stands at the edge.
     """
-    blocks = [b for b in result.blocks if b.protocol == protocol and b.rows]
-    with panels(2 * len(SAFE), 3.4) as (figure, axes):
-        for i, method in enumerate(SAFE):
+    blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
+    methods = constrained([name for block in blocks[:1] for name in block.methods])
+    with panels(max(2 * len(methods), 1), 3.4) as (figure, axes):
+        for i, method in enumerate(methods):
             for j, what in enumerate(("variance", "cost")):
                 ax = axes[2 * i + j]
                 for block in blocks:
-                    _points(ax, block, method, what)
+                    _points(ax, block.methods[method], _ROBOTS[block.robot], what)
                 _diagonal(ax)
                 ax.set_xlabel(f"predicted {what}")
                 ax.set_ylabel(f"measured {what}")
@@ -87,17 +98,16 @@ def calibration(result: Result, protocol: str) -> Figure:
         return figure
 
 
-def _points(ax: Axes, block: Block, method: str, what: str) -> None:
-    color, marker = _ROBOTS[block.robot]
-    row = block.row(method)
-    y = np.array([getattr(o, f"relative_{what}") for o in row.outcomes])
-    error = np.array([getattr(o, f"relative_{what}_error") for o in row.outcomes])
+def _points(ax: Axes, row: RobotMethod, look: tuple[str, str], what: str) -> None:
+    color, marker = look
+    y = row.statistic(f"relative_{what}").values
+    error = row.statistic(f"relative_{what}_error").values
     for name in ("checked", "predicted"):
-        told = row.told(f"{name}_{what}")
-        if told is None:
+        found = row.of_designs(f"{name}_{what}")
+        if found is None:
             continue
         ax.errorbar(
-            np.minimum(told.values, FAR),
+            np.minimum(found.values, FAR),
             np.minimum(y, FAR),
             yerr=error if name == "predicted" else None,
             color=color,
@@ -111,7 +121,7 @@ def _points(ax: Axes, block: Block, method: str, what: str) -> None:
 
 
 def _diagonal(ax: Axes) -> None:
-    """The line where both are the same; and 1, what running the target itself has."""
+    """The line where both are the same; and 1, the number of on-policy Monte Carlo."""
     ends = [*ax.get_xlim(), *ax.get_ylim()]
     low, high = max(min(ends), 0.0), min(max(ends), 1.02 * FAR)
     ax.plot([low, high], [low, high], color=INK, linewidth=0.9, zorder=0)

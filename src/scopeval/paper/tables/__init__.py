@@ -1,1 +1,1 @@
-"""Experiments as tables on the console."""
+"""Tables and findings of the experiments, for the console and for pages alike."""

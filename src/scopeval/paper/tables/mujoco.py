@@ -1,141 +1,157 @@
-"""How ``scopeval reproduce mujoco`` prints its results."""
+"""Tables of the robots, how to read them, and what they say in words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scopeval.cli.console import closing, columns, out, paragraph, plus_minus
+from scopeval.paper import published
+from scopeval.paper.methods import REFERENCE, constrained
+from scopeval.report.page import Check, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from scopeval.paper.experiments.mujoco import Config
+    from scopeval.paper.experiments.mujoco_results import RobotBlock, RobotMethod
+    from scopeval.paper.results import Result
 
-    from scopeval.paper.experiments.mujoco import Block, Result, Row
+__all__ = [
+    "findings",
+    "measured_notes",
+    "measured_table",
+    "predicted_notes",
+    "predicted_table",
+    "show_robots",
+]
 
-__all__ = ["show_mujoco"]
 
-
-def show_mujoco(result: Result, command: str, footer: str) -> None:
-    """Two tables for each robot and protocol: what was measured, and what was promised."""
-    console = out()
-    pm = plus_minus(console)
-    config = result.config
+def show_robots(result: Result[Config, RobotBlock]) -> list[Table | str]:
+    """Two tables and findings for each robot and protocol; how to read them."""
+    shown: list[Table | str] = []
     for block in result.blocks:
-        counted = len(block.results) - len(block.excluded)
-        console.print(f"[bold]{block.title}[/]: {counted} of {len(block.results)} targets")
-        if block.rows:
-            console.print(_measured(block, pm))
-            console.print()
-            console.print("[bold]What the designs expected[/]")
-            console.print(_promised(block))
-            console.print()
-        for sentence in _verdicts(block, config.epsilon):
-            paragraph(console, sentence)
-        console.print()
-    closing(
-        console,
-        command,
-        footer,
-        f"{config.role.capitalize()} policies; {config.runs} runs of {config.episodes} episodes "
-        f"for each and method, three times as many on-policy; {config.logged:,} logged episodes; "
-        f"{config.source}; seed {config.seed}; {pm} standard error, of means over the targets. "
-        "Variance and cost of one episode are relative to on-policy Monte Carlo. Worst, dearest: "
-        "the target with the largest, and its own standard error. Needed: cost for the accuracy "
-        "of 1,000 on-policy episodes, in on-policy episodes, 1000 x variance x cost "
-        f"(ros: squared error for variance, over runs of {config.ros_episodes} episodes). "
-        "Paired: the cost by the certificates, which compare within the same episodes. "
-        "Expected: by the design's critics, and checked on the other half of the logs; stays at "
-        "pi: targets for which the design chose to change nothing; certificates: safe, not "
-        "refuted, refuted.",
-    )
+        if block.methods:
+            shown += [measured_table(block), predicted_table(block)]
+        shown += [finding.text for finding in findings(block, result.config.epsilon)]
+    return [*shown, f"{measured_notes(result.config)} {predicted_notes()}"]
 
 
-def _measured(block: Block, pm: str) -> Table:
-    from scopeval.paper.experiments.mujoco import PAPER
-
-    shown = columns("method", "variance", "worst", "cost", "dearest", "needed", "saved")
-    shown.padding = (0, 1, 0, 0)  # one blank less between columns: they are many
-    for row in block.rows:
-        if row.method == "on-policy":
-            shown.add_row("on-policy", "1", "1", "1", "1", "1000", "0%")
+def measured_table(block: RobotBlock) -> Table:
+    """What was measured."""
+    paper = published.ROBOTS[block.robot]
+    rows: list[tuple[str, ...]] = []
+    for name, row in block.methods.items():
+        if name == REFERENCE:
+            rows.append((name, "1", "1", "1", "1", "1000", "0%"))
             continue
-        shown.add_row(
-            row.method,
-            row.variance.text(".3f", pm),
-            row.worst.text(pm),
-            row.cost.text(".3f", pm),
-            row.dearest.text(pm),
-            f"{row.needed.mean:.0f}",
-            f"{100 * row.saved:.0f}%",
+        rows.append(
+            (
+                name,
+                row.variance.text(".3f"),
+                row.worst("variance").text,
+                row.cost.text(".3f"),
+                row.worst("cost").text,
+                f"{row.needed.mean:.0f}",
+                f"{row.saved:.0%}",
+            )
         )
-        if row.method in PAPER[block.robot]:
-            variance, cost, needed = PAPER[block.robot][row.method]
-            shown.add_row(
-                "  paper", f"{variance:.3f}", "", f"{cost:.3f}", "", f"{needed}",
-                f"{100 - needed / 10:.0f}%",
-            )  # fmt: skip
-    return shown
+        if name in paper:
+            v, c, needed = paper[name]
+            saved = f"{100 - needed / 10:.0f}%"
+            rows.append(("  paper", f"{v:.3f}", "", f"{c:.3f}", "", f"{needed}", saved))
+    counted = len(block.results) - len(block.excluded)
+    title = f"{block.title}: {counted} of {len(block.results)} targets"
+    header = ("method", "variance", "worst target", "cost", "worst target", "needed", "saved")
+    return Table(title, header, tuple(rows))
 
 
-def _promised(block: Block) -> Table:
-    shown = columns(
-        "\nmethod",
-        "\nvariance",
-        "\nexpected",
-        "\nchecked",
-        "\ncost",
-        "\npaired",
-        "\nexpected",
-        "\nchecked",
-        "stays\nat pi",
-        "certi-\nficates",
+def measured_notes(config: Config) -> str:
+    """How to read `measured_table`."""
+    return (
+        f"{config.role.capitalize()} policies; {config.runs} runs of {config.episodes} episodes "
+        "for each policy and method, three times as many on-policy; "
+        f"{config.logged:,} logged episodes; {config.source}; seed {config.seed}; ± standard error "
+        "over the targets. Variance and cost of one episode are relative to on-policy Monte Carlo. "
+        "Worst target: the target with the largest number, and its own standard error. Needed: "
+        "cost for the accuracy of 1,000 on-policy episodes, in on-policy episodes, 1000 x variance "
+        "x cost (ros: squared error instead of variance, over runs of "
+        f"{config.ros_episodes} episodes)."
     )
-    shown.padding = (0, 1, 0, 0)
-    for row in block.rows:
-        if row.told("floor") is None:
-            continue
-        shown.add_row(
-            row.method,
+
+
+def predicted_table(block: RobotBlock) -> Table:
+    """What the designs predicted, beside what was measured."""
+    rows = [
+        (
+            name,
             f"{row.variance.mean:.3f}",
-            _told(row, "predicted_variance"),
-            _told(row, "checked_variance"),
+            _mean(row, "predicted_variance"),
+            _mean(row, "checked_variance"),
             f"{row.cost.mean:.3f}",
-            _told(row, "certified_cost"),
-            _told(row, "predicted_cost"),
-            _told(row, "checked_cost"),
-            f"{row.used.get('on-policy', 0)}",
+            _mean(row, "certified_cost"),
+            _mean(row, "predicted_cost"),
+            _mean(row, "checked_cost"),
+            f"{row.used.get(REFERENCE, 0)}",
             " ".join(
-                str(row.certificates.get(name, 0)) for name in ("safe", "not refuted", "refuted")
+                str(row.certificates.get(verdict, 0))
+                for verdict in ("safe", "not refuted", "refuted")
             ),
         )
-    return shown
+        for name, row in block.methods.items()
+        if row.of_designs("floor") is not None
+    ]
+    header = ("method", "variance", "pre\xaddicted", "checked", "cost", "paired", "pre\xaddicted",
+              "checked", "falls back", "certi\xadficates")  # fmt: skip
+    return Table(f"{block.title}: what the designs predicted", header, tuple(rows))
 
 
-def _verdicts(block: Block, epsilon: float) -> list[str]:
+def predicted_notes() -> str:
+    """How to read `predicted_table`."""
+    return (
+        "Predicted: by the design's critics; checked: the same on the other half of the logs. "
+        "Paired: the cost by the certificates, which compare within the same episodes. Falls back: "
+        "number of targets for which the design falls back to the target policy. Certificates: "
+        "numbers of targets whose expected cost is certified safe, not refuted, refuted."
+    )
+
+
+def findings(block: RobotBlock, epsilon: float) -> list[Check]:
     """What the tables say, in words."""
-    from scopeval.paper.experiments.mujoco import SAFE
-
     said = []
     if block.excluded:
         said.append(
-            f"{len(block.excluded)} targets have returns without spread and are in no mean: "
-            f"{', '.join(block.excluded)}."
+            Check(
+                "plain",
+                f"{block.title}: {len(block.excluded)} of {len(block.results)} targets have "
+                f"returns without spread and are in no mean: {', '.join(block.excluded)}.",
+            )
         )
-    for row in block.rows:
-        if row.method not in SAFE:
-            continue
-        dear = row.beyond("cost", 1.02 + epsilon)
-        bad = row.beyond("variance", 1.1)
-        within = row.paired.within(1.0 + epsilon)
+    allowed = 1 + epsilon
+    for name in constrained(list(block.methods)):
+        row = block.methods[name]
+        expensive, noisy = row.beyond("cost", allowed + 0.02), row.beyond("variance", 1.1)
+        within = row.paired.within(allowed)
         said.append(
-            f"{row.method}: mean paired cost "
-            f"{'within' if within else 'ABOVE'} its budget; more than two standard errors above "
-            f"{1.02 + epsilon:g} in cost: {', '.join(dear) or 'none'}; above 1.1 in variance: "
-            f"{', '.join(bad) or 'none'}; promise refuted by the certificate: "
-            f"{', '.join(row.refuted) or 'none'}."
+            Check(
+                "good" if within and not expensive else "bad",
+                f"{block.title}: the expected cost of {name} is {row.paired.text('.3f')} times the "
+                f"target policy's (paired), {'within' if within else 'ABOVE'} its budget of "
+                f"{allowed:g} up to standard error. Targets more than two standard errors above "
+                f"{allowed + 0.02:g}: {_listed(expensive)}; refuted by the certificate: "
+                f"{_listed(row.refuted)}.",
+            )
+        )
+        said.append(
+            Check(
+                "good" if row.variance.within(1) and not noisy else "bad",
+                f"{block.title}: the variance of {name} is {row.variance.text('.3f')}. Targets "
+                f"more than two standard errors above 1.1: {_listed(noisy)}.",
+            )
         )
     return said
 
 
-def _told(row: Row, name: str) -> str:
-    told = row.told_mean(name)
-    return "" if told is None else f"{told:.3f}"
+def _listed(targets: list[str]) -> str:
+    return ", ".join(targets) or "none"
+
+
+def _mean(row: RobotMethod, name: str) -> str:
+    found = row.mean_of_designs(name)
+    return "" if found is None else f"{found:.3f}"

@@ -1,0 +1,195 @@
+"""How all figures look: panels, colors of methods, legends, and files.
+
+Colors can be told apart by people who are color-blind, every line also has its own style, and ink
+and background suit light pages and dark ones.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scopeval.paper.results import MethodResult, standard_errors
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from scopeval.arrays import Floats
+
+__all__ = [
+    "INK",
+    "Look",
+    "draw_error_curve",
+    "finish_error_panel",
+    "legend",
+    "looks_of",
+    "marks",
+    "new_figure",
+    "panels",
+    "plain_ticks",
+    "png",
+    "svg",
+]
+
+INK, FAINT = "#767676", "#b0b0b0"
+
+
+class Look(NamedTuple):
+    """How a method is drawn."""
+
+    color: str
+    line: Any
+    marker: str
+
+
+#: Colors after Okabe and Ito, for light and dark.
+_LOOKS = {
+    "on-policy": Look("#7f7f7f", "-", "o"),
+    "scope": Look("#0f7fc4", "-", "s"),
+    "scope-dr": Look("#00986f", "-", "D"),
+    "odi": Look("#d98a00", "--", "^"),
+    "dopt": Look("#c75fa0", (0, (1.5, 2.5)), "v"),
+    "ros": Look("#d55e00", ":", "P"),
+    "ros-reset": Look("#a08560", (0, (4, 1.5, 1, 1.5)), "X"),
+}
+#: For all other methods, in turn.
+_OTHERS = (
+    Look("#7a6fd0", (0, (6, 2)), "*"),
+    Look("#4f9aa8", (0, (3, 1, 1, 1, 1, 1)), "h"),
+    Look("#9a9a00", (0, (5, 1)), "p"),
+    Look("#b0525f", (0, (1, 1)), "<"),
+)
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.titlesize": 10.0,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.4,
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "lines.linewidth": 1.7,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "scopeval",
+    "figure.constrained_layout.use": True,
+}
+
+
+def looks_of(methods: Sequence[str]) -> dict[str, Look]:
+    """How each method is drawn: known ones always alike, others in the order they are given."""
+    others = cycle(_OTHERS)
+    return {method: _LOOKS.get(method) or next(others) for method in methods}
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Our settings, whatever a user has set elsewhere."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure, made without pyplot, which would keep it in memory."""
+    from matplotlib.figure import Figure
+
+    with _style():
+        yield Figure(figsize=(width, height))
+
+
+@contextmanager
+def panels(
+    count: int, width: float = 4.2, height: float = 3.6, *, sharey: bool = False
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure with panels side by side."""
+    with new_figure(max(width * count, 5.2), height) as figure:
+        yield figure, figure.subplots(1, count, squeeze=False, sharey=sharey)[0]
+
+
+def svg(figure: Figure) -> str:
+    """The figure as an SVG document without date, transparent; text stays text."""
+    return _saved(figure, "svg", transparent=True, metadata={"Date": None}).decode()
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file on white."""
+    return _saved(figure, "png", dpi=160, facecolor="white", metadata={"Software": None})
+
+
+def _saved(figure: Figure, form: str, **how: Any) -> bytes:
+    with _style():
+        out = io.BytesIO()
+        figure.savefig(out, format=form, **how)
+    return out.getvalue()
+
+
+def marks(ax: Axes, x: Any, y: Any, look: Look, size: float, *, filled: bool, **more: Any) -> None:
+    """Markers of a method, filled or hollow, without a line unless `more` names one."""
+    color = look.color
+    face = color if filled else "none"
+    how = {"linestyle": "none", **more}
+    ax.plot(x, y, color=color, marker=look.marker, markersize=size, markerfacecolor=face, **how)
+
+
+def draw_error_curve(
+    ax: Axes, row: MethodResult[Any], look: Look, x: Any, *, least: float | None = None
+) -> None:
+    """Mean error of a method with a band of standard errors, which ends above `least` x mean."""
+    mean, spread = row.errors.mean(axis=0), standard_errors(row.errors)
+    ax.plot(x, mean, color=look.color, linestyle=look.line, label=row.method)
+    low: Floats = mean - spread
+    if least is not None:
+        low = low.clip(min=least * mean)
+    ax.fill_between(x, low, mean + spread, color=look.color, alpha=0.22, linewidth=0)
+
+
+def finish_error_panel(ax: Axes, title: str, level: float | None) -> None:
+    """Logarithmic axes; the dotted line is on-policy's accuracy at the end."""
+    if level is not None:
+        ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    plain_ticks(ax)
+    ax.set_xlabel("episodes" if level is None else "cost, in on-policy episodes")
+    ax.set_title(title)
+
+
+def legend(figure: Figure, axes: Any) -> None:
+    """Below the panels, in as few rows as there is room for, evenly filled."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    if not labels:
+        return
+    room = 13.0 * figure.get_size_inches()[0]
+    most = max(1, int(room // (6 + max(len(label) for label in labels))))
+    rows = -(-len(labels) // most)
+    figure.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // rows))
+
+
+def plain_ticks(ax: Axes) -> None:
+    """1, 10, 100 instead of powers of ten."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() != "log":
+            continue
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_formatter(NullFormatter())
