@@ -24,7 +24,7 @@ from scopeval.critics.fast_estimates import look
 from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
-from scopeval.policies.fingerprint import Fingerprint
+from scopeval.policies.fingerprint import Fingerprint, Identity
 from scopeval.policies.protocols import (
     Candidates,
     ContinuousPolicy,
@@ -71,6 +71,7 @@ class BehaviorPolicy:
         self.report = report
         #: Of the target, so that `load` can recognize it; None: it was not taken.
         self.fingerprint = fingerprint
+        self._identity: Identity | None = None
         self.counts = Counts()
         self._method: Method = method_named(recipe.method) if method is None else method
         #: Action numbers of a finite target, None for a continuous one.
@@ -281,3 +282,16 @@ class BehaviorPolicy:
         from scopeval.behavior.file import save  # `file` builds policies, so it imports this module
 
         save(self, path)
+
+    def identify(self) -> Identity:
+        """Hashes of the target and of this policy, which recorded episodes carry."""
+        if self._identity is None:
+            from scopeval.behavior.file import digest
+
+            try:
+                own = digest(self)
+            except InputError:  # critics of your own, or a simulator: no file can hold them
+                own = None
+            mark = self.fingerprint
+            self._identity = Identity(None if mark is None else mark.digest, own)
+        return self._identity

@@ -19,6 +19,7 @@ from typing import Any
 from scopeval.arrays import check_whole
 from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import GuardStep, Rollout
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError, PlantError
@@ -113,7 +114,7 @@ def collect(
         )
         if progress is not None:
             progress(episodes, episodes)
-        return done
+        return done.with_provenance(provenance_of(name_of(env), policy, how, done.horizon))
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
     horizon = check_whole("horizon", horizon, 1)
@@ -123,6 +124,7 @@ def collect(
     with nullcontext(env) if opened else open_environments(env, batch, cost) as environments:
         run = Rollout(environments, policy, how, horizon=horizon, seed=seed, guard_step=guard_step)
         result = run.run(first, episodes, progress=progress, stop=stop)
+        plant = environments.plant
     if result.lost and not len(result) and not result.interrupted:
         raise NoEpisodeError(result)
-    return result
+    return result.with_provenance(provenance_of(plant, policy, how, horizon))

@@ -28,6 +28,7 @@ from scopeval.collection.protocols import (
     WithActionSpace,
     WithObservationSpace,
 )
+from scopeval.collection.provenance import name_of
 from scopeval.data.state_numbers import StateNumbers
 from scopeval.errors import InputError, PlantError
 
@@ -204,6 +205,7 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
 
     fleet: Fleet | None
     free: bool
+    plant: str | None = None  # name of the environments
 
     def __new__(
         cls, each: Iterable[Environment], fleet: Fleet | None = None, *, free: bool = False
@@ -312,6 +314,13 @@ def open_environments(
         batch: how many; default 1 for an environment that exists already, else 8.
         cost: where a step's cost is found.
     """
+    pool = _opened(env, batch, cost)
+    pool.plant = name_of(env)
+    return pool
+
+
+def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> EnvironmentPool:
+    """Open environments of any kind."""
     reader = StepReader(cost)
     if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
         raise InputError(f"batch: got {batch!r}, expected a whole number of environments >= 1")

@@ -8,6 +8,7 @@ import numpy as np
 
 from scopeval.arrays import check_whole
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
+from scopeval.collection.provenance import Provenance
 from scopeval.errors import InputError
 
 __all__ = ["EpisodeLog"]
@@ -63,10 +64,12 @@ class EpisodeLog:
 
     Args:
         horizon: T, the most steps of an episode.
+        provenance: of which policies and environment the episodes are, for their file.
     """
 
-    def __init__(self, horizon: int) -> None:
+    def __init__(self, horizon: int, *, provenance: Provenance | None = None) -> None:
         self.horizon = check_whole("horizon", horizon, 1)
+        self._provenance = provenance
         self._done: list[EpisodeRecord] = []
         self._lost: list[LostEpisode] = []
         self._open: EpisodeRecord | None = None
@@ -118,7 +121,10 @@ class EpisodeLog:
     def episodes(self) -> Episodes:
         """All episodes that have ended so far."""
         controlled = any(np.any(record.controls) for record in self._done)
-        return Episodes.of_records(self._done, self.horizon, controlled=controlled, lost=self._lost)
+        found = Episodes.of_records(
+            self._done, self.horizon, controlled=controlled, lost=self._lost
+        )
+        return found.with_provenance(self._provenance)
 
     def __len__(self) -> int:
         return len(self._done)

@@ -7,27 +7,26 @@ no mask: a padded step adds nothing and has importance ratio 1.
 
 from __future__ import annotations
 
-import json
-import zipfile
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._files import replace_file
+from scopeval._archive import MAX_BYTES, reading
 from scopeval.arrays import Bools, Floats, Ints, where_first
-from scopeval.errors import DataError, InputError
+from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
+from scopeval.collection.provenance import Provenance
+from scopeval.errors import InputError
 
 __all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts"]
 
 _STEPS = ("reward", "cost", "behavior_prob", "target_prob", "control", "baseline")
 
 _PADDING = {"behavior_prob": 1.0, "target_prob": 1.0}
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,7 @@ class Episodes:
         lost: the episodes that could not be finished. They are missing, and not at random when the
             environment fails in some situations rather than others.
         interrupted: collection was stopped by the user before all episodes were run.
+        provenance: of which policies and environment they are, where that is known.
     """
 
     obs: NDArray[Any]
@@ -122,6 +122,7 @@ class Episodes:
     guarded: Ints = None  # type: ignore[assignment]
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
+    provenance: Provenance | None = None
 
     def __post_init__(self) -> None:
         reward = np.asarray(self.reward)
@@ -235,7 +236,7 @@ class Episodes:
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
             for name in _kinds()
         }
-        return Episodes(**picked)
+        return Episodes(**picked, provenance=self.provenance)
 
     @staticmethod
     def of_records(
@@ -309,6 +310,7 @@ class Episodes:
             **columns,
             lost=tuple(lost for part in parts for lost in part.lost),
             interrupted=any(part.interrupted for part in parts),
+            provenance=Provenance.shared([part.provenance for part in parts]),
         )
 
     def _with_some_control(self) -> Episodes:
@@ -320,6 +322,12 @@ class Episodes:
     def with_control(self, control: Floats | None, baseline: Floats | None) -> Episodes:
         """The same episodes with another control variate (None, None: b = 0)."""
         return replace(self, control=control, baseline=baseline)
+
+    def with_provenance(self, provenance: Provenance | None) -> Episodes:
+        """The same episodes with another provenance; the arrays are not checked again."""
+        found = copy(self)
+        object.__setattr__(found, "provenance", provenance)
+        return found
 
     def transitions(self) -> dict[str, NDArray[Any]]:
         """One row per step as a log has it, ready for `Transitions(**columns)`.
@@ -347,42 +355,28 @@ class Episodes:
         """Write a compressed NPZ file, all of it or nothing (no pickle).
 
         Raises:
-            DataError: the file cannot be written there.
+            DataError: the file cannot be written there, for example because the disk is full.
         """
         arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
-        about = {
-            "format": _FORMAT,
-            "lost": [asdict(lost) for lost in self.lost],
-            "interrupted": self.interrupted,
-        }
-
-        def write(file: IO[bytes]) -> None:
-            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
-
-        replace_file(path, write)
+        lost = [asdict(one) for one in self.lost]
+        write_episodes(path, Stored(arrays, lost, self.interrupted, self.provenance))
 
     @staticmethod
-    def load(path: str | Path) -> Episodes:
-        """Read what `save` wrote."""
-        try:
-            with open(path, "rb") as source, np.load(source, allow_pickle=False) as stored:
-                about = json.loads(str(stored["about"]))
-                if about["format"] != _FORMAT:
-                    raise DataError(
-                        f"{path}: written in format {about['format']}, expected {_FORMAT}; "
-                        "try a newer scopeval"
-                    )
-                arrays = {name: stored[name] for name in stored.files if name in _kinds()}
-            lost = tuple(LostEpisode(**item) for item in about["lost"])
-            return Episodes(**arrays, lost=lost, interrupted=bool(about["interrupted"]))
-        except FileNotFoundError as error:
-            raise DataError(f"{path}: no such file") from error
-        except (InputError, KeyError, TypeError, ValueError, OSError, zipfile.BadZipFile) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{path}: not a file of episodes that scopeval saved ({error})") from (
-                error
-            )
+    def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Episodes:
+        """Read what `save` wrote; the file may come from anyone.
+
+        Args:
+            path: of the file.
+            max_bytes: most bytes of memory that it may ask for.
+
+        Raises:
+            DataError: not a file of episodes, damaged, too large, or written in another format.
+        """
+        stored = read_episodes(path, _kinds(), max_bytes)
+        with reading(f"{path}", "a file of episodes that scopeval saved"):
+            lost = tuple(LostEpisode(**one) for one in stored.lost)
+            found = Episodes(**stored.arrays, lost=lost, interrupted=stored.interrupted)
+        return found.with_provenance(stored.provenance)
 
     def __repr__(self) -> str:
         gone = f", {len(self.lost):,} lost" if self.lost else ""

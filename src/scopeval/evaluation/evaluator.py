@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from scopeval.arrays import check_whole, is_number
 from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
+from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
@@ -163,7 +164,12 @@ def evaluate(
         guard=None if watch is None else GuardReport(switched, watch.state),
         behavior={key: n - counts[key] for key, n in _counts(how).items()},
     )
-    return totals.result(run)
+    result = totals.result(run)
+    if result.episodes is None:
+        return result
+    plant = name_of(env) if environments is None else environments.plant
+    known = provenance_of(plant, policy, how, result.episodes.horizon)
+    return replace(result, episodes=result.episodes.with_provenance(known))
 
 
 def _run(

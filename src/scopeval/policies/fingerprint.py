@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,7 +18,15 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, offer
 
-__all__ = ["PROBES", "TOLERANCE", "Fingerprint", "table_hash", "take_fingerprint"]
+__all__ = [
+    "PROBES",
+    "TOLERANCE",
+    "Fingerprint",
+    "Identified",
+    "Identity",
+    "table_hash",
+    "take_fingerprint",
+]
 
 #: Most observations that are kept of each probed time step, and most numbers of all of these.
 PROBES, PROBED_NUMBERS = 16, 1 << 16
@@ -93,6 +102,22 @@ class Fingerprint:
             f"target: is not the policy that {source} was designed for: {where}; expected the same "
             "target, design again for this one, or load with check_target=False if it is the same"
         )
+
+
+class Identity(NamedTuple):
+    """Hashes of a behavior policy and of the target it was designed for; None: not known."""
+
+    target: str | None
+    behavior: str | None
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A behavior policy that can be recognized."""
+
+    def identify(self) -> Identity:
+        """Who it is, and for whom."""
+        ...
 
 
 def take_fingerprint(

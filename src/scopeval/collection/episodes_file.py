@@ -1,0 +1,121 @@
+"""Files of episodes: a NumPy archive with a description, checked before use, without pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval._archive import MAX_BYTES, Archive, open_archive, open_regular, reading, write_archive
+from scopeval.arrays import is_number
+from scopeval.collection.provenance import Provenance
+from scopeval.errors import DataError
+
+__all__ = ["Stored", "read_episodes", "write_episodes"]
+
+FORMAT = 1
+
+#: Most bytes of the description; every lost episode has a line in it.
+LARGEST_DESCRIPTION = 64 << 20
+
+#: Least probability of an action that was taken: its inverse is still a number.
+SMALLEST_PROBABILITY = 1e-300
+
+
+class Stored(NamedTuple):
+    """The content of a file of episodes."""
+
+    arrays: dict[str, NDArray[Any]]
+    lost: list[dict[str, Any]]
+    interrupted: bool
+    provenance: Provenance | None
+
+
+def write_episodes(path: str | os.PathLike[str], content: Stored) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        DataError: it cannot be written, for example because the disk is full.
+    """
+    about = {"format": FORMAT, "lost": content.lost, "interrupted": content.interrupted}
+    if content.provenance is not None:
+        about["provenance"] = asdict(content.provenance)
+    write_archive(path, {"about": np.array(json.dumps(about)), **content.arrays})
+
+
+def read_episodes(
+    path: str | os.PathLike[str],
+    kinds: Mapping[str, type[np.generic] | None],
+    max_bytes: int = MAX_BYTES,
+) -> Stored:
+    """Read a file.
+
+    Args:
+        path: of the file.
+        kinds: the types of the arrays that may be in it; None: int64 or float64.
+        max_bytes: most bytes of memory that it may ask for.
+
+    Raises:
+        DataError: not a file of episodes, damaged, too large, or written in another format.
+    """
+    with (
+        open_regular(path) as file,
+        reading(f"{path}", "a file of episodes that scopeval saved"),
+        open_archive(f"{path}", file, os.fstat(file.fileno()).st_size, max_bytes) as archive,
+    ):
+        about = _description(archive)
+        if about["format"] != FORMAT:
+            raise DataError(
+                f"{path}: written in format {about['format']!r:.60}, expected {FORMAT}; "
+                "try a newer scopeval"
+            )
+        for name, header in archive.headers.items():
+            if name == "about" or name not in kinds:
+                continue  # what a newer version may add
+            kind = kinds[name]
+            if header.dtype not in ((np.int64, np.float64) if kind is None else (kind,)):
+                raise ValueError(f"array {name!r} has type {header.dtype}")
+        where, interrupted = about.get("provenance"), about["interrupted"]
+        if not isinstance(interrupted, bool):
+            raise ValueError(f"interrupted is {interrupted!r:.60}")
+        return Stored(
+            _checked({name: archive.read(name) for name in archive.headers if name in kinds}),
+            [_lost(one) for one in about["lost"]],
+            interrupted,
+            None if where is None else Provenance(**where),
+        )
+
+
+def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Refuse counts below zero, and probabilities whose inverse overflows."""
+    least = float(arrays["behavior_prob"].min(initial=1.0))
+    if 0.0 < least < SMALLEST_PROBABILITY:
+        raise ValueError(f"array 'behavior_prob' holds {least:g}")
+    for name in {"index", "fallbacks", "guarded"} & set(arrays):
+        if (arrays[name] < 0).any():
+            raise ValueError(f"array {name!r} holds a number below 0")
+    return arrays
+
+
+def _lost(one: Any) -> dict[str, Any]:
+    """The fields of a lost episode."""
+    numbers = [one["index"], one["step"], one.get("cost", 0.0)]
+    if not all(is_number(x) and x >= 0 for x in numbers) or not isinstance(one["reason"], str):
+        raise ValueError(f"a lost episode {one!r:.60}")
+    return dict(one)
+
+
+def _description(archive: Archive) -> dict[str, Any]:
+    """The text in the array `about`."""
+    dtype, shape = archive.headers["about"]
+    if dtype.kind != "U" or shape != () or dtype.itemsize > LARGEST_DESCRIPTION:
+        raise ValueError(f"a description of type {dtype} and shape {shape}")
+    about = json.loads(str(archive.read("about")))
+    if not isinstance(about, dict):
+        raise ValueError("a description that is no mapping")
+    return about
