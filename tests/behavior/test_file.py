@@ -30,6 +30,7 @@ from scopeval.critics.model.training import Training
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy
+from scopeval.policies.protocols import Candidates
 
 HERE = Path(__file__).parent
 
@@ -383,6 +384,15 @@ def test_text_cannot_write_on_the_terminal(saved, tmp_path):
     assert (
         "harmless?[2J??word" in load(edit(base, change, tmp_path / "x"), TARGETS[target]).summary()
     )
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_critics_of_state_numbers_are_not_asked_about_vectors(saved, width):
+    """Their networks have more inputs than ranges: compiled code would read beyond those."""
+    policy = load(saved["numbers"][0], TARGETS["table"])
+    offered = Candidates(np.broadcast_to(np.arange(3), (5, 3)), np.full((5, 3), 1 / 3))
+    with pytest.raises(InputError, match="expected state numbers"):
+        policy.weigh(offered, np.zeros((5, width)), 0)
 
 
 # -- files that would not fit ------------------------------------------------------------------

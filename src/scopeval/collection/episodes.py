@@ -374,9 +374,12 @@ class Episodes:
         """
         stored = read_episodes(path, _kinds(), max_bytes)
         with reading(f"{path}", "a file of episodes that scopeval saved"):
-            lost = tuple(LostEpisode(**one) for one in stored.lost)
-            found = Episodes(**stored.arrays, lost=lost, interrupted=stored.interrupted)
-        return found.with_provenance(stored.provenance)
+            return Episodes(
+                **stored.arrays,
+                lost=tuple(LostEpisode(**one) for one in stored.lost),
+                interrupted=stored.interrupted,
+                provenance=stored.provenance,
+            )
 
     def __repr__(self) -> str:
         gone = f", {len(self.lost):,} lost" if self.lost else ""

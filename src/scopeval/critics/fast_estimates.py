@@ -85,6 +85,7 @@ def _kernel(
         type(critic) is MLPCritic
         and obs.ndim == 2
         and critic.slope.shape[1:] == (count, obs.shape[1])
+        and critic.low.shape == obs.shape[1:]  # not so for state numbers
     ):
         vectors = np.ascontiguousarray(obs, np.float64)
         return lambda *rest: kernel.from_network(critic.compiled, vectors, *rest)

@@ -158,10 +158,11 @@ class MLPCritic:
         """By the compiled loop, some rows in every thread."""
         from scopeval.critics.mlp._kernel import BLOCK, answer
 
-        if obs.shape[1:] != self.low.shape:
+        if not obs.shape[1:] == self.low.shape == self.slope.shape[2:]:
+            numbers = self.low.shape != self.slope.shape[2:]  # inputs are one-hot then
+            wanted = "state numbers" if numbers else f"{self.low.shape}"
             raise InputError(
-                f"obs: got vectors of shape {obs.shape[1:]}, expected {self.low.shape} as in the "
-                "logs"
+                f"obs: got vectors of shape {obs.shape[1:]}, expected {wanted} as in the logs"
             )
         B, A, k = len(obs), int(self.shape[2]), int(self.followed)
         single, many = (B, A), (B, A, k)
