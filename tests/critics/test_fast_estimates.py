@@ -157,7 +157,7 @@ def model_of(target, action, *, varying=False):
     push = action.reshape(n, -1).sum(axis=1)
     ended = x[:, 2] > 1.2
     log = Transitions(
-        np.arange(n) % 3,
+        np.arange(n)[::-1] % 3,
         x,
         action,
         np.abs(x[:, 0]) * push + rng.normal(size=n),

@@ -82,7 +82,7 @@ def logged():
     """Other controllers: wider and shifted actions, from anywhere."""
     rng = np.random.default_rng(0)
     n = 6000
-    t = np.arange(n) % T
+    t = np.arange(n)[::-1] % T
     x = np.where(t == 0, START + 0.2 * rng.standard_normal(n), START + rng.standard_normal(n))
     a = np.clip(0.3 + 1.5 * rng.standard_normal(n), -4.5, 4.5)
     following = x + DRIFT * a + NOISE * rng.standard_normal(n)
@@ -502,7 +502,7 @@ def test_finite_actions_with_vectors_go_the_same_way():
     """Two actions that are the world's +1 and -1, one-hot or by an embedding of their values."""
     rng = np.random.default_rng(0)
     n = 4000
-    t, k = np.arange(n) % T, rng.integers(2, size=n)
+    t, k = np.arange(n)[::-1] % T, rng.integers(2, size=n)
     a = 2.0 * k - 1
     x = START + rng.standard_normal(n)
     following = x + DRIFT * a + NOISE * rng.standard_normal(n)
@@ -544,7 +544,7 @@ def test_a_rare_large_cost_is_not_overlooked():
     x = rng.standard_normal((n, 1))
     cost = np.where(k == 0, 0.5, np.where(rng.random(n) < 0.1, 10.0, 0.0))
     reward = np.where(k == 0, 0.3, 3.0)
-    log = Transitions(np.arange(n) % 2, x, k, reward, cost, rng.standard_normal((n, 1)))
+    log = Transitions(np.arange(n) // 2 % 2, x, k, reward, cost, rng.standard_normal((n, 1)))
     behavior = design(log, Coin(), horizon=2, regression=replace(QUICK, caution=Caution()))
     obs = rng.standard_normal((200, 1))
     e = behavior.critics[1].at(obs)
@@ -560,7 +560,7 @@ def test_an_action_that_was_never_logged_keeps_its_probability():
     k = rng.integers(2, size=n)  # the third is never taken
     x = rng.standard_normal((n, 1))
     reward = 2.0 * k + x[:, 0]
-    log = Transitions(np.arange(n) % 2, x, k, reward, np.ones(n), rng.standard_normal((n, 1)))
+    log = Transitions(np.arange(n) // 2 % 2, x, k, reward, np.ones(n), rng.standard_normal((n, 1)))
 
     class Three:
         embedding = np.eye(3)
@@ -653,7 +653,7 @@ def test_redrawn_inputs_are_the_targets(logged):
     k = rng.integers(2, size=n)
     following = np.stack([x + 0.5 * own, rng.standard_normal(n)], axis=1)
     log = Transitions(
-        np.arange(n) % T, np.stack([x, own], axis=1), k, x + own + k, 1.0 * k, following
+        np.arange(n)[::-1] % T, np.stack([x, own], axis=1), k, x + own + k, 1.0 * k, following
     )
 
     class Target:

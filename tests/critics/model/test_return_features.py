@@ -137,7 +137,7 @@ def test_shares_checked_together_are_as_checked_alone():
     n, states = 4000, 6
     s, a = rng.integers(states, size=n), rng.integers(3, size=n)
     log = Transitions(
-        np.arange(n) % 4, s, a, rng.standard_normal(n) + s * a, 1.0 + a, (s + a) % states
+        np.arange(n)[::-1] % 4, s, a, rng.standard_normal(n) + s * a, 1.0 + a, (s + a) % states
     )
     pi = rng.dirichlet(np.ones(3), states)
     settings = Settings(4)

@@ -70,7 +70,7 @@ def logged():
     """Few rows: they only tell where episodes start and which observations are usual."""
     rng = np.random.default_rng(0)
     n = 240
-    t = np.arange(n) % T
+    t = np.arange(n)[::-1] % T
     x = START + np.where(t == 0, 0.2, 1.5) * rng.standard_normal(n)
     a = 1.5 * rng.standard_normal(n)
     return Transitions(t, x[:, None], a[:, None], a + SLOPE * x, a**2, (x + DRIFT * a)[:, None])
@@ -164,7 +164,7 @@ def test_time_is_passed_on(target):
         return ahead, (t + 1) * reward, cost, over
 
     rng = np.random.default_rng(0)
-    t = np.arange(240) % T
+    t = np.arange(240)[::-1] % T
     x, a = START + rng.standard_normal((240, 1)), 1.5 * rng.standard_normal((240, 1))
     rewards = (t + 1) * (a + SLOPE * x)[:, 0]
     log = Transitions(t, x, a, rewards, a[:, 0] ** 2, x + DRIFT * a)
@@ -203,7 +203,7 @@ def test_what_a_target_redraws_may_be_left_out_of_the_answer():
         return ahead[:, :1], *rest
 
     ahead, reward, cost, _ = whole(obs, k, 0)
-    log = Transitions(np.arange(300) % T, obs, k, reward, cost, ahead)
+    log = Transitions(np.arange(300)[::-1] % T, obs, k, reward, cost, ahead)
     one, other = (
         design(log, Redrawing(), horizon=T, regression=regression(known)) for known in (whole, part)
     )
