@@ -412,11 +412,11 @@ BAD = {
             ],
             "target": lambda obs, t: np.full((len(obs), 3), 1 / 3),
         },
-        "streams are merged as they come, which needs state numbers",
+        "batches of a stream are merged, which needs state numbers",
     ),
     "streams and networks": (
         {"logged": lambda log: [log], "regression": "mlp"},
-        "only the table can learn from",
+        "only a table can learn from",
     ),
     "state numbers like ids": (
         {

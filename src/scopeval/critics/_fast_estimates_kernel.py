@@ -2,7 +2,8 @@
 
 Each kernel takes the arrays of a critic (its property `compiled`) and observations, and writes
 e [5, B, A] (q, noise, carried, the target's cost, the cost in the constraint) and sure [B, A]. A
-row does not depend on the others, and the GIL is released.
+row does not depend on the others, and the GIL is released. The arrays come as plain tuples and get
+their names here, because numba takes several microseconds longer to pass NamedTuples.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval.critics.mlp.critic import MLPArrays
 from scopeval.critics.model._features_kernel import fill
+from scopeval.critics.model.critic import HeadArrays, ModelArrays
+from scopeval.critics.model.layers import StackedLayers
+from scopeval.critics.model.network import StackedNetworks
+from scopeval.critics.table import TableArrays
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 #: For the sums of a network: terms may be added in any order, but NaN stays NaN, so that an
@@ -22,9 +28,10 @@ network = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reasso
 
 @compiled  # type: ignore[untyped-decorator]
 def from_table(
-    critic: Any, states: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
+    arrays: Any, states: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
     """Rows of a `TableCritic`."""
+    critic = TableArrays(*arrays)
     last = critic.cost_behavior.shape[2] - 1
     ahead = last if follows else 0
     for i in range(lo, hi):
@@ -41,12 +48,13 @@ def from_table(
 
 @compiled  # type: ignore[untyped-decorator]
 def from_network(
-    critic: Any, obs: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
+    arrays: Any, obs: Any, follows: bool, own_cost: bool, e: Any, sure: Any, lo: int, hi: int
 ) -> None:
     """`MLPCritic.at` for vectors; only the heads that are needed.
 
     Row by row without BLAS: for one observation, calls of BLAS would take most of the time.
     """
+    critic = MLPArrays(*arrays)
     net, intercept, slope = critic.net, critic.intercept, critic.slope
     centre, spread, followed = critic.centre, critic.spread, critic.followed
     A, d = slope.shape[1:]
@@ -86,7 +94,7 @@ def from_network(
 
 @compiled  # type: ignore[untyped-decorator]
 def from_model(
-    model: Any,
+    arrays: Any,
     obs: Any,
     vectors: Any,
     follows: bool,
@@ -97,6 +105,7 @@ def from_model(
     hi: int,
 ) -> None:
     """`ModelCritic.at` for vectors and the actions offered there: [B, K, m], or [1, K, m]."""
+    model = _named(arrays)
     net, layers, back, critic = model.dynamics, model.dynamics.layers, model.returns, model.critic
     heads, least, most = critic.heads, critic.least, critic.most
     K, w, H = vectors.shape[1], net.low.shape[1], len(critic.heads)
@@ -162,6 +171,22 @@ def from_model(
             e[3, b, a] = _above(said[a, w + 1] + goes_on * then[a, 1])
             e[4, b, a] = e[3, b, a] + (goes_on * then[a, last] if own_cost else 0.0)
             sure[b, a] = inside and (len(critic.logged) == 0 or critic.logged[a])
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _named(arrays: Any) -> Any:
+    """`ModelArrays` of plain tuples."""
+    dynamics, predicted, time, returns, return_time, return_reach, critic = arrays
+    layers, centre, spread, low, high = dynamics
+    return ModelArrays(
+        StackedNetworks(StackedLayers(*layers), centre, spread, low, high),
+        predicted,
+        time,
+        StackedLayers(*returns),
+        return_time,
+        return_reach,
+        HeadArrays(*critic),
+    )
 
 
 @compiled  # type: ignore[untyped-decorator]

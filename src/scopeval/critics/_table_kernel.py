@@ -12,7 +12,7 @@ compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 @compiled  # type: ignore[untyped-decorator]
 def grouped(key: Any, size: int) -> Any:
-    """The entries of every key: order[begin[k] : begin[k + 1]], in their own order."""
+    """Sort entries by key: those of key k are order[begin[k] : begin[k + 1]], in their order."""
     begin = np.zeros(size + 1, np.int64)
     for i in range(len(key)):
         begin[key[i] + 1] += 1
@@ -28,7 +28,7 @@ def grouped(key: Any, size: int) -> Any:
 
 @compiled  # type: ignore[untyped-decorator]
 def sorted_by(order: Any, key: Any, size: int) -> Any:
-    """The same entries, sorted by key; equal ones stay in their order."""
+    """The same entries, sorted by key; equal ones keep their order."""
     place = np.zeros(size + 1, np.int64)
     for i in range(len(key)):
         place[key[i] + 1] += 1

@@ -80,7 +80,7 @@ def _kernel(
         return None
     if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
         states = np.ascontiguousarray(obs, np.int64)
-        return lambda *rest: kernel.from_table(critic.compiled, states, *rest)
+        return lambda *rest: kernel.from_table(tuple(critic.compiled), states, *rest)
     if (
         type(critic) is MLPCritic
         and obs.ndim == 2
@@ -88,7 +88,7 @@ def _kernel(
         and critic.low.shape == obs.shape[1:]  # not so for state numbers
     ):
         vectors = np.ascontiguousarray(obs, np.float64)
-        return lambda *rest: kernel.from_network(critic.compiled, vectors, *rest)
+        return lambda *rest: kernel.from_network(tuple(critic.compiled), vectors, *rest)
     return None
 
 

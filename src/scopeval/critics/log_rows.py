@@ -1,9 +1,10 @@
-"""A log as rows to learn from: read once, in batches if need be, and halved for the check."""
+"""A log as rows to learn from: read once, in batches if need be, and halved for the cross-check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +17,22 @@ from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, 
 
 __all__ = ["Log", "gather"]
 
+#: Batches of a stream that are kept apart before they are merged into one.
+MOST_PARTS = 8
+
 
 @dataclass(frozen=True)
 class Log:
-    """The log as rows, with the fold of each, and where episodes start."""
+    """A log as rows.
+
+    Attributes:
+        rows: to learn from.
+        fold: [n] the half of the logs, 0 or 1, that each row belongs to.
+        starts: the rows at which episodes start.
+        actions: number of actions, or of candidates, that the target policy offers.
+        count: how many rows were logged.
+        notes: what a user should know about the log.
+    """
 
     rows: Rows
     fold: Ints
@@ -29,6 +42,14 @@ class Log:
     notes: tuple[str, ...]
 
 
+class _Part(NamedTuple):
+    """The rows of one or several batches, first rows of episodes, and the half of each row."""
+
+    rows: Rows
+    starts: Rows
+    fold: Ints
+
+
 def gather(
     logged: Transitions | Iterable[Transitions],
     target: Policy | ContinuousPolicy,
@@ -36,70 +57,99 @@ def gather(
     seed: int,
     merge: bool,
 ) -> Log:
-    """Rows, folds and starts of a log, read once; batches are merged as they come.
+    """Rows, folds and starts of a log, read once.
 
-    Only a table may merge: what else draws folds of its own among the rows would put all rows of
-    one outcome into the same fold.
+    Args:
+        logged: the log, or batches of it.
+        target: pi.
+        horizon: T.
+        seed: of the halves.
+        merge: equal rows of state numbers become one. Only a table may merge: other regressions
+            draw folds of their own among the rows, and all rows of one outcome would then be in
+            the same fold.
     """
     streamed = not isinstance(logged, Transitions)
-    if streamed and not isinstance(logged, Iterable):
-        raise not_a_log(logged)
-    if streamed and not merge:
-        raise InputError(
-            "logged: streams are merged as they come, which only the table can learn from; try "
-            "regression='table' or read_logged"
-        )
-    batches: Iterable[Transitions] = [logged] if isinstance(logged, Transitions) else logged
-    parts: list[tuple[Rows, Rows, Ints]] = []
+    parts: list[_Part] = []
     count, actions = 0, 0
     notes: tuple[str, ...] = ()
     rng = np.random.default_rng((seed, 11))
-    for batch in batches:
-        if not isinstance(batch, Transitions):
-            raise not_a_log(batch)
+    for batch in _batches(logged, merge):
+        _check_kind(batch, target, streamed)
+        actions = actions or _offered(batch, target)
         finite = not isinstance(target, ContinuousPolicy)
-        if batch.discrete_actions != finite:
-            raise InputError(
-                f"logged: holds {'action numbers' if batch.discrete_actions else 'action vectors'}"
-                f", the target offers {'action numbers' if finite else 'continuous actions'}; "
-                "expected a log of the target's own problem"
-            )
-        if streamed and not batch.discrete_obs:
-            raise InputError(
-                "logged: streams are merged as they come, which needs state numbers; got vectors, "
-                "try read_logged"
-            )
-        if actions == 0:
-            offered = offer(target, np.asarray(batch.obs[:1]), 0, np.random.default_rng(0))
-            actions = int(offered.probs.shape[1])
-            wide = offered.actions.shape[2:]
-            if not finite and wide != batch.action.shape[1:]:
-                raise InputError(
-                    f"logged: actions have {batch.action.shape[1]} dimensions, the target offers "
-                    f"{wide[0]}; expected a log of the target's own problem"
-                )
         batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
-        rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
-        fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
-        starts = rows.select(np.flatnonzero(rows.t == rows.t.min()))
-        if merge and batch.discrete_obs:
-            rows, starts, fold = _condense([(rows, starts, fold)])
-        parts.append((rows, starts, fold))
+        parts.append(_part(batch, target, count, merge, rng))
         count += len(batch)
         notes = tuple(dict.fromkeys((*notes, *batch.notes)))
-        if streamed and len(parts) > 8:
-            parts = [_condense(parts)]
+        if len(parts) > MOST_PARTS:  # a stream may be larger than memory
+            parts = [_merged(parts)]
     if not parts:
         raise InputError("logged: no batches, expected logged rows")
-    if len(parts) > 1:
-        parts = [_condense(parts)]
-    rows, starts, fold = parts[0]
+    rows, starts, fold = parts[0] if len(parts) == 1 else _merged(parts)
     if len(np.unique(fold)) < 2:
         raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
     first = starts.t == starts.t.min()
     if starts.t.min() > 0:
         notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
     return Log(rows, fold, starts.select(first), actions, count, notes)
+
+
+def _batches(logged: Transitions | Iterable[Transitions], merge: bool) -> Iterable[Transitions]:
+    """The batches of a log."""
+    if isinstance(logged, Transitions):
+        return [logged]
+    if not isinstance(logged, Iterable):
+        raise not_a_log(logged)
+    if not merge:
+        raise InputError(
+            "logged: batches of a stream are merged, and only a table can learn from merged rows; "
+            "try regression='table' or read_logged"
+        )
+    return logged
+
+
+def _check_kind(batch: Transitions, target: Policy | ContinuousPolicy, streamed: bool) -> None:
+    """Check that a batch has the kind of actions and observations that is needed."""
+    if not isinstance(batch, Transitions):
+        raise not_a_log(batch)
+    finite = not isinstance(target, ContinuousPolicy)
+    if batch.discrete_actions != finite:
+        raise InputError(
+            f"logged: holds {'action numbers' if batch.discrete_actions else 'action vectors'}"
+            f", the target offers {'action numbers' if finite else 'continuous actions'}; "
+            "expected a log of the target's own problem"
+        )
+    if streamed and not batch.discrete_obs:
+        raise InputError(
+            "logged: batches of a stream are merged, which needs state numbers; got vectors, "
+            "try read_logged"
+        )
+
+
+def _offered(batch: Transitions, target: Policy | ContinuousPolicy) -> int:
+    """How many actions, or candidates, the target policy offers at an observation of a batch."""
+    offered = offer(target, np.asarray(batch.obs[:1]), 0, np.random.default_rng(0))
+    width = offered.actions.shape[2:]
+    if isinstance(target, ContinuousPolicy) and width != batch.action.shape[1:]:
+        raise InputError(
+            f"logged: actions have {batch.action.shape[1]} dimensions, the target offers "
+            f"{width[0]}; expected a log of the target's own problem"
+        )
+    return int(offered.probs.shape[1])
+
+
+def _part(
+    batch: Transitions,
+    target: Policy | ContinuousPolicy,
+    count: int,
+    merge: bool,
+    rng: np.random.Generator,
+) -> _Part:
+    """The rows of a batch, halved at random; `count` rows came before, so halves stay equal."""
+    rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
+    fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
+    part = _Part(rows, rows.select(np.flatnonzero(rows.t == rows.t.min())), fold)
+    return _merged([part]) if merge and batch.discrete_obs else part
 
 
 def _following(
@@ -115,10 +165,12 @@ def _following(
     return following
 
 
-def _condense(parts: list[tuple[Rows, Rows, Ints]]) -> tuple[Rows, Rows, Ints]:
+def _merged(parts: list[_Part]) -> _Part:
+    """All parts as one, equal rows of a half merged."""
     halves = [
-        merge_rows(Rows.joined([rows.select(fold == k) for rows, _, fold in parts]))
+        merge_rows(Rows.joined([part.rows.select(part.fold == k) for part in parts]))
         for k in range(2)
     ]
+    starts = merge_rows(Rows.joined([part.starts for part in parts]))
     fold = np.repeat(np.arange(2), [len(half) for half in halves])
-    return Rows.joined(halves), merge_rows(Rows.joined([starts for _, starts, _ in parts])), fold
+    return _Part(Rows.joined(halves), starts, fold)

@@ -6,13 +6,13 @@ taken at the row's next observation:
 
     reward           y_q = r + gamma v(s')                         -> q
     cost, target     y_c = c + gamma v^c_pi(s')                    -> q^c under pi
-    cost, behavior  y_j = c + gamma v^c_j(s')                     -> q^c under mu_j, for each j
+    cost, behavior   y_j = c + gamma v^c_j(s')                     -> q^c under mu_j, for each j
     carried          u_j = gamma^2 V_j(s')                         -> E[gamma^2 V_j(S')], for each j
     noise            (y_q - q)^2, with a q that has not seen y_q   -> outcome noise + error of q
 
-A q that has seen y_q understates the noise, most where it knows least, and a behavior policy built
-on that is bold in the wrong places. Hence "has not seen": a table divides by n - 1 and not n, the
-others fit the noise to residuals of the other fold.
+A q that has seen y_q understates the noise, most where it has few rows, and a behavior policy built
+on that departs from the target policy in the wrong places. Hence "has not seen": a table divides by
+n - 1 and not n, the others fit the noise to residuals of the other fold.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Rows:
         next_obs: like obs.
         alive: [n] 1.0 where the episode goes on, 0.0 where it terminated.
         weight: [n] how many logged rows this one stands for.
-        borrowed: [n] True for rows that a table took from neighbors of a pair that was never
-            logged; they are no evidence, only a guess.
+        borrowed: [n] True for rows that a table copied from neighbors of a pair that was never
+            logged; they are a guess, not evidence.
     """
 
     t: Ints
@@ -125,7 +125,7 @@ class Estimates:
         carried: [B, A, k] E[gamma^2 V_j(S')].
         noise: [B, A] variance of the outcome plus squared error of q.
         error: [B, A] the squared error of q alone.
-        known: [B, A] False where the critic knows that it does not know.
+        known: [B, A] False where the logs say nothing: the target policy is used there.
     """
 
     q: Floats
@@ -165,7 +165,7 @@ class Critic(Protocol):
         ...
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `save` must keep to bring this critic back."""
+        """What `save` must write to restore this critic."""
         ...
 
 
@@ -179,7 +179,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Caution:
-    """How far critics are trusted; a regression may have a `caution` of its own.
+    """How far critics are trusted; a regression may have its own `caution`.
 
     Attributes:
         shares: of the critics' differences between actions that a control variate may take over
@@ -214,17 +214,17 @@ class Regression(Protocol):
         ...
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
-        """Take in the prepared rows once; `fit` is then called for every time step."""
+        """A learner for the prepared rows; `fit` is then called for every time step."""
         ...
 
 
-#: Of critics that say nothing else.
+#: For regressions without a caution of their own.
 USUAL_CAUTION = Caution()
 
 
 @runtime_checkable
 class Cautious(Protocol):
-    """A regression that says itself how far its critics are to be trusted."""
+    """A regression that says how far its critics are to be trusted."""
 
     @property
     def caution(self) -> Caution:

@@ -26,8 +26,8 @@ class SupervisedRegression:
         make: called for every head, fold and time step, returns a fresh regressor.
         states: number of states when observations are state numbers; None: as the logs show.
 
-    Unknown are pairs of state and action that were never logged; for vectors, actions never logged
-    and observations outside the logged range.
+    Pairs of state and action that were never logged are unknown. For vectors these are actions that
+    were never logged, and observations outside the logged range.
     """
 
     name = "supervised"

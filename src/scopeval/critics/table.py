@@ -1,23 +1,23 @@
 r"""Critics for state numbers: a table of conditional means.
 
 Time-pooled, this is dynamic programming in the MDP that the logs show: the inputs never change with
-t, so one count serves the whole sweep. What a table must get right is what it does *not* know:
+t, so one count serves the whole sweep. What matters is how it treats pairs with few rows or none:
 
 - **A pair seen n times** has the noise s^2 = (sum of squares + k s0^2) / (n - 1 + k): within-pair
-  variance, shrunk towards the average of all pairs by k = `shrinkage` pseudo-rows, so that a pair
+  variance, shrunk toward the average of all pairs by k = `shrinkage` pseudo-rows, so that a pair
   seen once is not taken for certain. The error of its mean is s^2 / n.
-- **A pair never seen** is unknown: the design keeps the target's probability there. Values still
+- **A pair never seen** is unknown: the design uses the target's probability there. Values still
   need a guess for it: the mean of the state's seen actions; for a state never left, the mean of the
   states that lead to it.
 - **With features** of the states (a grid's coordinates, say), a pair never seen borrows the rows of
-  the nearest pairs with the same action, moved along: a neighbor that went from x to x' says that
-  this state x0 goes to the state nearest to x0 + x' - x. Borrowed pairs count as known, with the
-  spread among the neighbors as their error, unless the nearest neighbors are far.
+  the nearest pairs with the same action, shifted: if a neighbor went from x to x', this state x0 is
+  taken to go to the state nearest to x0 + x' - x. Borrowed pairs count as known, with the spread
+  among the neighbors as their error, unless the nearest neighbors are far.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -31,8 +31,10 @@ from scopeval.policies.protocols import Observations
 
 __all__ = ["TableRegression", "merge_rows"]
 
-#: Rows that are merged at a time.
+#: Rows that are merged at a time: they stay in the processor's cache.
 BLOCK = 1 << 19
+#: An action seen in fewer states than this has no trend along the features.
+LEAST_TREND = 10
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class TableRegression:
         return _borrow(merged, self._features(merged), actions, self.neighbors, self.reach)
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
-        """One count for the whole sweep."""
+        """One count, which serves the whole sweep."""
         return _TableLearner(rows, self._states(rows), actions, self.shrinkage)
 
     def _states(self, rows: Rows) -> int:
@@ -85,7 +87,7 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
 
     A table cannot tell them apart. Ten million logged rows become a few thousand.
     """
-    if len(rows) > BLOCK:  # a part at a time stays in the cache
+    if len(rows) > BLOCK:
         spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
         rows = Rows.joined([_merged(rows.select(span), by_time) for span in spans])
     return _merged(rows, by_time)
@@ -140,7 +142,7 @@ def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
 
 
 def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: float) -> Rows:
-    """Rows for the pairs never seen, from the nearest pairs with the same action."""
+    """Add rows for the pairs never seen, from the nearest pairs with the same action."""
     from scipy.spatial import KDTree
 
     everywhere = KDTree(points)
@@ -150,8 +152,8 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
     spacing = float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
     parts = [rows]
     for a in range(actions):
-        source = np.flatnonzero(rows.action == a)
-        donors = np.unique(rows.obs[source])
+        source = rows.select(np.flatnonzero(rows.action == a))
+        donors = np.unique(source.obs)
         missing = np.setdiff1d(np.arange(len(points)), donors)
         if len(donors) == 0 or len(missing) == 0:
             continue
@@ -161,46 +163,56 @@ def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: flo
         share = np.where(far <= reach * spacing, 1.0 / (far + 0.5 * spacing), 0.0)
         total = share.sum(axis=1, keepdims=True)
         share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
-
-        # every (missing state, neighbor) takes over all rows of that neighbor
-        order = source[np.argsort(rows.obs[source], kind="stable")]
-        starts = np.searchsorted(rows.obs[order], donors)
-        counts = np.diff(np.append(starts, len(order)))
-        who, which = np.nonzero(share)
-        donor = near[who, which]
-        repeat = counts[donor]
-        base = np.repeat(starts[donor] - np.cumsum(repeat) + repeat, repeat)
-        taken = order[base + np.arange(repeat.sum())]
-        state = np.repeat(missing[who], repeat)
-        of_donor = np.bincount(rows.obs[source], rows.weight[source], len(points))
-        weight = np.repeat(share[who, which], repeat) * rows.weight[taken]
-        weight /= of_donor[rows.obs[taken]]
-        moved = points[state] + points[rows.next_obs[taken]] - points[rows.obs[taken]]
-        part = rows.select(taken)
-        slope = _trend(rows.select(source), points, donors)  # [d, 2]
-        drift = (points[state] - points[part.obs]) @ slope
-        parts.append(
-            merge_rows(
-                Rows(
-                    t=np.zeros(len(taken), np.int64),
-                    obs=state,
-                    action=part.action,
-                    reward=np.clip(part.reward + drift[:, 0], *_range(rows.reward)),
-                    reward_noise=part.reward_noise,
-                    cost=np.clip(part.cost + drift[:, 1], *_range(rows.cost)),
-                    next_obs=everywhere.query(moved)[1].astype(np.int64),
-                    alive=part.alive,
-                    weight=weight,
-                    borrowed=np.ones(len(taken), np.bool_),
-                ),
-                by_time=False,
-            )
+        state, taken, weight = _copies(source, donors, missing, near, share, len(points))
+        part = source.select(taken)
+        drift = (points[state] - points[part.obs]) @ _trend(source, points, donors)
+        moved = points[state] + points[part.next_obs] - points[part.obs]
+        copied = replace(
+            part,
+            t=np.zeros(len(taken), np.int64),
+            obs=state,
+            reward=np.clip(part.reward + drift[:, 0], *_range(rows.reward)),
+            cost=np.clip(part.cost + drift[:, 1], *_range(rows.cost)),
+            next_obs=everywhere.query(moved)[1].astype(np.int64),
+            weight=weight,
+            borrowed=np.ones(len(taken), np.bool_),
         )
+        parts.append(merge_rows(copied, by_time=False))
     return Rows.joined(parts)
 
 
+def _copies(
+    source: Rows, donors: Ints, missing: Ints, near: Ints, share: Floats, states: int
+) -> tuple[Ints, Ints, Floats]:
+    """Every missing state copies all rows of each of its neighbors.
+
+    Args:
+        source: the rows of one action.
+        donors: states with such rows.
+        missing: states without.
+        near: [missing, k] places of their neighbors among the donors.
+        share: [missing, k] how much each neighbor counts.
+        states: number of states.
+
+    Returns:
+        For every copy the missing state, the row that is copied, and the weight of the copy.
+    """
+    order = np.argsort(source.obs, kind="stable")
+    starts = np.searchsorted(source.obs[order], donors)
+    counts = np.diff(np.append(starts, len(order)))
+    who, which = np.nonzero(share)
+    donor = near[who, which]
+    repeat = counts[donor]
+    base = np.repeat(starts[donor] - np.cumsum(repeat) + repeat, repeat)
+    taken = order[base + np.arange(repeat.sum())]
+    of_donor = np.bincount(source.obs, source.weight, states)
+    weight = np.repeat(share[who, which], repeat) * source.weight[taken]
+    weight /= of_donor[source.obs[taken]]  # a neighbor counts by its distance, not by its rows
+    return np.repeat(missing[who], repeat), taken, weight
+
+
 def _trend(rows: Rows, points: Floats, donors: Ints) -> Floats:
-    """Slopes [d, 2] of reward and cost along the features: least squares over an action's pairs."""
+    """Slopes [d, 2] of one action's reward and cost along the features, by least squares."""
     size = len(points)
     weight = np.bincount(rows.obs, rows.weight, size)[donors]
     means = [
@@ -210,8 +222,9 @@ def _trend(rows: Rows, points: Floats, donors: Ints) -> Floats:
     x = points[donors] - points[donors].mean(axis=0)
     y = np.column_stack(means)
     gram = x.T @ x + 1e-6 * max(float(np.trace(x.T @ x)), 1e-12) * np.eye(x.shape[1])
-    # a pair adds as much as the next one, and a handful of pairs is no trend
-    return np.asarray(np.linalg.solve(gram, x.T @ (y - y.mean(axis=0))) * (len(donors) >= 10))
+    # every state counts the same, however often it was logged; a handful of them is no trend
+    enough = len(donors) >= LEAST_TREND
+    return np.asarray(np.linalg.solve(gram, x.T @ (y - y.mean(axis=0))) * enough)
 
 
 def _range(column: Floats) -> tuple[float, float]:
@@ -287,10 +300,10 @@ class TableCritic:
     known: Bools
 
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
-        """Rows of the table; a state outside it is unknown."""
+        """Rows of the table; a state outside of it is unknown."""
         states: Ints = np.asarray(obs)
         if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
-            return Estimates(**self.arrays())  # all of them: nothing to look up
+            return Estimates(**self.arrays())  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
         s = np.where(inside, states, 0)
         return Estimates(

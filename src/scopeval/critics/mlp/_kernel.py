@@ -1,7 +1,8 @@
-"""The compiled part of `critics.mlp`: trains small networks, gradient by hand; asks them.
+"""The compiled part of `critics.mlp`: trains small networks, and evaluates them at many rows.
 
-Products are taken in blocks of rows, so small that they stay in the cache and BLAS does not share
-them among threads of its own.
+A network is max(x w1 + b1, 0) w2 + b2 + x w3. Gradients and Adam are written by hand: calls of a
+library would take most of the time for networks of this size. Products are taken in blocks of rows
+that stay in the processor's cache and are too small for BLAS to start threads of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ WORTH = 0.02
 BLOCK = 64
 
 compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-#: Sums may be taken in any order; NaN stays NaN.
+#: Like `compiled`, but NaN stays NaN, so that an observation that is not finite is noticed.
 honest = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
@@ -34,7 +35,7 @@ def _next(state: Any) -> Any:
 
 @compiled  # type: ignore[untyped-decorator]
 def _drawn(upto: Any, u: float, even: bool) -> int:
-    """The row at u in the cumulative weights; `even`: they are 1, 2, 3 ..."""
+    """The row at u in the cumulative weights; `even`: these are 1, 2, 3 ..."""
     found = int(u) if even else int(np.searchsorted(upto, u, side="right"))
     return min(found, len(upto) - 1)
 
@@ -61,7 +62,7 @@ def _layer(x: Any, w: Any, out: Any) -> None:
     np.dot(x, w, out)
     flat = out.reshape(-1)
     for j in range(len(flat)):
-        flat[j] = np.float32(0.0) if flat[j] < np.float32(0.0) else flat[j]  # NaN stays
+        flat[j] = np.float32(0.0) if flat[j] < np.float32(0.0) else flat[j]  # NaN stays NaN
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -89,17 +90,24 @@ def predict(inputs: Any, w1: Any, w2: Any, b2: Any, w3: Any) -> Any:
         _layer(some, w1, hidden)
         for i in range(rows):
             a = act[start + i]
-            total = b2[a]
-            for c in range(last):
-                total += some[i, c] * w3[a, c]
-            for j in range(h):
-                total += hidden[i, j] * w2[a, j]
-            out[start + i] = total
+            out[start + i] = _taken(some[i, :last], hidden[i], b2[a], w2[a], w3[a])
     return out
 
 
 @compiled  # type: ignore[untyped-decorator]
+def _taken(x: Any, hidden: Any, b2: Any, w2: Any, w3: Any) -> Any:
+    """One action's output for one row."""
+    total = b2
+    for c in range(len(x)):
+        total += x[c] * w3[c]
+    for j in range(len(hidden)):
+        total += hidden[j] * w2[j]
+    return total
+
+
+@compiled  # type: ignore[untyped-decorator]
 def _adam(w: Any, g: Any, m: Any, v: Any, rate: float, first: float, second: float) -> None:
+    """One step of Adam; first and second correct the means m and v for their start at zero."""
     a, b = np.float32(0.9), np.float32(0.999)
     scale = np.float32(rate / first)
     over = np.float32(1.0 / second)
@@ -125,9 +133,10 @@ def train(
     patience: int,
     seed: int,
 ) -> float:
-    """Adam on the squared error of the taken action, for the hidden layer; b2 and w3 stay.
+    """Adam on the squared error of the taken action, for the hidden layer.
 
-    The weights best on held-out rows are kept, or w2 = 0 where no network is better than none.
+    b2 and w3, the linear part, are solved exactly elsewhere and do not move. The weights with the
+    least held-out error are kept, or w2 = 0 where a network is not clearly better than none.
     Returns the held-out error.
     """
     x, code, act, upto = inputs.x, inputs.code, inputs.action, inputs.upto
@@ -169,15 +178,13 @@ def train(
         gradient[:] = np.float32(0.0)
         for i in range(batch):
             a = act[pick[i]]
-            total = b2[a]
-            if sparse:
-                total += w3[a, code[pick[i]]]
-            else:
-                for j in range(d):
-                    total += bx[i, j] * w3[a, j]
             own, to, back, weights = hidden[i], g2[a], dh[i], w2[a]
-            for j in range(h):
-                total += own[j] * weights[j]
+            if sparse:
+                total = b2[a] + w3[a, code[pick[i]]]
+                for j in range(h):
+                    total += own[j] * weights[j]
+            else:
+                total = _taken(bx[i, :d], own, b2[a], weights, w3[a])
             slope = np.float32(2.0 / batch) * (total - y[pick[i]])
             for j in range(h):
                 to[j] += slope * own[j]
@@ -216,9 +223,9 @@ def train(
 
 @honest  # type: ignore[untyped-decorator]
 def _learned(flat: Any, x: Any, hidden: Any, out: Any) -> None:
-    """What a network's hidden layer says of rows x [BLOCK, d + 1]: nothing if it is switched off.
+    """The hidden layer's part of the outputs for rows x [BLOCK, d + 1]; zero if switched off.
 
-    x ends with a column of ones, for the bias follows the first layer's weights.
+    x ends with a column of ones, because the bias follows the first layer's weights.
     """
     inputs, h, A = x.shape[1], hidden.shape[1], out.shape[1]
     second = flat[inputs * h : inputs * h + A * h].reshape(A, h)
@@ -237,7 +244,7 @@ def answer(
     lo: int,
     hi: int,
 ) -> None:
-    """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; a row does not look at others."""
+    """`MLPCritic.at` for rows lo .. hi of vectors, in blocks; rows do not depend on each other."""
     net, intercept, slope = critic.net, critic.intercept, critic.slope
     centre, spread, k = critic.centre, critic.spread, critic.followed
     H, A, d = slope.shape
@@ -293,5 +300,5 @@ def answer(
 
 @honest  # type: ignore[untyped-decorator]
 def _positive(value: float) -> float:
-    """At least zero; NaN stays."""
+    """The value, at least zero; NaN stays NaN."""
     return 0.0 if value < 0.0 else value

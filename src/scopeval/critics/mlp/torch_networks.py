@@ -1,8 +1,9 @@
 """The networks of `critics.mlp` on a device: all folds and heads trained as one stack.
 
-The same rows are drawn, the same Adam, stopping and switching off as in the compiled loop, so the
-results differ by the rounding of float32 alone (and where rounding decides when to stop). Vectors
-only. Needs torch and numpy.
+Rows are drawn, and networks are trained, stopped and switched off, as in the compiled loop
+(`_kernel`). So results differ by the rounding of float32 alone, and where rounding decides when to
+stop. Adam is written by hand, because its steps are recorded as a CUDA graph. Vectors only. This
+module needs torch and numpy and nothing else, so that it runs on a bare machine with a GPU.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from scopeval.solver.gpu import find_device
 
 __all__ = ["Stack", "answers", "find_device"]
 
-#: As in the compiled loop: how much a network must win to be better than none ...
+#: As in the compiled loop: the share by which a network must lower the held-out error ...
 WORTH = 0.02
-#: ... and steps between two looks at the held-out rows.
+#: ... and steps between two checks of the held-out error.
 CHECK = 20
-#: Adam's: shares of a new gradient and of its square, in the rounding of the compiled loop.
+#: Adam's shares of a new gradient and of its square, in the rounding of the compiled loop.
 NEW, NEW_SQUARE = (float(np.float32(1.0) - np.float32(old)) for old in (0.9, 0.999))
 
 
@@ -37,7 +38,7 @@ class Stack:
         held: entries of each fold by which networks of the *other* fold are judged.
         hidden: width of the hidden layer.
         actions: their number.
-        device: where.
+        device: where they are.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Stack:
             adam = np.stack([-fast, 1.0 / (1.0 - 0.999**step)]).astype(np.float32)
             loop.run(*self._left(rows, targets, linear), self._put(adam))
             error = _error(w1, w2, *other)
-            going = stale < patience  # the others have stopped
+            going = stale < patience  # the others have stopped, but stay in the stack
             better = going & (error < best_error * 0.999)
             best_error = torch.where(better, error, best_error)
             best = torch.where(better[:, None], moving, best)
@@ -125,7 +126,7 @@ class Stack:
         d, h, A, rows = self.d, self.h, self.A, self.folds[fold]
         o2, o3 = (d + 1) * h, (d + 1) * h + A * h
         flat, x, taken = self._put(net), self.x[rows], self.taken[rows]
-        out = (x @ flat[:o2].view(d + 1, h)).relu_() @ flat[o2:o3].view(A, h).T
+        out = (x @ flat[:o2].view(d + 1, h)).relu_() @ flat[o2:o3].view(A, h).T  # bias: x ends in 1
         out += x[:, :d] @ flat[o3 + A :].view(A, d).T + flat[o3 : o3 + A]
         return np.asarray((out * taken).sum(1).cpu().numpy())
 
@@ -145,16 +146,16 @@ class Stack:
     def _left(
         self, rows: torch.Tensor, y: torch.Tensor, linear: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Inputs, taken actions, and what the linear parts leave of the targets at rows [N, m]."""
+        """Inputs, taken actions, and the targets less the linear parts, at rows [N, m]."""
         x, taken = self.x[rows], self.taken[rows]
         known = (torch.bmm(x, linear.transpose(1, 2)) * taken).sum(2)
         return x, taken, y.gather(1, rows) - known
 
 
 class _Loop:
-    """Steps of Adam for N networks. On CUDA they are recorded once, then replayed in one go.
+    """Steps of Adam for N networks, recorded once on CUDA and then replayed.
 
-    The networks are small: to launch a step's operations one by one takes longer than to do them.
+    The networks are small: launching the operations of a step takes longer than computing them.
     """
 
     def __init__(self, N: int, batch: int, d: int, h: int, A: int, device: torch.device) -> None:
@@ -169,7 +170,7 @@ class _Loop:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def start(self, weights: torch.Tensor) -> None:
-        """Forget the networks before."""
+        """Start with these weights."""
         self.moving.copy_(weights)
         self.m.zero_()
         self.v.zero_()
@@ -178,7 +179,7 @@ class _Loop:
         """As many steps as there are columns of the last input: Adam's rates and corrections."""
         if not self.moving.is_cuda or inputs[-1].shape[1] != CHECK:
             self._steps(*inputs)
-        elif self.inputs is None:  # the first time prepares what must not be recorded
+        elif self.inputs is None:  # the first run allocates memory, which must not be recorded
             self._steps(*inputs)
             self.inputs = inputs
         else:
@@ -213,7 +214,7 @@ def answers(
     slope: NDArray[np.float32],
     device: torch.device,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """All heads [H, B, A] and the difference of the folds' first [B, A]: as `MLPCritic` reads them.
+    """All heads [H, B, A], and the difference of the folds' q [B, A], for `MLPCritic`.
 
     Args:
         obs: [B, d].
@@ -222,7 +223,7 @@ def answers(
         nets: w1 [2, H, d, h], b1 [2, H, h], w2 [2, H, A, h], b2 [2, H, A], w3 [2, H, A, d].
         intercept: [H, A] of the linear part of both folds together.
         slope: [H, A, d], likewise.
-        device: where.
+        device: where it is computed.
     """
 
     def put(array: NDArray[Any]) -> torch.Tensor:
@@ -241,18 +242,25 @@ def answers(
 
 
 def _fetched(found: torch.Tensor) -> NDArray[np.float64]:
-    """As float64; from CUDA by way of pinned memory, which torch keeps for the next time."""
+    """As float64; from CUDA through pinned memory, which torch keeps for the next call."""
     here = torch.empty(found.shape, dtype=torch.float64, pin_memory=found.is_cuda)
     return np.asarray(here.copy_(found.double()).numpy())
+
+
+def _forward(
+    w1: torch.Tensor, w2: torch.Tensor, x: torch.Tensor, taken: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The hidden layer [N, m, h], and its part of the taken actions' outputs [N, m]."""
+    hidden = torch.bmm(x, w1).relu_()
+    return hidden, (torch.bmm(hidden, w2.transpose(1, 2)) * taken).sum(2)
 
 
 def _gradient(
     x: torch.Tensor, taken: torch.Tensor, rest: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor
 ) -> torch.Tensor:
-    """Of the mean squared error, [N, weights of w1, b1, w2]."""
-    hidden = torch.bmm(x, w1).relu_()
-    wrong = (torch.bmm(hidden, w2.transpose(1, 2)) * taken).sum(2) - rest
-    slope = taken * (wrong * (2.0 / x.shape[1]))[..., None]
+    """Gradient of the mean squared error, [N, weights of w1, b1, w2]."""
+    hidden, out = _forward(w1, w2, x, taken)
+    slope = taken * ((out - rest) * (2.0 / x.shape[1]))[..., None]
     back = torch.bmm(slope, w2) * (hidden > 0)
     first = torch.bmm(x.transpose(1, 2), back)
     second = torch.bmm(slope.transpose(1, 2), hidden)
@@ -262,8 +270,8 @@ def _gradient(
 def _error(
     w1: torch.Tensor, w2: torch.Tensor, x: torch.Tensor, taken: torch.Tensor, rest: torch.Tensor
 ) -> torch.Tensor:
-    out = torch.bmm(torch.bmm(x, w1).relu_(), w2.transpose(1, 2))
-    return (((out * taken).sum(2) - rest) ** 2).mean(1)
+    """Mean squared error of each network."""
+    return ((_forward(w1, w2, x, taken)[1] - rest) ** 2).mean(1)
 
 
 def _uniform(seeds: torch.Tensor, begin: int, count: int) -> torch.Tensor:
@@ -279,7 +287,7 @@ def _uniform(seeds: torch.Tensor, begin: int, count: int) -> torch.Tensor:
 
 
 def _shifted(z: torch.Tensor, by: int) -> torch.Tensor:
-    """To the right, with zeros from the left."""
+    """Shifted to the right, with zeros from the left."""
     return (z >> by) & ((1 << (64 - by)) - 1)
 
 
