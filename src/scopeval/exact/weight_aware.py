@@ -39,14 +39,13 @@ ends the last point stands for all.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from scopeval._parallel import fan_out_rows
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.recursions import backward
@@ -161,16 +160,11 @@ def sweep(
             mu[t],
             found,
         )
-        _share_out(step, here, threads)
+        fan_out_rows(_part(step, here), len(here), least=STATES_PER_THREAD, threads=threads)
     variance, cost = (mdp.initial @ found.reshape(S, -1)).reshape(U, 2).T
     return Sweep(prices, problem.spread + variance, cost, mu)
 
 
-def _share_out(step: Callable[[Ints], None], states: Ints, threads: int | None) -> None:
-    """Call step(states) on pieces of the states; what is found of one depends on no other."""
-    pieces = max(1, min(threads or os.cpu_count() or 1, len(states) // STATES_PER_THREAD))
-    if pieces == 1:
-        step(states)
-        return
-    with ThreadPoolExecutor(pieces) as pool:
-        list(pool.map(step, np.array_split(states, pieces)))
+def _part(step: Callable[[Ints], None], states: Ints) -> Callable[[int, int], None]:
+    """Call step on some of the states; what is found for one of them depends on no other."""
+    return lambda start, stop: step(states[start:stop])
