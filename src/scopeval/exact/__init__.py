@@ -23,9 +23,10 @@ from __future__ import annotations
 from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.curve import Frontier, frontier
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.optimum import Design, design
+from scopeval.exact.optimum import Design, design, design_at_price
 from scopeval.exact.recursions import Values, cost_values, values
 from scopeval.exact.tables import behavior_tables, control_table, policy_table
+from scopeval.exact.tabulation import tabulate
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
 __all__ = [
@@ -41,7 +42,9 @@ __all__ = [
     "control_table",
     "cost_values",
     "design",
+    "design_at_price",
     "frontier",
     "policy_table",
+    "tabulate",
     "values",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Bools, Floats, is_number
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.price import find_price
 from scopeval.behavior.settings import check_budget, check_epsilon
@@ -20,7 +20,7 @@ from scopeval.exact.tables import AnyPolicy, limit_table, policy_table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
 
-__all__ = ["Design", "design"]
+__all__ = ["Design", "design", "design_at_price"]
 
 
 class Design(TabularPolicy):
@@ -85,6 +85,25 @@ def design(
     if check_budget(budget, limit, constraint) == "episode" and how.constrained:
         return _priced(mdp, target, how, epsilon)
     return _design(mdp, target, how, epsilon, constraint, limit)
+
+
+def design_at_price(
+    mdp: TabularMDP, target: AnyPolicy, price: float, method: str | Method = "scope-dr"
+) -> Design:
+    """The design with one price of cost in every state and step, which knows no weights.
+
+    Backwards in time, each step minimizes sum_a pi^2/mu X + price * sum_a mu q^c. That is what
+    `design(budget="episode")` searches with; `frontier` has the optimum among all designs.
+
+    Args:
+        mdp: the model.
+        target: pi.
+        price: of cost, in units of variance, at least 0.
+        method: "scope" (b = 0) or "scope-dr" (b = q).
+    """
+    if not (is_number(price) and price >= 0):
+        raise InputError(f"price: got {price!r}, expected a number >= 0")
+    return _design(mdp, target, method_named(method), 0.0, "behavior", None, float(price))
 
 
 def _priced(

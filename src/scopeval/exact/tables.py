@@ -54,6 +54,15 @@ def behavior_tables(
         return policy_table(mdp, "behavior", behavior), None
     from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
 
+    if isinstance(behavior, BehaviorPolicy):
+        weighted = behavior.weighted
+    else:
+        weighted = isinstance(behavior, WeightedBehavior)
+    if weighted:
+        raise InputError(
+            "behavior: it depends on the weight of the episode, so that no table [T, S, A] holds "
+            "it; try exact.tabulate(mdp, target, behavior)"
+        )
     if isinstance(behavior, BehaviorPolicy):  # its table does not count as decisions in operation
         mu, b = behavior.table(mdp.states)
         if len(mu) < mdp.horizon:
@@ -61,11 +70,6 @@ def behavior_tables(
                 f"behavior: designed for horizon {len(mu)}, expected at least {mdp.horizon}"
             )
         return mu[: mdp.horizon], None if b is None else b[: mdp.horizon]
-    if isinstance(behavior, WeightedBehavior):
-        raise InputError(
-            "behavior: it depends on the weight of the episode, so that no table [T, S, A] holds "
-            "it; try its `predicted`, or simulate.moments"
-        )
     if isinstance(behavior, TabularPolicy):
         policy_table(mdp, "behavior", behavior)  # says what does not fit
     every = np.arange(mdp.states)

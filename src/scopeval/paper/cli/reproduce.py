@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scopeval.paper.cli.foreign import foreign
+from scopeval.paper.cli.frontier import frontier
 from scopeval.paper.cli.mujoco import mujoco
 from scopeval.paper.cli.options import (
     WITHOUT_EFFECT,
@@ -201,3 +202,4 @@ def logs(
 
 app.command()(mujoco)
 app.command()(foreign)
+app.command()(frontier)
