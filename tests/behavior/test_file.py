@@ -361,6 +361,29 @@ def test_fields_out_of_range_are_refused(saved, field, value, tmp_path):
         load(edit(base, change, tmp_path / "bad.scope"), TARGETS[target])
 
 
+@pytest.mark.parametrize(
+    "prices", [[1.0, 2.0, 3], [1.0, 1.0, 4], [0.0, 2.0, 4], [1.0, 1e9, 4.0], None]
+)
+def test_prices_must_be_those_of_the_critics(saved, prices, tmp_path):
+    base, target = saved["weighted"]
+
+    def change(header, arrays):
+        header["recipe"]["prices"] = prices
+
+    with pytest.raises(DataError, match="prices"):
+        load(edit(base, change, tmp_path / "bad.scope"), TARGETS[target])
+
+
+def test_truth_values_are_true_or_false(saved, tmp_path):
+    base, target = saved["table"]
+
+    def change(header, arrays):
+        arrays["known"] = np.full(arrays["known"].shape, 2, np.uint8).view(np.bool_)
+
+    with pytest.raises(DataError, match="'known' holds bytes that are neither true nor false"):
+        load(edit(base, change, tmp_path / "bad.scope"), TARGETS[target])
+
+
 def test_a_policy_that_could_not_be_loaded_is_not_saved(learned, tmp_path):
     policy, target = learned
     for change in ({"floor": -0.5}, {"epsilon": 1e9}, {"horizon": 4}):

@@ -114,7 +114,7 @@ def check_recipe(recipe: Recipe) -> None:
         ("prices", (recipe.prices is None) == (recipe.budget != "weighted")),
     ):
         if not holds:
-            raise ValueError(f"{name} {_short(asdict(recipe)[name])}")
+            raise ValueError(f"{name} is {_short(asdict(recipe)[name])}, out of range")
     if recipe.prices is None:
         check_epsilon(recipe.epsilon)
         check_budget(recipe.budget, recipe.limit, recipe.constraint)
@@ -129,11 +129,11 @@ def _check_weighted(recipe: Recipe, low: float, ratio: float, count: int) -> Non
     """
     grid = _within(low) and low > 0 and _within(ratio, 1e9) and ratio > 1
     if not (grid and type(count) is int and 2 <= count <= MOST_PRICES):
-        raise ValueError(f"prices {_short((low, ratio, count))}")
+        raise ValueError(f"prices are {_short((low, ratio, count))}")
     if not math.log(low) + count * math.log(ratio) < math.log(LARGEST_PRICE):
-        raise ValueError(f"prices {_short((low, ratio, count))}")
+        raise ValueError(f"prices are {_short((low, ratio, count))}")
     if not (is_number(recipe.epsilon) and recipe.epsilon > -1.0):
-        raise ValueError(f"epsilon {_short(recipe.epsilon)}")
+        raise ValueError(f"epsilon is {_short(recipe.epsilon)}, expected more than -1")
     if recipe.limit is not None or recipe.constraint != "behavior":
         raise ValueError(f"limit {_short(recipe.limit)}, constraint {recipe.constraint}")
 
@@ -170,7 +170,8 @@ def _decoded(kind: Any, name: str, value: Any) -> Any:
         return _printable(value)
     if kind in (int, bool) and type(value) is kind and abs(value) < 2**63:
         return value
-    raise ValueError(f"{name} is {_short(value)}, expected {kind}")
+    expected = kind.__name__ if isinstance(kind, type) else kind
+    raise ValueError(f"{name} is {_short(value)}, expected {expected}")
 
 
 def _record(kind: Any, name: str, value: Any) -> Any:
