@@ -92,7 +92,7 @@ def test_design_writes_what_the_library_designs(folder):
     assert_fits(result.stdout)
     assert "behavior policy by scope-dr, horizon 5" in result.stdout
     assert "predicted variance" in result.stdout
-    assert result.stdout.splitlines()[-1] == "written to made.scope"
+    assert result.stdout.splitlines()[-1] == "Behavior policy: made.scope"
     made, wanted = load("made.scope", PI), load("mu.scope", PI)
     np.testing.assert_allclose(made.table(25)[0], wanted.table(25)[0])
     os.unlink("made.scope")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from scopeval.behavior.methods import METHODS, Method, register
 from scopeval.cli.app import app
+from scopeval.cli.sources import method_from
 from scopeval.errors import InputError
 from scopeval.paper.experiments import gridworld, gridworld_exact, log_quality, mujoco
 from scopeval.paper.experiments.mujoco_prepare import Preparation
@@ -18,7 +19,7 @@ from scopeval.paper.experiments.mujoco_target import DEFAULT_METHODS, Shard, _Ta
 from scopeval.paper.figures.drawing import looks_of, svg
 from scopeval.paper.figures.gridworld import draw_gridworld
 from scopeval.paper.figures.log_quality import draw_logs
-from scopeval.paper.methods import check_methods, constrained, digest_of, find_method, names_of
+from scopeval.paper.methods import check_methods, constrained, digest_of, names_of
 from scopeval.paper.tables.gridworld import show_exact, show_learned, show_logs
 
 MODULE = """
@@ -109,9 +110,9 @@ def test_the_command_takes_a_method_from_a_module_in_other_processes_too(module,
 
 
 def test_methods_by_name_or_module(module):
-    assert find_method("scope") is METHODS["scope"]
-    assert find_method(module).name == "half-way"
-    assert find_method(module) is METHODS["half-way"]  # registered on the way
+    assert method_from("scope") is METHODS["scope"]
+    assert method_from(module).name == "half-way"
+    assert method_from(module) is METHODS["half-way"]  # registered on the way
     assert names_of(["on-policy", module, "ros"], ("ros",)) == ("on-policy", "half-way", "ros")
     assert constrained(["on-policy", "scope", "scope-dr", "odi", "ros"]) == ("scope", "scope-dr")
 

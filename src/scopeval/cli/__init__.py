@@ -1,7 +1,6 @@
-"""The command line: parse, call, print; nothing else. One command a file.
+"""The command line, one file for each command.
 
-`app` is the whole of it; commands import what they compute with when they run, so that
-``scopeval --help`` is quick.
+Commands import what they compute with when they run, so that ``scopeval --help`` is quick.
 """
 
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; nothing else. One file for each command.
+"""The command line: commands parse, call and print. One file for each command.
 
 Commands import what they compute with when they run, so that ``scopeval --help`` is quick.
 """

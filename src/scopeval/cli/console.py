@@ -1,4 +1,4 @@
-"""How the commands speak: to whom, how wide, and what they say when something goes wrong."""
+"""Printing: consoles, tables, progress bars, and errors as one line."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
     "progress_bar",
 ]
 
-#: Text is set at most this wide.
+#: Most characters of a line.
 WIDTH = 80
 
 
 def out() -> Console:
-    """Where results go: plain text unless it is a terminal."""
+    """The console for results: plain text unless it is a terminal."""
     return _narrow(Console(highlight=False))
 
 
 def err() -> Console:
-    """Where progress and errors go."""
+    """The console for progress and errors."""
     return _narrow(Console(stderr=True, highlight=False))
 
 
@@ -48,7 +48,7 @@ def _narrow(console: Console) -> Console:
 
 
 class Commands(TyperGroup):
-    """The root of the commands: what the library refuses becomes one line and exit status 2."""
+    """The root of the commands: an error of the library becomes one line and exit status 2."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -66,7 +66,7 @@ class Commands(TyperGroup):
 
 
 def paragraph(console: Console, text: str) -> None:
-    """Print running text, wrapped, exactly as it is."""
+    """Print text, wrapped at the width of the console."""
     filled = textwrap.fill(_printable(console, text), console.width)
     console.print(filled, markup=False, soft_wrap=True)
 
@@ -116,7 +116,7 @@ def _printable(console: Console, text: str) -> str:
 
 
 def command_of(ctx: typer.Context, *, without: tuple[str, ...] = ()) -> str:
-    """The command that was given, with every option spelled out, as one can type it again."""
+    """The command that was given, with every option, ready to be typed again."""
     words = ["scopeval", *ctx.command_path.split()[1:]]
     for parameter in ctx.command.params:
         value = ctx.params.get(str(parameter.name))
@@ -133,7 +133,7 @@ def command_of(ctx: typer.Context, *, without: tuple[str, ...] = ()) -> str:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on the terminal (nothing where there is none), fed by progress(done, total, what)."""
+    """A bar on the terminal, if there is one; yields progress(done, total, what)."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = err()

@@ -19,7 +19,9 @@ __all__ = ["demo"]
 
 def demo(
     ctx: typer.Context,
-    seed: Annotated[int, typer.Option(help="Of the world, the policy and the episodes.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the environment, the policy and the episodes.")
+    ] = 0,
     episodes: Annotated[int, typer.Option(help="Episodes of each evaluation.")] = 1000,
     out_dir: Annotated[
         Path, typer.Option("--out", help="Folder for the logs and the report.")
@@ -44,12 +46,12 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
     console = out()
     method, found = list(result.evaluations.items())[-1]
     config, plan = result.config, result.behaviors[method].predicted
-    console.print("[bold]What is a policy worth, and what does it cost to find out?[/]\n")
+    console.print("[bold]The value of a policy, and the cost of estimating it[/]\n")
     paragraph(
         console,
         f"{config.controllers} old controllers left logs of {config.logged:,} episodes in a "
         f"{config.size} x {config.size} Gridworld. From the logs alone a behavior policy is "
-        f"designed, to run in place of yours: {method} expects {plan.variance:.0%} of the variance "
+        f"designed, to run instead of yours: {method} predicts {plan.variance:.0%} of the variance "
         f"at {plan.cost:.0%} of the cost.",
     )
     console.print()
@@ -61,7 +63,9 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
     console.print()
     console.print(f"Logs:   {result.logs}", markup=False, soft_wrap=True)
     console.print(f"Report: {report} ({seconds:.0f} s)", markup=False, soft_wrap=True)
-    console.print(f"Seed {config.seed}; another world: scopeval demo --seed {config.seed + 1}")
+    console.print(
+        f"Seed {config.seed}; another environment: scopeval demo --seed {config.seed + 1}"
+    )
 
 
 def _table(result: Demo) -> Table:
@@ -98,8 +102,8 @@ def _guard(result: Demo) -> str:
         if e.guard is not None and e.guard.switched_after is not None
     ]
     if stepped:
-        return f"The guard let your policy take over from {' and '.join(stepped)}."
-    return "The guard watched the cost and had no reason to step in."
+        return f"The guard switched to your policy: {' and '.join(stepped)}."
+    return "The guard monitored the cost and did not switch to your policy."
 
 
 def _page(result: Demo, command: str) -> Page:
@@ -117,10 +121,10 @@ def _page(result: Demo, command: str) -> Page:
         beside=beside,
         truth=result.truth,
         title="scopeval demo: a policy in a Gridworld",
-        intro=f"A {config.size} x {config.size} Gridworld with random rewards and costs stands for "
-        f"the plant. {config.controllers} old controllers left logs of {config.logged:,} episodes "
-        f"({result.rows:,} steps). From these a behavior policy was designed, and run in place of "
-        "a policy that nobody had run before.",
+        intro=f"The environment is a {config.size} x {config.size} Gridworld with random rewards "
+        f"and costs. {config.controllers} old controllers left logs of {config.logged:,} episodes "
+        f"({result.rows:,} steps). From these a behavior policy was designed, and run instead of "
+        "a policy that had never been run.",
         command=command,
         seed=config.seed,
     )

@@ -1,10 +1,10 @@
-"""The whole mission in a minute: old logs, a design from them, a guarded evaluation, and the truth.
+"""The whole package in a minute: logs, a design from them, a guarded evaluation, and the truth.
 
-A Gridworld whose exact value is known stands for the plant. Thirty old controllers have left logs;
-a policy nobody has run yet is to be evaluated. The logs become a Parquet file, the file a behavior
-policy, the behavior policy episodes, those an answer. The policy itself is then run as well, for
-as many episodes and for as many as the same precision takes: the comparison that one usually cannot
-afford.
+The environment is a Gridworld whose exact value is known. Thirty old controllers have left logs,
+and a policy that was never run is to be evaluated. The logs are written to a Parquet file, a
+behavior policy is designed from the file and run, and its episodes give the estimate. The policy
+itself is then run as well, for as many episodes and for as many as the same precision takes: the
+comparison that is usually too expensive.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from scopeval.errors import InputError
 from scopeval.evaluation.evaluator import evaluate
 from scopeval.evaluation.result import Evaluation
 
-__all__ = ["METHODS", "Config", "Demo", "run"]
+__all__ = ["Config", "Demo", "run"]
 
 #: The paper's method, and the one with a control variate, which the page is about.
-METHODS = ("scope", "scope-dr")
-#: The policy itself is run for so many episodes at most.
+SHOWN = ("scope", "scope-dr")
+#: Most episodes of the policy itself.
 _MOST = 1_000_000
 
 
@@ -60,7 +60,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Demo:
-    """What came out.
+    """The result of the demonstration.
 
     Attributes:
         config: of the run.
@@ -71,7 +71,7 @@ class Demo:
         evaluations: by method, of the same policy, guard on.
         on_policy: the policy itself, for as many episodes.
         same_precision: the policy itself, for as many episodes as the interval of the last
-            method's evaluation takes; None where that cannot be said.
+            method's evaluation takes; None if that is not known.
     """
 
     config: Config
@@ -92,9 +92,9 @@ def run(
     """Logs, designs, evaluations, comparison; the logs are written to ``folder/logs.parquet``."""
     mdp = Gridworld(config.size, config.cost_law, config.seed).mdp()
     target = target_policies(1, config.size, seed=config.seed)[0]
-    steps = 2 + 2 * len(METHODS)
+    steps = 2 + 2 * len(SHOWN)
 
-    progress(0, steps, "writing logs (the first time also compiling)")
+    progress(0, steps, "writing logs (compiling at the first run)")
     path = _place(folder) / "logs.parquet"
     controllers = logging_policies(config.controllers, mdp, seed=config.seed)
     write_logged(logs_of(mdp, controllers, config.logged, seed=config.seed), path)
@@ -102,8 +102,8 @@ def run(
 
     behaviors: dict[str, BehaviorPolicy] = {}
     evaluations: dict[str, Evaluation] = {}
-    for k, method in enumerate(METHODS):
-        progress(1 + 2 * k, steps, f"designing by {method}")
+    for k, method in enumerate(SHOWN):
+        progress(1 + 2 * k, steps, f"designing with {method}")
         behavior = design(
             log,
             target,
@@ -112,7 +112,7 @@ def run(
             features=cells(config.size),
             seed=config.seed,
         )
-        progress(2 + 2 * k, steps, f"evaluating by {method}")
+        progress(2 + 2 * k, steps, f"evaluating with {method}")
         behaviors[method] = behavior
         evaluations[method] = evaluate(
             mdp,
@@ -124,7 +124,7 @@ def run(
             keep=True,
         )
     progress(steps - 1, steps, "running the policy itself")
-    many = evaluations[METHODS[-1]].on_policy
+    many = evaluations[SHOWN[-1]].on_policy
     same = None
     if many.unknown is None and 1 < many.episodes < _MOST:
         same = evaluate(mdp, target, episodes=math.ceil(many.episodes), seed=_seed(config, 9))
@@ -141,7 +141,7 @@ def run(
 
 
 def _seed(config: Config, stream: int) -> int:
-    """Seeds that share no random numbers: the logs must not know the evaluation's dice."""
+    """Seeds without common random numbers: logs and evaluation must be independent."""
     return int(np.random.SeedSequence((config.seed, stream)).generate_state(1)[0])
 
 

@@ -16,12 +16,18 @@ __all__ = ["design"]
 def design(
     data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
     policy: Annotated[
-        str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
+        str,
+        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
     ],
     horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
     out_file: Annotated[Path, typer.Option("--out", help="File for the behavior policy.")],
-    method: Annotated[str, typer.Option(help="scope, scope-dr, odi, dopt or on-policy.")] = "scope",
-    epsilon: Annotated[float, typer.Option(help="It may cost 1 + epsilon times the target.")] = 0.0,
+    method: Annotated[
+        str,
+        typer.Option(help="scope, scope-dr, odi, dopt, on-policy or module:attribute, a Method."),
+    ] = "scope",
+    epsilon: Annotated[
+        float, typer.Option(help="The expected cost may be 1 + epsilon times the target policy's.")
+    ] = 0.0,
     gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
     regression: Annotated[str, typer.Option(help="table, model, mlp or auto.")] = "auto",
     features: Annotated[
@@ -30,12 +36,18 @@ def design(
     time_varying: Annotated[
         bool, typer.Option("--time-varying", help="Rewards or dynamics depend on time.")
     ] = False,
-    floor: Annotated[float, typer.Option(help="Least share of the target.")] = 0.02,
+    floor: Annotated[
+        float, typer.Option(help="Least share of the target policy in the mixture.")
+    ] = 0.02,
     limit: Annotated[
-        float | None, typer.Option(help="Absolute limit on the cost instead of epsilon.")
+        float | None, typer.Option(help="Absolute limit on the expected cost instead of epsilon.")
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="What may not cost more: state (from each on) or episode.")
+        str,
+        typer.Option(
+            help="What the cost budget limits: the expected cost from every state on (state) or of "
+            "whole episodes (episode)."
+        ),
     ] = "state",
     columns: Annotated[
         list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
@@ -43,12 +55,14 @@ def design(
     separator: Annotated[
         str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the halving and the networks.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the halves of the log and of the networks.")
+    ] = 0,
 ) -> None:
-    """Learn a safe behavior policy from logged data."""
+    """Learn a behavior policy from logs, within a cost budget."""
     from scopeval._files import check_place
     from scopeval.behavior.designer import design as learn
-    from scopeval.cli.sources import features_from, options_from, policy_from
+    from scopeval.cli.sources import features_from, method_from, options_from, policy_from
     from scopeval.data.readers import read_logged
 
     place = check_place(out_file)
@@ -60,7 +74,7 @@ def design(
             logged,
             target,
             horizon=horizon,
-            method=method,
+            method=method_from(method),
             epsilon=epsilon,
             gamma=gamma,
             regression=regression,
@@ -82,4 +96,4 @@ def design(
             markup=False,
             soft_wrap=True,
         )
-    console.print(f"written to {place}", markup=False, soft_wrap=True)
+    console.print(f"Behavior policy: {place}", markup=False, soft_wrap=True)

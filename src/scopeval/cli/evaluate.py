@@ -1,4 +1,4 @@
-"""``scopeval evaluate``: what a policy is worth, by running a behavior policy in its place."""
+"""``scopeval evaluate``: estimate a policy's value by running a behavior policy instead."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ def evaluate(
     ctx: typer.Context,
     env: Annotated[str, typer.Option(help="A registered environment, or module:name.")],
     policy: Annotated[
-        str, typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name.")
+        str,
+        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
     ],
     behavior: Annotated[
         str | None,
         typer.Option(
-            help="What to run: .scope by scopeval design, or as --policy.",
-            show_default="the target itself",
+            help="The behavior policy: a .scope file by scopeval design, or as --policy.",
+            show_default="the target policy",
         ),
     ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(help="Steps of an episode.", show_default="the behavior's"),
+        typer.Option(help="Steps of an episode.", show_default="the behavior policy's"),
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="Stop after so many episodes.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="Stop after this many episodes.")] = None,
     precision: Annotated[
-        float | None, typer.Option(help="Stop when the interval is +- so narrow.")
+        float | None, typer.Option(help="Stop when the half-width of the interval is at most this.")
     ] = None,
     cost_budget: Annotated[
-        float | None, typer.Option(help="Stop when so much has been spent.")
+        float | None, typer.Option(help="Stop when this cost has been spent.")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The interval may miss with this chance.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option(help="Probability that the interval misses the value.")
+    ] = 0.05,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="The promise to certify.", show_default="the behavior's, or 0"),
+        typer.Option(
+            help="Certify an expected cost of at most 1 + epsilon times the target policy's.",
+            show_default="the behavior policy's, or 0",
+        ),
     ] = None,
     gamma: Annotated[
-        float | None, typer.Option(help="Discount.", show_default="the behavior's, or 1")
+        float | None, typer.Option(help="Discount.", show_default="the behavior policy's, or 1")
     ] = None,
     estimator: Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")] = "auto",
     cost: Annotated[
@@ -54,14 +60,21 @@ def evaluate(
         typer.Option(help="Cost: a name in info, module:name or none.", show_default="cost"),
     ] = None,
     guard: Annotated[
-        bool, typer.Option(help="Let the target take over when the promise is refuted.")
+        bool,
+        typer.Option(
+            help="Switch to the target policy if the cost is refuted to be within the budget."
+        ),
     ] = True,
     batch: Annotated[
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the episodes.")] = 0,
-    json: Annotated[Path | None, typer.Option("--json", help="Also write this file.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write a page, such as r.html.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write the result to this file as well.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page to this file as well, such as r.html.")
+    ] = None,
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
     from scopeval._files import check_place, now, versions, write_json
@@ -109,7 +122,7 @@ def evaluate(
         designed = runner if isinstance(runner, BehaviorPolicy) else None
         page = page_of_evaluation(result, designed, gamma=gamma, seed=seed, command=command)
         write_report(page, report)
-        out().print(f"page written to {report}", markup=False, soft_wrap=True)
+        out().print(f"Report: {report}", markup=False, soft_wrap=True)
     if json is not None:
         content = {
             "command": command,
@@ -117,14 +130,14 @@ def evaluate(
             "versions": versions("numpy", "gymnasium"),
             **result.to_dict(),
         }
-        out().print(f"written to {write_json(json, content)}", markup=False, soft_wrap=True)
+        out().print(f"Results: {write_json(json, content)}", markup=False, soft_wrap=True)
     if result.stopped.startswith("interrupted"):
         err().print("interrupted")
         raise typer.Exit(130)
 
 
 def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:
-    """Done, total and words for the bar: towards whichever end is nearest."""
+    """Done, total and text for the bar; the stopping rule that is closest counts."""
     half = now.interval.half_width
     shares = []
     if now.total is not None:

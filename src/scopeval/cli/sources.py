@@ -1,4 +1,4 @@
-"""What the user names on the command line: policies, environments, tables. Nothing is unpickled."""
+"""Policies, environments, methods and tables that are named on the command line. No pickle."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval.behavior.methods import Method, method_named, register
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TorchPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
@@ -57,10 +58,23 @@ def environment_from(text: str) -> Any:
 
 
 def cost_from(text: str | None) -> Any:
-    """Where the cost of a step is found: a name in info, "none", or module:attribute."""
+    """The cost of a step: a name in info, "none", or module:attribute."""
     if text is not None and _ATTRIBUTE.fullmatch(text):
         return attribute_from(text, "cost")
     return text
+
+
+def method_from(text: str) -> Method:
+    """A registered method by its name; or module:attribute, a `Method`, which is registered.
+
+    The second form works in other processes as well, which know nothing of this one's methods.
+    """
+    if not _ATTRIBUTE.fullmatch(text):
+        return method_named(text)
+    found = attribute_from(text, "method")
+    if not isinstance(found, Method):
+        raise InputError(f"method: {text!r} is {type(found).__name__}, expected a Method")
+    return register(found)
 
 
 def features_from(path: Path | None) -> NDArray[np.float64] | None:
@@ -119,7 +133,7 @@ def _csv(path: Path) -> NDArray[Any]:
 
 
 def _script(path: Path) -> Any:
-    """A TorchScript module. Pickled modules are refused: reading one runs whatever is inside."""
+    """A TorchScript module. Pickled modules are refused: reading one runs code inside."""
     import torch
 
     if not path.is_file():
@@ -154,8 +168,8 @@ def attribute_from(text: str, what: str) -> Any:
     except ImportError as error:
         raise InputError(f"{what}: cannot import {name!r} for {text!r} ({error})") from error
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise InputError(f"{what}: importing {name!r} failed ({said})") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{what}: importing {name!r} failed ({reason})") from error
     for part in path.split("."):
         try:
             found = getattr(found, part)

@@ -1,18 +1,18 @@
 """The paper's Gridworld: n x n cells, n steps, four actions, random reward and cost.
 
-The agent starts at the centre. With probability 0.1 the executed action is drawn uniformly; moves
-off the grid stay. Reward and cost belong to the *intended* action. A cell (x, y) and action draw
+The agent starts at the center. With probability 0.1 the executed action is drawn uniformly; moves
+off the grid do nothing. Reward and cost depend on the *intended* action. Of cell (x, y), action a:
 
     r(x, y, a) = U(0, 1) (20 y + 10 x + 1),  divided by the largest over the grid
 
 (the rule of the ODI authors' experiment); the paper only says "randomly generate". Four laws for
-the cost are offered, because how cost relates to reward decides how much safety costs:
+the cost are offered, because the relation of cost and reward decides how much safety costs:
 
-- ``same-tilt`` (default): the reward's rule with independent draws: value and danger lie in the
-  same direction;
+- ``same-tilt`` (default): the reward's rule with independent draws: rewards and costs are large in
+  the same cells;
 - ``uniform``: independent U(0, 1) everywhere;
 - ``reward``: the cost is the reward, the hardest case for safety;
-- ``opposite-tilt``: the rule mirrored, danger lies where there is little to gain.
+- ``opposite-tilt``: the rule mirrored: costs are large where rewards are small.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SLIP = 0.1
 
 @dataclass(frozen=True)
 class Gridworld:
-    """A Gridworld's recipe; `mdp()` builds it. State number = x * size + y."""
+    """Settings of a Gridworld; `mdp()` builds it. State number = x * size + y."""
 
     size: int = 10
     cost_law: str = "same-tilt"
@@ -91,11 +91,11 @@ def target_policies(count: int, size: int, *, seed: int = 0) -> list[TabularPoli
 def logging_policies(count: int, mdp: TabularMDP, *, seed: int = 0) -> list[TabularPolicy]:
     """Controllers of every quality: randomly initialized ones, trained to different degrees.
 
-    Controller k prefers actions by a draw p_k of its own (normalized U(0, 1)^A) and has learned to
-    some degree beta_k: pi_k(a | s, t) is proportional to p_k(a) exp(beta_k Q*_t(s, a)), Q* the
-    optimal action values. beta_k is such that it has gone a share k / (count - 1) of the way from
-    its untrained value to 95 % of the optimum (the paper: performances range "from completely
-    random initialized policies to well-trained policies").
+    Controller k has its own preferences p_k (normalized U(0, 1)^A) and is trained to some degree
+    beta_k: pi_k(a | s, t) is proportional to p_k(a) exp(beta_k Q*_t(s, a)), Q* the optimal action
+    values. beta_k is such that its value is a share k / (count - 1) of the way from the untrained
+    value to 95 % of the optimum (the paper: performances range "from completely random initialized
+    policies to well-trained policies").
     """
     best = np.zeros(mdp.states)
     q = np.empty((mdp.horizon, mdp.states, mdp.actions))
@@ -156,7 +156,7 @@ def cells(size: int) -> Floats:
 
 
 def make_gridworld_env(**recipe: Any) -> Any:
-    """Gymnasium's door: ``gymnasium.make("scopeval/Gridworld-v0", size=10, cost_law=...)``."""
+    """For Gymnasium: ``gymnasium.make("scopeval/Gridworld-v0", size=10, cost_law=...)``."""
     from scopeval.envs.tabular import TabularEnv
 
     return TabularEnv(Gridworld(**recipe).mdp())

@@ -1,4 +1,4 @@
-"""Any finite MDP as a Gymnasium environment, the same process as `scopeval.simulate`."""
+"""Any finite MDP as a Gymnasium environment, with the random numbers of `scopeval.simulate`."""
 
 from __future__ import annotations
 

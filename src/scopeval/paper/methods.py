@@ -8,32 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from scopeval.behavior.methods import METHODS, Method, method_named, register
-from scopeval.cli.sources import attribute_from
+from scopeval.behavior.methods import METHODS
+from scopeval.cli.sources import method_from
 from scopeval.errors import InputError
 
-__all__ = ["REFERENCE", "check_methods", "constrained", "digest_of", "find_method", "names_of"]
+__all__ = ["REFERENCE", "check_methods", "constrained", "digest_of", "names_of"]
 
 #: The method that all others are compared with.
 REFERENCE = "on-policy"
 
 
-def find_method(spec: str) -> Method:
-    """A registered method by its name, or a `Method` in a module as ``module:attribute``.
-
-    The second form works in other processes as well, where nobody has registered the method yet.
-    """
-    if ":" not in spec:
-        return method_named(spec)
-    found = attribute_from(spec, "methods")
-    if not isinstance(found, Method):
-        raise InputError(f"methods: {spec!r} is {type(found).__name__}, expected a Method")
-    return register(found)
-
-
 def names_of(specs: Sequence[str], baselines: Sequence[str] = ()) -> tuple[str, ...]:
     """Names of methods, as they stand in the tables."""
-    return tuple(spec if spec in baselines else find_method(spec).name for spec in specs)
+    return tuple(spec if spec in baselines else method_from(spec).name for spec in specs)
 
 
 def check_methods(specs: Sequence[str], baselines: Sequence[str] = ()) -> None:
@@ -61,7 +48,7 @@ def digest_of(specs: Sequence[str], baselines: Sequence[str] = ()) -> str:
     Stored answers are found by it, so that none is reused after a method was changed.
     """
     whole = hashlib.sha256()
-    for method in (find_method(spec) for spec in specs if spec not in baselines):
+    for method in (method_from(spec) for spec in specs if spec not in baselines):
         whole.update(repr(replace(method, step=None)).encode())
         if method.step is not None:
             file = sys.modules[method.step.__module__].__file__

@@ -1,4 +1,4 @@
-"""What all experiments come to: methods over targets, their statistics, and error curves.
+"""Results of all experiments: methods over targets, their statistics, and error curves.
 
 A *target* is one target policy; an *outcome* is what one method did on one target. A `MethodResult`
 holds the outcomes of one method, a block of an experiment all methods in one setting, and a

@@ -27,9 +27,9 @@ from scopeval.envs.gridworld import (
 from scopeval.errors import InputError
 from scopeval.paper.experiments import gridworld, log_quality
 from scopeval.paper.experiments.gridworld_target import episode_grid, evaluate_target
-from scopeval.paper.figures import gridworld as figures
-from scopeval.paper.figures import log_quality as log_figures
 from scopeval.paper.figures.drawing import png, svg
+from scopeval.paper.figures.gridworld import draw_gridworld
+from scopeval.paper.figures.log_quality import draw_logs
 from scopeval.paper.results import Crossing, Result, Statistic, crossing_of
 
 SMALL = gridworld.Config((5,), targets=4, runs=10, episodes=200, logged=300, seed=2)
@@ -412,23 +412,23 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work():
         assert "cannot write /dev/null/x" in shown.stderr
 
 
-FIGURES = ("error_against_episodes", "error_against_cost", "cost_by_target", "frontier")
+FIGURES = ("error-episodes", "error-cost", "cost-by-target", "frontier")
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_the_gridworld(name, result):
-    draw = getattr(figures, name)
-    text = svg(draw(result))
-    assert text == svg(draw(result))  # the same bytes
+    figure = draw_gridworld(result)[name]
+    text = svg(figure)
+    assert text == svg(draw_gridworld(result)[name])  # the same bytes
     assert "<text" in text  # text is text
     assert "5 x 5, cost law same-tilt" in text
     assert "scope-dr" in text
     assert "<dc:date>" not in text
-    assert png(draw(result)).startswith(b"\x89PNG")
+    assert png(figure).startswith(b"\x89PNG")
 
 
 def test_figure_of_the_logs(quality):
-    text = svg(log_figures.log_quality(quality))
+    text = svg(draw_logs(quality)["log-quality"])
     for word in ("scope-dr, without coordinates", "logged episodes", "tenfold", "good logs"):
         assert word in text
 
@@ -436,15 +436,15 @@ def test_figure_of_the_logs(quality):
 def test_figures_do_not_look_at_the_users_settings(result):
     import matplotlib as mpl
 
-    plain = svg(figures.frontier(result))
+    plain = svg(draw_gridworld(result)["frontier"])
     with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "red"}):
-        assert svg(figures.frontier(result)) == plain
+        assert svg(draw_gridworld(result)["frontier"]) == plain
 
 
 def test_one_target_has_no_standard_errors(tmp_path):
     config = gridworld.Config((4,), targets=1, runs=2, episodes=20, logged=60)
     alone = gridworld.run(config, folder=tmp_path, backend="serial")
-    svg(figures.error_against_cost(alone))
+    svg(draw_gridworld(alone)["error-cost"])
     assert json.loads(json.dumps(alone.as_dict(), allow_nan=False))["experiment"] == "gridworld"
     assert alone.blocks[0].methods["ros"].statistic("measured_square").standard_error is None
     assert isinstance(alone.blocks[0].direct_error, Statistic)

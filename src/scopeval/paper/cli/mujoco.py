@@ -8,19 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scopeval.paper.cli.options import (
-    Address,
-    Backend,
-    Budget,
-    Methods,
-    Runs,
-    Targets,
-    Workers,
-    carry_out,
-    methods_from,
-    running,
-    words_from,
-)
+from scopeval.paper.cli import options
 
 __all__ = ["mujoco"]
 
@@ -42,8 +30,8 @@ def mujoco(
     role: Annotated[
         str, typer.Option(help="Which target policies: reported (30) or validation (6).")
     ] = "reported",
-    targets: Targets = None,
-    runs: Runs = None,
+    targets: options.Targets = None,
+    runs: options.Runs = None,
     episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run.", show_default="10")
     ] = None,
@@ -53,8 +41,8 @@ def mujoco(
     ros_episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run of ROS.", show_default="50")
     ] = None,
-    budget: Budget = "state",
-    methods: Methods = None,
+    budget: options.Budget = "state",
+    methods: options.Methods = None,
     dynamics: Annotated[
         str,
         typer.Option(
@@ -76,9 +64,9 @@ def mujoco(
             "--quick", help="InvertedPendulum, few targets, little training: for a first look."
         ),
     ] = False,
-    backend: Backend = "processes",
-    workers: Workers = None,
-    address: Address = None,
+    backend: options.Backend = "processes",
+    workers: options.Workers = None,
+    address: options.Address = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "results/mujoco"
     ),
@@ -107,11 +95,11 @@ def mujoco(
     make = experiment.QUICK if quick else experiment.Config
     usual = ("InvertedPendulum",) if quick else ROBOTS
     config = make(
-        robots=tuple(robot_name(robot) for robot in words_from(robots, usual)),
-        protocols=words_from(protocols, PROTOCOLS),
+        robots=tuple(robot_name(robot) for robot in options.words_from(robots, usual)),
+        protocols=options.words_from(protocols, PROTOCOLS),
         role=role,
         budget=budget,
-        methods=methods_from(ctx, methods, experiment.Config.methods),
+        methods=options.methods_from(ctx, methods, experiment.Config.methods),
         dynamics=dynamics,
         networks=networks,
         seed=seed,
@@ -120,7 +108,7 @@ def mujoco(
     settled = ("robots", "protocols", *numbers)
     ctx.params |= {name: getattr(config, name) for name in settled}
     folder = check_folder(out_dir, "mujoco")
-    how = running(backend, workers, address)
+    how = options.running(backend, workers, address)
     work = partial(experiment.run, config, folder=folder, **how)
-    result, command = carry_out(ctx, "mujoco", folder, work, show_robots, draw_robots)
+    result, command = options.carry_out(ctx, "mujoco", folder, work, show_robots, draw_robots)
     write_report(page_of_mujoco(result, command=command), folder / "report.html")

@@ -8,22 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scopeval.paper.cli import options
 from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.frontier import frontier
 from scopeval.paper.cli.mujoco import mujoco
-from scopeval.paper.cli.options import (
-    WITHOUT_EFFECT,
-    Address,
-    Backend,
-    Budget,
-    Methods,
-    Runs,
-    Targets,
-    Workers,
-    carry_out,
-    methods_from,
-    running,
-)
 
 if TYPE_CHECKING:
     from scopeval.paper.backends.shards import Running
@@ -56,8 +44,8 @@ def gridworld(
         ),
     ] = "table",
     size: Sizes = None,
-    targets: Targets = None,
-    runs: Runs = None,
+    targets: options.Targets = None,
+    runs: options.Runs = None,
     episodes: Annotated[
         int | None, typer.Option(help="Episodes of one run.", show_default="1000")
     ] = None,
@@ -74,13 +62,13 @@ def gridworld(
             help="Number of worlds that the targets share.", show_default="one for each target"
         ),
     ] = None,
-    budget: Budget = "state",
-    methods: Methods = None,
+    budget: options.Budget = "state",
+    methods: options.Methods = None,
     seed: Seed = 0,
     quick: Quick = False,
-    backend: Backend = "processes",
-    workers: Workers = None,
-    address: Address = None,
+    backend: options.Backend = "processes",
+    workers: options.Workers = None,
+    address: options.Address = None,
     out_dir: Annotated[
         Path | None,
         typer.Option(
@@ -120,7 +108,7 @@ def gridworld(
         "episodes": episodes if episodes is not None else 1000,
     }
     ctx.params |= online
-    how = running(backend, workers, address)
+    how = options.running(backend, workers, address)
     settings |= {"critics": critics, **online}
     _run_learned(ctx, settings, methods, out_dir or Path("results", "gridworld"), how)
 
@@ -135,10 +123,12 @@ def _run_exact(
     # One budget for whole episodes is about the cost of the behavior policy only.
     by_state = settings["budget"] == "state"
     usual = tuple(name for name in Config.methods if by_state or name != BY_TARGET)
-    config = Config(**settings, methods=methods_from(ctx, methods, usual))
+    config = Config(**settings, methods=options.methods_from(ctx, methods, usual))
     folder = check_folder(out_dir, "gridworld-exact")
-    without = (*WITHOUT_EFFECT, "runs", "episodes")
-    carry_out(ctx, "gridworld-exact", folder, partial(run, config), show_exact, without=without)
+    without = (*options.WITHOUT_EFFECT, "runs", "episodes")
+    options.carry_out(
+        ctx, "gridworld-exact", folder, partial(run, config), show_exact, without=without
+    )
 
 
 def _run_learned(
@@ -153,10 +143,10 @@ def _run_learned(
     from scopeval.paper.saving import check_folder
     from scopeval.paper.tables.gridworld import show_learned
 
-    config = Config(**settings, methods=methods_from(ctx, methods, Config.methods))
+    config = Config(**settings, methods=options.methods_from(ctx, methods, Config.methods))
     folder = check_folder(out_dir, "gridworld")
     work = partial(run, config, folder=folder / "shards", **how)
-    carry_out(ctx, "gridworld", folder, work, show_learned, draw_gridworld)
+    options.carry_out(ctx, "gridworld", folder, work, show_learned, draw_gridworld)
 
 
 @app.command()
@@ -166,16 +156,16 @@ def logs(
         list[int] | None,
         typer.Option(help="Cells along one side; may be repeated.", show_default="10"),
     ] = None,
-    targets: Targets = None,
+    targets: options.Targets = None,
     cost_law: Annotated[
         str, typer.Option(help="same-tilt, uniform, reward or opposite-tilt.")
     ] = "same-tilt",
-    methods: Methods = None,
+    methods: options.Methods = None,
     seed: Seed = 0,
     quick: Quick = False,
-    backend: Backend = "processes",
-    workers: Workers = None,
-    address: Address = None,
+    backend: options.Backend = "processes",
+    workers: options.Workers = None,
+    address: options.Address = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "results/logs"
     ),
@@ -192,12 +182,12 @@ def logs(
     sizes = size or [10]
     many = targets if targets is not None else 3 if quick else 30
     ctx.params |= {"size": sizes, "targets": many, "quick": False}
-    names = methods_from(ctx, methods, Config.methods)
+    names = options.methods_from(ctx, methods, Config.methods)
     config = Config(tuple(sizes), cost_law, many, seed, methods=names)
     folder = check_folder(out_dir, "logs")
-    how = running(backend, workers, address)
+    how = options.running(backend, workers, address)
     work = partial(run, config, folder=folder / "shards", **how)
-    carry_out(ctx, "logs", folder, work, show_logs, draw_logs)
+    options.carry_out(ctx, "logs", folder, work, show_logs, draw_logs)
 
 
 app.command()(mujoco)

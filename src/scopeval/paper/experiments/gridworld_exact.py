@@ -23,11 +23,12 @@ from typing import Any
 from scopeval import exact
 from scopeval.arrays import check_whole
 from scopeval.behavior.settings import check_budget, check_epsilon
+from scopeval.cli.sources import method_from
 from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.paper import published
 from scopeval.paper.backends.shards import Progress
-from scopeval.paper.methods import REFERENCE, check_methods, find_method
+from scopeval.paper.methods import REFERENCE, check_methods
 from scopeval.paper.results import MethodResult, Result
 from scopeval.policies.adapters import TabularPolicy
 
@@ -171,7 +172,7 @@ def _compare(
     found = {}
     for spec in config.methods:
         by_target = spec == BY_TARGET
-        method = find_method("scope" if by_target else spec)
+        method = method_from("scope" if by_target else spec)
         mu = exact.design(
             mdp,
             target,

@@ -1,8 +1,8 @@
-"""What all targets of a robot share: the logs, and the dynamics that are learned from them.
+"""Logs of a robot and the dynamics learned from them, which all its targets share.
 
-Neither depends on the target, so each is made once for a robot and protocol and kept as a file:
+Neither depends on the target, so both are made once for a robot and protocol and kept as files:
 ``NAME-PROTOCOL.parquet`` (`robot_logs`) and ``NAME-PROTOCOL.npz`` (networks, no pickle inside).
-Digests of the files travel with the work that builds on them.
+Shards contain digests of the files they are computed from.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Preparation:
         protocol: "candidates" or "bins".
         seed: of the logs and of the training.
         logged: episodes.
-        training: of the networks: ways to try; none: the robot's simulator serves instead.
+        training: settings of the networks to try; none: the robot's simulator is used instead.
     """
 
     robot: str
@@ -59,7 +59,7 @@ class Preparation:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name used in messages."""
         return f"{self.robot}, {self.protocol}: logs{' and dynamics' if self.training else ''}"
 
     @property
@@ -70,14 +70,14 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was made; dynamics are None where the simulator serves."""
+    """Logs and dynamics; dynamics are None if the simulator is used."""
 
     logs: Transitions
     dynamics: Dynamics | None
 
 
 def protocol_policy(policy: RobotPolicy, protocol: str) -> RobotPolicy | BinnedPolicy:
-    """The policy as it is asked in a protocol."""
+    """The target policy in a protocol."""
     return BinnedPolicy(policy) if protocol == "bins" else policy
 
 
@@ -100,7 +100,7 @@ def _learned(what: Preparation, logs: Transitions) -> list[StepModel]:
 
 
 def whole(folder: Path, what: Preparation, digests: dict[str, str]) -> bool:
-    """Whether the files are there as they were written."""
+    """Whether the files exist and are unchanged."""
     try:
         return all(_digest(folder / f"{what.name}.{e}") == digests[e] for e in digests)
     except OSError:
@@ -113,7 +113,7 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
     if not whole(folder, what, {"parquet": parquet, "npz": npz}):
         raise DataError(
             f"{folder / what.name}: .parquet or .npz is missing or not what was made for this run; "
-            "expected nobody else to write there, try running again"
+            "expected no other program to write there, try running again"
         )
     path = folder / f"{what.name}.npz"
     try:

@@ -121,7 +121,7 @@ class RobotMethod(MethodResult[RobotOutcome]):
             "median_variance": float(np.median(self.variance.values)),
             "median_cost": float(np.median(self.cost.values)),
             "worst": asdict(self.worst("variance")),
-            "dearest": asdict(self.worst("cost")),  # the files' name for the most expensive target
+            "dearest": asdict(self.worst("cost")),  # this name is in stored files
             **designs,
             "used": self.used,
             "certificates": self.certificates,
@@ -202,10 +202,10 @@ class RobotBlock:
                     "method": method,
                 }
                 numbers = {k: v for k, v in vars(outcome).items() if k not in _NO_COLUMNS}
-                told = outcome.designed
-                design = {k: None if told is None else getattr(told, k) for k in _DESIGN}
-                if told is not None:
-                    design["warnings"] = " | ".join(told.warnings)
+                made = outcome.designed
+                design = {k: None if made is None else getattr(made, k) for k in _DESIGN}
+                if made is not None:
+                    design["warnings"] = " | ".join(made.warnings)
                 targets.append({**here, **about, **numbers, **design})
                 grid = episode_grid(self.ros_episodes if method == "ros" else self.episodes)
                 curves += [

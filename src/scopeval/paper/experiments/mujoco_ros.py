@@ -1,4 +1,4 @@
-"""ROS on the robots: their policies as families of `baselines.ros_autograd`.
+"""ROS on the robots: their policies as parametric families of `baselines.ros_autograd`.
 
 In the protocol ``candidates`` actions are continuous: ROS draws from the moved normal itself and
 needs no candidates. In ``bins`` they are finite: the bins' probabilities are a function of the
@@ -6,7 +6,7 @@ network's parameters, through the normal's distribution function.
 
 The step size is the authors' for continuous actions, 0.1. For bins theirs would be 10 (CartPole, a
 softmax network); on a validation policy of InvertedPendulum that ruined the first episodes (squared
-error 19 times on-policy's after 10), and 1 was the best of 0.1, 1 and 10, so 1 it is.
+error 19 times on-policy's after 10), and 1 was the best of 0.1, 1 and 10, so it is 1.
 """
 
 from __future__ import annotations

@@ -7,33 +7,23 @@ and background suit light pages and dark ones.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
+
+from scopeval.paper.methods import REFERENCE
 from scopeval.paper.results import MethodResult, standard_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.arrays import Floats
+    from scopeval.arrays import Ints
 
-__all__ = [
-    "INK",
-    "Look",
-    "draw_error_curve",
-    "finish_error_panel",
-    "legend",
-    "looks_of",
-    "marks",
-    "new_figure",
-    "panels",
-    "plain_ticks",
-    "png",
-    "svg",
-]
+__all__ = ["Look", "error_figure", "legend", "looks_of", "marks", "new_figure", "panels"]
 
 INK, FAINT = "#767676", "#b0b0b0"
 
@@ -150,27 +140,46 @@ def marks(ax: Axes, x: Any, y: Any, look: Look, size: float, *, filled: bool, **
     ax.plot(x, y, color=color, marker=look.marker, markersize=size, markerfacecolor=face, **how)
 
 
-def draw_error_curve(
-    ax: Axes, row: MethodResult[Any], look: Look, x: Any, *, least: float | None = None
-) -> None:
-    """Mean error of a method with a band of standard errors, which ends above `least` x mean."""
-    mean, spread = row.errors.mean(axis=0), standard_errors(row.errors)
-    ax.plot(x, mean, color=look.color, linestyle=look.line, label=row.method)
-    low: Floats = mean - spread
-    if least is not None:
-        low = low.clip(min=least * mean)
-    ax.fill_between(x, low, mean + spread, color=look.color, alpha=0.22, linewidth=0)
+class Panel(Protocol):
+    """What one panel of `error_figure` shows: a block of an experiment."""
+
+    @property
+    def title(self) -> str:
+        """Of the panel."""
+
+    @property
+    def methods(self) -> Mapping[str, MethodResult[Any]]:
+        """By name."""
 
 
-def finish_error_panel(ax: Axes, title: str, level: float | None) -> None:
-    """Logarithmic axes; the dotted line is on-policy's accuracy at the end."""
-    if level is not None:
-        ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    plain_ticks(ax)
-    ax.set_xlabel("episodes" if level is None else "cost, in on-policy episodes")
-    ax.set_title(title)
+def error_figure(
+    blocks: Sequence[Panel], *, episodes: Ints | None = None, least: float | None = None
+) -> Figure:
+    """Mean |error| against cost spent, or against episodes; bands are standard errors over targets.
+
+    The dotted line is on-policy's accuracy at the end. Bands end above `least` times the mean.
+    """
+    with panels(max(len(blocks), 1), sharey=True) as (figure, axes):
+        for ax, block in zip(axes, blocks, strict=False):
+            looks = looks_of(list(block.methods))
+            for name, row in block.methods.items():
+                color, line, _ = looks[name]
+                x = row.costs.mean(axis=0) if episodes is None else episodes
+                mean, spread = row.errors.mean(axis=0), standard_errors(row.errors)
+                ax.plot(x, mean, color=color, linestyle=line, label=name)
+                low = mean - spread if least is None else np.maximum(mean - spread, least * mean)
+                ax.fill_between(x, low, mean + spread, color=color, alpha=0.22, linewidth=0)
+            if episodes is None:
+                level = block.methods[REFERENCE].errors[:, -1].mean()
+                ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            plain_ticks(ax)
+            ax.set_xlabel("cost, in on-policy episodes" if episodes is None else "episodes")
+            ax.set_title(block.title)
+        axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
+        legend(figure, axes)
+        return figure
 
 
 def legend(figure: Figure, axes: Any) -> None:

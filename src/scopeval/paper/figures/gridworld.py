@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scopeval.paper.figures.drawing import (
-    INK,
-    draw_error_curve,
-    finish_error_panel,
-    legend,
-    looks_of,
-    marks,
-    panels,
-)
+from scopeval.paper.figures import drawing
 from scopeval.paper.methods import REFERENCE, constrained
 
 if TYPE_CHECKING:
@@ -32,70 +24,50 @@ __all__ = ["draw_gridworld"]
 def draw_gridworld(result: GridworldResult) -> dict[str, Figure]:
     """All figures by name; the frontier if there are constrained methods."""
     drawn = {
-        "error-episodes": error_against_episodes(result),
-        "error-cost": error_against_cost(result),
-        "cost-by-target": cost_by_target(result),
+        "error-episodes": drawing.error_figure(result.blocks, episodes=result.blocks[0].grid),
+        "error-cost": drawing.error_figure(result.blocks),
+        "cost-by-target": _cost_by_target(result),
     }
-    return drawn | ({"frontier": frontier(result)} if result.blocks[0].frontier else {})
+    return drawn | ({"frontier": _frontier(result)} if result.blocks[0].frontier else {})
 
 
-def error_against_episodes(result: GridworldResult) -> Figure:
-    """Mean |error| against online episodes; bands are standard errors over targets."""
-    return _errors(result, "episodes")
-
-
-def error_against_cost(result: GridworldResult) -> Figure:
-    """Mean |error| against cost spent; the dotted line is on-policy's accuracy at the end."""
-    return _errors(result, "cost")
-
-
-def _errors(result: GridworldResult, against: str) -> Figure:
-    with panels(len(result.blocks), sharey=True) as (figure, axes):
-        for ax, block in zip(axes, result.blocks, strict=True):
-            looks = looks_of(list(block.methods))
-            for name, row in block.methods.items():
-                x = block.grid if against == "episodes" else row.costs.mean(axis=0)
-                draw_error_curve(ax, row, looks[name], x)
-            level = block.methods[REFERENCE].errors[:, -1].mean()
-            finish_error_panel(ax, block.title, level if against == "cost" else None)
-        axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
-        legend(figure, axes)
-        return figure
-
-
-def cost_by_target(result: GridworldResult) -> Figure:
+def _cost_by_target(result: GridworldResult) -> Figure:
     """Relative cost of each target's learned design, sorted; the line is what is allowed."""
     allowed = 1.0 + result.config.epsilon
-    with panels(len(result.blocks)) as (figure, axes):
+    with drawing.panels(len(result.blocks)) as (figure, axes):
         for ax, block in zip(axes, result.blocks, strict=True):
-            ax.axhline(allowed, color=INK, linewidth=1.0, zorder=1, label=f"allowed: {allowed:g}")
-            looks = looks_of(list(block.methods))
+            ax.axhline(
+                allowed, color=drawing.INK, linewidth=1.0, zorder=1, label=f"allowed: {allowed:g}"
+            )
+            looks = drawing.looks_of(list(block.methods))
             safe = constrained(list(block.methods))
             for name, row in block.methods.items():
                 if name == REFERENCE or not row.exact:
                     continue
                 values = np.sort(row.cost.values)
                 x = np.arange(1, len(values) + 1)
-                marks(ax, x, values, looks[name], 4.5, filled=name in safe, label=name, zorder=2)
+                drawing.marks(
+                    ax, x, values, looks[name], 4.5, filled=name in safe, label=name, zorder=2
+                )
             ax.set_xlabel("targets, sorted for each method")
             ax.set_title(block.title)
             ax.xaxis.get_major_locator().set_params(integer=True)
         axes[0].set_ylabel("expected cost of an episode\n(target's own = 1)")
-        legend(figure, axes)
+        drawing.legend(figure, axes)
         return figure
 
 
-def frontier(result: GridworldResult) -> Figure:
+def _frontier(result: GridworldResult) -> Figure:
     """Relative variance against relative cost as the safety parameter grows."""
-    with panels(len(result.blocks)) as (figure, axes):
+    with drawing.panels(len(result.blocks)) as (figure, axes):
         for ax, block in zip(axes, result.blocks, strict=True):
-            looks = looks_of(list(block.methods))
+            looks = drawing.looks_of(list(block.methods))
             for k, line in enumerate(block.frontier):
                 look = looks[line.method]
                 learned = f"{line.method}, learned", line.cost, line.variance, True
                 limit = f"{line.method}, exact values", line.limit_cost, line.limit_variance, False
                 for label, cost, variance, filled in (learned, limit):
-                    marks(
+                    drawing.marks(
                         ax,
                         cost.mean(axis=0),
                         variance.mean(axis=0),
@@ -112,13 +84,13 @@ def frontier(result: GridworldResult) -> Figure:
                 if name in block.methods:
                     row = block.methods[name]
                     x, y = row.cost.mean, row.variance.mean
-                    marks(ax, x, y, looks[name], 7, filled=True, label=name)
+                    drawing.marks(ax, x, y, looks[name], 7, filled=True, label=name)
             ax.set_ylim(bottom=0.0)
             ax.set_xlabel("relative cost")
             ax.set_title(block.title)
             ax.margins(x=0.12, y=0.15)
         axes[0].set_ylabel("relative variance")
-        legend(figure, axes)
+        drawing.legend(figure, axes)
         return figure
 
 

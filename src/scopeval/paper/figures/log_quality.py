@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from scopeval.paper.figures.drawing import (
-    INK,
-    Look,
-    legend,
-    looks_of,
-    marks,
-    new_figure,
-    plain_ticks,
-)
+from scopeval.paper.figures import drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,16 +22,16 @@ __all__ = ["draw_logs"]
 
 def draw_logs(result: Result[Config, LogBlock]) -> dict[str, Figure]:
     """The figure by its name."""
-    return {"log-quality": log_quality(result)}
+    return {"log-quality": _log_quality(result)}
 
 
-def log_quality(result: Result[Config, LogBlock]) -> Figure:
+def _log_quality(result: Result[Config, LogBlock]) -> Figure:
     """Relative variance and cost against the number of logged episodes, and for bad logs.
 
     Lines and large markers are means over targets, small ones the worst target.
     """
     blocks = result.blocks
-    with new_figure(8.4, 6.0 * len(blocks)) as figure:
+    with drawing.new_figure(8.4, 6.0 * len(blocks)) as figure:
         axes = figure.subplots(2 * len(blocks), 2, squeeze=False, width_ratios=(1.0, 1.1))
         for j, block in enumerate(blocks):
             for i, what in enumerate(("variance", "cost")):
@@ -55,7 +47,7 @@ def log_quality(result: Result[Config, LogBlock]) -> Figure:
         axes[0, 0].set_title("good logs (small marks: worst target)")
         axes[0, 1].set_title(f"bad logs, {result.config.bad_episodes:,} episodes")
         axes[-1, 0].set_xlabel("logged episodes")
-        legend(figure, axes[0])
+        drawing.legend(figure, axes[0])
         return figure
 
 
@@ -63,14 +55,14 @@ class _Line(NamedTuple):
     """One method with or without coordinates: its cases, and numbers for each target."""
 
     method: str
-    look: Look
+    look: drawing.Look
     features: bool
     cases: list[Case]
     values: list[Floats]
 
 
 def _lines(block: LogBlock, what: str, *, good: bool) -> Iterator[_Line]:
-    looks = looks_of(list(block.limits))
+    looks = drawing.looks_of(list(block.limits))
     for method, look in looks.items():
         for features in (True, False):
             found = block.select(method, features=features, good=good)
@@ -79,10 +71,10 @@ def _lines(block: LogBlock, what: str, *, good: bool) -> Iterator[_Line]:
 
 
 def _against_episodes(ax: Axes, block: LogBlock, what: str) -> None:
-    ax.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
+    ax.axhline(1.0, color=drawing.INK, linewidth=0.9, zorder=1)
     for line in _lines(block, what, good=True):
         x = [case.episodes for case in line.cases]
-        marks(
+        drawing.marks(
             ax,
             x,
             [v.mean() for v in line.values],
@@ -92,22 +84,22 @@ def _against_episodes(ax: Axes, block: LogBlock, what: str) -> None:
             linestyle="-" if line.features else "--",
             label=f"{line.method}, {'with' if line.features else 'without'} coordinates",
         )
-        marks(ax, x, [v.max() for v in line.values], line.look, 2.8, filled=line.features)
+        drawing.marks(ax, x, [v.max() for v in line.values], line.look, 2.8, filled=line.features)
     if what == "variance":
-        looks = looks_of(list(block.limits))
+        looks = drawing.looks_of(list(block.limits))
         for method, (limit, _) in block.limits.items():
             ax.axhline(limit, color=looks[method].color, linewidth=0.8, linestyle=":", zorder=0)
     ax.set_xscale("log")
-    plain_ticks(ax)
+    drawing.plain_ticks(ax)
 
 
 def _bad_logs(ax: Axes, block: LogBlock, what: str) -> None:
-    ax.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
+    ax.axhline(1.0, color=drawing.INK, linewidth=0.9, zorder=1)
     lines = list(_lines(block, what, good=False))
     for k, line in enumerate(lines):
         x = np.arange(len(line.cases)) + 0.16 * (k - (len(lines) - 1) / 2)
-        marks(ax, x, [v.mean() for v in line.values], line.look, 6.0, filled=line.features)
-        marks(ax, x, [v.max() for v in line.values], line.look, 2.8, filled=line.features)
+        drawing.marks(ax, x, [v.mean() for v in line.values], line.look, 6.0, filled=line.features)
+        drawing.marks(ax, x, [v.max() for v in line.values], line.look, 2.8, filled=line.features)
     kinds = [case.logs for case in lines[0].cases]
     ax.set_xticks(range(len(kinds)), [kind.replace(" ", "\n", 1) for kind in kinds])
     ax.grid(visible=False, axis="x")

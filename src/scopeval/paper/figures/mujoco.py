@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scopeval.paper.figures.drawing import (
-    INK,
-    draw_error_curve,
-    finish_error_panel,
-    legend,
-    looks_of,
-    panels,
-)
-from scopeval.paper.methods import REFERENCE, constrained
+from scopeval.paper.figures import drawing
+from scopeval.paper.methods import constrained
 from scopeval.paper.robots.env import ROBOTS
 
 if TYPE_CHECKING:
@@ -32,19 +25,8 @@ __all__ = ["calibration", "draw_robots", "error_against_cost"]
 #: Upper end of the axes of `calibration`.
 FAR = 3.0
 #: Robot -> color and marker.
-_ROBOTS = dict(
-    zip(
-        ROBOTS,
-        (
-            ("#d55e00", "^"),
-            ("#0f7fc4", "s"),
-            ("#c75fa0", "v"),
-            ("#00986f", "o"),
-            ("#d98a00", "D"),
-        ),
-        strict=True,
-    )
-)
+_COLORS = ("#d55e00", "#0f7fc4", "#c75fa0", "#00986f", "#d98a00")
+_ROBOTS = dict(zip(ROBOTS, zip(_COLORS, "^svoD", strict=True), strict=True))
 
 
 def draw_robots(result: RobotResult) -> dict[str, Figure]:
@@ -58,21 +40,9 @@ def draw_robots(result: RobotResult) -> dict[str, Figure]:
 
 
 def error_against_cost(result: RobotResult, protocol: str) -> Figure:
-    """Mean |error| against cost spent, a panel for each robot; bands are standard errors.
-
-    The dotted line is on-policy's accuracy at the end.
-    """
+    """Mean |error| against cost spent, a panel for each robot."""
     blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
-    with panels(max(len(blocks), 1), sharey=True) as (figure, axes):
-        for ax, block in zip(axes, blocks, strict=False):
-            looks = looks_of(list(block.methods))
-            for name, row in block.methods.items():
-                draw_error_curve(ax, row, looks[name], row.costs.mean(axis=0), least=0.5)
-            level = block.methods[REFERENCE].errors[:, -1].mean()
-            finish_error_panel(ax, block.title, level)
-        axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
-        legend(figure, axes)
-        return figure
+    return drawing.error_figure(blocks, least=0.5)
 
 
 def calibration(result: RobotResult, protocol: str) -> Figure:
@@ -84,7 +54,7 @@ def calibration(result: RobotResult, protocol: str) -> Figure:
     """
     blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
     methods = constrained([name for block in blocks[:1] for name in block.methods])
-    with panels(max(2 * len(methods), 1), 3.4) as (figure, axes):
+    with drawing.panels(max(2 * len(methods), 1), 3.4) as (figure, axes):
         for i, method in enumerate(methods):
             for j, what in enumerate(("variance", "cost")):
                 ax = axes[2 * i + j]
@@ -124,8 +94,8 @@ def _diagonal(ax: Axes) -> None:
     """The line where both are the same; and 1, the number of on-policy Monte Carlo."""
     ends = [*ax.get_xlim(), *ax.get_ylim()]
     low, high = max(min(ends), 0.0), min(max(ends), 1.02 * FAR)
-    ax.plot([low, high], [low, high], color=INK, linewidth=0.9, zorder=0)
-    ax.axhline(1.0, color=INK, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
+    ax.plot([low, high], [low, high], color=drawing.INK, linewidth=0.9, zorder=0)
+    ax.axhline(1.0, color=drawing.INK, linewidth=0.7, linestyle=(0, (2, 3)), zorder=0)
     ax.set_xlim(low, high)
     ax.set_ylim(low, high)
 
@@ -139,6 +109,6 @@ def _legend(figure: Figure, robots: list[str]) -> None:
         )
 
     handles = [mark(*_ROBOTS[robot], _ROBOTS[robot][0], robot) for robot in robots]
-    handles.append(mark(INK, "o", INK, "predicted"))
-    handles.append(mark(INK, "o", "none", "checked on other logs"))
+    handles.append(mark(drawing.INK, "o", drawing.INK, "predicted"))
+    handles.append(mark(drawing.INK, "o", "none", "checked on other logs"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))

@@ -27,15 +27,15 @@ from scopeval.policies.protocols import Observations, Time
 __all__ = ["BINS", "BinnedPolicy", "BinnedRobot", "BinnedRobots", "make_binned_robot"]
 
 BINS = 10
-#: MuJoCo starts a simulation anew when a number grows beyond this (its mjMAXVAL).
+#: MuJoCo resets a simulation when a number exceeds this (its mjMAXVAL).
 _FAR = 1e10
 
 
 class BinnedPolicy:
     """A Gaussian policy's first action dimension as a finite policy over bins.
 
-    A bin's probability is the normal's between its edges; what lies beyond the limits belongs to
-    the bins at the ends, as clipping puts it there.
+    A bin's probability is the normal's between its edges. Actions beyond the limits are clipped, so
+    their probability belongs to the bins at the ends.
 
     Args:
         policy: of the robot.
@@ -74,9 +74,9 @@ class BinnedPolicy:
         return out
 
     def redraw(self, obs: Observations, t: Time, rng: np.random.Generator) -> Floats:
-        """The same observations with other dimensions drawn anew, from this policy.
+        """The same observations with the other dimensions drawn again, from this policy.
 
-        For logs of other policies: there the next observation's other dimensions were theirs.
+        For logs of other policies, which drew these dimensions themselves.
         """
         own = self.own(obs)
         return self.with_others(own, t, rng.standard_normal((len(own), self.drawn)))
@@ -200,6 +200,6 @@ class BinnedRobot(gymnasium.Env[NDArray[np.float64], np.int64]):
 
 
 def make_binned_robot(policy: str) -> BinnedRobot:
-    """Gymnasium's door: ``gymnasium.make("scopeval/BinnedRobot-v0", policy="hopper-07")``."""
+    """For Gymnasium: ``gymnasium.make("scopeval/BinnedRobot-v0", policy="hopper-07")``."""
     shipped = robot_policy(policy)
     return BinnedRobot(policy.split("-")[0], shipped)

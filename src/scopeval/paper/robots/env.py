@@ -1,8 +1,8 @@
-"""The paper's five robots, many side by side: MuJoCo without the detour through Gymnasium.
+"""The paper's five robots, many side by side: MuJoCo without Gymnasium's overhead.
 
-`Robots` steps any number of copies of one robot. What comes out is what Gymnasium's environments
-(version 5) give, bit for bit; it is quicker because observations and rewards of all copies are
-computed at once. `robot_env` is the Gymnasium environment itself, with the cost in its info.
+`Robots` steps any number of copies of one robot. The results are those of Gymnasium's environments
+(version 5), bit for bit; it is faster because observations and rewards of all copies are computed
+at once. `robot_env` is the Gymnasium environment itself, with the cost in its info.
 
 Episodes are cut after `HORIZON` steps. The cost of a step is the squared norm of the action that
 was executed, clipped to the robot's limits. Ant is made without contact forces in its observation
@@ -44,13 +44,13 @@ class Moves:
 
 @dataclass(frozen=True)
 class _Robot:
-    """What Gymnasium computes from the simulator's state.
+    """How observations and rewards follow from the simulator's state.
 
     Attributes:
         name: Gymnasium's, without version.
         observe: state -> observations.
         place: observations, number of positions -> positions and velocities they describe.
-        judge: state before, state after, actions, seconds -> reward and whether it has fallen.
+        reward: state before, state after, actions, seconds -> rewards and whether it has fallen.
         views: more arrays of the simulator's data to look at.
         normal: whether first velocities are normal; else they are uniform.
         forces: whether contact forces have to be computed.
@@ -60,7 +60,7 @@ class _Robot:
     name: str
     observe: Callable[[_State], Floats]
     place: Callable[[Floats, int], tuple[Floats, Floats]]
-    judge: Callable[[_State, _State, NDArray[np.float32], float], tuple[Floats, Bools]]
+    reward: Callable[[_State, _State, NDArray[np.float32], float], tuple[Floats, Bools]]
     views: Callable[[Any], list[Floats]] = lambda data: []
     normal: bool = False
     forces: bool = False
@@ -68,7 +68,7 @@ class _Robot:
 
 
 class Robots:
-    """n copies of a robot, each in an episode of its own.
+    """n copies of a robot, each in its own episode.
 
     Args:
         robot: one of `ROBOTS`.
@@ -126,9 +126,9 @@ class Robots:
     def put(self, obs: ArrayLike, which: ArrayLike | None = None) -> None:
         """Put each robot (of `which`) into the state that an observation [B, width] describes.
 
-        What observations leave out is lost: where along the track the robot is, velocities beyond
-        the limits they are clipped to, and how far the simulator's own view of an ant's body lags
-        behind (which changes the speed of its first step a little).
+        What observations do not contain is lost: the position along the track, velocities beyond
+        the limits they are clipped to, and the lag of the simulator's position of an ant's body
+        (which changes the speed of its first step a little).
         """
         rows = self._rows(which)
         seen = np.asarray(obs, np.float64)
@@ -160,7 +160,7 @@ class Robots:
             for i in rows:
                 self._mujoco.mj_rnePostConstraint(model, data[i])
         now = self._read(rows)
-        reward, terminated = self._kind.judge(before, now, moves, self._seconds)
+        reward, terminated = self._kind.reward(before, now, moves, self._seconds)
         return Moves(self._kind.observe(now), reward, squared_norm(moves), terminated)
 
     def _read(self, rows: list[int]) -> _State:
@@ -225,7 +225,7 @@ def _gymnasium(name: str) -> Any:
     )
 
 
-# What follows is Gymnasium's arithmetic, operation by operation: its order decides the last bit.
+# The following is Gymnasium's arithmetic, operation by operation: its order decides the last bit.
 
 
 def _joints(state: _State) -> Floats:
@@ -249,7 +249,7 @@ def _forward(
 ) -> Callable[[_State, _State, NDArray[np.float32], float], tuple[Floats, Bools]]:
     """Reward for speed and for being up, less the effort (Hopper, Walker2d)."""
 
-    def judge(
+    def reward(
         before: _State, now: _State, moves: NDArray[np.float32], seconds: float
     ) -> tuple[Floats, Bools]:
         up = healthy(now)
@@ -257,7 +257,7 @@ def _forward(
         effort = 1e-3 * np.square(moves).sum(axis=1)  # float32, as there
         return speed + up * 1.0 - effort, ~up
 
-    return judge
+    return reward
 
 
 def _hopper_up(state: _State) -> Bools:
@@ -272,7 +272,7 @@ def _walker_up(state: _State) -> Bools:
     return np.asarray((z > 0.8) & (z < 2.0) & (np.abs(angle) < 1.0))
 
 
-def _ant_judge(
+def _ant_reward(
     before: _State, now: _State, moves: NDArray[np.float32], seconds: float
 ) -> tuple[Floats, Bools]:
     z = now[0][:, 2]
@@ -284,7 +284,7 @@ def _ant_judge(
     return (speed + up * 1.0) - (effort + contact), ~up
 
 
-def _double_pendulum_judge(
+def _double_pendulum_reward(
     before: _State, now: _State, moves: NDArray[np.float32], seconds: float
 ) -> tuple[Floats, Bools]:
     x, y = now[2][:, 0], now[2][:, 2]
@@ -310,7 +310,7 @@ def _pendulum_obs(state: _State) -> Floats:
     return np.concatenate([state[0], state[1]], axis=1)
 
 
-def _pendulum_judge(
+def _pendulum_reward(
     before: _State, now: _State, moves: NDArray[np.float32], seconds: float
 ) -> tuple[Floats, Bools]:
     obs = _pendulum_obs(now)
@@ -325,18 +325,18 @@ _KINDS = {
             "Ant",
             observe=lambda state: np.concatenate([state[0][:, 2:], state[1]], axis=1),
             place=lambda obs, n: _placed(obs, n, 2),
-            judge=_ant_judge,
+            reward=_ant_reward,
             views=lambda data: [data.xpos[1], data.cfrc_ext.reshape(-1)],
             normal=True,
             forces=True,
             options=(("include_cfrc_ext_in_observation", False),),
         ),
-        _Robot("Hopper", observe=_joints, place=_tracked, judge=_forward(_hopper_up)),
+        _Robot("Hopper", observe=_joints, place=_tracked, reward=_forward(_hopper_up)),
         _Robot(
             "InvertedDoublePendulum",
             observe=_double_pendulum_obs,
             place=_double_pendulum_placed,
-            judge=_double_pendulum_judge,
+            reward=_double_pendulum_reward,
             views=lambda data: [data.site_xpos[0], data.qfrc_constraint],
             normal=True,
         ),
@@ -344,9 +344,9 @@ _KINDS = {
             "InvertedPendulum",
             observe=_pendulum_obs,
             place=lambda obs, n: _placed(obs, n, 0),
-            judge=_pendulum_judge,
+            reward=_pendulum_reward,
         ),
-        _Robot("Walker2d", observe=_joints, place=_tracked, judge=_forward(_walker_up)),
+        _Robot("Walker2d", observe=_joints, place=_tracked, reward=_forward(_walker_up)),
     )
 }
 #: The robots' names.

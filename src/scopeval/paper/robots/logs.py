@@ -44,7 +44,7 @@ def robot_logs(
         protocol: "candidates" (continuous actions) or "bins" (the paper's).
         episodes: in all.
         seed: of the logs; evaluations with the same seed use other random numbers.
-        policies: who runs; the 30 reported ones unless said.
+        policies: that run; None: the 30 reported ones.
     """
     name = robot_name(robot)
     if protocol not in PROTOCOLS:

@@ -1,9 +1,9 @@
 """The shipped controllers of the robots, from untrained to well trained.
 
-``scopeval train-policies`` made them (`experiments.ppo`). Each robot has a file of weights,
-``robots/NAME.npz``, and beside it ``robots/NAME.json``: the command, seeds, versions, and every
+``scopeval train-policies`` made them (`training`). Each robot has a file of weights,
+``weights/NAME.npz``, and ``weights/NAME.json`` with the command, seeds, versions, and every
 policy's return and cost. 30 policies are *reported* (targets and logs of the experiments); 6 of
-another training run are for *validation*: whatever is tuned, is tuned on those.
+another training run are for *validation*: settings are tuned on those only.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def robot_policy(name: str) -> RobotPolicy:
 
 
 def robot_record(robot: str, *, folder: str | Path = FOLDER) -> dict[str, Any]:
-    """What is known of a robot's policies: command, seeds, versions, returns, costs."""
+    """The record of a robot's policies: command, seeds, versions, returns, costs."""
     path = Path(folder) / f"{robot_name(robot)}.json"
     try:
         record: dict[str, Any] = json.loads(path.read_text())

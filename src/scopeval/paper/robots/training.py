@@ -1,10 +1,10 @@
 """``scopeval train-policies``: 30 controllers per robot, evenly spread from untrained to best.
 
-One training run (`ppo`) leaves checkpoints. Their mean returns are measured with actions drawn from
-the policy: one after each update, and those within an update that moved the return by more than the
-spacing wanted. Kept are those nearest to evenly spaced returns between the first and the best. A
-run with another seed gives six more in the same way, for validation. What is kept is measured again
-with fresh episodes, and these numbers are recorded.
+One training run (`ppo`) gives checkpoints. Their mean returns are measured with actions drawn from
+the policy: one after each update, and all within an update that changed the return by more than the
+wanted spacing. Those nearest to evenly spaced returns between the first and the best are chosen. A
+run with another seed gives six more in the same way, for validation. The chosen ones are measured
+again with fresh episodes, and these numbers are recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Config:
-    """What to make."""
+    """What to train."""
 
     seed: int = 0
     """Of the run whose policies are reported; the next seed's are for validation."""
@@ -147,7 +147,7 @@ def _make(name: str, config: Config, place: Path, command: str, progress: Progre
                 "steps": checkpoint.steps,
                 "passes": checkpoint.passes,
             }
-            chosen.append({**about, **_told(runs)})
+            chosen.append({**about, **_recorded(runs)})
             chosen[-1]["policy"] = policy
         chosen.sort(key=lambda entry: entry["return"])
         for k, entry in enumerate(chosen):
@@ -183,7 +183,7 @@ def _measured(
     progress: Progress,
     what: str,
 ) -> list[tuple[ppo.Checkpoint, float]]:
-    """Train; checkpoints worth a look, in order, with their mean returns."""
+    """Train; the checkpoints to choose from, in order, with their mean returns."""
 
     def look(checkpoint: ppo.Checkpoint) -> float:
         policy = RobotPolicy("", checkpoint.weights, low=robots.low, high=robots.high)
@@ -200,13 +200,13 @@ def _measured(
     coarse = list(value)
     spacing = (max(value.values()) - value[0]) / (count - 1)
     for k, (before, after) in enumerate(pairwise(coarse)):
-        progress(k, len(coarse), f"{what}: looking closer")
+        progress(k, len(coarse), f"{what}: measuring more checkpoints")
         if abs(value[after] - value[before]) > spacing:
             value |= {i: look(every[i]) for i in range(before + 1, after)}
     return [(every[i], value[i]) for i in sorted(value)]
 
 
-def _told(runs: Runs) -> dict[str, float | int]:
+def _recorded(runs: Runs) -> dict[str, float | int]:
     root = len(runs.returns) ** 0.5
     return {
         "episodes": len(runs.returns),

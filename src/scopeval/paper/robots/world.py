@@ -1,6 +1,6 @@
-"""A robot's own simulator as the world that a design imagines: see `known.KnownDynamics`.
+"""A robot's own simulator as the dynamics of a design, see `critics.model.simulator`.
 
-For limits only: no plant comes with a simulator that is exactly right.
+It shows the limits of learning: no real plant has an exact simulator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def robot_world(robot: str, binned: BinnedPolicy | None = None) -> KnownDynamics
     def step(obs: Floats, actions: NDArray[Any], t: int) -> tuple[Floats, Floats, Floats, Bools]:
         own = np.asarray(obs if binned is None else binned.own(obs), np.float64)
         moves = actions if binned is None else binned.actions(obs, actions)
-        # MuJoCo would start anew where a number is none, and say that all is well
+        # MuJoCo resets the simulation if a number is not finite, without an error
         both = np.concatenate([own, moves], axis=1)
         sound: Bools = np.isfinite(both).all(axis=1)
         own, moves = (np.asarray(np.where(sound[:, None], x, 0.0)) for x in (own, moves))

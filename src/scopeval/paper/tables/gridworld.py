@@ -1,4 +1,4 @@
-"""Tables of the Gridworld experiments, how to read them, and what they say in words."""
+"""Tables of the Gridworld experiments, how to read them, and findings in words."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _measured_table(block: gridworld.GridworldBlock, config: gridworld.Config) -
 
 
 def _findings(block: gridworld.GridworldBlock) -> str:
-    """What the tables say, in words."""
+    """The findings of the tables, in words."""
     best, names = block.cheapest, list(block.methods)
     said = []
     if best.crossing.cost is not None:

@@ -1,4 +1,4 @@
-"""Tables of the robots, how to read them, and what they say in words."""
+"""Tables of the robots, how to read them, and findings in words."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def predicted_notes() -> str:
 
 
 def findings(block: RobotBlock, epsilon: float) -> list[Check]:
-    """What the tables say, in words."""
+    """The findings of the tables, in words."""
     said = []
     if block.excluded:
         said.append(
