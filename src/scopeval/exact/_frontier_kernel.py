@@ -173,6 +173,7 @@ def sweep_step(
     share: Any,  # [U] least share of pi
     repetitions: int,
     tolerance: float,
+    chained: bool,  # begin with the answer of the price below instead of the first guess
     mu: Any,  # [S, U, A] first guess, and the answer
     found: Any,  # out [S, U, 2] A_t and B_t
     states: Any,  # which of them
@@ -188,6 +189,8 @@ def sweep_step(
         eta = -1.0
         for k in range(U):
             now = mu[s, k]
+            if chained and k > 0:
+                now[:] = mu[s, k - 1]
             for a in range(A):
                 floor[a] = share[k] * pi[s, a]
             left = repetitions

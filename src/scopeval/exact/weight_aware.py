@@ -127,7 +127,8 @@ def sweep(
         share: [U] lower bound of mu in units of pi: the floor, and the cap's W/K.
         repetitions: of the inner program at most.
         tolerance: change of mu at which they end.
-        start: mu [T, S, U, A] to begin from; default: pi.
+        start: mu [T, S, U, A] to begin from; default: pi at the lowest price, and then each
+            price begins with what was found for the price below.
         threads: how many may work (default: all cores); the result does not depend on it.
     """
     from scopeval.exact._frontier_kernel import sweep_step
@@ -138,8 +139,6 @@ def sweep(
     found = np.zeros((S, U, 2))  # A and B of the next step
     width = float(np.log(prices[-1] / prices[0])) / (U - 1)
     for t in reversed(range(T)):
-        # From pi all actions look alike; an action that starts rare would be judged by the costly
-        # future of rare actions, and would become frequent slowly.
         mu[t] = pi[t][:, None] if start is None else start[t]
         ahead = mdp.expect(found.reshape(S, -1)).reshape(S, A, U, 2)
         found = np.zeros((S, U, 2))
@@ -157,6 +156,7 @@ def sweep(
             share,
             repetitions,
             tolerance,
+            start is None,
             mu[t],
             found,
         )
