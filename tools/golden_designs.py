@@ -171,7 +171,8 @@ def noisy_rows(rows: int, noise: float, seed: int) -> Transitions:
     s, k = rng.integers(4, size=rows), rng.integers(3, size=rows)
     reward = (s - 1.5) * (k - 1) * 0.5 + noise * rng.standard_normal(rows)
     following = (s + k + rng.integers(2, size=rows)) % 4
-    return Transitions(np.arange(rows) % 3, s, k, reward, 0.5 + 0.2 * k, following)
+    t = rng.permutation(rows) % 3  # rows of no episode, in no order
+    return Transitions(t, s, k, reward, 0.5 + 0.2 * k, following)
 
 
 @case("table.thresholds")
@@ -207,7 +208,9 @@ def _many_states() -> Numbers:
     rng = np.random.default_rng(8)
     s, k = rng.integers(states, size=rows), rng.integers(3, size=rows)
     reward, cost = s / states * (k - 1) + rng.random(rows), 0.2 + rng.random(rows)
-    log = Transitions(np.arange(rows) % 3, s, k, reward, cost, (s + k) % states)
+    log = Transitions(
+        np.random.default_rng(9).permutation(rows) % 3, s, k, reward, cost, (s + k) % states
+    )
     target = TabularPolicy(rng.dirichlet(np.ones(3), states))
     place = np.arange(states)[:, None] / states
     behavior = design(log, target, horizon=3, method="scope", features=place, epsilon=0.1)
@@ -319,7 +322,9 @@ def _noisy() -> Numbers:
     reward = (x[:, 0] + 0.5) * (k - 1) + 1.1 * rng.standard_normal(rows)
     following = 0.7 * x + 0.5 * rng.standard_normal((rows, 3))
     following[:, 0] += 0.3 * (k - 1)
-    log = Transitions(np.arange(rows) % STEPS, x, k, reward, 0.5 + 0.5 * k, following)
+    log = Transitions(
+        np.random.default_rng(9).permutation(rows) % STEPS, x, k, reward, 0.5 + 0.5 * k, following
+    )
     behavior = design(log, leaning, horizon=STEPS, method="scope-dr", regression=small_model())
     return of_behavior(behavior) | {"probs": [behavior.probs(x[:5], t) for t in range(STEPS)]}
 

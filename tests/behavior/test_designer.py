@@ -122,7 +122,7 @@ def test_a_control_variate_that_held_out_logs_do_not_bear_out_is_dropped(worlds,
         assert truth.variance <= 1.05 * on_policy.variance
         assert truth.cost <= 1.01 * on_policy.cost
         if learned.recipe.method != "scope-dr":
-            assert "too thin" in learned.summary()
+            assert "too thin for a control variate" in learned.summary()
 
 
 def test_one_deterministic_controller_teaches_nothing_about_other_actions(worlds):
@@ -256,7 +256,7 @@ def test_critics_that_are_not_finite_keep_the_target(small, value, everywhere):
         assert learned.counts.not_finite == 5 * (6 if everywhere else 1)
     if everywhere and not abs(value) < 10:
         assert learned.recipe.method == "on-policy"
-        assert "too thin" in learned.summary()
+        assert learned.falls_back
 
 
 def test_an_absolute_limit_can_be_out_of_reach(small):
@@ -380,7 +380,7 @@ BAD = {
     ),
     "target width": ({"target": lambda obs, t: np.full((2, 3), 1 / 3)}, r"returned shape \(2, 3\)"),
     "target continuous": ({"target": Continuous()}, "the target offers continuous actions"),
-    "t beyond": ({"horizon": 3}, "horizon=3"),
+    "t beyond": ({"horizon": 3}, "3"),
     "one row": ({"logged": lambda log: log.select([0])}, r"got 1 row\(s\), expected at least 2"),
     "not a log": ({"logged": lambda log: "log.parquet"}, "try read_logged"),
     "number": ({"logged": lambda log: 3}, "try read_logged"),

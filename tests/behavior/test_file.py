@@ -75,6 +75,15 @@ def table_log():
     )
 
 
+def clear_log():
+    """Enough rows, and little noise, for a frontier."""
+    rng = np.random.default_rng(1)
+    n = 4000
+    s, a = rng.integers(4, size=n), rng.integers(3, size=n)
+    reward = 2.0 * s * (a - 1) + 0.1 * rng.normal(size=n)
+    return Transitions(rng.integers(3, size=n), s, a, reward, 0.1 + a, rng.integers(4, size=n))
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """One tiny file for every kind of critic, and the name of its target."""
@@ -102,7 +111,7 @@ def saved(tmp_path_factory):
             place / kind
         )
         found[kind] = place / kind, target
-    weighted = frontier(table_log(), TARGETS["table"], horizon=3, prices=4).best()
+    weighted = frontier(clear_log(), TARGETS["table"], horizon=3, prices=4).best()
     assert weighted.weighted
     weighted.save(place / "weighted")
     return found | {"weighted": (place / "weighted", "table")}

@@ -59,6 +59,7 @@ def test_with_many_rows_the_table_is_the_truth(name, seed):
         gamma=case.gamma,
         time_varying=how["time_varying"],
         floor=0.0,
+        least_gain=0.0,
     )
     mu, b = learned.table(5)
     assert b is None

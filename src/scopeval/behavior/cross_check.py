@@ -36,6 +36,7 @@ class CrossCheck:
     Attributes:
         choices: one recipe for each variant and floor.
         variance: [choices] relative variance.
+        own_variance: the least relative variance that the halves' own critics predict.
         cost: [2, choices] relative cost, as each half judges the design of the other.
         errors: how far critics of the two halves disagree, by name.
         best: the choice with the least variance.
@@ -43,6 +44,7 @@ class CrossCheck:
 
     choices: list[Recipe]
     variance: Floats
+    own_variance: float
     cost: Floats
     errors: dict[str, float]
     best: int
@@ -73,10 +75,15 @@ def cross_check(
     return CrossCheck(
         choices=[replace(variant, floor=floor) for variant in variants for floor in floors],
         variance=relative,
+        own_variance=float(np.mean([_least_own(swept) for swept in designed])),
         cost=costs,
         errors=evidence.held_out_errors | _disagreements(evidence, designed),
         best=int(np.argmin(np.nan_to_num(relative, nan=np.inf))),
     )
+
+
+def _least_own(swept: Swept) -> float:
+    return float(np.nan_to_num(ratio(swept.variance[1:], swept.variance[0]), nan=np.inf).min())
 
 
 def _follow_fixed(

@@ -19,7 +19,7 @@ from scopeval.behavior.settings import BUDGETS
 from scopeval.behavior.step import Counts, Recipe, budget, weigh_rows
 from scopeval.behavior.summary import Prediction
 from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
-from scopeval.critics.protocols import Estimates
+from scopeval.critics.protocols import Caution, Estimates
 from scopeval.critics.sweep_data import Points
 
 __all__ = ["THRESHOLDS", "Decision", "Thresholds", "decide"]
@@ -31,6 +31,8 @@ class Thresholds:
 
     Attributes:
         floors: shares of the target policy that the cross-check chooses among, from the setting on.
+        cost_excess: checked cost beyond what is allowed, relative to the target's, up to which a
+            design is used; less is left unspent as a margin.
         least_support: share of the target policy's steps that the logs must show; else fall back.
         control_variate_support: the same for a control variate; else b = 0.
         control_variate_variance: checked relative variance below which a control variate is used.
@@ -44,6 +46,7 @@ class Thresholds:
     """
 
     floors: tuple[float, ...] = (0.02, 0.25, 0.5, 0.75)
+    cost_excess: float = 0.02
     least_support: float = 0.25
     control_variate_support: float = 0.5
     control_variate_variance: float = 0.9
@@ -114,6 +117,7 @@ class Decision:
     prediction: Prediction
     errors: dict[str, float]
     warnings: tuple[str, ...]
+    fallback: str | None
 
 
 def candidates(method: Method, budget: str) -> Iterator[Candidate]:
@@ -132,11 +136,13 @@ def candidates(method: Method, budget: str) -> Iterator[Candidate]:
 def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOLDS) -> Decision:
     """Try the candidates in order, and take the first that is borne out."""
     warnings: list[str] = []
+    fallback: str | None = None
     checked: CrossCheck | None = None
     rejected = judge_support(evidence.support, method, thresholds)
     for candidate in candidates(method, evidence.settings.budget):
         if rejected is not None:
             warnings += [rejected.reason] if rejected.reason else []
+            fallback = rejected.reason if rejected.all_but_target and rejected.reason else fallback
             rejected = replace(rejected, reason=None)
             if rejected.excludes(candidate):
                 continue
@@ -145,13 +151,14 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
             checked = check(evidence, candidate, thresholds)
         verdict = judge_check(evidence, how, checked, thresholds)
         if verdict is None:
-            design = design_on_all(evidence, how, with_margin(how, checked, thresholds))
+            recipe = with_margin(how, checked, evidence.caution, thresholds)
+            design = design_on_all(evidence, how, recipe)
             design = cautious(design, checked)
             verdict = judge_design(evidence, how, design, checked, thresholds)
         if verdict is None:
             found = prediction(how, design, checked)
             warnings += notes(evidence.support, design, thresholds)
-            return Decision(how, design, found, checked.errors, tuple(warnings))
+            return Decision(how, design, found, checked.errors, tuple(warnings), fallback)
         rejected = verdict
     raise AssertionError("the target policy is never rejected")
 
@@ -177,17 +184,18 @@ def check(evidence: Evidence, candidate: Candidate, thresholds: Thresholds) -> C
     return cross_check(evidence, method, floors, variants)
 
 
-def with_margin(method: Method, checked: CrossCheck, thresholds: Thresholds) -> Recipe:
+def with_margin(
+    method: Method, checked: CrossCheck, caution: Caution, thresholds: Thresholds
+) -> Recipe:
     """The best choice; it leaves unspent by how much its checked cost came out too high."""
     recipe = checked.choices[checked.best]
     if not method.tilted:
-        return replace(recipe, method=method.name, budget="state")
+        return replace(recipe, method=method.name, budget="state", floor=1.0, share=1.0)
     if not method.constrained or recipe.limit is not None:
         return recipe
-    both = checked.cost[:, checked.best]
-    doubt = 0.5 * abs(float(both[0] - both[1]))  # what the halves cannot agree on
-    excess = float(np.nan_to_num(both.mean() - doubt)) - (1.0 + recipe.epsilon)
-    return replace(recipe, margin=float(np.clip(excess, 0.0, thresholds.largest_margin)))
+    excess = float(np.nan_to_num(checked.cost[:, checked.best].mean())) - (1.0 + recipe.epsilon)
+    margin = max(excess, 0.0) + caution.margin
+    return replace(recipe, margin=float(min(margin, thresholds.largest_margin)))
 
 
 def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
@@ -263,14 +271,48 @@ def judge_check(
         and support >= thresholds.control_variate_support
     ):
         return _poor_control_variate(variance, support)
-    if method.tilted and not variance < evidence.caution.least:
+    if not method.tilted:
+        return None
+    if not variance < min(evidence.caution.least, 1.0 - evidence.settings.least_gain):
+        return Rejected(_why_no_gain(evidence, checked, variance, thresholds), all_but_target=True)
+    cost, allowed = float(checked.cost[:, checked.best].mean()), 1.0 + evidence.settings.epsilon
+    relative = method.constrained and evidence.settings.limit is None
+    if relative and not cost <= allowed + thresholds.cost_excess:
         return Rejected(
-            "the logs are too thin: on held-out logs the design was not clearly better than "
-            f"running the target policy (relative variance {variance:.2f}). The design falls back "
-            "to the target policy: use on-policy evaluation, or log more",
+            f"the cost is in doubt: held-out logs say that the design costs {cost:.3f} times the "
+            f"target policy's cost where {allowed:.3f} is allowed. The design falls back to the "
+            "target policy: log more episodes, or allow a larger epsilon",
             all_but_target=True,
         )
     return None
+
+
+def _why_no_gain(
+    evidence: Evidence, checked: CrossCheck, variance: float, thresholds: Thresholds
+) -> str:
+    """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
+    support, least = evidence.support, evidence.settings.least_gain
+    found = f"(relative variance on held-out logs {variance:.2f})"
+    if 1.0 - least <= checked.own_variance < np.inf:
+        return (
+            "there is nothing to gain: even by their own critics the logs promise less than "
+            f"{least:.0%} {found}. The design falls back to the target policy: use "
+            "on-policy evaluation, or try method='scope-dr', budget='episode' or a larger epsilon"
+        )
+    if support < thresholds.noted_support:
+        return (
+            f"the logs are too thin: they show {support:.0%} of the target policy's own steps, and "
+            f"on held-out logs the design was not clearly better than the target policy {found}. "
+            "The design falls back to the target policy: use on-policy evaluation, or log more "
+            "episodes of controllers that act like the target policy"
+        )
+    errors = ", ".join(f"{name} {error:.2g}" for name, error in checked.errors.items())
+    return (
+        "the critics are too poor: the halves of the logs disagree "
+        f"(held-out errors: {errors}), and on held-out logs the design was not clearly better than "
+        f"the target policy {found}. The design falls back to the target policy: use on-policy "
+        "evaluation, log more episodes, give features or a simulator, or try another regression"
+    )
 
 
 def judge_design(
@@ -286,14 +328,15 @@ def judge_design(
     if method.control_variate and doubtful and variance > thresholds.agreement * design.own:
         return _poor_control_variate(variance, evidence.support)
     allowed = thresholds.episode_excess * (1.0 + design.recipe.epsilon)
-    kept = design.variance <= 1.0 and design.cost <= allowed
+    most = 1.0 - evidence.settings.least_gain
+    kept = design.variance <= most and design.cost <= allowed
     if design.recipe.budget == "episode" and not kept:
         return Rejected()  # the price did not keep what it promised: try a budget in every state
-    if method.tilted and not design.variance <= 1.0:
+    if method.tilted and not design.variance <= most:
         return Rejected(
-            "the safe design has more predicted variance than running the target policy "
-            f"({design.variance:.2f} times). The design falls back to the target policy: use "
-            "on-policy evaluation, log more, or allow a larger epsilon",
+            "there is nothing to gain within the cost budget: the design's predicted variance is "
+            f"{design.variance:.2f} of the target policy's. The design falls back to the target "
+            "policy: use on-policy evaluation, log more, or allow a larger epsilon",
             all_but_target=True,
         )
     return None

@@ -28,7 +28,7 @@ from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import FLOOR, Progress, Settings
+from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Progress, Settings
 from scopeval.behavior.summary import Report, Shape
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
@@ -55,6 +55,7 @@ def design(
     constraint: str = "behavior",
     limit: float | None = None,
     budget: str = "state",
+    least_gain: float = LEAST_GAIN,
     seed: int = 0,
     device: str | None = None,
     progress: Progress | None = None,
@@ -87,6 +88,8 @@ def design(
         budget: "state": the promise holds from every state on (the paper's). "episode": it holds
             for whole episodes; what is saved in one state may be spent in another, often for far
             less variance. Held-out logs decide whether it is used.
+        least_gain: relative variance that a design must save, predicted and cross-checked; else it
+            falls back to the target policy, for no gain is worth the doubt about its cost.
         seed: of the halving and the networks.
         device: "cuda": networks for vectors (regression "mlp") are trained there, with the same
             results to the rounding of float32.
@@ -125,6 +128,7 @@ def design(
         constraint=constraint,
         limit=limit,
         budget=budget,
+        least_gain=least_gain,
         seed=seed,
         device=device,
         progress=progress,
@@ -185,6 +189,7 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             width=int(obs.shape[1]) if obs.ndim > 1 else None,
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
+        fallback=decision.fallback,
     )
     mark = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
     critics = design.swept.critics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,6 +21,9 @@ from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
 from scopeval.critics.sweep_data import SweepData, logged_sweep_data
 from scopeval.critics.table import TableRegression
+from scopeval.data.diagnosis import Problem, diagnosis_of, examine
+from scopeval.data.log_statistics import LogStatistics
+from scopeval.data.readers import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
@@ -111,6 +114,10 @@ def gather_evidence(
         methods: that will be designed; progress is reported relative to their number of sweeps.
     """
     pi = as_policy(target)
+    if isinstance(logged, Transitions):
+        logged = _examined(logged, pi, settings)
+    elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream):
+        logged = _examined_batches(logged, pi, settings)
     regression = settings.regression
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
     log = gather(logged, pi, settings.horizon, settings.seed, merge)
@@ -125,6 +132,35 @@ def gather_evidence(
     for method in methods:
         evidence.steps_expected += settings.horizon * _sweeps(evidence, method)
     return evidence
+
+
+def _examined(
+    logged: Transitions, target: Policy | ContinuousPolicy, settings: Settings
+) -> Transitions:
+    """The log, if it does not contradict itself; what is suspicious is noted. Copies count once."""
+    states = target.states if isinstance(target, TabularPolicy) else None
+    found = examine(logged, Problem(settings.horizon, None, states))
+    found.diagnosis.raise_errors("logged")
+    new = [text for text in found.diagnosis.warnings if text not in logged.notes]
+    return replace(found.log, notes=(*logged.notes, *new))
+
+
+def _examined_batches(
+    batches: Iterable[Transitions], target: Policy | ContinuousPolicy, settings: Settings
+) -> Iterator[Transitions]:
+    """The batches as they come; refused after the last one if they contradict each other."""
+    states = target.states if isinstance(target, TabularPolicy) else None
+    statistics, last = LogStatistics(), None
+    for batch in batches:
+        if last is not None:
+            yield last
+        if isinstance(batch, Transitions):
+            statistics.add(batch)
+        last = batch
+    if last is not None:
+        found = diagnosis_of(statistics, Problem(settings.horizon, None, states))
+        found.raise_errors("logged")
+        yield last.with_notes(found.warnings) if isinstance(last, Transitions) else last
 
 
 def _sweeps(evidence: Evidence, method: Method) -> int:

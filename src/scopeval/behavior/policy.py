@@ -233,6 +233,11 @@ class BehaviorPolicy:
         return self.report.prediction
 
     @property
+    def falls_back(self) -> bool:
+        """Whether the design fell back to the target policy; `report.fallback` says why."""
+        return self.report.fallback is not None
+
+    @property
     def weighted(self) -> bool:
         """Whether it depends on the weight of the episode so far."""
         return self.recipe.prices is not None

@@ -22,6 +22,9 @@ BUDGETS = ("state", "episode")
 #: Share of the target policy that is always mixed in: no importance ratio exceeds 1 / FLOOR.
 FLOOR = 0.02
 
+#: Relative variance that a design must save, predicted and checked.
+LEAST_GAIN = 0.03
+
 #: Called with (what is being done, steps done, steps in all).
 Progress = Callable[[str, int, int], None]
 
@@ -40,6 +43,7 @@ class Settings:
     constraint: str = "behavior"
     limit: float | None = None
     budget: str = "state"
+    least_gain: float = LEAST_GAIN
     seed: int = 0
     device: str | None = None
     progress: Progress | None = None
@@ -54,6 +58,7 @@ class Settings:
         check_whole("horizon", self.horizon, 1, " of steps")
         _check_share("gamma", self.gamma, above_zero=True)
         _check_share("floor", self.floor, above_zero=False)
+        _check_share("least_gain", self.least_gain, above_zero=False)
         check_budget(self.budget, self.limit, self.constraint)
         check_whole("seed", self.seed, 0)
         if self.constraint not in ("behavior", "target"):

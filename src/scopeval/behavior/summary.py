@@ -52,6 +52,7 @@ class Report:
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default=())
     shape: Shape = field(default_factory=lambda: Shape())
+    fallback: str | None = None  # why the design falls back to the target policy
 
 
 def summary_of(

@@ -186,12 +186,14 @@ class Caution:
             (see `behavior.step.Recipe`); the cross-check chooses one.
         trust: checked relative variance below which a control variate is used whatever was
             predicted.
+        margin: part of the cost budget that is always left unspent, relative to the target's cost.
         least: checked relative variance from which on the design falls back to the target policy.
     """
 
     shares: tuple[float, ...] = (1.0,)
     trust: float = 0.75
     least: float = 1.0
+    margin: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0.0 <= share <= 1.0 for share in self.shares):

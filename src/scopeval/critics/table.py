@@ -48,6 +48,8 @@ class TableRegression:
         reach: a neighbor farther than `reach` times the usual distance between neighboring
             states is too far to borrow from.
         shrinkage: pseudo-rows of average noise that every pair starts with.
+        guess_error: squared error of the value of a pair never seen, relative to the variance of
+            values over the logged pairs.
     """
 
     states: int | None = None
@@ -55,6 +57,7 @@ class TableRegression:
     neighbors: int = 16
     reach: float = 5.0
     shrinkage: float = 2.0
+    guess_error: float = 0.1
     name: str = "table"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -66,7 +69,7 @@ class TableRegression:
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """One count, which serves the whole sweep."""
-        return _TableLearner(rows, self._states(rows), actions, self.shrinkage)
+        return _TableLearner(rows, self._states(rows), actions, self)
 
     def _states(self, rows: Rows) -> int:
         seen = int(max(rows.obs.max(), rows.next_obs.max())) + 1
@@ -234,10 +237,11 @@ def _range(column: Floats) -> tuple[float, float]:
 class _TableLearner:
     """The count: which rows belong to which pair, and which lead to which state."""
 
-    def __init__(self, rows: Rows, states: int, actions: int, shrinkage: float) -> None:
+    def __init__(self, rows: Rows, states: int, actions: int, how: TableRegression) -> None:
         from scopeval.critics._table_kernel import grouped
 
-        self.S, self.A, self.shrinkage = states, actions, shrinkage
+        self.S, self.A = states, actions
+        self.shrinkage, self.guess_error = how.shrinkage, how.guess_error
         pair = rows.obs * actions + rows.action
         size = states * actions
         self.weight, self.source = rows.weight, rows.obs
@@ -261,6 +265,14 @@ class _TableLearner:
         noise = (within + self.shrinkage * usual) / (self.freedom + self.shrinkage)
         error = noise / np.maximum(self.count, 0.5)
         np.maximum(table[:, 1:], 0.0, out=table[:, 1:])
+        unseen = self.count == 0
+        if unseen.any() and not unseen.all():
+            # a guess is wrong by a part of how much values differ, and what follows an unseen pair
+            # has at least the variance of the target policy
+            q, share = table[:, 0], self.count / self.count.sum()
+            error[unseen] += self.guess_error * (share @ (q - share @ q) ** 2)
+            own = 2 + k
+            table[unseen, own:] = np.maximum(table[unseen, own:], table[unseen, own, None])
 
         def shaped(column: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])

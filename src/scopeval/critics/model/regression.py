@@ -33,7 +33,7 @@ class ModelRegression:
     paths: int = 600
     study: Study = field(default_factory=Study)
     ridge: float = 3e-2
-    caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.9, 0.95))
+    caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.9, 0.95, 0.01))
     dynamics: Dynamics | KnownDynamics | None = None
     name: str = "model"
 
