@@ -12,6 +12,7 @@ from scopeval.cli.console import command_of, err, out, progress_bar
 
 if TYPE_CHECKING:
     from scopeval.evaluation.evaluator import Running
+    from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["evaluate"]
 
@@ -78,21 +79,16 @@ def evaluate(
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
     from scopeval._files import check_place, now, versions, write_json
-    from scopeval.behavior.file import load
     from scopeval.behavior.policy import BehaviorPolicy
     from scopeval.cli.sources import cost_from, environment_from, policy_from
     from scopeval.evaluation.evaluator import evaluate as run
+    from scopeval.report import page_of_evaluation, write_report
 
     for place in (json, report):
         if place is not None:
             check_place(place)
     target = policy_from(policy)
-    if behavior is None:
-        runner: object = None
-    elif behavior.endswith(".scope"):
-        runner = load(behavior, target)
-    else:
-        runner = policy_from(behavior)
+    runner = None if behavior is None else _behavior(behavior, target)
     world = environment_from(env)
     with progress_bar("evaluating") as bar:
         result = run(
@@ -114,26 +110,28 @@ def evaluate(
             keep=report is not None,
             progress=lambda now: bar(*_progress(now, precision, cost_budget)),
         )
-    out().print(result.summary(), markup=False, soft_wrap=True)
+    console = out()
+    console.print(result.summary(), markup=False, soft_wrap=True)
     command = command_of(ctx, without=("json", "report"))
     if report is not None:
-        from scopeval.report import page_of_evaluation, write_report
-
         designed = runner if isinstance(runner, BehaviorPolicy) else None
         page = page_of_evaluation(result, designed, gamma=gamma, seed=seed, command=command)
-        write_report(page, report)
-        out().print(f"Report: {report}", markup=False, soft_wrap=True)
+        console.print(f"Report: {write_report(page, report)}", markup=False, soft_wrap=True)
     if json is not None:
-        content = {
-            "command": command,
-            "date": now(),
-            "versions": versions("numpy", "gymnasium"),
-            **result.to_dict(),
-        }
-        out().print(f"Results: {write_json(json, content)}", markup=False, soft_wrap=True)
+        about = {"command": command, "date": now(), "versions": versions("numpy", "gymnasium")}
+        place = write_json(json, {**about, **result.to_dict()})
+        console.print(f"Results: {place}", markup=False, soft_wrap=True)
     if result.stopped.startswith("interrupted"):
         err().print("interrupted")
         raise typer.Exit(130)
+
+
+def _behavior(text: str, target: Policy | ContinuousPolicy) -> object:
+    """A behavior policy: a file by ``scopeval design``, or anything that --policy takes."""
+    from scopeval.behavior.file import load
+    from scopeval.cli.sources import policy_from
+
+    return load(text, target) if text.endswith(".scope") else policy_from(text)
 
 
 def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:

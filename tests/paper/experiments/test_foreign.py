@@ -31,7 +31,7 @@ SMALL = foreign.Config(
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory) -> foreign.Result:
+def result(tmp_path_factory) -> foreign.ForeignResult:
     return foreign.run(SMALL, folder=tmp_path_factory.mktemp("shards"), backend="serial")
 
 
@@ -142,7 +142,7 @@ def test_unknown_names_are_refused():
 
 
 def test_rows_are_exact_assessments(result):
-    assert len(result.rows) == 2 * 2 * len(SMALL.logs) * len(foreign.METHODS)
+    assert len(result.rows) == 2 * 2 * len(SMALL.logs) * len(SMALL.methods)
     world = finite_world("CliffWalking", SMALL.seed)
     target = world.target(1)
     logs = world.logs("mixed", 300, 1)
@@ -177,7 +177,7 @@ def test_groups_count_what_is_outside_the_limits(result):
         replace(row, used="on-policy"),
         replace(row, target=1),
     )
-    made = foreign.Result(SMALL, rows)
+    made = foreign.ForeignResult(SMALL, rows)
     chosen, reported = made.groups[:2]
     assert (chosen.half, reported.half) == foreign.HALVES
     counts = chosen.as_dict()

@@ -21,7 +21,7 @@ from scopeval.errors import InputError
 from scopeval.paper.backends.attempt import Job, Queue, attempt
 from scopeval.paper.backends.store import Store
 
-__all__ = ["BACKENDS", "Progress", "Running", "run_shards"]
+__all__ = ["BACKENDS", "Progress", "ShardOptions", "run_shards"]
 
 BACKENDS = ("serial", "processes", "ray")
 
@@ -29,7 +29,7 @@ BACKENDS = ("serial", "processes", "ray")
 Progress = Callable[[int, int, str], None]
 
 
-class Running(TypedDict, total=False):
+class ShardOptions(TypedDict, total=False):
     """How shards are run: the arguments of `run_shards` that do not change any answer."""
 
     backend: str

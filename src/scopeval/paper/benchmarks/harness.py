@@ -26,8 +26,8 @@ from scopeval._files import machine, now, versions, write_json
 from scopeval.errors import InputError
 
 __all__ = [
+    "BestSeconds",
     "Comparison",
-    "Times",
     "in_own_process",
     "load_peer",
     "not_installed",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Times:
+class BestSeconds:
     """Best wall-clock seconds of both."""
 
     ours: float
@@ -96,7 +96,7 @@ class Comparison:
         return {**asdict(self), "ratio": self.ratio, "met": self.met}
 
 
-def race(ours: Callable[[], object], peer: Callable[[], object], *, repeats: int) -> Times:
+def race(ours: Callable[[], object], peer: Callable[[], object], *, repeats: int) -> BestSeconds:
     """Time both in turn, `repeats` times, after one call of each that does not count."""
     if repeats < 1:
         raise InputError(f"repeats: got {repeats}, expected a whole number >= 1")
@@ -106,7 +106,7 @@ def race(ours: Callable[[], object], peer: Callable[[], object], *, repeats: int
         for _ in range(repeats):
             for k, call in enumerate((ours, peer)):
                 best[k] = min(best[k], timed(call))
-    return Times(*best)
+    return BestSeconds(*best)
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.paper.benchmarks.harness import Comparison, Times, race
+from scopeval.paper.benchmarks.harness import BestSeconds, Comparison, race
 from scopeval.solver.program import solve
 
 __all__ = ["Config", "run"]
@@ -106,7 +106,7 @@ def run(config: Config) -> list[Comparison]:
     return table
 
 
-def _against_numpy(problem: Problem, repeats: int) -> tuple[Times, float]:
+def _against_numpy(problem: Problem, repeats: int) -> tuple[BestSeconds, float]:
     """Times of a whole batch, and the share of rows whose budget binds."""
     weight, cost, budget = problem.weight, problem.cost, problem.budget
     share = float(solve(weight, cost, budget).binding.mean())
@@ -120,8 +120,8 @@ def _against_numpy(problem: Problem, repeats: int) -> tuple[Times, float]:
 
 def _against_convex(
     problem: Problem, few: Problem, peer: Callable[[], Floats], repeats: int
-) -> tuple[Times, float]:
-    """Times of ours on all rows and of the peer on a few, and how far its optima are from ours."""
+) -> tuple[BestSeconds, float]:
+    """Times of ours on all rows and of the peer on a few; how far its optima are from ours."""
     ours = solve(few.weight, few.cost, few.budget).mu
     optima = [(few.weight**2 / mu).sum(axis=1) for mu in (ours, peer())]
     gap = float(np.abs(optima[1] / optima[0] - 1.0).max())

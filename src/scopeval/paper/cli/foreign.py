@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.paper.cli.options import Address, Backend, Workers, carry_out, running
+from scopeval.paper.cli import options
 
 __all__ = ["foreign"]
 
@@ -29,11 +29,12 @@ def foreign(
             show_default="10; 2 with --quick",
         ),
     ] = None,
+    methods: options.Methods = None,
     seed: Annotated[int, typer.Option(help="Seed of targets, loggers, logs and designs.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
-    backend: Backend = "processes",
-    workers: Workers = None,
-    address: Address = None,
+    backend: options.Backend = "processes",
+    workers: options.Workers = None,
+    address: options.Address = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
         "results/foreign"
     ),
@@ -49,8 +50,9 @@ def foreign(
     names = environment or list(experiment.ENVIRONMENTS)
     many = targets if targets is not None else 2 if quick else 10
     ctx.params |= {"environment": names, "targets": many, "quick": False}
-    config = experiment.Config(environments=tuple(names), targets=many, seed=seed)
+    chosen = options.methods_from(ctx, methods, experiment.Config.methods)
+    config = experiment.Config(tuple(names), targets=many, seed=seed, methods=chosen)
     folder = check_folder(out_dir, "foreign")
-    how = running(backend, workers, address)
+    how = options.running(backend, workers, address)
     work = partial(experiment.run, config, folder=folder / "shards", **how)
-    carry_out(ctx, "foreign", folder, work, show_foreign)
+    options.carry_out(ctx, "foreign", folder, work, show_foreign)

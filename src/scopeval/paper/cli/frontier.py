@@ -45,7 +45,7 @@ def frontier(
         "results/frontier"
     ),
 ) -> None:
-    """The frontier of variance and cost with exact values (half an hour).
+    """The exact frontier of variance and cost (half an hour).
 
     Running it again after an interruption continues where it stopped.
     """

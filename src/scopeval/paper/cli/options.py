@@ -14,7 +14,7 @@ from scopeval.cli.console import command_of, err, out, paragraph, print_table, p
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from scopeval.paper.backends.shards import Running
+    from scopeval.paper.backends.shards import ShardOptions
     from scopeval.paper.saving import Savable
     from scopeval.report.page import Table
 
@@ -49,7 +49,7 @@ Methods = Annotated[
     typer.Option(
         help="Method, or several with commas; may be repeated. A method of your own: "
         "module:attribute, where the attribute is a Method.",
-        show_default="all",
+        show_default="the usual ones",
     ),
 ]
 Backend = Annotated[str, typer.Option(help="Where to compute: serial, processes or ray.")]
@@ -65,7 +65,7 @@ WITHOUT_EFFECT = ("out_dir", "backend", "workers", "address")
 R = TypeVar("R", bound="Savable")
 
 
-def running(backend: str, workers: int | None, address: str | None) -> Running:
+def running(backend: str, workers: int | None, address: str | None) -> ShardOptions:
     """How shards are run; problems that were solved are printed line by line."""
     return {
         "backend": backend,

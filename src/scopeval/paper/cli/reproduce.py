@@ -14,7 +14,7 @@ from scopeval.paper.cli.frontier import frontier
 from scopeval.paper.cli.mujoco import mujoco
 
 if TYPE_CHECKING:
-    from scopeval.paper.backends.shards import Running
+    from scopeval.paper.backends.shards import ShardOptions
 
 __all__ = ["app"]
 
@@ -136,7 +136,7 @@ def _run_learned(
     settings: dict[str, Any],
     methods: list[str] | None,
     out_dir: Path,
-    how: Running,
+    how: ShardOptions,
 ) -> None:
     from scopeval.paper.experiments.gridworld import Config, run
     from scopeval.paper.figures.gridworld import draw_gridworld

@@ -22,25 +22,24 @@ from scopeval.arrays import check_whole
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
-from scopeval.paper.backends.shards import Running, run_shards
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.foreign_worlds import FINITE, LOGS, finite_world
+from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
 from scopeval.paper.results import as_columns
 
 __all__ = [
     "ENVIRONMENTS",
     "HALVES",
-    "METHODS",
     "MOST_COST",
     "MOST_VARIANCE",
     "PREDICTION",
     "Config",
+    "ForeignDesign",
+    "ForeignResult",
     "Group",
-    "Result",
-    "Row",
     "run",
 ]
 
-METHODS = ("scope", "scope-dr")
 HALVES = ("chosen on", "reported on")
 ENVIRONMENTS = FINITE
 #: Relative cost above which a design breaks its promise.
@@ -65,6 +64,8 @@ class Config:
     """Number of episodes of the logs that miss a part of what the target does."""
     seed: int = 0
     """Of targets, loggers, logs and designs."""
+    methods: tuple[str, ...] = ("scope", "scope-dr")
+    """Registered methods, or module:attribute."""
 
     def __post_init__(self) -> None:
         for name in self.environments:
@@ -76,6 +77,7 @@ class Config:
         check_whole("seed", self.seed, 0)
         for number in (*self.episodes, self.missing_episodes):
             check_whole("episodes", number, 1)
+        check_methods(tuple(dict.fromkeys((REFERENCE, *self.methods))))
 
     @property
     def logs(self) -> tuple[tuple[str, int], ...]:
@@ -92,15 +94,18 @@ class Shard:
     target: int
     seed: int
     logs: tuple[tuple[str, int], ...]
+    methods: tuple[str, ...]
+    digest: str
+    """Of the methods' code."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name used in messages."""
         return f"{self.environment}, target {self.target}"
 
 
 @dataclass(frozen=True)
-class Row:
+class ForeignDesign:
     """One design, and how it was judged.
 
     Attributes:
@@ -143,7 +148,7 @@ class Row:
     @property
     def falls_back(self) -> bool:
         """Whether the design is to run the target policy itself."""
-        return self.used == "on-policy"
+        return self.used == REFERENCE
 
     @property
     def calibration(self) -> float:
@@ -187,10 +192,10 @@ class Group:
 
     environment: str
     half: str
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[ForeignDesign, ...] = field(repr=False)
 
     @property
-    def departures(self) -> tuple[Row, ...]:
+    def departures(self) -> tuple[ForeignDesign, ...]:
         """The designs that do not fall back to the target policy."""
         return tuple(row for row in self.rows if not row.falls_back)
 
@@ -216,17 +221,17 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Result:
+class ForeignResult:
     """What was asked, and every design."""
 
     config: Config
-    rows: tuple[Row, ...] = field(repr=False)
+    rows: tuple[ForeignDesign, ...] = field(repr=False)
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Each environment and then all of them, in both halves."""
 
-        def group(name: str, half: str, belongs: Callable[[Row], bool]) -> Group:
+        def group(name: str, half: str, belongs: Callable[[ForeignDesign], bool]) -> Group:
             chosen = tuple(row for row in self.rows if row.half == half and belongs(row))
             return Group(name, half, chosen)
 
@@ -239,7 +244,7 @@ class Result:
         return tuple(one for one in found if one.rows)
 
     @property
-    def exceptions(self) -> tuple[Row, ...]:
+    def exceptions(self) -> tuple[ForeignDesign, ...]:
         """The designs that break a promise or whose prediction is not near the truth."""
         return tuple(
             row
@@ -261,15 +266,19 @@ class Result:
         return {"designs": as_columns([row.as_dict() for row in self.rows])}
 
 
-def run(config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]) -> Result:
+def run(
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
+) -> ForeignResult:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     shards = [
-        Shard(name, k, config.seed, config.logs)
+        Shard(name, k, config.seed, config.logs, config.methods, digest_of(config.methods))
         for name in config.environments
         for k in range(config.targets)
     ]
     answers = run_shards(judge_designs, shards, folder=folder, **how)
-    return Result(config, tuple(Row(**row) for answer in answers for row in answer["rows"]))
+    return ForeignResult(
+        config, tuple(ForeignDesign(**row) for answer in answers for row in answer["rows"])
+    )
 
 
 def judge_designs(shard: Shard) -> dict[str, Any]:
@@ -281,10 +290,10 @@ def judge_designs(shard: Shard) -> dict[str, Any]:
     rows = []
     for kind, episodes in shard.logs:
         logged = world.logs(kind, episodes, shard.target)
-        for method, learned in designs(logged, target, METHODS, settings).items():
+        for method, learned in designs(logged, target, names_of(shard.methods), settings).items():
             found = exact.assess(world.mdp, target, learned)
             predicted = learned.predicted
-            row = Row(
+            row = ForeignDesign(
                 environment=shard.environment,
                 target=shard.target,
                 logs=kind,

@@ -27,7 +27,7 @@ from scopeval.arrays import Floats, check_whole, is_number
 from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import Frontier, TabularMDP
-from scopeval.paper.backends.shards import Running, run_shards
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.foreign_worlds import FINITE, finite_world
 from scopeval.paper.results import Result, Statistic
 from scopeval.policies.adapters import TabularPolicy
@@ -114,7 +114,7 @@ class Shard:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name used in messages."""
         return f"{self.world}, target {self.target}"
 
 
@@ -185,7 +185,7 @@ class FrontierBlock:
 
 
 def run(
-    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[Config, FrontierBlock]:
     """Compute everything; a pure function of the config (see `run_shards` for the rest)."""
     shards = config.shards

@@ -28,7 +28,7 @@ from scopeval.arrays import Floats, Ints, check_whole
 from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
 from scopeval.paper import published
-from scopeval.paper.backends.shards import Running, run_shards
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments import gridworld_exact
 from scopeval.paper.experiments.gridworld_target import (
     BASELINES,
@@ -41,7 +41,7 @@ from scopeval.paper.experiments.gridworld_target import (
 from scopeval.paper.methods import REFERENCE, check_methods, constrained, digest_of, names_of
 from scopeval.paper.results import Crossing, MethodResult, Result, Statistic, crossing_of
 
-__all__ = ["CRITICS", "Config", "Frontier", "GridworldBlock", "GridworldMethod", "run"]
+__all__ = ["CRITICS", "Config", "EpsilonCurve", "GridworldBlock", "GridworldMethod", "run"]
 
 CRITICS = ("table", "mlp")
 
@@ -148,7 +148,7 @@ _NUMBERS = (
 
 
 @dataclass(frozen=True)
-class Frontier:
+class EpsilonCurve:
     """One method at several safety parameters; arrays are [targets, epsilons]."""
 
     method: str
@@ -189,7 +189,7 @@ class GridworldBlock:
     methods: dict[str, GridworldMethod] = field(repr=False)
     direct_error: Statistic = field(repr=False)
     direct_square: Statistic = field(repr=False)
-    frontier: tuple[Frontier, ...] = field(repr=False)
+    frontier: tuple[EpsilonCurve, ...] = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -251,7 +251,7 @@ class GridworldBlock:
 
 
 def run(
-    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[Config, GridworldBlock]:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     shards = config.shards
@@ -288,10 +288,12 @@ def _method(name: str, episodes: int, results: Sequence[TargetResult]) -> Gridwo
     return GridworldMethod(name, outcomes, crossing=crossing)
 
 
-def _frontier(name: str, epsilons: tuple[float, ...], results: Sequence[TargetResult]) -> Frontier:
+def _frontier(
+    name: str, epsilons: tuple[float, ...], results: Sequence[TargetResult]
+) -> EpsilonCurve:
     points = [[p for p in r.frontier if p.method == name] for r in results]
     arrays = (
         np.array([[getattr(p, what) for p in of_target] for of_target in points])
         for what in ("variance", "cost", "limit_variance", "limit_cost")
     )
-    return Frontier(name, epsilons, *arrays)
+    return EpsilonCurve(name, epsilons, *arrays)

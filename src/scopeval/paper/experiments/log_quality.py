@@ -28,7 +28,7 @@ from scopeval.behavior.designer import design
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.exact import TabularMDP
-from scopeval.paper.backends.shards import Running, run_shards
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
 from scopeval.paper.results import MethodResult, Result
 from scopeval.policies.adapters import TabularPolicy
@@ -202,7 +202,7 @@ _COLUMNS = {
 
 
 def run(
-    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[Config, LogBlock]:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
     digest = digest_of(config.methods)

@@ -29,7 +29,7 @@ from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import WIDE, Training
 from scopeval.errors import InputError
-from scopeval.paper.backends.shards import Running, run_shards
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.gridworld_target import episode_grid
 from scopeval.paper.experiments.mujoco_outcome import TargetResult
 from scopeval.paper.experiments.mujoco_prepare import DYNAMICS, Preparation, whole
@@ -188,7 +188,7 @@ QUICK = partial(
 
 
 def run(
-    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[Running]
+    config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[Config, RobotBlock]:
     """Run the whole experiment (see `run_shards` for the rest).
 

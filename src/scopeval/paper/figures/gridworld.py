@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.paper.experiments.gridworld import Config, Frontier, GridworldBlock
+    from scopeval.paper.experiments.gridworld import Config, EpsilonCurve, GridworldBlock
     from scopeval.paper.results import Result
 
     GridworldResult = Result[Config, GridworldBlock]
@@ -94,7 +94,7 @@ def _frontier(result: GridworldResult) -> Figure:
         return figure
 
 
-def _name_epsilons(ax: Axes, line: Frontier) -> None:
+def _name_epsilons(ax: Axes, line: EpsilonCurve) -> None:
     """Label the first point, and the others together, for they lie close to each other."""
     cost, variance = line.cost.mean(axis=0), line.variance.mean(axis=0)
     first, *others = line.epsilons

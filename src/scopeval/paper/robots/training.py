@@ -10,7 +10,7 @@ again with fresh episodes, and these numbers are recorded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from scopeval._files import check_place, machine, now, replace_file, versions, write_json
 from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints, check_whole
+from scopeval.paper.backends.shards import Progress
 from scopeval.paper.robots import ppo
 from scopeval.paper.robots.env import HORIZON, Robots, robot_name
 from scopeval.paper.robots.policies import FOLDER, WEIGHTS, RobotPolicy
@@ -35,7 +36,6 @@ BUDGETS = {
     "InvertedPendulum": ppo.Config(steps=40_000),
     "Walker2d": ppo.Config(steps=400_000),
 }
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from scopeval.report.page import Table
 
 if TYPE_CHECKING:
-    from scopeval.paper.experiments.foreign import Result
+    from scopeval.paper.experiments.foreign import ForeignResult
 
 __all__ = ["show_foreign"]
 
 
-def show_foreign(result: Result) -> list[Table | str]:
+def show_foreign(result: ForeignResult) -> list[Table | str]:
     """A table that counts, and one of the designs that broke a promise or predicted badly."""
     from scopeval.paper.experiments.foreign import MOST_COST, MOST_VARIANCE, PREDICTION
 
@@ -30,7 +30,7 @@ def show_foreign(result: Result) -> list[Table | str]:
     ]
 
 
-def _counts(result: Result) -> Table:
+def _counts(result: ForeignResult) -> Table:
     rows = []
     for group in result.groups:
         found = group.as_dict()
@@ -56,7 +56,7 @@ def _counts(result: Result) -> Table:
     return Table(title, header, tuple(rows))
 
 
-def _exceptions(result: Result) -> Table:
+def _exceptions(result: ForeignResult) -> Table:
     rows = [
         (
             f"{row.environment} {row.target}",
