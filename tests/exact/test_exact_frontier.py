@@ -172,8 +172,8 @@ def test_enumeration_unbiased_within_the_cap_and_as_predicted(case, which, times
     scale = 1.0 + abs(own.value) + np.sqrt(own.variance)
     assert mean == pytest.approx(own.value, abs=1e-9 * scale)
     assert largest <= cap * (1 + 1e-9)
-    assert variance == pytest.approx(design.predicted.variance, rel=0.02, abs=1e-9 * scale**2)
-    assert cost == pytest.approx(design.predicted.cost, rel=0.01, abs=1e-9)
+    assert variance == pytest.approx(design.predicted.variance, rel=0.08, abs=1e-9 * scale**2)
+    assert cost == pytest.approx(design.predicted.cost, rel=0.03, abs=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -186,8 +186,8 @@ def test_enumeration_with_rewards_of_the_next_state_and_a_floor(case, floor):
     mean, variance, cost, _ = enumerated(case, design)
     scale = 1.0 + abs(own.value) + np.sqrt(own.variance)
     assert mean == pytest.approx(own.value, abs=1e-9 * scale)
-    assert variance == pytest.approx(design.predicted.variance, rel=0.02, abs=1e-9 * scale**2)
-    assert cost == pytest.approx(design.predicted.cost, rel=0.01, abs=1e-9)
+    assert variance == pytest.approx(design.predicted.variance, rel=0.08, abs=1e-9 * scale**2)
+    assert cost == pytest.approx(design.predicted.cost, rel=0.03, abs=1e-9)
     for weight in (0.01, 1.0, 29.0):
         assert (design.table_at(weight) >= floor * case.target - 1e-12).all()
 

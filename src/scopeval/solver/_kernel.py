@@ -102,17 +102,17 @@ def _look(weight: Any, cost: Any, i: int, limit: float) -> Any:
     excess = 0.0
     least = weight[i, 0]
     cheapest = cost[i, 0]
-    dearest = cost[i, 0]
+    costliest = cost[i, 0]
     for a in range(weight.shape[1]):
         total += weight[i, a]
         excess += weight[i, a] * (cost[i, a] - limit)
         least = _lesser(least, weight[i, a])
         cheapest = _lesser(cheapest, cost[i, a])
-        dearest = _greater(dearest, cost[i, a])
+        costliest = _greater(costliest, cost[i, a])
     # NaN would have gone into the sums
     plain = (total > SMALL) & (total < LARGE) & (abs(excess) < HUGE) & (least >= 0.0)
-    plain &= (cheapest > -HUGE) & (dearest < HUGE) & (abs(limit) < HUGE)
-    tie = TIE * max(abs(cheapest), abs(dearest), abs(limit))
+    plain &= (cheapest > -HUGE) & (costliest < HUGE) & (abs(limit) < HUGE)
+    tie = TIE * max(abs(cheapest), abs(costliest), abs(limit))
     return total, excess, plain, cheapest, tie
 
 
@@ -171,22 +171,22 @@ def _odd_rows(
         total = 0.0
         for a in range(A):
             total += weight[i, a] / largest
-        free = dear = excess = 0.0
+        free = costly = excess = 0.0
         for a in range(A):
             x = cost[i, a] - cheapest
             x = x if x > tie else 0.0
             w[a] = weight[i, a] / largest / total
             r[a] = x * per_gap
             free += w[a] if x == 0.0 else 0.0
-            dear += w[a] if x > 0.0 else 0.0
+            costly += w[a] if x > 0.0 else 0.0
             excess += w[a] * (x - gap)
         status[i] = SOLVED
-        if (dear == 0.0) | ((per_gap > 0.0) & (excess <= 0.0)):
+        if (costly == 0.0) | ((per_gap > 0.0) & (excess <= 0.0)):
             for a in range(A):  # theta = 0: mu proportional to the weights
                 mu[i, a] = w[a]
         elif per_gap == 0.0:  # only the cheapest actions are affordable, and others carry weight
             status[i] = INFEASIBLE
-        elif (free == 0.0) & _too_dear(w, r):
+        elif (free == 0.0) & _too_expensive(w, r):
             multiplier[i] = _corner(w, r, total * largest, per_gap, mu, i)
         else:
             h, t1, t2, _ = _moments(w, r)
@@ -197,7 +197,7 @@ def _odd_rows(
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _too_dear(w: Any, r: Any) -> bool:
+def _too_expensive(w: Any, r: Any) -> bool:
     """Whether h rises from y = 0 on, nothing weighing on the cheapest actions."""
     slope = 0.0
     for a in range(len(w)):
@@ -207,7 +207,7 @@ def _too_dear(w: Any, r: Any) -> bool:
 
 @compiled  # type: ignore[untyped-decorator]
 def _corner(w: Any, r: Any, top: float, per_gap: float, mu: Any, i: int) -> float:
-    """Nothing weighs on the cheapest actions, and theta's end is still too dear.
+    """Nothing weighs on the cheapest actions, and theta's end is still too expensive.
 
     The weighted actions spend the whole budget, the left-over probability goes to the cheapest.
     """
@@ -248,15 +248,15 @@ def price_rows(weight: Any, cost: Any, price: float, mu: Any, status: Any, lo: i
             status[i] = INDIFFERENT
             continue
         status[i] = SOLVED
-        beyond = low = dear = 0.0
+        beyond = low = costly = 0.0
         for a in range(A):
             w[a] = weight[i, a] / total
             x[a] = price * ((cost[i, a] - cheapest) / total) / total
             beyond += w[a] * min(x[a], HUGE)
             low = max(low, w[a] * w[a] - x[a])
-            dear += w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (np.inf if w[a] > 0.0 else 0.0)
-        if dear <= 1.0:  # even eta = 0 leaves probability over: for the cheapest, at no variance
-            _give_rest(w, x, dear, mu, i)
+            costly += w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (np.inf if w[a] > 0.0 else 0.0)
+        if costly <= 1.0:  # even eta = 0 leaves probability over: for the cheapest, at no variance
+            _give_rest(w, x, costly, mu, i)
             continue
         _normalize(w, x, _shift(w, x, max(low, 1.0 - beyond)), mu, i)
     return -1
@@ -302,12 +302,12 @@ def _normalize(w: Any, x: Any, eta: float, mu: Any, i: int) -> None:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _give_rest(w: Any, x: Any, dear: float, mu: Any, i: int) -> None:
+def _give_rest(w: Any, x: Any, costly: float, mu: Any, i: int) -> None:
     count = 0
     for a in range(len(w)):
         count += x[a] == 0.0
     for a in range(len(w)):
-        mu[i, a] = w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (1.0 - dear) / count
+        mu[i, a] = w[a] / np.sqrt(x[a]) if x[a] > 0.0 else (1.0 - costly) / count
 
 
 # -- pieces of a root ------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ y and 1 - y^2 are both carried, so that neither end of the interval loses digits
 **Corners.** No weight on the cheapest actions and h positive down to y = 0: theta sits at its end,
 the weighted actions spend the whole budget and the left-over probability goes to the cheapest
 actions, where it buys safety and costs no variance. All weights zero: any mu will do
-(`Status.INDIFFERENT`). Budget below the cheapest action, or equal to it while dearer actions carry
-weight: no mu has a finite objective (`Status.INFEASIBLE`).
+(`Status.INDIFFERENT`). Budget below the cheapest action, or equal to it while more expensive
+actions carry weight: no mu has a finite objective (`Status.INFEASIBLE`).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def frontier(
         "results/frontier"
     ),
 ) -> None:
-    """The exact frontier of variance and cost (half an hour).
+    """The exact frontier of variance against cost.
 
     Running it again after an interruption continues where it stopped.
     """
