@@ -7,14 +7,15 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._simulate_kernel import added, draw, normal, stream, uniform
+from scopeval._simulate_kernel import draw, drawn, stream, uniform
+from scopeval.baselines._episode_kernel import take_step
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 
 @compiled  # type: ignore[untyped-decorator]
 def softmax_rows(theta: Any, probs: Any) -> bool:
-    """Probs = softmax(theta) along the last axis; False, and probs untouched, if not finite."""
+    """Write softmax(theta) into probs; False, and probs unchanged, if theta is not finite."""
     depth, S, A = theta.shape
     for d in range(depth):
         for s in range(S):
@@ -41,15 +42,7 @@ def run_bps(
     batch: int,
     search: int,
     horizon: int,
-    start: Any,  # [S] cumulative
-    indptr: Any,
-    following: Any,
-    chance: Any,  # p as CSR with cumulative rows
-    reward: Any,  # [T or 1, S, A]
-    spread: Any,  # [T or 1, S, A] standard deviation of the reward
-    cost: Any,  # [T or 1, S, A]
-    next_reward: Any,  # [T or 1, entries of p] or [1, 0]: what the next state adds to the reward
-    next_cost: Any,  # likewise
+    model: Any,  # `simulate.ModelArrays`
     ends: Any,  # [S] absorbing states
     pi: Any,  # [T or 1, S, A]
     values: Any,  # out [runs, episodes]
@@ -61,7 +54,7 @@ def run_bps(
     runs, episodes = values.shape
     A = pi.shape[2]
     depth = pi.shape[0]
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     trail = np.empty((horizon, 2), np.int64)
     for r in range(runs):
         run_key = stream(seed, first + r)
@@ -72,7 +65,7 @@ def run_bps(
         diverged[r] = False
         for e in range(episodes):
             key = stream(run_key, e)
-            s = draw(start, 0, len(start), uniform(key, 0))
+            s = draw(model.start, 0, len(model.start), uniform(key, 0))
             total = 0.0
             paid = 0.0
             discount = 1.0
@@ -81,32 +74,17 @@ def run_bps(
             for t in range(horizon):
                 if ends[s]:
                     break
-                k = 4 * t + 1
                 d = t % depth
-                u = uniform(key, k)
-                chosen = -1
-                running = 0.0
-                for a in range(A):
-                    if mu[d, s, a] > 0.0:
-                        chosen = a
-                        running += mu[d, s, a]
-                        if u < running:
-                            break
+                chosen = drawn(mu[d, s], uniform(key, 4 * t + 1))
                 weight *= pi[d, s, chosen] / mu[d, s, chosen]
-                total += discount * reward[t % len(reward), s, chosen]
-                if noisy:
-                    sd = spread[t % len(spread), s, chosen]
-                    total += discount * sd * normal(key, k + 2)
-                paid += discount * cost[t % len(cost), s, chosen]
-                row = s * A + chosen
-                entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
-                total += discount * added(next_reward, t, entry)
-                paid += discount * added(next_cost, t, entry)
+                total, paid, following = take_step(
+                    model, key, t, s, chosen, noisy, discount, total, paid
+                )
                 discount *= gamma
                 trail[t, 0] = s
                 trail[t, 1] = chosen
                 length += 1
-                s = following[entry]
+                s = following
             value = weight * total
             values[r, e] = value
             costs[r, e] = paid

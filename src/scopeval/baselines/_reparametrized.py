@@ -1,4 +1,4 @@
-"""A torch policy with other parameters than its own; the user's module is never touched."""
+"""A torch policy with other parameters than its own; the user's module is never changed."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._simulate_kernel import added, draw, normal, stream, uniform
+from scopeval._simulate_kernel import draw, drawn, stream, uniform
+from scopeval.baselines._episode_kernel import take_step
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -19,15 +20,7 @@ def run_ros(
     gamma: float,
     alpha: float,
     horizon: int,
-    start: Any,  # [S] cumulative
-    indptr: Any,
-    following: Any,
-    chance: Any,  # p as CSR with cumulative rows
-    reward: Any,  # [T or 1, S, A]
-    spread: Any,  # [T or 1, S, A] standard deviation of the reward
-    cost: Any,  # [T or 1, S, A]
-    next_reward: Any,  # [T or 1, entries of p] or [1, 0]: what the next state adds to the reward
-    next_cost: Any,  # likewise
+    model: Any,  # `simulate.ModelArrays`
     ends: Any,  # [S] absorbing states
     pi: Any,  # [T or 1, S, A]
     offline: Any,  # [T or 1, S, A] action counts to begin with
@@ -38,7 +31,7 @@ def run_ros(
     """Runs first, first + 1, ...; run r is a pure function of (seed, r)."""
     runs, episodes = returns.shape
     depth, S, A = pi.shape
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     log_pi = np.log(pi)
     before = offline.sum()
     weight = np.empty(A)
@@ -53,7 +46,7 @@ def run_ros(
         steps = before  # N
         for e in range(episodes):
             key = stream(run_key, e)
-            s = draw(start, 0, len(start), uniform(key, 0))
+            s = draw(model.start, 0, len(model.start), uniform(key, 0))
             total = 0.0
             paid = 0.0
             discount = 1.0
@@ -61,7 +54,6 @@ def run_ros(
             for t in range(horizon):
                 if ends[s]:
                     break
-                k = 4 * t + 1
                 d = t % depth
                 scale = alpha / steps if steps > 0 else 0.0
                 # logit_b = log pi - alpha (n(s,a) - n(s) pi) / N
@@ -75,24 +67,10 @@ def run_ros(
                 for a in range(A):
                     weight[a] = np.exp(weight[a] - top)
                     mass += weight[a]
-                u = uniform(key, k) * mass
-                chosen = -1
-                running = 0.0
-                for a in range(A):
-                    if weight[a] > 0.0:
-                        chosen = a
-                        running += weight[a]
-                        if u < running:
-                            break
-                total += discount * reward[t % len(reward), s, chosen]
-                if noisy:
-                    sd = spread[t % len(spread), s, chosen]
-                    total += discount * sd * normal(key, k + 2)
-                paid += discount * cost[t % len(cost), s, chosen]
-                row = s * A + chosen
-                entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
-                total += discount * added(next_reward, t, entry)
-                paid += discount * added(next_cost, t, entry)
+                chosen = drawn(weight, uniform(key, 4 * t + 1) * mass)
+                total, paid, following = take_step(
+                    model, key, t, s, chosen, noisy, discount, total, paid
+                )
                 discount *= gamma
                 taken[d, s, chosen] += 1
                 visits[d, s] += 1
@@ -100,7 +78,7 @@ def run_ros(
                 trail[t, 0] = s
                 trail[t, 1] = chosen
                 length += 1
-                s = following[entry]
+                s = following
             returns[r, e] = total
             costs[r, e] = paid
             if reset:

@@ -1,25 +1,21 @@
-"""What the compiled baselines need of a finite MDP, and threads that share independent runs."""
+"""Independent runs of a baseline in a finite MDP: parameters of the target, and threads."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scopeval._parallel import fan_out
 from scopeval.arrays import Floats
-from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, policy_table
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.simulate import plain_arrays
 
-
-def world(mdp: TabularMDP) -> tuple[object, ...]:
-    """The MDP's plain arrays, and the states where episodes end."""
-    return (*plain_arrays(mdp), absorbing(mdp))
+#: Pieces that runs are divided into: more than threads, so that none waits long for the others.
+PIECES = 64
 
 
 def parameters(mdp: TabularMDP, target: ArrayLike | TabularPolicy, positions: bool) -> Floats:
@@ -35,16 +31,7 @@ def parameters(mdp: TabularMDP, target: ArrayLike | TabularPolicy, positions: bo
     return np.ascontiguousarray(table[:1])
 
 
-def spread_runs(work: Callable[[int, int], None], runs: int, threads: int | None) -> None:
-    """Call work(lo, hi) on pieces of the runs, which know nothing of each other."""
-    workers = min(threads or os.cpu_count() or 1, runs)
-    edges = np.linspace(0, runs, 4 * workers + 1).astype(int)
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(work, edges[:-1].tolist(), edges[1:].tolist()))
-
-
-def whole(name: str, value: int, least: int) -> int:
-    """A whole number that is large enough."""
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise InputError(f"{name}: got {value!r}, expected a whole number >= {least}")
-    return int(value)
+def share_runs(work: Callable[[int, int], None], runs: int, threads: int | None) -> None:
+    """Call work(lo, hi) on pieces of the runs, which do not depend on each other."""
+    edges = np.unique(np.linspace(0, runs, PIECES + 1).astype(int)).tolist()
+    fan_out(lambda span: work(*span), pairwise(edges), threads=threads)

@@ -7,8 +7,8 @@ Theorem 1)
 
     d MSE / d theta = E_{H ~ pi_theta}[ -IS(H)^2 sum_t grad log pi_theta(A_t | S_t) ].
 
-Every episode of the search is an online episode: it costs what it costs, and its IS value, taken
-with the probabilities under which it was run, is part of the estimate.
+Every episode of the search is an online episode: its cost counts, and its IS value, computed with
+the probabilities under which it was run, is part of the estimate.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats
-from scopeval.baselines._tabular import parameters, spread_runs, whole, world
+from scopeval.arrays import Bools, Floats, check_whole
+from scopeval.baselines._tabular import parameters, share_runs
 from scopeval.collection.collector import NoEpisodeError, collect
 from scopeval.collection.environments import StepCost, open_environments
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import importance_sampling
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy, TorchPolicy
+from scopeval.simulate import plain_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +46,7 @@ class BpsRuns:
         values: importance-sampled returns of all online episodes, [runs, episodes].
         costs: their costs, [runs, episodes].
         policies: the behavior policy each run ended with, [runs, S, A] or [runs, T, S, A].
-        diverged: runs whose parameters overflowed; they kept the policy from before, [runs].
+        diverged: [runs] whether parameters overflowed; the last finite policy was then kept.
     """
 
     values: Floats
@@ -92,31 +94,22 @@ def bps_tabular(
     from scopeval.baselines._bps_kernel import run_bps
 
     table = parameters(mdp, target, positions)
-    size = (whole("runs", runs, 1), whole("episodes", episodes, 1))
-    until = episodes if search is None else whole("search", search, 0)
+    size = (check_whole("runs", runs, 1), check_whole("episodes", episodes, 1))
+    until = episodes if search is None else check_whole("search", search, 0)
+    rate = _checked_rate(learning_rate)
+    check_whole("seed", seed, 0)
+    check_whole("batch", batch, 1)
     values, costs = np.empty(size), np.empty(size)
     found = np.empty((runs, *table.shape))
     diverged = np.zeros(runs, np.bool_)
-    model = world(mdp)
+    model, ends = plain_arrays(mdp), absorbing(mdp)
 
     def work(lo: int, hi: int) -> None:
-        run_bps(
-            whole("seed", seed, 0),
-            first + lo,
-            mdp.gamma,
-            _rate(learning_rate),
-            whole("batch", batch, 1),
-            until,
-            mdp.horizon,
-            *model,
-            table,
-            values[lo:hi],
-            costs[lo:hi],
-            found[lo:hi],
-            diverged[lo:hi],
-        )
+        search = mdp.gamma, rate, batch, until, mdp.horizon
+        out = values[lo:hi], costs[lo:hi], found[lo:hi], diverged[lo:hi]
+        run_bps(seed, first + lo, *search, model, ends, table, *out)
 
-    spread_runs(work, runs, threads)
+    share_runs(work, runs, threads)
     return BpsRuns(values, costs, found[:, 0] if positions else found, diverged)
 
 
@@ -128,7 +121,7 @@ class Searched:
         episodes: all of its online episodes, with the probabilities under which they were run; the
             estimate is ``importance_sampling(episodes, gamma).mean()``.
         behavior: the policy it ended with.
-        diverged: the parameters overflowed, and the policy from before was kept.
+        diverged: the parameters overflowed, and the last finite policy was used from then on.
     """
 
     episodes: Episodes
@@ -190,20 +183,20 @@ def bps(
             f"target: got {type(target).__name__}, expected a TorchPolicy; try bps_tabular for "
             "tabular policies"
         )
-    whole("episodes", episodes, 1)
-    whole("batch", batch, 1)
-    rate = _rate(learning_rate)
-    until = episodes if search is None else whole("search", search, 0)
+    check_whole("episodes", episodes, 1)
+    check_whole("batch", batch, 1)
+    rate = _checked_rate(learning_rate)
+    until = episodes if search is None else check_whole("search", search, 0)
     theta = own_parameters(target)
     behavior = with_parameters(target, theta)
     parts: list[Episodes] = []
     diverged = False
-    with open_environments(env, cost=cost) as machines:
+    with open_environments(env, cost=cost) as environments:
         for done in range(0, episodes, batch):
             many = min(batch, episodes - done)
             try:
                 part = collect(
-                    machines,
+                    environments,
                     target,
                     behavior,
                     horizon=horizon,
@@ -211,7 +204,7 @@ def bps(
                     first=done,
                     seed=seed,
                 )
-            except NoEpisodeError as nothing:
+            except NoEpisodeError as nothing:  # all of them were lost: they are listed in it
                 part = nothing.episodes
             parts.append(part)
             if progress is not None:
@@ -234,7 +227,7 @@ def bps(
 def _descend(
     theta: dict[str, torch.Tensor], slope: dict[str, torch.Tensor], rate: float
 ) -> dict[str, torch.Tensor] | None:
-    """One gradient step; None when it overflows."""
+    """Theta after one gradient step; None if it overflows."""
     import torch
 
     with torch.no_grad():
@@ -245,7 +238,7 @@ def _descend(
     return moved if all(bool(torch.isfinite(x).all()) for x in moved.values()) else None
 
 
-def _rate(rate: float) -> float:
+def _checked_rate(rate: float) -> float:
     if not (np.isfinite(rate) and rate > 0):
         raise InputError(f"learning_rate: got {rate!r}, expected a finite number > 0")
     return float(rate)

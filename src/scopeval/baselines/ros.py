@@ -1,9 +1,9 @@
 """ROS: robust on-policy sampling (Zhong, Zhang, Schaefer, Albrecht, Hanna; NeurIPS 2022).
 
 On-policy episodes that correct each other: after every step the behavior policy moves away from
-what has been seen too often, so that the data look more like the target's than chance would have
-it. With g the mean, over all steps ever collected, of grad log pi_theta(A|S) at the evaluation
-parameters theta_e,
+actions that were taken too often, so that the data are closer to the target policy's distribution
+than independent episodes would be. With g the mean, over all steps ever collected, of
+grad log pi_theta(A|S) at the evaluation parameters theta_e,
 
     theta_b = theta_e - alpha g,     the next action is drawn from pi_theta_b
 
@@ -13,7 +13,10 @@ done and N the number of steps so far,
     logit_b(s,a) = log pi(a|s) - alpha (n(s,a) - n(s) pi(a|s)) / N.
 
 The estimate is the plain mean of the returns: no importance weights. Episodes depend on each other,
-so an interval that takes them for independent is not valid; variance is measured across runs.
+so an interval that assumes independence is not valid; variance is measured across runs.
+
+`ros_tabular` is the closed form, compiled. `ros` runs any torch module in an environment, one step
+after the other. `ros_autograd.ros_fleet` runs many runs at once, for modules that torch can map.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats, check_probs
-from scopeval.baselines._tabular import parameters, spread_runs, whole, world
+from scopeval.arrays import Floats, check_probs, check_whole
+from scopeval.baselines._tabular import parameters, share_runs
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.environments import Environment, StepCost, open_environments
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
@@ -37,6 +40,7 @@ from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy, TorchPolicy
 from scopeval.policies.protocols import Observations, Time
+from scopeval.simulate import plain_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +55,9 @@ class RosRuns:
     Attributes:
         returns: [runs, episodes].
         costs: [runs, episodes].
-        offline_returns: returns of the episodes each run began with, [M]; they stay in the mean.
-        fallbacks: steps that were left to the target, because parameters had overflowed.
+        offline_returns: [M] returns of the episodes that each run began with; they are part of the
+            mean.
+        fallbacks: steps that fell back to the target policy, because parameters had overflowed.
     """
 
     returns: Floats
@@ -97,53 +102,43 @@ def ros_tabular(
             to (t, position), as for a target that depends on time.
         reset_each_episode: an ablation: forget all counts after every episode.
         offline: episodes to begin with, which must be (nearly) the target's own; they count like
-            ROS's own and their returns stay in the mean.
-        threads: how many may work (default: all cores).
+            ROS's own, and their returns are part of the mean.
+        threads: at most this many (default: all cores).
     """
     from scopeval.baselines._ros_kernel import run_ros
 
     table = parameters(mdp, target, positions)
+    model, ends = plain_arrays(mdp), absorbing(mdp)
     counts = np.zeros(table.shape)
     known = np.empty(0)
     if offline is not None:
         _count(offline, counts)
-        counts[:, absorbing(mdp)] = 0.0  # an episode is over there
+        counts[:, ends] = 0.0  # an episode is over there
         known = offline.returns(mdp.gamma)
-    size = (whole("runs", runs, 1), whole("episodes", episodes, 1))
+    size = (check_whole("runs", runs, 1), check_whole("episodes", episodes, 1))
     returns, costs = np.empty(size), np.empty(size)
-    model = world(mdp)
-    step = _alpha(alpha)
+    step = checked_alpha(alpha)
+    check_whole("seed", seed, 0)
 
     def work(lo: int, hi: int) -> None:
-        run_ros(
-            whole("seed", seed, 0),
-            first + lo,
-            mdp.gamma,
-            step,
-            mdp.horizon,
-            *model,
-            table,
-            counts,
-            reset_each_episode,
-            returns[lo:hi],
-            costs[lo:hi],
-        )
+        problem = mdp.gamma, step, mdp.horizon, model, ends, table, counts
+        run_ros(seed, first + lo, *problem, reset_each_episode, returns[lo:hi], costs[lo:hi])
 
-    spread_runs(work, runs, threads)
+    share_runs(work, runs, threads)
     return RosRuns(returns, costs, known)
 
 
 class RosSampler:
     """The moving behavior policy pi_theta_b of a torch policy, by automatic differentiation.
 
-    The target's module is never changed: theta_b lives beside it.
+    The target's module is never changed: theta_b is kept beside it.
     """
 
     def __init__(self, target: TorchPolicy, alpha: float = 10.0) -> None:
         from scopeval.baselines._reparametrized import own_parameters
 
         self.target = target
-        self.alpha = _alpha(alpha)
+        self.alpha = checked_alpha(alpha)
         self.steps = 0
         self._theta = own_parameters(target)
         self._mean = {name: value.detach().double() * 0 for name, value in self._theta.items()}
@@ -162,7 +157,7 @@ class RosSampler:
         return with_parameters(self.target, moved).probs(obs, t)
 
     def observe(self, obs: Observations, action: Any, t: Time) -> None:
-        """Fold the gradients of B steps into the running mean."""
+        """Add the gradients of B steps to the running mean."""
         from scopeval.baselines._reparametrized import log_likelihood_gradient
 
         many = len(obs)
@@ -174,11 +169,11 @@ class RosSampler:
         }
 
     def state(self) -> tuple[int, dict[str, torch.Tensor]]:
-        """What has been learned so far; tensors are replaced and never changed in place."""
+        """Number of steps and mean gradient; tensors are replaced and never changed in place."""
         return self.steps, self._mean
 
     def restore(self, state: tuple[int, dict[str, torch.Tensor]]) -> None:
-        """Go back to an earlier `state`."""
+        """Return to an earlier `state`."""
         self.steps, self._mean = state
 
 
@@ -212,23 +207,40 @@ def ros(
         progress: called as progress(done, total).
 
     Returns:
-        Episodes with the probabilities that were used; the sampler forgets the steps of lost ones.
+        Episodes with the probabilities that were used; steps of lost episodes do not count.
     """
     if not isinstance(target, TorchPolicy):
         raise InputError(
             f"target: got {type(target).__name__}, expected a TorchPolicy; try ros_tabular for "
             "tabular policies"
         )
-    whole("horizon", horizon, 1)
-    whole("episodes", episodes, 1)
+    check_whole("horizon", horizon, 1)
+    check_whole("episodes", episodes, 1)
     sampler = RosSampler(target, alpha)
     if offline is not None:
         for t in range(offline.horizon):
             rows = offline.length > t
             if rows.any():
                 sampler.observe(offline.obs[rows, t], offline.action[rows, t], t)
-    beginning = sampler.state()
     [environment] = open_environments(env, 1, cost)
+    tell = progress or (lambda done, total: None)
+    try:
+        return _run_all(environment, sampler, seed, horizon, episodes, reset_each_episode, tell)
+    finally:
+        environment.close()
+
+
+def _run_all(
+    environment: Environment,
+    sampler: RosSampler,
+    seed: int,
+    horizon: int,
+    episodes: int,
+    reset_each_episode: bool,
+    progress: Callable[[int, int], None],
+) -> Episodes:
+    """Run the episodes one after the other; the sampler forgets the steps of lost ones."""
+    beginning = sampler.state()
     finished: list[EpisodeRecord] = []
     lost: list[LostEpisode] = []
     interrupted = False
@@ -239,21 +251,18 @@ def ros(
             sampler.restore(before)
             record = EpisodeRecord(index)
             try:
-                _episode(environment, sampler, record, seed, horizon)
+                _run_episode(environment, sampler, record, seed, horizon)
                 finished.append(record)
             except EnvironmentFailure as failure:
                 sampler.restore(before)
                 lost.append(LostEpisode(index, len(record.reward), str(failure)))
             record = None
-            if progress is not None:
-                progress(index + 1, episodes)
+            progress(index + 1, episodes)
     except KeyboardInterrupt:
         interrupted = True
         if record is not None:
             reason = "interrupted by the user"
             lost.append(LostEpisode(record.index, len(record.reward), reason))
-    finally:
-        environment.close()
     result = Episodes.of_records(
         finished, horizon, controlled=False, lost=lost, interrupted=interrupted
     )
@@ -262,9 +271,10 @@ def ros(
     return result
 
 
-def _episode(
+def _run_episode(
     environment: Environment, sampler: RosSampler, record: EpisodeRecord, seed: int, horizon: int
 ) -> None:
+    """Run one episode; every step changes the behavior policy of the next."""
     streams = episode_streams(seed, record.index, horizon)
     record.obs.append(environment.reset(streams.env_seed))
     for t in range(horizon):
@@ -288,13 +298,15 @@ def _episode(
             break
 
 
-def _alpha(alpha: float) -> float:
+def checked_alpha(alpha: float) -> float:
+    """A step size that can be used."""
     if not (np.isfinite(alpha) and alpha >= 0):
         raise InputError(f"alpha: got {alpha!r}, expected a finite number >= 0 (0: on-policy)")
     return float(alpha)
 
 
 def _count(episodes: Episodes, counts: Floats) -> None:
+    """Add the episodes' actions to counts [T or 1, S, A]."""
     depth, S, A = counts.shape
     log = episodes.transitions()
     states, actions = log["obs"], log["action"]

@@ -1,12 +1,12 @@
 """ROS (see `ros`) for torch modules of any kind: many independent runs, side by side.
 
 Run r has its own running mean g_r of grad log pi_theta(A|S), at the evaluation parameters theta_e,
-over all steps that it ever took, and draws its next action from pi_theta with
-theta = theta_e - alpha g_r. Gradients of all runs are one call (`torch.func`: vmap of grad), and so
-is asking all behavior policies. Every run steps an environment of its own; a run whose episode
-ends begins its next one at once.
+over all steps that it took, and draws its next action from pi_theta with
+theta = theta_e - alpha g_r. The gradients of all runs are one call (`torch.func`: vmap of grad),
+and so are the actions of all behavior policies. Every run has an environment of its own; a run
+whose episode ends begins its next one at once.
 
-What differs between policies is a `Family`: how an action is drawn from a parametrized policy, and
+A `Family` is what differs between policies: how an action is drawn from a parametrized policy, and
 its log-likelihood. `GaussianFamily` has continuous actions: the gradient is that of the normal
 density at the drawn action, before it is clipped to what can be executed. `FiniteFamily` has
 probabilities of a finite set, such as a network's softmax or the bins of `BinnedPolicy`.
@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch.func import functional_call, grad, vmap
 
 from scopeval.arrays import Bools, Floats, Ints, check_whole
-from scopeval.baselines.ros import RosRuns
+from scopeval.baselines.ros import RosRuns, checked_alpha
 from scopeval.collection.protocols import Fleet
 from scopeval.errors import InputError
 
@@ -54,7 +54,7 @@ class Family(Protocol):
         """Random numbers for the actions of one episode, [steps, ...]."""
 
     def draw(self, theta: Parameters, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """The action of pi_theta that the random numbers make."""
+        """The action of pi_theta for these random numbers."""
 
     def log_prob(self, theta: Parameters, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-likelihood of an action."""
@@ -63,7 +63,7 @@ class Family(Protocol):
         """Actions as environments take them."""
 
     def failed(self, actions: NDArray[Any]) -> Bools:
-        """Which of B draws came to nothing, because parameters have overflowed."""
+        """Which of B draws are invalid, because parameters have overflowed."""
 
 
 class GaussianFamily:
@@ -74,7 +74,7 @@ class GaussianFamily:
         low: least executable action, and
         high: largest; what lies beyond is clipped when it is executed.
         log_std: logarithm of the standard deviations; None: the module's parameter of that name,
-            which is then moved as all others are.
+            which then moves like all others.
     """
 
     alpha = 0.1
@@ -130,7 +130,7 @@ class FiniteFamily:
     Args:
         module: observations [B, d] (or numbers [B]) -> logits [B, A]; or only the owner of the
             parameters, where the next is given.
-        logits: parameters and one observation -> logits [A], if they are not what the module says.
+        logits: parameters and one observation -> logits [A], if the module's output is not them.
     """
 
     alpha = 10.0
@@ -149,7 +149,7 @@ class FiniteFamily:
         return torch.log_softmax(self._logits(theta, obs).double(), dim=-1)
 
     def draw(self, theta: Parameters, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Invert the cumulative probabilities; -1 where they are no numbers."""
+        """Invert the cumulative probabilities; -1 where they are NaN."""
         upto = torch.cumsum(torch.exp(self.log_probs(theta, obs)), dim=-1)
         return torch.where(upto[-1] > 0, (noise * upto[-1] >= upto[:-1]).sum(), -1)
 
@@ -180,16 +180,14 @@ class RosMany:
 
     Attributes:
         steps: [runs] taken so far.
-        fallbacks: [runs] of these, how many were left to the target: too large an alpha had made
-            parameters overflow.
+        fallbacks: [runs] of these, how many fell back to the target policy, because too large an
+            alpha had made parameters overflow.
         mean: g, a tensor [runs, ...] for each parameter.
     """
 
     def __init__(self, family: Family, runs: int, alpha: float | None = None) -> None:
         self.family = family
-        self.alpha = family.alpha if alpha is None else float(alpha)
-        if not (math.isfinite(self.alpha) and self.alpha >= 0):
-            raise InputError(f"alpha: got {alpha!r}, expected a finite number >= 0 (0: on-policy)")
+        self.alpha = checked_alpha(family.alpha if alpha is None else alpha)
         self.steps: Ints = np.zeros(check_whole("runs", runs, 1), np.int64)
         self.fallbacks = np.zeros_like(self.steps)
         self.mean = {
@@ -222,7 +220,7 @@ class RosMany:
         return drawn
 
     def observe(self, obs: NDArray[Any], actions: torch.Tensor, which: Ints) -> None:
-        """Fold one step of each of these runs into its running mean."""
+        """Add one step of each of these runs to its running mean."""
         slopes = self._slope(self.family.parameters, _tensor(obs), actions)
         rows = torch.from_numpy(which)
         self.steps[which] += 1
@@ -235,7 +233,7 @@ class RosMany:
 
 @dataclass
 class _Episodes:
-    """Where every run is: its episode, its time step, and what has come together."""
+    """Where every run is: its episode, its time step, its observation and random numbers."""
 
     index: Ints
     t: Ints
@@ -315,7 +313,7 @@ def _begin(
 
 
 def _parameters(module: torch.nn.Module) -> Parameters:
-    """Theta_e; buffers stay where they are."""
+    """Theta_e; buffers are not parameters, and stay in the module."""
     return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
