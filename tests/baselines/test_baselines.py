@@ -352,7 +352,7 @@ def test_bps_gradient_is_the_gradient_of_the_variance(timed):
     """Expectation over every trajectory of the sampled gradient = derivative of the exact sum."""
     mdp, pi, mu = tiny(timed)
     target = TorchPolicy(Table(pi, timed=timed), with_time=timed)
-    theta = own_parameters(TorchPolicy(Table(mu, timed=timed), with_time=timed))
+    theta = own_parameters(Table(mu, timed=timed))
     np.testing.assert_allclose(
         with_parameters(target, theta).probs(np.array([0, 1]), 1), mu[1] if timed else mu
     )
@@ -399,7 +399,7 @@ def test_compiled_and_torch_bps_take_the_same_step():
     episode = every.select(np.flatnonzero(match.all(axis=1))[:1])
     assert run.values[0, 0] == pytest.approx(importance_sampling(episode, 0.9)[0])
     target = TorchPolicy(Table(pi))
-    theta = own_parameters(target)
+    theta = own_parameters(target.module)
     moved = np.log(pi) - 0.05 * bps_gradient(target, theta, episode, 0.9)["logits"].numpy()
     weight = np.exp(moved)
     np.testing.assert_allclose(

@@ -27,11 +27,16 @@ class Reparametrized(torch.nn.Module):
         return out
 
 
-def own_parameters(policy: TorchPolicy) -> Parameters:
-    """A copy of theta_e that can be differentiated."""
+def own_parameters(module: torch.nn.Module) -> Parameters:
+    """A copy of theta_e; buffers are not parameters, and stay in the module."""
+    return {name: value.detach().clone() for name, value in module.named_parameters()}
+
+
+def moved_parameters(theta: Parameters, gradient: Parameters, alpha: float) -> Parameters:
+    """One step against a gradient, theta - alpha g; g may have a leading axis, for many runs."""
     return {
-        name: value.detach().clone().requires_grad_(True)
-        for name, value in policy.module.named_parameters()
+        name: (value.double() - alpha * gradient[name]).to(value.dtype)
+        for name, value in theta.items()
     }
 
 
@@ -49,6 +54,7 @@ def log_likelihood_gradient(
     weight: Any,
 ) -> Parameters:
     """Gradient of sum_i weight_i log pi_theta(action_i | obs_i), at theta = `parameters`."""
+    parameters = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     logits = with_parameters(policy, parameters).logits(obs, t)
     logs = torch.log_softmax(logits.double(), dim=-1)
     rows = torch.arange(len(logs))

@@ -187,7 +187,7 @@ def bps(
     check_whole("batch", batch, 1)
     rate = _checked_rate(learning_rate)
     until = episodes if search is None else check_whole("search", search, 0)
-    theta = own_parameters(target)
+    theta = own_parameters(target.module)
     behavior = with_parameters(target, theta)
     parts: list[Episodes] = []
     diverged = False
@@ -230,11 +230,9 @@ def _descend(
     """Theta after one gradient step; None if it overflows."""
     import torch
 
-    with torch.no_grad():
-        moved = {
-            name: (value.double() - rate * slope[name]).to(value.dtype).requires_grad_(True)
-            for name, value in theta.items()
-        }
+    from scopeval.baselines._reparametrized import moved_parameters
+
+    moved = moved_parameters(theta, slope, rate)
     return moved if all(bool(torch.isfinite(x).all()) for x in moved.values()) else None
 
 

@@ -140,20 +140,14 @@ class RosSampler:
         self.target = target
         self.alpha = checked_alpha(alpha)
         self.steps = 0
-        self._theta = own_parameters(target)
-        self._mean = {name: value.detach().double() * 0 for name, value in self._theta.items()}
+        self._theta = own_parameters(target.module)
+        self._mean = {name: value.double() * 0 for name, value in self._theta.items()}
 
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Pi_theta_b, [B, A]."""
-        import torch
+        from scopeval.baselines._reparametrized import moved_parameters, with_parameters
 
-        from scopeval.baselines._reparametrized import with_parameters
-
-        with torch.no_grad():
-            moved = {
-                name: (value.double() - self.alpha * self._mean[name]).to(value.dtype)
-                for name, value in self._theta.items()
-            }
+        moved = moved_parameters(self._theta, self._mean, self.alpha)
         return with_parameters(self.target, moved).probs(obs, t)
 
     def observe(self, obs: Observations, action: Any, t: Time) -> None:

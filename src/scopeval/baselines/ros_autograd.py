@@ -27,13 +27,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch.func import functional_call, grad, vmap
 
 from scopeval.arrays import Bools, Floats, Ints, check_whole
+from scopeval.baselines._reparametrized import Parameters, moved_parameters, own_parameters
 from scopeval.baselines.ros import RosRuns, checked_alpha
 from scopeval.collection.protocols import Fleet
 from scopeval.errors import InputError
 
 __all__ = ["Family", "FiniteFamily", "GaussianFamily", "RosMany", "ros_fleet"]
 
-Parameters = dict[str, torch.Tensor]
 #: Of a finite set: parameters, one observation -> logarithms of probabilities [A], up to a constant
 #: or not.
 Logits = Callable[[Parameters, torch.Tensor], torch.Tensor]
@@ -87,7 +87,7 @@ class GaussianFamily:
         log_std: ArrayLike | None = None,
     ) -> None:
         self.module = module
-        self.parameters = _parameters(module)
+        self.parameters = own_parameters(module)
         self.low, self.high = (np.atleast_1d(np.asarray(x, np.float64)) for x in (low, high))
         if log_std is None and "log_std" not in self.parameters:
             raise InputError(
@@ -137,7 +137,7 @@ class FiniteFamily:
 
     def __init__(self, module: torch.nn.Module, logits: Logits | None = None) -> None:
         self.module = module
-        self.parameters = _parameters(module)
+        self.parameters = own_parameters(module)
         self._logits = self._ask if logits is None else logits
 
     def noise(self, rng: np.random.Generator, steps: int) -> Floats:
@@ -200,10 +200,8 @@ class RosMany:
     def moved(self, which: Ints) -> Parameters:
         """Theta_b of these runs."""
         rows = torch.from_numpy(which)
-        return {
-            name: (value.double() - self.alpha * self.mean[name][rows]).to(value.dtype)
-            for name, value in self.family.parameters.items()
-        }
+        mean = {name: value[rows] for name, value in self.mean.items()}
+        return moved_parameters(self.family.parameters, mean, self.alpha)
 
     def draw(self, obs: NDArray[Any], noise: Floats, which: Ints) -> torch.Tensor:
         """An action for each of these runs, from its own behavior policy."""
@@ -310,11 +308,6 @@ def _begin(
     plant, choices = np.random.SeedSequence(seed, spawn_key=(run, episode)).spawn(2)
     start = int(plant.generate_state(1)[0]) >> 1
     return start, family.noise(np.random.default_rng(choices), horizon)
-
-
-def _parameters(module: torch.nn.Module) -> Parameters:
-    """Theta_e; buffers are not parameters, and stay in the module."""
-    return {name: value.detach().clone() for name, value in module.named_parameters()}
 
 
 def _tensor(values: NDArray[Any]) -> torch.Tensor:

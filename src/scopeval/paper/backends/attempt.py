@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scopeval._parallel import one_torch_thread
 from scopeval.errors import ScopevalError
 
 __all__ = ["RETRIES", "THREADS", "Attempt", "Job", "Queue", "ShardError", "as_json", "attempt"]
@@ -96,15 +97,12 @@ def _one_thread() -> Iterator[None]:
     """One thread everywhere: sums over another number of threads differ in their last bits."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))  # for libraries that are not loaded yet
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else 0
-    if torch is not None:
-        torch.set_num_threads(1)
+    # torch is not loaded for this; whoever loads it later reads the environment
+    torch = one_torch_thread() if "torch" in sys.modules else contextlib.nullcontext()
     try:
-        yield
+        with torch:
+            yield
     finally:
-        if torch is not None:
-            torch.set_num_threads(threads)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
