@@ -32,7 +32,7 @@ from scopeval.baselines.ros import RosRuns, checked_alpha
 from scopeval.collection.protocols import Fleet
 from scopeval.errors import InputError
 
-__all__ = ["Family", "FiniteFamily", "GaussianFamily", "RosMany", "ros_fleet"]
+__all__ = ["Family", "FiniteFamily", "GaussianFamily", "Parameters", "RosMany", "ros_fleet"]
 
 #: Of a finite set: parameters, one observation -> logarithms of probabilities [A], up to a constant
 #: or not.
