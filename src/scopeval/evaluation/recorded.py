@@ -10,10 +10,11 @@ import numpy as np
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import QFunction, controlled
-from scopeval.evaluation.evaluator import INTERRUPTED, unbiased_estimator
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
+from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import summarize
+from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy
 

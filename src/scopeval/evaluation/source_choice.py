@@ -1,0 +1,196 @@
+"""Which source runs the episodes: environments, or the compiled simulator of a finite MDP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from scopeval.arrays import check_whole
+from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.provenance import name_of, provenance_of
+from scopeval.collection.rollout import Rollout
+from scopeval.errors import InputError
+from scopeval.estimation.estimators import ESTIMATORS
+from scopeval.evaluation.simulated_source import simulated_source
+from scopeval.evaluation.sources import CollectedSource, Source
+from scopeval.exact import TabularMDP
+from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
+from scopeval.safety.guard import Guard
+
+__all__ = ["Sources", "Terms", "decisions_of", "open_sources", "terms_of", "unbiased_estimator"]
+
+
+class Terms(NamedTuple):
+    """What the evaluation is about, after defaults are filled in."""
+
+    horizon: int | None
+    gamma: float
+    epsilon: float
+
+
+def terms_of(
+    env: Any,
+    behavior: Any,
+    *,
+    horizon: int | None,
+    gamma: float | None,
+    epsilon: float | None,
+) -> Terms:
+    """What is not given comes from the `TabularMDP`, or from a learned behavior policy."""
+    own = behavior.recipe if isinstance(behavior, LearnedBehavior) else None
+    if isinstance(env, TabularMDP):
+        if gamma not in (None, env.gamma):
+            raise InputError(f"gamma: got {gamma}, the TabularMDP has {env.gamma}; leave it out")
+        gamma = env.gamma
+    if own is not None:
+        horizon = own.horizon if horizon is None else horizon
+        gamma = own.gamma if gamma is None else gamma
+        epsilon = own.epsilon if epsilon is None else epsilon
+    return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sources of episodes in one environment, for one target policy.
+
+    Attributes:
+        env: the environment as it was given.
+        environments: opened from it; None for a `TabularMDP`, which the simulator runs.
+        target: pi.
+        gamma: the discount.
+        horizon: as it was given, or as a behavior from `design` has it.
+        cut: as it was given; None: the model's own, for a `TabularMDP`.
+        cost: as it was given.
+        batch: as it was given.
+        seed: of the episodes.
+    """
+
+    env: Any
+    environments: EnvironmentPool | None
+    target: Policy | ContinuousPolicy
+    gamma: float
+    horizon: int | None
+    cut: int | None
+    cost: str | StepCost | None
+    batch: int | None
+    seed: int
+
+    def of(
+        self,
+        behavior: Behavior | Policy | None,
+        estimator: str,
+        guard: Guard | None,
+        *,
+        keep: bool,
+    ) -> Source:
+        """The source that runs a behavior policy; None runs the target itself."""
+        if self.environments is not None:
+            return self._in_environments(self.environments, behavior, estimator, guard)
+        limited = guard is not None and guard.limited
+        if self.batch is not None or self.cost not in (None, "none") or limited:
+            raise InputError(
+                "env: a TabularMDP is run by the compiled simulator, which runs whole episodes and "
+                "knows no limits within them, no batch and no cost function; try "
+                "env=TabularEnv(mdp)"
+            )
+        return simulated_source(
+            self.env,
+            self.target,
+            behavior,
+            self.cut,
+            estimator=estimator,
+            free=self.cost == "none",
+            seed=self.seed,
+            keep=keep,
+        )
+
+    def _in_environments(
+        self,
+        environments: EnvironmentPool,
+        behavior: Behavior | Policy | None,
+        estimator: str,
+        guard: Guard | None,
+    ) -> Source:
+        if self.horizon is None:
+            raise InputError(
+                "horizon: needed, expected the number of steps at which episodes are cut"
+            )
+        rollout = Rollout(
+            environments,
+            self.target,
+            behavior,
+            horizon=check_whole("horizon", self.horizon, 1),
+            seed=self.seed,
+            guard_step=guard.steps_exceeded if guard is not None and guard.limited else None,
+        )
+        return CollectedSource(
+            rollout.run,
+            self.gamma,
+            estimator,
+            len(environments),
+            uncovered=_missing_entries(self.target, behavior),
+        )
+
+    def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:
+        """The episodes with where they come from."""
+        plant = name_of(self.env) if self.environments is None else self.environments.plant
+        known = provenance_of(plant, self.target, behavior, episodes.horizon)
+        return episodes.with_provenance(known)
+
+
+@contextmanager
+def open_sources(
+    env: Any,
+    target: Policy | ContinuousPolicy,
+    terms: Terms,
+    *,
+    horizon: int | None,
+    cost: str | StepCost | None,
+    batch: int | None,
+    seed: int,
+) -> Iterator[Sources]:
+    """Open the environments, if there are any to open."""
+    modeled = isinstance(env, TabularMDP)
+    with nullcontext() if modeled else open_environments(env, batch, cost) as environments:
+        yield Sources(
+            env, environments, target, terms.gamma, terms.horizon, horizon, cost, batch, seed
+        )
+
+
+def decisions_of(behavior: Any) -> dict[str, int]:
+    """How often a learned behavior policy was asked, and why it fell back to the target policy."""
+    return asdict(behavior.counts) if isinstance(behavior, LearnedBehavior) else {}
+
+
+def _missing_entries(target: Any, behavior: Any) -> str | None:
+    """Entries of tables that mu leaves out; whether they are ever reached is not known here."""
+    if not (isinstance(target, TabularPolicy) and isinstance(behavior, TabularPolicy)):
+        return None
+    if (target.states, target.actions) != (behavior.states, behavior.actions):
+        return None  # collection says what is wrong with them
+    T = behavior.horizon or target.horizon or 1
+    T = min(T, target.horizon or T)
+    holes = (target.table(T) > 0) & (behavior.table(T) == 0)
+    if not holes.any():
+        return None
+    return (
+        f"the behavior policy's table is 0 at {int(holes.sum()):,} places where the target's is "
+        "not; where those are reached, the target's cost is underestimated, and the value too "
+        "unless the behavior was designed so"
+    )
+
+
+def unbiased_estimator(name: str, *, on_policy: bool) -> str:
+    """The name of an estimator that has an interval; "auto" is "mc" for the target itself."""
+    names = ("auto", *ESTIMATORS)
+    if name not in names:
+        raise InputError(
+            f"estimator: got {name!r}, expected one of {', '.join(names)}; others are biased, "
+            "or their values are not independent, so that no interval here would be valid: see "
+            "scopeval.estimation.estimators"
+        )
+    return "mc" if name == "auto" and on_policy else name

@@ -1,0 +1,102 @@
+"""When an evaluation stops, and how many episodes it runs until it checks again."""
+
+from __future__ import annotations
+
+from scopeval.arrays import check_whole, is_number
+from scopeval.errors import InputError
+from scopeval.evaluation.running_totals import RunningTotals
+from scopeval.evaluation.sources import Source
+from scopeval.safety.guard import Guard
+
+__all__ = ["INTERRUPTED", "StoppingPlan"]
+
+INTERRUPTED = "interrupted by the user"
+
+
+class StoppingPlan:
+    """When an evaluation stops, and how many episodes it runs until it checks again.
+
+    Stopping rules are checked after every batch. Only anytime-valid intervals are compared with the
+    wanted precision, so that checking often does not affect coverage.
+
+    Args:
+        episodes: how many to start at most; None: no limit of its own.
+        precision: stop when the anytime-valid interval is +- this wide, or narrower.
+        cost_budget: start no more episodes once their costs reach this.
+        chunk: episodes between two checks; None: as suits the source.
+    """
+
+    #: Episodes between two checks, unless given; in the simulator it grows up to LARGEST.
+    CHUNK, LARGEST = 64, 1 << 16
+    #: Where only precision or budget is given, and neither is ever reached.
+    MOST = 10**9
+    #: So many episodes lost one after the other: the environment does not work any more.
+    DEAD = 64
+
+    def __init__(
+        self,
+        episodes: int | None,
+        precision: float | None,
+        cost_budget: float | None,
+        chunk: int | None,
+    ) -> None:
+        if episodes is None and precision is None and cost_budget is None:
+            raise InputError(
+                "episodes: needed unless precision or cost_budget says when to stop; try "
+                "episodes=1000"
+            )
+        for name, value in (("precision", precision), ("cost_budget", cost_budget)):
+            if value is not None and not (is_number(value) and value > 0):
+                raise InputError(f"{name}: got {value!r}, expected a number above 0")
+        self._episodes = self.MOST if episodes is None else check_whole("episodes", episodes, 1)
+        self._precision, self._budget = precision, cost_budget
+        self._given = None if chunk is None else check_whole("chunk", chunk, 1)
+        self._side_by_side = 1
+        self._grows = self._checks = self._careful = False
+        self.stopped = ""  # why, once it has
+        self.adaptive = precision is not None or cost_budget is not None  # data influence n
+
+    def suit(self, source: Source, guard: Guard | None) -> None:
+        """Check as often as the source allows and the guard asks for."""
+        self._side_by_side = source.side_by_side
+        self._grows = source.quick
+        self._checks = guard is not None or self._precision is not None or self._budget is not None
+        self._careful = guard is not None and guard.limited
+
+    def next(self, totals: RunningTotals) -> int:
+        """How many episodes to run now; 0: no more, and `stopped` says why."""
+        left = self._episodes - totals.started
+        if left <= 0 and not totals.interrupted:
+            self.stopped = f"all {self._episodes:,} episodes were run"
+            return 0
+        if totals.interrupted:
+            self.stopped = INTERRUPTED
+        elif self._precision and totals.interval(anytime=True).half_width <= self._precision:
+            self.stopped = f"stopped when the interval was +- {self._precision:g} or narrower"
+        elif self._budget and totals.total >= self._budget:
+            self.stopped = f"stopped when the cost budget of {self._budget:g} was reached"
+        elif totals.lost_in_a_row >= self.DEAD:
+            lost = totals.lost_in_a_row
+            self.stopped = f"stopped after {lost:,} lost episodes one after the other"
+        if self.stopped:
+            self.adaptive = True
+            return 0
+        return max(1, min(left, self._chunk(totals.started), self._affordable(totals)))
+
+    def _chunk(self, done: int) -> int:
+        if self._given is not None:
+            return self._given
+        if self._careful:
+            return self._side_by_side
+        if self._grows:
+            return min(max(self.CHUNK, done // 4), self.LARGEST) if self._checks else self.LARGEST
+        return -(-self.CHUNK // self._side_by_side) * self._side_by_side
+
+    def _affordable(self, totals: RunningTotals) -> int:
+        """So few that the budget is hardly overspent: nine tenths of the rest, by the mean cost."""
+        if self._budget is None:
+            return self._episodes
+        known = max(self._side_by_side, totals.started)  # at most twice as many as were seen
+        if totals.mean_cost == 0:
+            return known
+        return min(known, int(0.9 * (self._budget - totals.total) / totals.mean_cost))
