@@ -131,6 +131,24 @@ def test_the_best_policy_that_ignores_the_weight_is_worse():
     assert variance + price * cost > 1.05 * (found.variance + price * found.cost)
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_the_best_policy_that_ignores_the_weight_by_passes_and_by_brute_force(number):
+    """Coordinate descent and L-BFGS find the same sum, to 1 %: the problem is not convex."""
+    case = list(theorem_cases())[number]
+    method, b = (("scope-dr", exact.values(case.mdp, case.target).q), ("scope", None))[number % 2]
+    price = 3.0 * own_unit(case)
+    found = exact.improve_blind(case.mdp, case.target, price, method, rounds=500, tolerance=1e-8)
+    ours = exact.assess(case.mdp, case.target, found)
+    control = np.zeros_like(case.control) if b is None else b
+    variance, cost = best_of_all(case, control, price, blind=True, starts=4)
+    assert ours.variance + price * ours.cost == pytest.approx(variance + price * cost, rel=1e-2)
+    first = exact.assess(
+        case.mdp, case.target, exact.design_at_price(case.mdp, case.target, price, method)
+    )
+    assert ours.variance + price * ours.cost <= first.variance + price * first.cost
+    assert abs(ours.bias) < 1e-9
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_within_the_cap_nearly_no_behavior_is_better(seed):
     case = random_case(seed, states=2, actions=2, horizon=3, zero_probabilities=False)
@@ -172,8 +190,8 @@ def test_enumeration_unbiased_within_the_cap_and_as_predicted(case, which, times
     scale = 1.0 + abs(own.value) + np.sqrt(own.variance)
     assert mean == pytest.approx(own.value, abs=1e-9 * scale)
     assert largest <= cap * (1 + 1e-9)
-    assert variance == pytest.approx(design.predicted.variance, rel=0.08, abs=1e-9 * scale**2)
-    assert cost == pytest.approx(design.predicted.cost, rel=0.03, abs=1e-9)
+    assert variance == pytest.approx(design.predicted.variance, rel=0.02, abs=1e-9 * scale**2)
+    assert cost == pytest.approx(design.predicted.cost, rel=0.01, abs=1e-9)
 
 
 @settings(max_examples=20, deadline=None)
@@ -186,8 +204,8 @@ def test_enumeration_with_rewards_of_the_next_state_and_a_floor(case, floor):
     mean, variance, cost, _ = enumerated(case, design)
     scale = 1.0 + abs(own.value) + np.sqrt(own.variance)
     assert mean == pytest.approx(own.value, abs=1e-9 * scale)
-    assert variance == pytest.approx(design.predicted.variance, rel=0.08, abs=1e-9 * scale**2)
-    assert cost == pytest.approx(design.predicted.cost, rel=0.03, abs=1e-9)
+    assert variance == pytest.approx(design.predicted.variance, rel=0.02, abs=1e-9 * scale**2)
+    assert cost == pytest.approx(design.predicted.cost, rel=0.01, abs=1e-9)
     for weight in (0.01, 1.0, 29.0):
         assert (design.table_at(weight) >= floor * case.target - 1e-12).all()
 
@@ -289,6 +307,11 @@ def test_the_best_point_has_the_least_product():
     for asked in (0.95, 0.85, 0.75, 0.65):
         other = CURVE.at(cost=asked).predicted
         assert product <= other.variance * other.cost * 1.001
+
+
+def test_the_weight_blind_optimum_refuses_prices_that_are_none():
+    with pytest.raises(InputError, match=r"^price: got 0, expected a number > 0"):
+        exact.improve_blind(GRID, PI, 0)
 
 
 def test_a_weight_aware_design_beats_the_one_price_of_today_at_its_own_cost():

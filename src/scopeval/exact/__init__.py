@@ -27,6 +27,7 @@ from scopeval.exact.optimum import Design, design, design_at_price
 from scopeval.exact.recursions import Values, cost_values, values
 from scopeval.exact.tables import behavior_tables, control_table, policy_table
 from scopeval.exact.tabulation import tabulate
+from scopeval.exact.weight_blind import improve_blind
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "design",
     "design_at_price",
     "frontier",
+    "improve_blind",
     "policy_table",
     "tabulate",
     "values",

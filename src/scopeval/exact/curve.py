@@ -135,18 +135,23 @@ class Frontier:
         """Prices for one lambda, the point where it lies, and mu of the curve at these prices.
 
         The point is exact, so that the first step is not interpolated. Below it are the weights up
-        to the cap, above it weights down to a thousandth and less.
+        to the cap, above it weights down to a thousandth and less. The first price is that of the
+        largest weight: there the behavior policy becomes the target, and A and B have a kink,
+        which interpolation across it would cut off.
         """
         points = len(self.prices)
         width = float(np.log(self.prices[-1] / self.prices[0])) / (points - 1)
         place = float(np.clip(np.log(price / self.prices[0]) / width, 0.0, points - 1.0))
-        k = round(place)
-        if np.isfinite(self._cap):
-            k = min(int(np.ceil(2.0 * np.log(self._cap) / width)) + 1, points - 2)
-        steps = np.arange(points) - k
-        low = np.clip(int(place) + steps, 0, points - 1)
-        part, mu = place - int(place), self._swept.mu
-        start = (1.0 - part) * mu[:, :, low] + part * mu[:, :, np.minimum(low + 1, points - 1)]
+        k, step = round(place), 1.0
+        if 1.0 < self._cap < np.inf:
+            cells = 2.0 * np.log(self._cap) / width
+            k = int(np.clip(np.ceil(cells), 1, points - 2))
+            step = cells / k
+        steps = step * (np.arange(points) - k)
+        low = np.clip(place + steps, 0.0, points - 1.0)
+        i = np.minimum(low.astype(np.int64), points - 2)
+        part, mu = (low - i)[:, None], self._swept.mu
+        start = (1.0 - part) * mu[:, :, i] + part * mu[:, :, i + 1]
         return price * np.exp(width * steps), k, start
 
     def _search(self, what: str, asked: float) -> WeightedDesign:

@@ -4,7 +4,8 @@ For every target policy and every asked cost, relative to the target's own, the 
 variance of three families of behavior policies:
 
 - ``weight-aware``: `exact.frontier` with b = q, each design within the cap on weights;
-- ``weight-blind``: one price of cost in every state (`exact.design_at_price`), with b = q;
+- ``weight-blind``: the best that know the state and the time only (`exact.improve_blind`), with
+  b = q;
 - ``b = 0``: `exact.frontier` without a control variate, its curve without the cap.
 
 Beside them the least cost at no more than the target's own variance, and the least product of
@@ -220,7 +221,7 @@ def trace_frontiers(shard: Shard) -> dict[str, Any]:
     plain = exact.frontier(mdp, target, control_variate="none", cap=None, threads=1)
     best = curve.best().predicted
     even = _point(curve, variance=1.0)
-    blind = _blind_curve(mdp, target, curve)
+    blind = _blind_curve(mdp, target, curve, min(config.asked))
     return {
         "weight-aware": [_point(curve, cost=asked) for asked in config.asked],
         "weight-blind": [_read(*blind, asked) for asked in config.asked],
@@ -269,16 +270,22 @@ def _point(
 
 
 def _blind_curve(
-    mdp: TabularMDP, target: TabularPolicy, curve: Frontier
+    mdp: TabularMDP, target: TabularPolicy, curve: Frontier, least: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Prices, relative variance and relative cost of designs that know no weights."""
-    own = curve.own
-    points = [
-        exact.assess(mdp, target, exact.design_at_price(mdp, target, price))
-        for price in curve.prices
-    ]
+    """Prices, relative variance and relative cost of designs that know no weights.
+
+    Each price begins with what was found for the one below. The curve ends where the least of the
+    asked costs is reached.
+    """
+    own, found, points = curve.own, None, []
+    for price in curve.prices:
+        found = exact.improve_blind(mdp, target, float(price), start=found)
+        points.append(exact.assess(mdp, target, found))
+        if points[-1].cost <= least * own.cost and len(points) > 1:
+            break
     variance = np.array([point.variance for point in points]) / (own.variance or 1.0)
-    return curve.prices, variance, np.array([p.cost for p in points]) / (own.cost or 1.0)
+    cost = np.array([point.cost for point in points]) / (own.cost or 1.0)
+    return curve.prices[: len(points)], variance, cost
 
 
 def _read(

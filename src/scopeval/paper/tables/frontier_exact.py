@@ -30,8 +30,8 @@ def show_frontier(result: Result[Config, FrontierBlock]) -> list[Table | str]:
         f"standard error over {config.targets} targets, in brackets the number of targets where "
         "such a design exists, if not all. Weight-aware: behavior policies that know the weight "
         f"of the episode so far, which is at most {config.cap:g}, with b = q; cost: what they "
-        "spend. Weight-blind: one price of cost in every state, with b = q. b = 0: weight-aware "
-        "without a control variate or cap. Even: the least cost at no more than the target's own "
+        "spend. Weight-blind: the best that know the state and the time only, with b = q. b = 0: "
+        "weight-aware without a control variate or cap. Even: the least cost at no more than the target's own "
         "variance. Product: the least variance x cost.",
     ]
 
