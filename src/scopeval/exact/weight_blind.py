@@ -96,7 +96,7 @@ def _pass(mdp: TabularMDP, pi: Floats, how: Method, price: float, mu: Floats) ->
 
 
 def _price_factors(mdp: TabularMDP, pi: Floats, mu: Floats) -> Floats:
-    """d / (gamma^t e) [T, S]; 1 in states that no episode reaches."""
+    """Factors d / (gamma^t e) [T, S]; 1 in states that no episode reaches."""
     chance = square = mdp.initial
     factors = np.ones(pi.shape[:2])
     for t in range(mdp.horizon):

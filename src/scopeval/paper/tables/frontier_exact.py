@@ -31,8 +31,8 @@ def show_frontier(result: Result[Config, FrontierBlock]) -> list[Table | str]:
         "such a design exists, if not all. Weight-aware: behavior policies that know the weight "
         f"of the episode so far, which is at most {config.cap:g}, with b = q; cost: what they "
         "spend. Weight-blind: the best that know the state and the time only, with b = q. b = 0: "
-        "weight-aware without a control variate or cap. Even: the least cost at no more than the target's own "
-        "variance. Product: the least variance x cost.",
+        "weight-aware without a control variate or cap. Even: the least cost at no more than the "
+        "target's own variance. Product: the least variance x cost.",
     ]
 
 
