@@ -14,7 +14,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -28,12 +28,14 @@ from scopeval.errors import DataError
 
 __all__ = [
     "MAX_BYTES",
+    "PLAIN_KINDS",
     "Archive",
     "Header",
     "open_archive",
     "open_regular",
     "pack",
     "read_file",
+    "read_npy",
     "reading",
     "write_archive",
 ]
@@ -46,6 +48,12 @@ FREE_BYTES = 256 << 20
 #: Most arrays in a file, and most characters of the header of one.
 MAX_ARRAYS = 4096
 MAX_HEADER = 10_000
+
+#: What to try if a file is larger than `max_bytes`.
+TRUST = "if you trust the file, try a larger max_bytes"
+
+#: Types of the arrays in files of scopeval: truth values, whole and real numbers, text.
+PLAIN_KINDS = "biufU"
 
 #: What the standard library and NumPy raise at files that are damaged, or made to do harm.
 UNREADABLE = (
@@ -71,19 +79,34 @@ class Header(NamedTuple):
 class Archive:
     """An open archive whose headers have been checked.
 
+    Args:
+        archive: the zip file.
+        names: only these arrays, whatever else is in the file; None: all, and nothing else may be
+            in it.
+        kinds: NumPy's letters of the types of arrays that are accepted.
+
     Attributes:
         headers: of the arrays, by name.
     """
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(
+        self,
+        archive: zipfile.ZipFile,
+        names: Collection[str] | None = None,
+        kinds: str = PLAIN_KINDS,
+    ) -> None:
         self._archive = archive
         members = archive.infolist()
         if len(members) > MAX_ARRAYS:
             raise ValueError(f"{len(members):,} arrays, expected at most {MAX_ARRAYS:,}")
+        if names is not None:
+            members = [m for m in members if m.filename.removesuffix(".npy") in names]
         self._members = {_name(member): member for member in members}
         if len(self._members) < len(members):
             raise ValueError("two arrays of the same name")
-        self.headers = {name: self._header(member) for name, member in self._members.items()}
+        self.headers = {
+            name: self._header(name, member, kinds) for name, member in self._members.items()
+        }
 
     @property
     def size(self) -> int:
@@ -93,43 +116,60 @@ class Archive:
     def read(self, name: str) -> NDArray[Any]:
         """One array; the zip file's checksum of it is verified."""
         with self._archive.open(self._members[name]) as file:
-            array = npy.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
-            if file.read(1):  # at the end the checksum is compared
-                raise ValueError(f"array {name!r} is longer than its header says")
-        # a byte that is neither 0 nor 1 is no truth value: compiled code would misread it
-        if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-            raise ValueError(f"array {name!r} holds bytes that are neither true nor false")
-        return np.asarray(array, order="C")  # what compiled code was built for
+            return _read_array(file, name)
 
-    def _header(self, member: zipfile.ZipInfo) -> Header:
+    def _header(self, name: str, member: zipfile.ZipInfo, kinds: str) -> Header:
         """Read the header of an array, without the array."""
         with self._archive.open(member) as file:
-            version = npy.read_magic(file)
-            readers: dict[tuple[int, int], Callable[..., tuple[Any, ...]]] = {
-                (1, 0): npy.read_array_header_1_0,
-                (2, 0): npy.read_array_header_2_0,
-            }
-            if version not in readers:
-                raise ValueError(f"array {_name(member)!r} is written in .npy format {version}")
-            shape, _, dtype = readers[version](file, max_header_size=MAX_HEADER)
-            header = Header(dtype, shape)
-            start = file.tell()
-        if dtype.kind not in "biufU" or not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(
-                f"array {_name(member)!r} has type {dtype} and shape {shape}, expected plain "
-                "numbers, which need no pickle"
-            )
-        if header.size != member.file_size - start:
-            raise ValueError(
-                f"array {_name(member)!r} of shape {shape} takes {header.size:,} bytes, the file "
-                f"holds {member.file_size - start:,}"
-            )
-        return header
+            return _read_header(file, name, member.file_size, kinds)
+
+
+def _read_header(file: IO[bytes], name: str, size: int, kinds: str) -> Header:
+    """The header of a .npy file of so many bytes, checked."""
+    version = npy.read_magic(file)
+    readers: dict[tuple[int, int], Callable[..., tuple[Any, ...]]] = {
+        (1, 0): npy.read_array_header_1_0,
+        (2, 0): npy.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"array {name!r} is written in .npy format {version}")
+    shape, _, dtype = readers[version](file, max_header_size=MAX_HEADER)
+    header = Header(dtype, shape)
+    if dtype.kind not in kinds or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(
+            f"array {name!r} has type {dtype} and shape {shape}, expected plain numbers; object "
+            "arrays are never unpickled"
+        )
+    stored = size - file.tell()
+    if header.size != stored:
+        raise ValueError(
+            f"array {name!r} of shape {shape} takes {header.size:,} bytes, the file holds "
+            f"{stored:,}"
+        )
+    return header
+
+
+def _read_array(file: IO[bytes], name: str) -> NDArray[Any]:
+    """The array of a .npy file whose header was checked."""
+    array = npy.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER)
+    if file.read(1):  # at the end of a zip file's member the checksum is compared
+        raise ValueError(f"array {name!r} is longer than its header says")
+    # a byte that is neither 0 nor 1 is no truth value: compiled code would misread it
+    if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+        raise ValueError(f"array {name!r} holds bytes that are neither true nor false")
+    return np.asarray(array, order="C")  # what compiled code was built for
 
 
 @contextmanager
 def open_archive(
-    source: str, file: IO[bytes], size: int, max_bytes: int = MAX_BYTES
+    source: str,
+    file: IO[bytes],
+    size: int,
+    max_bytes: int = MAX_BYTES,
+    *,
+    names: Collection[str] | None = None,
+    kinds: str = PLAIN_KINDS,
+    remedy: str = TRUST,
 ) -> Iterator[Archive]:
     """Open an archive, and refuse what would not fit.
 
@@ -138,19 +178,32 @@ def open_archive(
         file: its content.
         size: how many bytes that is.
         max_bytes: most bytes of all arrays together.
+        names: as in `Archive`.
+        kinds: as in `Archive`.
+        remedy: what to try if the arrays are larger than `max_bytes`.
 
     Raises:
         DataError: the arrays are too large. Other trouble is one of `UNREADABLE`.
     """
     with zipfile.ZipFile(file) as opened:
-        archive = Archive(opened)
-        _check_size(source, archive.size, max_bytes)
+        archive = Archive(opened, names, kinds)
+        _check_size(source, archive.size, max_bytes, remedy)
         if archive.size > max(FREE_BYTES, MAX_RATIO * size):
             raise DataError(
                 f"{source}: {size:,} bytes would unpack to {archive.size:,}, expected at most "
-                f"{MAX_RATIO} times as many; it was not written by scopeval"
+                f"{MAX_RATIO} times as many; if you trust the file, store it without compression"
             )
         yield archive
+
+
+def read_npy(path: str | os.PathLike[str], kinds: str = PLAIN_KINDS) -> NDArray[Any]:
+    """The array in a .npy file. Whatever is wrong with the file is a `DataError`."""
+    with open_regular(path) as file, reading(f"{path}", "an array as NumPy writes it"):
+        size = os.fstat(file.fileno()).st_size
+        _check_size(f"{path}", size, MAX_BYTES, "no table is that large")
+        _read_header(file, Path(path).stem, size, kinds)
+        file.seek(0)
+        return _read_array(file, Path(path).stem)
 
 
 @contextmanager
@@ -222,12 +275,9 @@ def pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _check_size(source: str, size: int, most: int) -> None:
+def _check_size(source: str, size: int, most: int, remedy: str = TRUST) -> None:
     if size > most:
-        raise DataError(
-            f"{source}: takes {size:,} bytes, expected at most {most:,}; if you trust the file, "
-            "try a larger max_bytes"
-        )
+        raise DataError(f"{source}: takes {size:,} bytes, expected at most {most:,}; {remedy}")
 
 
 def _cannot_be_read(path: str | os.PathLike[str], error: BaseException) -> DataError:

@@ -156,9 +156,11 @@ def test_lies_are_found_where_there_is_evidence(size, shift):
 def test_samples_of_large_logs_do_not_depend_on_batches(seed, monkeypatch):
     """With little room, the sample of contents goes through many levels."""
     monkeypatch.setattr("scopeval.data.repeated_rows.CAPACITY", 400)
-    monkeypatch.setattr("scopeval.data.repeated_rows.KEY_BITS", 2)
+    monkeypatch.setattr("scopeval.data.repeated_rows.KEY_BITS", seed % 2)
+    monkeypatch.setattr("scopeval.data.repeated_rows.FEW_BITS", seed % 3)
     monkeypatch.setattr("scopeval.data.log_statistics.BLOCK", 16)
-    monkeypatch.setattr("scopeval.data.log_statistics.EXHAUSTIVE", 64)
+    monkeypatch.setattr("scopeval.data.log_statistics.EXHAUSTIVE", 70)
+    monkeypatch.setattr("scopeval.data.log_statistics.LOOK", 5)
     rng = np.random.default_rng(seed)
     size = {"states": 4, "actions": 3, "horizon": 12, "episodes": 60, "end": 0.02, "cut": 0.02}
     log, _, _ = clean_log(seed, **size, vectors=bool(seed % 2), exact=False)

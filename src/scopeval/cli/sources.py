@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._archive import open_archive, open_regular, read_npy, reading
 from scopeval.behavior.methods import Method, method_named, register
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TorchPolicy, as_policy
@@ -95,24 +96,18 @@ def options_from(pairs: list[str], name: str) -> dict[str, Any] | None:
 
 def _table(path: Path, what: str) -> NDArray[Any]:
     """An array from .npy, .npz (its only array) or .csv."""
-    try:
+    if path.suffix == ".npy":
+        return read_npy(path)
+    with open_regular(path) as file, reading(f"{path}", "a table of numbers"):
         if path.suffix == ".csv":
             return _csv(path)
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not hasattr(loaded, "files"):
-                return np.asarray(loaded)
-            if len(loaded.files) != 1:
+        with open_archive(f"{path}", file, os.fstat(file.fileno()).st_size) as archive:
+            names = list(archive.headers)
+            if len(names) != 1:
                 raise DataError(
-                    f"{path}: holds the arrays {', '.join(loaded.files)}; expected one, the {what}"
+                    f"{path}: holds the arrays {', '.join(names)}; expected one, the {what}"
                 )
-            return np.asarray(loaded[loaded.files[0]])
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: cannot be read as a table of numbers ({error})") from error
+            return archive.read(names[0])
 
 
 def _csv(path: Path) -> NDArray[Any]:

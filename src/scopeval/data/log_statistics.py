@@ -23,11 +23,13 @@ from scopeval.data.transitions import Transitions
 __all__ = ["LogStatistics"]
 
 #: Rows that are looked at together; they fit into the processor's cache.
-BLOCK = 1 << 15
+BLOCK = 1 << 16
 #: Observations of this many rows at the start of a log are compared with the following ones, ...
-EXHAUSTIVE = 1 << 18
-#: ... and then those of one block in so many: a large log is judged as well by a part of it.
-ONE_IN = 4
+EXHAUSTIVE = 1 << 16
+#: ... and then those of so many rows of each block: a part of a large log is enough to judge it.
+LOOK = 1 << 12
+#: Rows of the sample of contents that are added together, so that each call has enough to do.
+FLUSH = 1 << 12
 #: Times up to here are counted one by one.
 MOST_TIMES = 1 << 20
 #: Row numbers kept as examples.
@@ -144,20 +146,22 @@ class LogStatistics:
             return
         self._vectors = not log.discrete_obs
         rows = _Rows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
+        key, few, columns = _hashed_columns(log)
+        chosen: list[Ints] = []
         for start, stop in self._blocks(len(log)):
-            compare = self._compares(self._rows + start)
+            compared = min(self._to_compare(self._rows + start), stop - start)
             if start:
                 before = rows.part(start - 1, stop - 1)
-                self._pairs(before, rows.part(start, stop), self._rows + start - 1, compare)
+                self._pairs(before, rows.part(start, stop), self._rows + start - 1, compared)
             else:
-                self._first_pair(rows.part(0, 1), compare)
-                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows, compare)
-            self._columns(log, slice(start, stop), compare)
-        first_column: NDArray[Any] = log.obs if log.discrete_obs else log.obs[:, 0]
-        self._sample.add(
-            np.ascontiguousarray(first_column).view(np.int64),
-            (log.t, log.obs, log.action, log.reward, log.cost, log.next_obs),
-        )
+                self._first_pair(rows.part(0, 1), min(compared, 1))
+                others = max(compared - 1, 0)
+                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows, others)
+            self._columns(log, slice(start, stop), compared)
+            chosen.append(start + self._sample.choose(key[start:stop]))
+            if stop == len(log) or sum(map(len, chosen)) > FLUSH:
+                self._sample.add(np.concatenate(chosen), key, few, columns)
+                chosen = []
         self._last = rows.last()
         self._rows += len(log)
 
@@ -216,18 +220,27 @@ class LogStatistics:
             yield start, stop
             start = stop
 
-    def _compares(self, row: int) -> bool:
-        """Whether the block of this row is among those whose observations are compared."""
-        return row < EXHAUSTIVE or row // BLOCK % ONE_IN == 0
+    def _to_compare(self, row: int) -> int:
+        """How many rows from this one on are compared, before others are skipped."""
+        if row < EXHAUSTIVE:
+            return EXHAUSTIVE - row
+        return max(0, LOOK - row % BLOCK)
 
-    def _first_pair(self, first: _Rows, compare: bool) -> None:
+    def _first_pair(self, first: _Rows, compared: int) -> None:
         if self._last is None:
             self._starts.add(first.t)
         else:
-            self._pairs(self._last, first, self._rows - 1, compare)
+            self._pairs(self._last, first, self._rows - 1, compared)
 
-    def _pairs(self, before: _Rows, after: _Rows, offset: int, compare: bool) -> None:
-        """Look at each row and the next one; `offset` is the number of the first row."""
+    def _pairs(self, before: _Rows, after: _Rows, offset: int, compared: int) -> None:
+        """Look at each row and the next one, and compare the observations of the first pairs.
+
+        Args:
+            before: rows.
+            after: the rows that follow them.
+            offset: number of the first row in the log.
+            compared: so many pairs are compared.
+        """
         if not before.t.size:
             return
         separate = after.t - before.t != 1
@@ -240,26 +253,24 @@ class LogStatistics:
         self._starts.add(right)
         self._ends.add(left)
         self._jumps.add(ends[right > left + 1], offset)
-        linked = len(separate) - ends.size
-        self._linked += linked
-        terminated = 0
+        self._linked += len(separate) - ends.size
         if before.terminated.any():
             self._terminated_ends.add(left[before.terminated[ends]])
-            goes_on = np.flatnonzero(before.terminated & ~separate)
-            self._continued.add(goes_on, offset)
-            terminated = goes_on.size
-        if compare:
-            self._compared += linked - terminated
-            self._compare(before, after, separate, offset)
+            self._continued.add(np.flatnonzero(before.terminated & ~separate), offset)
+        if compared:
+            before, after = before.part(0, compared), after.part(0, compared)
+            self._compare(before, after, separate[:compared], offset)
 
     def _compare(
         self, before: _Rows, after: _Rows, separate: NDArray[np.bool_], offset: int
     ) -> None:
         """Compare next_obs with the obs of the row that continues the episode."""
+        alone = separate | before.terminated
+        self._compared += alone.size - int(np.count_nonzero(alone))
         differing = _differing(before.next_obs, after.obs)
         if not self._vectors:
             self._next_states(before.next_obs[differing], before.terminated[differing])
-        differing = differing[~(separate[differing] | before.terminated[differing])]
+        differing = differing[~alone[differing]]
         if self._vectors and differing.size:
             differing = self._measure(before, after, differing)
         self._clashes.add(differing, offset)
@@ -293,7 +304,7 @@ class LogStatistics:
             alive = states[~terminated]
             self._largest_state = max(self._largest_state, int(alive.max(initial=-1)))
 
-    def _columns(self, log: Transitions, part: slice, compare: bool) -> None:
+    def _columns(self, log: Transitions, part: slice, compared: int) -> None:
         """Look at the columns of a block; most checks end with the first counterexample."""
         t, action = log.t[part], log.action[part]
         obs: NDArray[Any] = log.obs[part]
@@ -316,11 +327,26 @@ class LogStatistics:
             self._state_zero = True
         else:
             self._state_zero = self._state_zero or bool((obs == 0).any())
-            if compare:
-                self._largest_state = max(self._largest_state, int(obs.max()))
-        if action.ndim == 1 and compare:
-            self._largest_action = max(self._largest_action, int(action.max()))
+            if compared:
+                self._largest_state = max(self._largest_state, int(obs[:compared].max()))
+        if action.ndim == 1 and compared:
+            self._largest_action = max(self._largest_action, int(action[:compared].max()))
         self._action_zero = self._action_zero or action.ndim > 1 or bool((action == 0).any())
+
+
+def _hashed_columns(log: Transitions) -> tuple[Ints, list[NDArray[Any]], list[NDArray[Any]]]:
+    """Key, a few columns and all columns, for the sample of contents.
+
+    State numbers differ in their last bits, and so do most real numbers. Where the key does not
+    (whole numbers stored as floats, constant columns), the few columns divide the rows.
+    """
+    obs: NDArray[Any] = log.obs
+    columns: list[NDArray[Any]] = [log.t, obs, log.action, log.reward, log.cost, log.next_obs]
+    if log.discrete_obs:
+        return obs, [log.action, log.reward], columns
+    first: NDArray[Any] = np.ascontiguousarray(obs[:, 0])
+    key = first.view(np.int64) ^ log.reward.view(np.int64)
+    return key, [obs[:, -1], log.reward], columns
 
 
 def _padded(counts: Ints, size: int) -> Ints:

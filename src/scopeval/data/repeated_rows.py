@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,11 @@ __all__ = ["Repeats", "RowSample", "rows_once"]
 
 #: Most rows in the sample. Above this the level goes up, and about half of the contents leave.
 CAPACITY = 1 << 13
-#: Rows whose keys are compared together; they fit into the processor's cache.
-BLOCK = 1 << 15
-#: Rows whose hashes are computed together, so that each call has enough to do.
-CHUNK = 1 << 17
 #: Distinct rows that a verdict needs: an honest log is judged wrongly with probability 2^-24.
 LEAST_DISTINCT = 24
-#: Bits of the key that choose the sample; after them bits of the hash of the whole row do.
-KEY_BITS = 40
+#: Bits that choose the sample: of the key, then of a hash of a few columns, then of the whole row.
+#: Each is computed only for rows that the ones before have chosen. The key gives at most 16.
+KEY_BITS, FEW_BITS, ROW_BITS = 16, 16, 40
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -52,81 +49,113 @@ class Repeats:
     exact: bool = True
 
 
+class _Hashed(NamedTuple):
+    """Rows of the sample."""
+
+    key: Ints
+    few: _Hashes  # hash of a few columns
+    row: _Hashes  # hash of the whole row
+
+    def select(self, rows: NDArray[Any]) -> _Hashed:
+        return _Hashed(self.key[rows], self.few[rows], self.row[rows])
+
+
 @dataclass
 class RowSample:
     """Hashes of the sampled rows.
 
-    Level 0 takes every row. Each level compares one more bit, with the first row's key and then
-    with zero bits of the hash.
+    Level 0 takes every row. Each level compares one more bit: of the key with that of the first
+    row, and then of the hashes with zero.
     """
 
     level: int = 0
-    _first_key: int | None = None
-    _keys: list[Ints] = field(default_factory=list)
-    _hashes: list[_Hashes] = field(default_factory=list)
+    _first: int = 0
+    _parts: list[_Hashed] = field(default_factory=list)
     _count: int = 0
 
-    def add(self, key: Ints, columns: Sequence[NDArray[Any]]) -> None:
-        """Add the next rows.
+    def choose(self, key: Ints) -> Ints:
+        """Numbers of the rows that belong to the sample, as far as the key tells.
 
         Args:
             key: a number that is equal for equal rows, such as the state.
-            columns: all columns, [n] or [n, d], with 8 bytes per entry.
         """
-        if self._first_key is None and key.size:
-            self._first_key = int(key[0])
-        for start in range(0, len(key), CHUNK):
-            part = slice(start, start + CHUNK)
-            self._add(key[part], [column[part] for column in columns])
+        return np.flatnonzero(self._by_key(key)) if self.level else np.arange(len(key))
 
-    def _add(self, key: Ints, columns: Sequence[NDArray[Any]]) -> None:
-        rows = self._rows(key) if self.level else np.arange(len(key))
-        # the level goes up before the rows are hashed, which takes most of the time
+    def add(
+        self,
+        chosen: Ints,
+        key: Ints,
+        few: Sequence[NDArray[Any]],
+        columns: Sequence[NDArray[Any]],
+    ) -> None:
+        """Add rows that were chosen.
+
+        Args:
+            chosen: numbers of the rows.
+            key: the keys of all rows.
+            few: columns of all rows that are likely to tell rows of the same key from each other,
+                with 8 bytes per entry.
+            columns: all columns of all rows, [n] or [n, d].
+        """
+        if not chosen.size:
+            return
+        if not self._parts and not self.level:
+            self._first = int(key[chosen[0]])
+        keys = key[chosen]
+        # the level goes up before hashes are computed, which takes most of the time
+        rows = self.choose(keys)  # it may have gone up since the rows were chosen
         while self._count + rows.size > CAPACITY and self.level < KEY_BITS:
             self._raise_level()
-            rows = self._rows(key)
-        if not rows.size:
+            rows = self.choose(keys)
+        chosen = chosen[rows]
+        hashes = hash_rows([column[chosen] for column in few])
+        inside = self._by_few(hashes)
+        while self._count + inside.sum() > CAPACITY and self.level < KEY_BITS + FEW_BITS:
+            self._raise_level()
+            inside = self._by_few(hashes)
+        if not inside.any():
             return
-        keys, hashes = key[rows], hash_rows([column[rows] for column in columns])
-        if self.level > KEY_BITS:
-            stay = _starts_with_zeros(hashes, self.level - KEY_BITS)
-            keys, hashes = keys[stay], hashes[stay]
-        self._keys.append(keys)
-        self._hashes.append(hashes)
-        self._count += keys.size
-        while self._count > CAPACITY and self.level < KEY_BITS + 40:
+        chosen, hashes = chosen[inside], hashes[inside]
+        found = _Hashed(key[chosen], hashes, hash_rows([column[chosen] for column in columns]))
+        found = found.select(self._by_row(found.row))
+        self._parts.append(found)
+        self._count += found.key.size
+        while self._count > CAPACITY and self.level < KEY_BITS + FEW_BITS + ROW_BITS:
             self._raise_level()
 
     def repeats(self) -> Repeats:
         """What the sample says about the whole log."""
         if not self._count:
             return Repeats(exact=self.level == 0)
-        counts = np.unique(np.concatenate(self._hashes), return_counts=True)[1]
+        hashes = np.concatenate([part.row for part in self._parts])
+        counts = np.unique(hashes, return_counts=True)[1]
         copies = int(np.gcd.reduce(counts)) if counts.size >= LEAST_DISTINCT else 1
         return Repeats(copies, 1.0 - counts.size / self._count, self.level == 0)
-
-    def _rows(self, key: Ints) -> Ints:
-        """The chosen rows."""
-        starts = range(0, len(key), BLOCK)
-        found = [np.flatnonzero(self._chosen(key[i : i + BLOCK])) + i for i in starts]
-        return np.concatenate(found)
-
-    def _chosen(self, key: Ints) -> NDArray[np.bool_]:
-        """The rows whose key has the same last bits as the first row's."""
-        mask = (1 << min(self.level, KEY_BITS)) - 1
-        return np.asarray((key & mask) == ((self._first_key or 0) & mask))
 
     def _raise_level(self) -> None:
         self.level += 1
         if not self._count:
             return
-        keys, hashes = np.concatenate(self._keys), np.concatenate(self._hashes)
+        whole = _Hashed(*(np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)))
         if self.level <= KEY_BITS:
-            stay = self._chosen(keys)
+            inside = self._by_key(whole.key)
+        elif self.level <= KEY_BITS + FEW_BITS:
+            inside = self._by_few(whole.few)
         else:
-            stay = _starts_with_zeros(hashes, self.level - KEY_BITS)
-        self._keys, self._hashes = [keys[stay]], [hashes[stay]]
-        self._count = int(np.count_nonzero(stay))
+            inside = self._by_row(whole.row)
+        self._parts = [whole.select(inside)]
+        self._count = self._parts[0].key.size
+
+    def _by_key(self, key: Ints) -> NDArray[np.bool_]:
+        mask = (1 << min(self.level, KEY_BITS)) - 1
+        low: NDArray[np.uint16] = key.astype(np.uint16)  # short numbers are compared faster
+        return np.asarray((low & np.uint16(mask)) == np.uint16(self._first & mask))
+
+    def _by_few(self, hashes: _Hashes) -> NDArray[np.bool_]:
+        return _starts_with_zeros(hashes, min(self.level - KEY_BITS, FEW_BITS))
+
+    def _by_row(self, hashes: _Hashes) -> NDArray[np.bool_]:
+        return _starts_with_zeros(hashes, self.level - KEY_BITS - FEW_BITS)
 
 
 def hash_rows(columns: Sequence[NDArray[Any]]) -> _Hashes:
@@ -162,4 +191,6 @@ def rows_once(columns: Sequence[NDArray[Any]], copies: int) -> Ints:
 
 
 def _starts_with_zeros(hashes: _Hashes, bits: int) -> NDArray[np.bool_]:
+    if bits <= 0:
+        return np.ones(hashes.size, np.bool_)
     return np.asarray(hashes >> np.uint64(64 - bits) == 0)

@@ -7,7 +7,6 @@ scopeval writes, has a module of its own. The meaning of the columns is decided 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import pyarrow.csv
 import pyarrow.json
 from numpy.typing import NDArray
 
+from scopeval._archive import PLAIN_KINDS, open_archive, open_regular
 from scopeval.data.columns import Origin, wholes
 from scopeval.errors import DataError, InputError, ScopevalError
 
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+_NPZ_KINDS = PLAIN_KINDS + "S"  # episodes may be named by bytes
 _MISSING = "remove these rows or fill in the values"
 
 
@@ -134,18 +135,14 @@ class NpzTable:
             return [m.filename[:-4] for m in members if m.filename.endswith(".npy")]
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """One part; the zip checksum of each array is verified."""
-        arrays = {}
-        with reading(self.source, "NPZ"), zipfile.ZipFile(self.path) as archive:
-            for name in names:
-                content = archive.read(f"{name}.npy")  # whole, so that the checksum is verified
-                try:
-                    arrays[name] = np.load(io.BytesIO(content), allow_pickle=False)
-                except ValueError as cause:
-                    raise DataError(
-                        f"{self.source}: array {name!r} cannot be loaded ({cause}); it must hold "
-                        "plain numbers, object arrays are never unpickled"
-                    ) from cause
+        """One part; sizes are checked before, and the zip checksum of each array after reading."""
+        with reading(self.source, "NPZ"), open_regular(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            remedy = "write such a log as Parquet, which stream_logged reads in batches"
+            with open_archive(
+                self.source, file, size, names=names, kinds=_NPZ_KINDS, remedy=remedy
+            ) as archive:
+                arrays = {name: archive.read(name) for name in names}
         yield Part(self.source, arrays)
 
 

@@ -1,0 +1,84 @@
+"""The time of the log diagnosis, as a share of the time that reading the log takes.
+
+    python tools/measure_diagnosis.py [--rows 2000000] [--repeats 7]
+
+A clean log of state numbers and one of vectors with four entries are written to a temporary folder,
+as CSV and as Parquet. Each is read and diagnosed several times, in turn; the least times count,
+because other work on the machine only adds to them. Reading is everything that happens before the
+diagnosis: decoding, checks of columns, ranges and missing values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from scopeval.data.diagnosis import Problem, diagnosis_of
+from scopeval.data.log_statistics import LogStatistics
+from scopeval.data.readers import logged_batches
+
+HORIZON = 50
+PROBLEM = Problem(HORIZON, 5)
+
+
+def clean_log(rows: int, vectors: bool, seed: int = 0) -> pa.Table:
+    """Episodes of a random walk, in order, each of `HORIZON` steps."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(rows) % HORIZON
+    columns: dict[str, Any] = {"t": t, "action": rng.integers(0, 5, rows)}
+    if vectors:
+        walk = rng.normal(size=(rows + 1, 4)).cumsum(axis=0)
+        for k in range(4):
+            columns[f"obs_{k}"], columns[f"next_obs_{k}"] = walk[:-1, k], walk[1:, k]
+    else:
+        walk = rng.integers(0, 400, rows + 1)
+        columns |= {"obs": walk[:-1], "next_obs": walk[1:]}
+    columns |= {"reward": rng.normal(size=rows), "cost": rng.random(rows)}
+    return pa.table(columns | {"terminated": np.zeros(rows, np.bool_)})
+
+
+def measure(path: Path, repeats: int) -> tuple[float, float]:
+    """Least seconds of reading and of the diagnosis."""
+    reading, diagnosis = [], []
+    for _ in range(repeats):
+        statistics, spent = LogStatistics(), 0.0
+        start = time.perf_counter()
+        for batch in logged_batches(path, problem=PROBLEM)[0]:
+            before = time.perf_counter()
+            statistics.add(batch.log)
+            spent += time.perf_counter() - before
+        done = time.perf_counter()
+        diagnosis_of(statistics, PROBLEM)
+        reading.append(done - start - spent)
+        diagnosis.append(spent + time.perf_counter() - done)
+    return min(reading), min(diagnosis)
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description="Share of the diagnosis in reading.")
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    print(f"{'log':<20}{'reading':>12}{'diagnosis':>12}{'share':>9}   (nanoseconds a row)")
+    with tempfile.TemporaryDirectory() as folder:
+        for vectors in (False, True):
+            table = clean_log(options.rows, vectors)
+            for kind, write in (("csv", pa.csv.write_csv), ("parquet", pa.parquet.write_table)):
+                path = Path(folder) / f"log.{kind}"
+                write(table, path)
+                each = [1e9 * x / options.rows for x in measure(path, options.repeats)]
+                name = f"{'vectors' if vectors else 'states'}, {kind}"
+                print(f"{name:<20}{each[0]:>12.1f}{each[1]:>12.1f}{each[1] / each[0]:>9.1%}")
+
+
+if __name__ == "__main__":
+    main()
