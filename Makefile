@@ -40,7 +40,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[dev,minari,mujoco,ray,docs]'
+	$(PIP) -e '.[dev,minari,mujoco,ray,docs,serve]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.behavior.frontier import Frontier as Frontier
     from scopeval.behavior.frontier import frontier as frontier
     from scopeval.behavior.policy import BehaviorPolicy as BehaviorPolicy
+    from scopeval.campaign.campaign import Campaign as Campaign
     from scopeval.collection.collector import collect as collect
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
     from scopeval.collection.episodes import Episodes as Episodes
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "BehaviorPolicy": "scopeval.behavior.policy",
     "CallablePolicy": "scopeval.policies.adapters",
+    "Campaign": "scopeval.campaign.campaign",
     "EpisodeLog": "scopeval.collection.episode_log",
     "Episodes": "scopeval.collection.episodes",
     "Evaluation": "scopeval.evaluation.result",

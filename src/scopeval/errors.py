@@ -6,7 +6,14 @@ exception a caller would reach for first, so `except ValueError` keeps working.
 
 from __future__ import annotations
 
-__all__ = ["DataError", "InputError", "MissingExtraError", "PlantError", "ScopevalError"]
+__all__ = [
+    "CampaignError",
+    "DataError",
+    "InputError",
+    "MissingExtraError",
+    "PlantError",
+    "ScopevalError",
+]
 
 
 class ScopevalError(Exception):
@@ -23,6 +30,10 @@ class DataError(ScopevalError, ValueError):
 
 class PlantError(ScopevalError, RuntimeError):
     """The environment could not be run at all, or no episode of it could be finished."""
+
+
+class CampaignError(ScopevalError, RuntimeError):
+    """The campaign is paused, stopped or finished, or an episode is over: no such call now."""
 
 
 class MissingExtraError(ScopevalError, ImportError):

@@ -1,0 +1,1 @@
+"""Campaigns: evaluations that last for days, on several plants, through restarts."""

@@ -1,0 +1,354 @@
+"""`Campaign`: an evaluation that lasts, on several plants, through restarts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from scopeval._files import now, versions
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.campaign import schema
+from scopeval.campaign.designs import DesignRecord, Designs
+from scopeval.campaign.episode import CampaignEpisode
+from scopeval.campaign.identity import check_target, remember_target
+from scopeval.campaign.journal import Event, Journal
+from scopeval.campaign.outcome import evaluation_of
+from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.registry import Registry, check_name
+from scopeval.campaign.rows import read_episodes
+from scopeval.campaign.status import CampaignStatus, status_of
+from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms
+from scopeval.collection.episodes import Episodes
+from scopeval.data.transitions import Transitions
+from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.evaluation.result import Evaluation
+from scopeval.policies.adapters import as_policy
+
+__all__ = ["Campaign"]
+
+
+class Campaign:
+    """An evaluation that lasts: every decision is on disk before it is carried out.
+
+        campaign = Campaign.create("hall.campaign", policy, horizon=24, behavior=behavior)
+        episode = campaign.start(plant="hall-3")
+        while not episode.over:
+            action = episode.act(obs)
+            obs, reward, cost, ended = plant.run(action)
+            episode.observe(reward, cost, obs, terminated=ended)
+        episode.end()
+        print(campaign.result())
+
+    After any restart, `Campaign.open` goes on with the same file. Several processes may work on one
+    campaign at the same time. Use `create` or `open`, not the constructor.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._journal = recorder.journal
+        self._registry = Registry(recorder)
+        self.terms = recorder.terms
+
+    # -- opening -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        where: str | os.PathLike[str],
+        target: Any,
+        *,
+        horizon: int,
+        behavior: Any = None,
+        logs: Transitions | None = None,
+        method: str = "scope-dr",
+        epsilon: float | None = None,
+        gamma: float | None = None,
+        alpha: float = 0.05,
+        seed: int = 0,
+        guards: Sequence[Limit | Promise] | None = None,
+        plan: Plan | None = None,
+        ramp: Ramp | None = None,
+        silent_after: float = 3600.0,
+        clock: Callable[[], float] = time.time,
+    ) -> Campaign:
+        """Begin a campaign.
+
+        Args:
+            where: a SQLite file that does not exist yet, or postgresql://user:password@host/name,
+                an empty database.
+            target: pi, in any form that `as_policy` takes.
+            horizon: T, the most steps of an episode.
+            behavior: mu: from `design`, a table, or any policy over the same actions. None: it is
+                designed from `logs`; without logs the target itself runs.
+            logs: past operation, for `design`.
+            method: of that design.
+            epsilon: the promise: mu costs at most 1 + epsilon times pi. Default: what a behavior
+                from `design` promises, else 0.
+            gamma: discount. Default: that of the behavior policy, else 1.
+            alpha: probability with which an interval may miss.
+            seed: of all random numbers.
+            guards: what is watched. Default: the promise about the cost, which hands over to the
+                target policy when it is refuted.
+            plan: when no more episodes are started. Default: never.
+            ramp: how the behavior policy's share grows. Default: it is 1 from the beginning.
+            silent_after: seconds without a sign of life after which a plant is silent.
+            clock: seconds since 1970.
+
+        Raises:
+            InputError: an argument is wrong.
+            DataError: there is a campaign already, or the place cannot be written.
+        """
+        policy = as_policy(target)
+        if behavior is None and logs is not None:
+            from scopeval.behavior.designer import design
+
+            behavior = design(
+                logs,
+                policy,
+                horizon=horizon,
+                method=method,
+                epsilon=epsilon or 0.0,
+                gamma=1.0 if gamma is None else gamma,
+                seed=seed,
+            )
+        own = behavior.recipe if isinstance(behavior, BehaviorPolicy) else None
+        if own is not None and own.horizon != horizon:
+            raise InputError(
+                f"horizon: got {horizon}, the behavior policy was designed for {own.horizon}"
+            )
+        terms = Terms(
+            horizon=horizon,
+            epsilon=float(epsilon if epsilon is not None else own.epsilon if own else 0.0),
+            gamma=float(gamma if gamma is not None else own.gamma if own else 1.0),
+            alpha=alpha,
+            seed=seed,
+            guards=(Promise(),) if guards is None else tuple(guards),
+            plan=plan or Plan(),
+            ramp=ramp,
+            silent_after=silent_after,
+        )
+        journal = Journal(where, create=True)
+        designs = Designs(journal, policy, behavior)
+        recorder = Recorder(journal, terms, policy, designs, clock)
+        with journal.write() as connection:
+            journal.order(connection)
+            if journal.fact(connection, "format") is not None:
+                raise DataError(
+                    f"{journal.name}: holds a campaign already; open it with Campaign.open, or "
+                    "choose another place"
+                )
+            journal.set_fact(connection, "format", schema.FORMAT)
+            journal.set_fact(connection, "terms", terms.to_json())
+            journal.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
+            remember_target(journal, connection, policy, terms.horizon, behavior, logs)
+            designs.keep(connection, 0, behavior, clock(), "the first")
+            recorder.happen(connection, Event("created", f"the campaign was created {now()}"))
+        return cls(recorder)
+
+    @classmethod
+    def open(
+        cls,
+        where: str | os.PathLike[str],
+        target: Any,
+        *,
+        behavior: Any = None,
+        check: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> Campaign:
+        """Go on with a campaign, after any restart.
+
+        Args:
+            where: as for `create`.
+            target: the same policy.
+            behavior: needed where it is an object that no database can hold.
+            check: see that the target is the same, by what is kept of it.
+            clock: seconds since 1970.
+
+        Raises:
+            DataError: there is no campaign, or it is damaged.
+            InputError: another target.
+        """
+        policy = as_policy(target)
+        journal = Journal(where, create=False)
+        with journal.read() as connection:
+            kind = journal.fact(connection, "format")
+            if kind != schema.FORMAT:
+                raise DataError(
+                    f"{journal.name}: written in format {kind!r:.60}, expected {schema.FORMAT}; "
+                    "try a newer scopeval"
+                )
+            terms = Terms.from_json(journal.fact(connection, "terms"))
+            designs = Designs(journal, policy, behavior)
+            recorder = Recorder(journal, terms, policy, designs, clock)
+            if check:
+                check_target(journal, connection, policy, terms)
+            state = recorder.state(connection)
+        designs.behavior(state.design)  # a damaged or missing one is told now
+        return cls(recorder)
+
+    # -- episodes ------------------------------------------------------------------------------
+
+    def start(
+        self, plant: str = "plant", *, resume: bool = False, request: str | None = None
+    ) -> CampaignEpisode:
+        """Begin an episode on a plant.
+
+        An episode of the plant that has not ended is ended if it is over, resumed with
+        ``resume=True``, and else counted as lost with what it has cost.
+
+        Args:
+            plant: its name.
+            resume: go on with the plant's open episode, where there is one.
+            request: a word of the caller's; a call with the same word returns the same episode.
+
+        Raises:
+            CampaignError: the campaign is paused, stopped, or has reached its plan.
+        """
+        name = check_name(plant)
+        with self._recorder.lock:
+            if request is not None and (found := self._registry.by_request(request)) is not None:
+                return found
+            number = self._registry.open_on(name)
+            if number is not None:
+                episode = self.episode(number)
+                if episode.over and episode.state == "open":
+                    episode.end()
+                elif resume:
+                    self.heartbeat(name)
+                    return episode
+                elif episode.state == "open":
+                    episode.lose("the next one was started before it had ended")
+            try:
+                return self._registry.begin(name, request)
+            except BaseException:
+                self._recorder.forget()
+                raise
+
+    def resume_episode(self, plant: str = "plant") -> CampaignEpisode:
+        """The plant's open episode, with all that was recorded of it.
+
+        Where `episode.decided` is not None, a decision awaits its outcome: carry it out (again, if
+        it is not known whether it was) and call `observe`.
+
+        Raises:
+            CampaignError: there is none.
+        """
+        number = self._registry.open_on(check_name(plant))
+        if number is None:
+            raise CampaignError(f"resume_episode: no episode is open on {plant!r}; expected start")
+        return self.episode(number)
+
+    def episode(self, number: int) -> CampaignEpisode:
+        """An episode by number, as the journal has it.
+
+        Raises:
+            InputError: there is none.
+        """
+        return self._registry.episode(number)
+
+    def drop(self, number: int, reason: str, *, who: str | None = None) -> None:
+        """Take a finished episode out of the evidence, as after a broken sensor.
+
+        It counts as lost from now on. Dropping by results biases the estimate: the reason stands in
+        the journal and in the result.
+        """
+        self._registry.drop(number, reason, who)
+
+    # -- what operators do -----------------------------------------------------------------------
+
+    def pause(self, reason: str = "paused by an operator", *, who: str | None = None) -> None:
+        """Start no more episodes until `resume`; running ones go on."""
+        self._registry.command("pause", reason, who)
+
+    def resume(self, reason: str = "resumed by an operator", *, who: str | None = None) -> None:
+        """Start episodes again after a pause. A hand-over and a stop are for good."""
+        self._registry.command("resume", reason, who)
+
+    def hand_over(self, reason: str = "by an operator", *, who: str | None = None) -> None:
+        """Let the target policy decide from the next step on, on all plants, for good."""
+        self._registry.command("hand over", reason, who)
+
+    def stop(self, reason: str = "stopped by an operator", *, who: str | None = None) -> None:
+        """Start no more episodes, for good; the target policy finishes running ones."""
+        self._registry.command("stop", reason, who)
+
+    def heartbeat(self, plant: str) -> None:
+        """Tell that a plant is alive, where nothing else does for long."""
+        with self._journal.write() as connection:
+            self._registry.seen(connection, check_name(plant))
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def status(self) -> CampaignStatus:
+        """The state now, for all processes that work on the campaign."""
+        with self._recorder.lock, self._journal.read() as connection:
+            state = self._recorder.state(connection)
+            return status_of(connection, state, self._recorder.clock())
+
+    def events(self, after: int = 0) -> list[Event]:
+        """What happened, in order."""
+        with self._journal.read() as connection:
+            return self._journal.events_after(connection, after)
+
+    def designs(self) -> list[DesignRecord]:
+        """Every behavior policy that was used."""
+        with self._journal.read() as connection:
+            return self._recorder.designs.records(connection)
+
+    def episodes(self, *, plant: str | None = None) -> Episodes:
+        """All finished episodes, in the order of their numbers, for an analysis of one's own."""
+        with self._journal.read() as connection:
+            return read_episodes(connection, self.terms.horizon, plant=plant)
+
+    def result(self, *, keep: bool = False) -> Evaluation:
+        """What the target policy is worth, by all that is finished.
+
+        Args:
+            keep: keep the episodes in the result.
+
+        Raises:
+            InputError: no episode is finished.
+        """
+        with self._recorder.lock, self._journal.read() as connection:
+            state = self._recorder.state(connection)
+            found = evaluation_of(connection, state)
+            kept = read_episodes(connection, self.terms.horizon) if keep else None
+        return found if kept is None else replace(found, episodes=kept)
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "The campaign") -> Path:
+        """Write the result as one HTML page."""
+        from scopeval.report import page_of_evaluation, write_report
+
+        design = self._recorder.designs.behavior(self.status().design)
+        learned = design if isinstance(design, BehaviorPolicy) else None
+        page = page_of_evaluation(
+            self.result(keep=True),
+            learned,
+            title=title,
+            gamma=self.terms.gamma,
+            seed=self.terms.seed,
+        )
+        return write_report(page, path)
+
+    def close(self) -> None:
+        """Give the connections to the database back."""
+        self._journal.close()
+
+    def __enter__(self) -> Campaign:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Campaign({self._journal.name!r}, horizon={self.terms.horizon})"

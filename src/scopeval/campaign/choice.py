@@ -1,0 +1,144 @@
+"""One decision: what the target policy offers, how it is weighed, and which action is drawn.
+
+Everything doubtful ends in the target's own probabilities, and the decision says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import PROBABILITY_SLACK, Floats, check_probs
+from scopeval.collection.rollout import draw_actions
+from scopeval.errors import InputError
+from scopeval.policies.protocols import (
+    Behavior,
+    Candidates,
+    ContinuousPolicy,
+    LearnedBehavior,
+    Policy,
+    Weighing,
+    WeightedBehavior,
+    offer,
+    weigh,
+)
+
+__all__ = ["Choice", "Weighed", "choose", "weigh_safely"]
+
+Target = Policy | ContinuousPolicy
+
+
+class Choice(NamedTuple):
+    """An action with the probabilities that it was drawn with.
+
+    Attributes:
+        action: a number, or a vector.
+        probability: of the action under what was run.
+        target_probability: of the same action under the target.
+        control: b(s, a); 0 without a control variate.
+        baseline: sum_a pi b; 0 without a control variate.
+        chooser: "behavior", "target", "guard" (a guard gave the step to the target), or "fallback:"
+            and the reason why the behavior policy fell back.
+    """
+
+    action: Any
+    probability: float
+    target_probability: float
+    control: float = 0.0
+    baseline: float = 0.0
+    chooser: str = "behavior"
+
+
+class Weighed(NamedTuple):
+    """The behavior policy's answer for one observation: mu and b [K], and why it fell back."""
+
+    mu: Floats
+    b: Floats
+    fallback: str | None
+
+
+def choose(
+    target: Target,
+    behavior: Behavior | Policy | None,
+    obs: NDArray[Any],
+    t: int,
+    rng: np.random.Generator,
+    *,
+    weight: float = 1.0,
+    share: float = 1.0,
+    chooser: str = "behavior",
+) -> Choice:
+    """Draw one action.
+
+    Args:
+        target: pi.
+        behavior: mu; None: there is none.
+        obs: one observation.
+        t: the time step.
+        rng: draws candidates of a continuous target, then the action.
+        weight: of the episode so far.
+        share: of the behavior policy in the mixture with the target's probabilities.
+        chooser: "behavior"; or "target" or "guard", which run the target's own probabilities.
+
+    Raises:
+        InputError: the target's answer cannot be used. Nothing can be run without it.
+    """
+    batch = obs[None]
+    offered = offer(target, batch, t, rng)
+    pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
+    if pi.ndim != 2 or len(pi) != 1:
+        raise InputError(
+            f"target: returned probabilities of shape {pi.shape} for one observation, expected "
+            "[1, number of actions]"
+        )
+    offered = Candidates(offered.actions, pi)
+    found = Weighed(pi[0], np.zeros_like(pi[0]), None)
+    if behavior is not None:
+        found = weigh_safely(behavior, offered, batch, t, weight)
+    tilted = share * found.mu + (1.0 - share) * pi[0]
+    mu = tilted if chooser == "behavior" and behavior is not None else pi[0]
+    if chooser == "behavior" and found.fallback is not None:
+        chooser = f"fallback:{found.fallback}"
+    k = int(draw_actions(mu[None], np.array([rng.random()]))[0])
+    action = offered.actions[0, k]
+    return Choice(
+        action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
+        probability=float(mu[k]),
+        target_probability=float(pi[0, k]),
+        control=float(found.b[k]),
+        baseline=float(pi[0] @ found.b),
+        chooser=chooser,
+    )
+
+
+def weigh_safely(
+    behavior: Behavior | Policy, offered: Candidates, obs: NDArray[Any], t: int, weight: float
+) -> Weighed:
+    """The behavior policy's answer for one observation; the target's own where it has none."""
+    pi = offered.probs[0]
+    before = asdict(behavior.counts) if isinstance(behavior, LearnedBehavior) else {}
+    try:
+        answer = _ask(behavior, offered, obs, t, weight)
+        mu = np.asarray(answer.probs, np.float64)[0]
+        b = np.zeros_like(pi) if answer.control is None else np.asarray(answer.control)[0]
+        good = (mu >= 0).all() and abs(float(mu.sum()) - 1.0) <= PROBABILITY_SLACK
+        if not (good and mu.shape == pi.shape == b.shape and np.isfinite(b).all()):
+            return Weighed(pi, np.zeros_like(pi), "failed")
+    except Exception:
+        return Weighed(pi, np.zeros_like(pi), "failed")
+    why = None
+    if isinstance(behavior, LearnedBehavior):
+        after = asdict(behavior.counts)
+        why = next((key for key in after if key != "asked" and after[key] > before[key]), None)
+    return Weighed(mu / mu.sum(), b.astype(np.float64), why)
+
+
+def _ask(
+    behavior: Behavior | Policy, offered: Candidates, obs: NDArray[Any], t: int, weight: float
+) -> Weighing:
+    if isinstance(behavior, WeightedBehavior):
+        return behavior.weigh_at(offered, obs, t, np.array([weight], np.float64))
+    return weigh(behavior, offered, obs, t)

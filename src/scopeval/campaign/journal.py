@@ -1,0 +1,175 @@
+"""The journal of a campaign: transactions, events, episodes and steps as rows.
+
+Everything is on disk when a `write` block has ended. Events are numbered in the order of their
+commitment: whoever writes one holds the lock of `order` until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from scopeval.campaign import schema
+from scopeval.errors import DataError
+
+__all__ = ["Event", "Journal", "decode", "encode"]
+
+#: Key of the lock in PostgreSQL under which events are numbered.
+ORDER_LOCK = 0x5C09E
+
+
+def encode(value: NDArray[Any]) -> str:
+    """A whole number or a row of numbers as JSON; decoding gives the same bits."""
+    return json.dumps(value.tolist())
+
+
+def decode(text: str) -> NDArray[Any]:
+    """What `encode` made."""
+    return np.asarray(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        kind: what, in one word or two.
+        text: in words.
+        plant: where; None: everywhere.
+        episode: in which; None: in none.
+        who: an operator's name; None: the campaign itself.
+        data: numbers that belong to it.
+        number: its place in the order of events.
+        time: in seconds since 1970.
+    """
+
+    kind: str
+    text: str
+    plant: str | None = None
+    episode: int | None = None
+    who: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    time: float = 0.0
+
+
+class Journal:
+    """The database of one campaign.
+
+    Args:
+        where: a SQLite file, or a PostgreSQL URL.
+        create: make the tables; else they must be there.
+    """
+
+    def __init__(self, where: str | os.PathLike[str], *, create: bool) -> None:
+        self.where = os.fspath(where)
+        self.engine = schema.open_engine(where, create=create)
+        self._ordered = self.engine.dialect.name == "postgresql"
+        with self._translated():
+            if create:
+                schema.tables.create_all(self.engine)
+            elif not sa.inspect(self.engine).has_table("facts"):
+                raise DataError(
+                    f"{self.name}: holds no campaign; expected one, try Campaign.create"
+                )
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+        return str(self.engine.url.render_as_string(hide_password=True)).removeprefix("sqlite:///")
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """One transaction: all of it is on disk afterwards, or nothing."""
+        with self._translated(), self.engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A consistent view."""
+        with self._translated(), self.engine.connect() as connection:
+            viewed = connection.execution_options(reads=True)
+            with viewed.begin():
+                yield viewed
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the database in the words of this package."""
+        try:
+            yield
+        except IntegrityError:
+            raise  # the caller knows which row was there already
+        except DBAPIError as error:
+            reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "?"
+            raise DataError(
+                f"{self.name}: the database refused ({reason}); nothing of this call was recorded, "
+                "try it again"
+            ) from error
+
+    def order(self, connection: sa.Connection) -> None:
+        """Be the only one to number events and episodes until the transaction ends."""
+        if self._ordered:  # SQLite has one writer at a time anyway
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ORDER_LOCK)))
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    def set_fact(self, connection: sa.Connection, name: str, value: Any) -> None:
+        """Keep a fact."""
+        text = json.dumps(value)
+        connection.execute(schema.facts.insert().values(name=name, value=text))
+
+    def fact(self, connection: sa.Connection, name: str) -> Any:
+        """A fact; None: it is not there."""
+        table = schema.facts
+        text = connection.execute(sa.select(table.c.value).where(table.c.name == name)).scalar()
+        return None if text is None else json.loads(text)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def add_event(self, connection: sa.Connection, event: Event, time: float) -> Event:
+        """Write an event; the lock of `order` is held."""
+        table = schema.events
+        last = connection.execute(sa.select(sa.func.max(table.c.number))).scalar()
+        number = 1 if last is None else int(last) + 1
+        connection.execute(
+            table.insert().values(
+                number=number,
+                time=time,
+                kind=event.kind,
+                text=event.text,
+                plant=event.plant,
+                episode=event.episode,
+                who=event.who,
+                data=json.dumps(dict(event.data)),
+            )
+        )
+        return Event(
+            event.kind, event.text, event.plant, event.episode, event.who, event.data, number, time
+        )
+
+    def events_after(self, connection: sa.Connection, number: int) -> list[Event]:
+        """Events after one, in order."""
+        table = schema.events
+        rows = connection.execute(
+            sa.select(table).where(table.c.number > number).order_by(table.c.number)
+        )
+        return [
+            Event(
+                row.kind, row.text, row.plant, row.episode, row.who, json.loads(row.data),
+                row.number, row.time,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.engine.dispose()

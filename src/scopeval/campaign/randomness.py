@@ -1,0 +1,31 @@
+"""Random numbers of a campaign: a function of its seed, the episode and the step.
+
+Philox is counter-based: the numbers of every (episode, step) begin at a place of their own. So they
+are never repeated, a restart continues them, and any decision can be drawn again for an audit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scopeval.arrays import Ints
+
+__all__ = ["CounterStreams"]
+
+_STREAM = 1  # the last word of the counter; other uses of the same key would take another
+
+
+class CounterStreams:
+    """The random numbers of one campaign.
+
+    Args:
+        seed: of the campaign.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._key: Ints = np.random.SeedSequence(seed).generate_state(2, np.uint64).view(np.int64)
+
+    def at(self, episode: int, step: int) -> np.random.Generator:
+        """A generator for one decision."""
+        counter = np.array([0, step, episode, _STREAM], np.uint64)
+        return np.random.Generator(np.random.Philox(key=self._key.view(np.uint64), counter=counter))

@@ -1,0 +1,267 @@
+"""The state of a campaign as a function of its events.
+
+Every process that works on a campaign folds the same events in the same order, and so has the same
+state: after a restart, and on every plant. Guards decide in the transaction that ends an episode or
+records a reading; what they decide is an event too, and is never decided twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scopeval.campaign.journal import Event
+from scopeval.campaign.terms import COST, Limit, Promise, Terms
+from scopeval.estimation.running_moments import AsymptoticSequence, Interval
+from scopeval.safety.guard import Guard
+
+__all__ = ["CampaignState", "OpenEpisode"]
+
+
+@dataclass(frozen=True)
+class OpenEpisode:
+    """An episode that has started and not ended."""
+
+    number: int
+    plant: str
+    stage: int
+
+
+@dataclass
+class CampaignState:
+    """What follows from the events so far.
+
+    Attributes:
+        terms: of the campaign.
+        cursor: number of the last event that was folded.
+        paused: no episodes are started until `resume`.
+        handed_over: the target policy decides, for good.
+        stopped: no episodes are started, for good.
+        handed_over_after: number of episodes that were over by then; None: never.
+        reason: of the last of these, in words.
+        design: number of the design that new episodes use.
+        stage: of the ramp.
+        alarms: what the guards have told, in order.
+        open: running episodes by number.
+        started, finished, lost: numbers of episodes.
+        spent: cost of all episodes that are over.
+        totals: sums of the other guarded signals over episodes that are over.
+    """
+
+    terms: Terms
+    cursor: int = 0
+    paused: bool = False
+    handed_over: bool = False
+    stopped: bool = False
+    handed_over_after: int | None = None
+    reason: str | None = None
+    design: int = 0
+    stage: int = 0
+    alarms: list[Event] = field(default_factory=list)
+    open: dict[int, OpenEpisode] = field(default_factory=dict)
+    started: int = 0
+    finished: int = 0
+    lost: int = 0
+    spent: float = 0.0
+    totals: dict[str, float] = field(default_factory=dict)
+    _in_stage: int = 0
+    _guards: list[Guard | None] = field(default_factory=list)
+    _fired: set[tuple[int, str, int | None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        goal = self.terms.plan.episodes or 1000
+        self._value = AsymptoticSequence(self.terms.alpha, max(goal, 50))
+        self._guards = [
+            None
+            if isinstance(guard, Limit)
+            else Guard(
+                epsilon=self.terms.epsilon if guard.epsilon is None else guard.epsilon,
+                alpha=guard.alpha,
+                target_n=max(goal, 50),
+            )
+            for guard in self.terms.guards
+        ]
+
+    # -- reading -------------------------------------------------------------------------------
+
+    @property
+    def word(self) -> str:
+        """The state in one word or two."""
+        if self.stopped:
+            return "stopped"
+        if self.paused:
+            return "paused"
+        return "handed over" if self.handed_over else "running"
+
+    @property
+    def interval(self) -> Interval:
+        """Anytime-valid, of the value."""
+        return self._value.interval
+
+    @property
+    def share(self) -> float:
+        """Of the behavior policy in the decisions of episodes that start now."""
+        ramp = self.terms.ramp
+        return 1.0 if ramp is None else ramp.shares[self.stage]
+
+    def done(self) -> str | None:
+        """Why the plan starts no more episodes; None: it does."""
+        plan = self.terms.plan
+        if plan.episodes is not None and self.started >= plan.episodes:
+            return f"all {plan.episodes:,} episodes were started"
+        if plan.precision is not None and self.interval.half_width <= plan.precision:
+            return f"stopped when the interval was +- {plan.precision:g} or narrower"
+        if plan.cost_budget is not None and self.spent >= plan.cost_budget:
+            return f"stopped when the cost budget of {plan.cost_budget:g} was reached"
+        return None
+
+    # -- folding -------------------------------------------------------------------------------
+
+    def fold(self, event: Event) -> None:
+        """Take in the next event."""
+        self.cursor = event.number
+        if event.kind == "started":
+            assert event.episode is not None
+            assert event.plant is not None
+            stage = int(event.data["stage"])
+            self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
+            self.started += 1
+        elif event.kind in ("ended", "lost"):
+            self._over(event)
+        elif event.kind == "dropped":
+            self.finished, self.lost = self.finished - 1, self.lost + 1
+        elif event.kind == "stage":
+            self.stage, self._in_stage = int(event.data["stage"]), 0
+        elif event.kind == "design":
+            self.design = int(event.data["design"])
+        elif event.kind == "alarm":
+            self.alarms.append(event)
+            self._fired.add((int(event.data["guard"]), str(event.data["limit"]), event.episode))
+            self._act(str(event.data["action"]), event.text)
+        elif event.kind in ("pause", "hand over", "stop"):
+            self._act(event.kind, event.text)
+        elif event.kind == "resume":
+            self.paused, self.reason = False, None
+
+    def _act(self, action: str, why: str) -> None:
+        if action == "pause":
+            self.paused = True
+        if action in ("hand over", "stop") and not self.handed_over:
+            self.handed_over = True
+            self.handed_over_after = self.finished + self.lost
+        if action == "stop":
+            self.stopped = True
+        if action != "tell":
+            self.reason = why
+
+    def _over(self, event: Event) -> None:
+        assert event.episode is not None
+        running = self.open.pop(event.episode, None)
+        numbers = event.data
+        self.spent += float(numbers["spent"])
+        for name, (total, *_) in numbers["signals"].items():
+            self.totals[name] = self.totals.get(name, 0.0) + float(total)
+        if event.kind == "lost":
+            self.lost += 1
+            self._count_lost(numbers)
+            return
+        self.finished += 1
+        if running is not None and running.stage == self.stage:
+            self._in_stage += 1
+        self._value.update(np.array([numbers["value"]]))
+        if not numbers["by_target"]:
+            for guard, watch in zip(self.terms.guards, self._guards, strict=True):
+                if watch is not None:
+                    watch.update(*_column(numbers, guard.signal))
+
+    def _count_lost(self, numbers: Mapping[str, Any]) -> None:
+        """Guards with totals count what lost episodes cost."""
+        for guard, watch in zip(self.terms.guards, self._guards, strict=True):
+            if watch is not None and guard.signal == COST:
+                watch.update([], [], lost=float(numbers["spent"]))
+
+    # -- deciding, inside the transaction that records what it is about ------------------------
+
+    def refuted(self) -> list[Event]:
+        """Alarms of promises that are refuted and were not told yet."""
+        found = []
+        for number, (guard, watch) in enumerate(zip(self.terms.guards, self._guards, strict=True)):
+            if watch is None or (number, "promise", None) in self._fired:
+                continue
+            state = watch.state
+            if state.tripped:
+                about = "" if guard.signal == COST else f"{guard.signal}: "
+                found.append(_alarm(number, "promise", guard, about + str(state.reason)))
+        return found
+
+    def exceeded(
+        self,
+        episode: int,
+        readings: Mapping[str, float],
+        sums: Mapping[str, float],
+        totals: Mapping[str, float],
+    ) -> list[Event]:
+        """Alarms of limits that a step exceeds; each is told once, or once for every episode.
+
+        Args:
+            episode: its number.
+            readings: of the step, by signal.
+            sums: of the episode so far.
+            totals: of all episodes, running ones included.
+        """
+        found = []
+        for number, guard in enumerate(self.terms.guards):
+            if not isinstance(guard, Limit):
+                continue
+            for name, what, limit, seen in (
+                ("step", "a step", guard.step, readings),
+                ("episode", "an episode", guard.episode, sums),
+                ("total", "all episodes together", guard.total, totals),
+            ):
+                value = seen.get(guard.signal, 0.0)
+                whose = None if name == "total" else episode
+                if limit is None or value <= limit or (number, name, whose) in self._fired:
+                    continue
+                verb = "cost" if guard.signal == COST else f"had {guard.signal}"
+                text = f"{what} {verb} {value:.4g}, above the limit of {limit:.4g}"
+                found.append(_alarm(number, name, guard, text, whose))
+        return found
+
+    def next_stage(self) -> Event | None:
+        """The ramp's next stage, where it is due."""
+        ramp = self.terms.ramp
+        if ramp is None or self.handed_over or self._in_stage < ramp.episodes:
+            return None
+        if self.stage + 1 >= len(ramp.shares):
+            return None
+        share = ramp.shares[self.stage + 1]
+        text = f"stage {self.stage + 2} of {len(ramp.shares)}: the behavior policy's share is "
+        return Event("stage", f"{text}{share:g}", data={"stage": self.stage + 1, "share": share})
+
+    @property
+    def limited_totals(self) -> bool:
+        """Whether a guard limits the sum over all episodes."""
+        return any(isinstance(g, Limit) and g.total is not None for g in self.terms.guards)
+
+    def watch(self, number: int) -> Guard | None:
+        """What is known about the promise of a guard; None for limits."""
+        return self._guards[number]
+
+
+def _column(numbers: Mapping[str, Any], signal: str) -> tuple[list[float], list[float]]:
+    """Cost and weighted cost of one episode, for a guard."""
+    if signal == COST:
+        return [float(numbers["cost"])], [float(numbers["weighted_cost"])]
+    _, own, weighted = numbers["signals"].get(signal, (math.nan,) * 3)
+    return [float(own)], [float(weighted)]
+
+
+def _alarm(
+    number: int, limit: str, guard: Limit | Promise, text: str, episode: int | None = None
+) -> Event:
+    data = {"guard": number, "limit": limit, "action": guard.action}
+    return Event("alarm", text, episode=episode, data=data)

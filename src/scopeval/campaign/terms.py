@@ -1,0 +1,227 @@
+"""What a campaign is asked for, checked when it is created and kept with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from scopeval.arrays import check_whole, is_number
+from scopeval.behavior.settings import check_epsilon
+from scopeval.errors import InputError
+
+__all__ = ["COST", "GuardAction", "Limit", "Plan", "Promise", "Ramp", "Terms"]
+
+#: What a guard does: tell; start no more episodes; let the target policy decide from the next step
+#: on, for good; the same and start no more episodes, for good.
+GuardAction = Literal["tell", "pause", "hand over", "stop"]
+
+#: The name of the cost among the guarded signals.
+COST = "cost"
+
+
+ACTIONS = ", ".join(repr(action) for action in get_args(GuardAction))
+
+
+def _check_guard(signal: str, action: str) -> None:
+    if not isinstance(signal, str) or not signal:
+        raise InputError(f"guards: got the signal {signal!r}, expected a name")
+    if action not in get_args(GuardAction):
+        raise InputError(f"guards: got the action {action!r}, expected one of {ACTIONS}")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A guard with limits on the cost, or on another signal that `observe` is given.
+
+    Attributes:
+        signal: "cost", or the name of a signal.
+        step: the most that one step may read.
+        episode: the most that the steps of an episode may sum to.
+        total: the most that all episodes together may sum to, running and lost ones included.
+        action: what happens at the next decision after a limit was exceeded.
+    """
+
+    signal: str = COST
+    step: float | None = None
+    episode: float | None = None
+    total: float | None = None
+    action: GuardAction = "hand over"
+
+    def __post_init__(self) -> None:
+        _check_guard(self.signal, self.action)
+        given = [x for x in (self.step, self.episode, self.total) if x is not None]
+        if not given or not all(is_number(x) for x in given):
+            raise InputError(
+                f"guards: got a limit on {self.signal!r} with step={self.step!r}, "
+                f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
+            )
+
+    def rule(self, epsilon: float) -> str:
+        """In words; `epsilon` is that of the campaign."""
+        parts = (("step", self.step), ("episode", self.episode), ("in total", self.total))
+        said = [
+            f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
+            for name, limit in parts
+            if limit is not None
+        ]
+        return f"{self.signal} at most " + ", ".join(said).replace("a episode", "an episode")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guard that tests, anytime-valid: at most 1 + epsilon times the target policy's own.
+
+    Attributes:
+        signal: "cost", or the name of a signal.
+        epsilon: None: that of the campaign.
+        alpha: probability of a false alarm over all time.
+        action: what happens when the promise is refuted.
+    """
+
+    signal: str = COST
+    epsilon: float | None = None
+    alpha: float = 0.05
+    action: GuardAction = "hand over"
+
+    def __post_init__(self) -> None:
+        _check_guard(self.signal, self.action)
+        if self.epsilon is not None and not (is_number(self.epsilon) and self.epsilon > -1):
+            raise InputError(
+                f"guards: epsilon is {self.epsilon!r}, expected a number above -1 or None"
+            )
+        if not (is_number(self.alpha) and 0 < self.alpha < 1):
+            raise InputError(f"guards: alpha is {self.alpha!r}, expected a number in (0, 1)")
+
+    def rule(self, epsilon: float) -> str:
+        """In words; `epsilon` is that of the campaign."""
+        times = 1 + (epsilon if self.epsilon is None else self.epsilon)
+        return f"expected {self.signal} at most {times:g} times the target policy's"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When a campaign starts no more episodes: whichever is reached first.
+
+    Attributes:
+        episodes: how many to start at most.
+        precision: until the anytime-valid interval is +- this wide.
+        cost_budget: until all episodes together have cost this.
+    """
+
+    episodes: int | None = None
+    precision: float | None = None
+    cost_budget: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.episodes is not None:
+            check_whole("plan.episodes", self.episodes, 1)
+        for name, value in (("precision", self.precision), ("cost_budget", self.cost_budget)):
+            if value is not None and not (is_number(value) and value > 0):
+                raise InputError(f"plan.{name}: got {value!r}, expected a number above 0")
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """The share of the behavior policy in every decision grows by stages.
+
+    A decision is drawn from share * mu + (1 - share) * pi. The next stage begins with the episodes
+    that start after `episodes` of this one have finished without an alarm: it is decided by past
+    episodes only, so the estimate stays unbiased.
+
+    Attributes:
+        shares: of the stages, increasing; the last may be below 1.
+        episodes: finished episodes that a stage needs.
+    """
+
+    shares: tuple[float, ...] = (0.1, 0.3, 1.0)
+    episodes: int = 50
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shares", tuple(self.shares))
+        check_whole("ramp.episodes", self.episodes, 1)
+        if not self.shares or not all(is_number(x) and 0 <= x <= 1 for x in self.shares):
+            raise InputError(f"ramp.shares: got {self.shares!r}, expected numbers in [0, 1]")
+        if list(self.shares) != sorted(self.shares):
+            raise InputError(f"ramp.shares: got {self.shares!r}, expected increasing numbers")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Everything that is fixed when a campaign is created.
+
+    Attributes:
+        horizon: T.
+        epsilon: the promise: the behavior policy costs at most 1 + epsilon times the target.
+        gamma: discount.
+        alpha: probability with which an interval may miss.
+        seed: of all random numbers.
+        guards: what is watched, and what happens then.
+        plan: when it ends.
+        ramp: how the behavior policy's share grows; None: at once.
+        shadow: the target policy runs, and it is recorded what the behavior policy would do.
+        silent_after: seconds without a sign of life after which a plant is told as silent.
+    """
+
+    horizon: int
+    epsilon: float = 0.0
+    gamma: float = 1.0
+    alpha: float = 0.05
+    seed: int = 0
+    guards: tuple[Limit | Promise, ...] = (Promise(),)
+    plan: Plan = Plan()
+    ramp: Ramp | None = None
+    shadow: bool = False
+    silent_after: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_whole("horizon", self.horizon, 1, " of steps")
+        check_whole("seed", self.seed, 0)
+        if not (is_number(self.epsilon) and self.epsilon > -1):
+            check_epsilon(self.epsilon)
+        for name, value in (("gamma", self.gamma), ("alpha", self.alpha)):
+            if not (is_number(value) and 0 < value <= 1):
+                raise InputError(f"{name}: got {value!r}, expected a number in (0, 1]")
+        if not (is_number(self.silent_after) and self.silent_after > 0):
+            raise InputError(
+                f"silent_after: got {self.silent_after!r}, expected seconds, a number above 0"
+            )
+        object.__setattr__(self, "guards", _guards(self.guards))
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The guarded signals beside the cost, which every `observe` must be given."""
+        return tuple(sorted({guard.signal for guard in self.guards} - {COST}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        content = asdict(self)
+        content["guards"] = [
+            {"kind": type(guard).__name__, **asdict(guard)} for guard in self.guards
+        ]
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Terms:
+        """What `to_json` made."""
+        kinds = {"Limit": Limit, "Promise": Promise}
+        found = dict(content)
+        guards = []
+        for one in found["guards"]:
+            named = dict(one)
+            guards.append(kinds[named.pop("kind")](**named))
+        found["guards"] = tuple(guards)
+        found["plan"] = Plan(**found["plan"])
+        found["ramp"] = None if found["ramp"] is None else Ramp(**found["ramp"])
+        return cls(**found)
+
+
+def _guards(given: Sequence[Limit | Promise]) -> tuple[Limit | Promise, ...]:
+    guards = tuple(given)
+    for guard in guards:
+        if not isinstance(guard, Limit | Promise):
+            raise InputError(
+                f"guards: got {guard!r:.60}, expected Limit(...) or Promise(...) of "
+                "scopeval.campaign.terms"
+            )
+    return guards

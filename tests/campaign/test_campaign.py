@@ -1,0 +1,216 @@
+"""A campaign records every decision before it is carried out, and survives restarts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
+
+from scopeval import Campaign, estimate
+from scopeval.errors import CampaignError, DataError, InputError
+
+TARGET, BEHAVIOR = tables()
+
+
+@pytest.fixture
+def campaign(place):
+    with Campaign.create(
+        place / "c.campaign", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3
+    ) as made:
+        yield made
+
+
+def reopened(place):
+    return Campaign.open(place / "c.campaign", TARGET)
+
+
+def test_a_campaign_gives_the_result_of_its_episodes(campaign):
+    for _ in range(30):
+        run_episode(campaign)
+    result, episodes = campaign.result(), campaign.episodes()
+    assert len(episodes) == result.finished == campaign.status().finished == 30
+    other = estimate(episodes, estimator="pdis", anytime=True)
+    assert result.estimate == pytest.approx(other.estimate, rel=1e-12)
+    assert result.cost.total == pytest.approx(float(episodes.costs().sum()))
+    assert result.certificate.difference.estimate == pytest.approx(
+        other.certificate.difference.estimate
+    )
+    table = np.asarray(BEHAVIOR)
+    steps = episodes.steps
+    assert episodes.behavior_prob[steps] == pytest.approx(
+        table[episodes.obs[steps], episodes.action[steps]]
+    )
+
+
+def test_a_decision_is_on_disk_before_act_returns(campaign, place):
+    episode = campaign.start("a")
+    action = episode.act(2)
+    other = reopened(place).resume_episode("a")
+    assert other.decided.action == action
+    assert other.act(2) == action
+
+
+def test_repeating_a_call_changes_nothing(campaign):
+    episode = campaign.start("a")
+    action = episode.act(1, step=0)
+    assert episode.act(1, step=0) == action == episode.act(1)
+    episode.observe(1.0, 2.0, 3, step=0)
+    episode.observe(1.0, 2.0, 3, step=0)
+    assert episode.act(1, step=0) == action
+    assert episode.step == 1
+    with pytest.raises(InputError, match="another outcome"):
+        episode.observe(1.5, 2.0, 3, step=0)
+    with pytest.raises(InputError, match="was decided at 1"):
+        episode.act(2, step=0)
+    episode.act(3)
+    with pytest.raises(CampaignError, match="in order"):
+        episode.act(3, step=2)
+
+
+def test_starting_twice_by_one_request_is_one_episode(campaign):
+    first = campaign.start("a", request="r1")
+    assert campaign.start("a", request="r1").number == first.number
+    assert campaign.status().started == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        ((np.nan, 1.0, 2), "reward"),
+        ((1.0, -1e-12, 2), "max\\(cost, 0.0\\)"),
+        ((1.0, np.inf, 2), "cost"),
+        ((1.0, 1.0, [1.0, 2.0]), "next_obs: got shape"),
+        ((1.0, 1.0, np.nan), "next_obs"),
+        (("x", 1.0, 2), "reward"),
+    ],
+)
+def test_a_bad_reading_is_refused_and_not_recorded(campaign, outcome, says):
+    episode = campaign.start()
+    episode.act(1)
+    with pytest.raises(InputError, match=says):
+        episode.observe(*outcome)
+    assert episode.decided is not None
+    episode.observe(1.0, 1.0, 2)
+    assert episode.step == 1
+    episode.end()
+    assert campaign.result().finished == 1
+
+
+def test_a_bad_observation_is_refused(campaign):
+    episode = campaign.start()
+    for bad in (np.nan, STATES, "x", [[1]]):
+        with pytest.raises(InputError):
+            episode.act(bad)
+    assert episode.decided is None
+    episode.act(0)
+
+
+def test_random_numbers_are_those_of_the_place(campaign, place):
+    """The same campaign with interruptions decides the same: 20 episodes, reopened each time."""
+    for _ in range(20):
+        run_episode(campaign)
+    again = place / "again.campaign"
+    Campaign.create(again, TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3).close()
+    for _ in range(20):
+        with Campaign.open(again, TARGET) as part:
+            run_episode(part)
+    with Campaign.open(again, TARGET) as other:
+        assert other.result() == campaign.result()
+        assert np.array_equal(other.episodes().action, campaign.episodes().action)
+
+
+def test_an_episode_that_is_cut_is_resumed(campaign, place):
+    machine = Machine()
+    run_episode(campaign)
+    episode = campaign.start("a")
+    obs = machine.first(episode.number)
+    action = episode.act(obs)
+    with reopened(place) as other:
+        found = other.start("a", resume=True)
+        assert (found.number, found.decided.action) == (episode.number, action)
+        assert other.status().started == 2
+
+
+def test_an_episode_that_is_cut_is_lost_with_its_cost(campaign, place):
+    episode = campaign.start("a")
+    episode.act(1)
+    episode.observe(0.0, 7.5, 2)
+    with reopened(place) as other:
+        run_episode(other, "a")
+        result = other.result()
+        assert (result.started, result.finished, result.diagnostics.lost) == (2, 1, 1)
+        assert result.cost.total == pytest.approx(7.5 + result.cost.per_episode)
+        assert "before it had ended" in result.diagnostics.first_loss
+
+
+def test_an_episode_that_is_over_is_ended_by_the_next_start(campaign):
+    episode = campaign.start("a")
+    episode.act(1)
+    episode.observe(0.0, 1.0, 2, terminated=True)
+    campaign.start("a")
+    assert campaign.status().finished == 1
+
+
+def test_operators_pause_hand_over_and_stop(campaign):
+    episode = campaign.start("a")
+    episode.act(1)
+    episode.observe(0.0, 1.0, 2)
+    campaign.pause("maintenance", who="ada")
+    with pytest.raises(CampaignError, match="maintenance"):
+        campaign.start("b")
+    campaign.resume(who="ada")
+    campaign.start("b")
+    campaign.hand_over("a noise", who="ada")
+    episode.act(2)
+    episode.observe(0.0, 1.0, 2, terminated=True)
+    episode.end()
+    found = campaign.episodes()
+    assert found.guarded.tolist() == [1]
+    assert found.behavior_prob[0, 1] == found.target_prob[0, 1]
+    run_episode(campaign, "a")
+    assert campaign.episodes().by_target.tolist() == [False, True]
+    campaign.stop()
+    with pytest.raises(CampaignError, match="stopped"):
+        campaign.start("a")
+    assert [e.who for e in campaign.events() if e.kind == "pause"] == ["ada"]
+
+
+def test_a_finished_episode_can_be_dropped(campaign):
+    for _ in range(3):
+        run_episode(campaign)
+    campaign.drop(1, "the sensor was loose")
+    result = campaign.result()
+    assert (result.finished, result.diagnostics.lost) == (2, 1)
+    assert campaign.episodes().index.tolist() == [0, 2]
+
+
+def test_another_target_is_refused(campaign, place):
+    run_episode(campaign)
+    with pytest.raises(InputError, match="target"):
+        Campaign.open(place / "c.campaign", tables(1)[0])
+    with pytest.raises(InputError, match="recorded is"):
+        _open_by_function(place)
+
+
+def _open_by_function(place):
+    where = place / "f.campaign"
+
+    def policy(obs, t):
+        return np.asarray(TARGET)[obs]
+
+    def other(obs, t):
+        return np.full((len(obs), ACTIONS), 1 / ACTIONS)
+
+    with Campaign.create(where, policy, horizon=HORIZON) as campaign:
+        run_episode(campaign)
+    Campaign.open(where, policy).close()
+    return Campaign.open(where, other)
+
+
+def test_places_that_cannot_be_are_told(place, campaign):
+    with pytest.raises(DataError, match="no such file"):
+        Campaign.open(place / "none", TARGET)
+    with pytest.raises(DataError, match="already"):
+        Campaign.create(place / "c.campaign", TARGET, horizon=HORIZON)
+    with pytest.raises(InputError, match="mysql"):
+        Campaign.create("mysql://x/y", TARGET, horizon=HORIZON)
