@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.data.transitions import Transitions as Transitions
     from scopeval.evaluation.evaluator import evaluate as evaluate
     from scopeval.evaluation.recorded import estimate as estimate
+    from scopeval.evaluation.refitting import Refitting as Refitting
     from scopeval.evaluation.result import Evaluation as Evaluation
     from scopeval.policies.adapters import CallablePolicy as CallablePolicy
     from scopeval.policies.adapters import TabularPolicy as TabularPolicy
@@ -51,6 +52,7 @@ _PUBLIC = {
     "Frontier": "scopeval.behavior.frontier",
     "GaussianPolicy": "scopeval.policies.gaussian",
     "Guard": "scopeval.safety.guard",
+    "Refitting": "scopeval.evaluation.refitting",
     "Solution": "scopeval.solver",
     "Status": "scopeval.solver",
     "TabularPolicy": "scopeval.policies.adapters",

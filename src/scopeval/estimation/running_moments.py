@@ -28,10 +28,12 @@ __all__ = [
     "Moments",
     "Scatter",
     "Side",
+    "anytime_radius",
     "check_alpha",
     "check_side",
     "finite_column",
     "moments_interval",
+    "narrowest_time",
     "quantile",
 ]
 
@@ -261,7 +263,7 @@ class AsymptoticSequence:
         self._side: Side = side
         self._burn_in = burn_in
         self._skew_factor = skew_factor
-        self._rho2 = _narrowest(alpha if side == "both" else min(2 * alpha, 0.999)) / target_n
+        self._rho2 = narrowest_time(alpha if side == "both" else min(2 * alpha, 0.999)) / target_n
         self._moments = Moments()
 
     @property
@@ -302,12 +304,17 @@ class AsymptoticSequence:
         return self.interval
 
     def _radius(self, n: int) -> float:
-        spread = n * self._rho2 + 1
-        if self._side == "both":
-            log_term = math.log(math.sqrt(spread) / self._alpha)
-        else:
-            log_term = math.log1p(math.sqrt(spread) / (2 * self._alpha))
-        return math.sqrt(2 * spread / (n * n * self._rho2) * log_term)
+        return anytime_radius(n, self._rho2, self._alpha, both=self._side == "both")
+
+
+def anytime_radius(n: float, rho2: float, alpha: float, *, both: bool = True) -> float:
+    """r_n of `AsymptoticSequence`; n may be any time of a martingale, in units of its variance."""
+    spread = n * rho2 + 1
+    if both:
+        log_term = math.log(math.sqrt(spread) / alpha)
+    else:
+        log_term = math.log1p(math.sqrt(spread) / (2 * alpha))
+    return math.sqrt(2 * spread / (n * n * rho2) * log_term)
 
 
 def finite_column(values: npt.ArrayLike, name: str) -> FloatArray:
@@ -343,7 +350,7 @@ def check_side(side: str) -> None:
         raise InputError(f"unknown side {side!r}; choose one of {get_args(Side)}")
 
 
-def quantile(alpha: float, n: int | None = None) -> float:
+def quantile(alpha: float, n: float | None = None) -> float:
     """1 - alpha/2 quantile of the normal law, or of Student's with n - 1 degrees of freedom."""
     from scipy import special
 
@@ -352,7 +359,7 @@ def quantile(alpha: float, n: int | None = None) -> float:
     return float(-special.stdtrit(n - 1, alpha / 2))
 
 
-def _narrowest(alpha: float) -> float:
+def narrowest_time(alpha: float) -> float:
     """The x = n rho^2 that minimizes (1 + 1/x) log((x + 1) / alpha^2)."""
     from scipy.special import lambertw
 

@@ -38,11 +38,28 @@ def run_batches(
     guard: Guard | None,
     progress: Callable[[Running], None] | None,
     episodes: int | None,
+    *,
+    until: int | None = None,
+    by_target: bool = False,
 ) -> int | None:
-    """Run batches until the plan says stop; returns after how many episodes the guard switched."""
-    switched: int | None = None
+    """Run batches until the plan says stop; returns after how many episodes the guard switched.
+
+    Args:
+        source: runs the episodes.
+        plan: says when to stop.
+        totals: take them in.
+        guard: may switch to the target policy.
+        progress: called after every batch.
+        episodes: that are wanted in all, to be told to `progress`.
+        until: end when so many episodes were started, also if the plan goes on.
+        by_target: the target policy runs from the beginning.
+    """
+    switched: int | None = totals.started if by_target else None
     try:
         while count := plan.next(totals):
+            if until is not None and totals.started >= until:
+                break
+            count = count if until is None else min(count, until - totals.started)
             found = source.run(totals.started, count, by_target=switched is not None)
             totals.add(found)
             if guard is not None and switched is None:

@@ -16,8 +16,10 @@ from typing import Any
 
 from scopeval.arrays import check_whole
 from scopeval.collection.environments import StepCost
+from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.evaluation.batch_loop import Running, run_batches
+from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
 from scopeval.evaluation.source_choice import (
@@ -26,6 +28,7 @@ from scopeval.evaluation.source_choice import (
     terms_of,
     unbiased_estimator,
 )
+from scopeval.evaluation.stage_runner import StagedTask, evaluate_in_stages
 from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.safety.guard import Guard
@@ -53,6 +56,8 @@ def evaluate(
     batch: int | None = None,
     chunk: int | None = None,
     keep: bool = False,
+    logs: Transitions | None = None,
+    refit: bool | Refitting = False,
     progress: Callable[[Running], None] | None = None,
 ) -> Evaluation:
     """Estimate J(target) by running `behavior` in its place.
@@ -87,6 +92,12 @@ def evaluate(
         chunk: episodes between two checks. Default 64, in the simulator growing with the number of
             episodes done.
         keep: keep everything that was recorded in `.episodes`.
+        logs: of past operation, with `refit`: the first stage is designed from them, later ones
+            from them and all earlier episodes.
+        refit: run stages that grow, and design the behavior policy of each from the logs, if there
+            are any, and all earlier episodes. The first stage runs `behavior`, or a design from the
+            logs, or else the target itself: no logs are needed. True, or a `Refitting` with
+            settings of your own.
         progress: called after every batch.
 
     Returns:
@@ -98,12 +109,21 @@ def evaluate(
     """
     terms = terms_of(env, behavior, horizon=horizon, gamma=gamma, epsilon=epsilon)
     name = unbiased_estimator(estimator, on_policy=behavior is None)
-    counts = decisions_of(behavior)
     plan = StoppingPlan(episodes, precision, cost_budget, chunk)
     check_whole("seed", seed, 0)
     policy, how = as_policy(target), as_behavior(behavior)
     if cost == "none" and cost_budget is not None:
         raise InputError("cost_budget: given with cost='none', expected costs to count")
+    settings = _refitting(refit, logs)
+    if settings is not None:
+        task = StagedTask(
+            terms, episodes, alpha, estimator, interval, guard, cost != "none", seed, keep, progress
+        )
+        with open_sources(
+            env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
+        ) as sources:
+            return evaluate_in_stages(task, sources, plan, settings, how, logs)
+    counts = decisions_of(how)
     totals = RunningTotals(
         alpha=alpha,
         epsilon=terms.epsilon,
@@ -136,3 +156,16 @@ def evaluate(
     if result.episodes is None:
         return result
     return replace(result, episodes=sources.described(result.episodes, how))
+
+
+def _refitting(refit: bool | Refitting, logs: Transitions | None) -> Refitting | None:
+    """Settings of stages; None: no stages."""
+    if isinstance(refit, Refitting):
+        return refit
+    if refit:
+        return Refitting()
+    if logs is not None:
+        raise InputError(
+            "logs: given without refit; try refit=True, or behavior=design(logs, target, ...)"
+        )
+    return None

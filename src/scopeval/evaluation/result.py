@@ -10,6 +10,7 @@ from typing import Any
 
 from scopeval.collection.episodes import Episodes
 from scopeval.estimation.intervals import Interval
+from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import Certificate
 from scopeval.safety.guard import GuardState
 
@@ -116,6 +117,8 @@ class Evaluation:
         by_target: finished episodes that the target itself ran.
         stopped: why there were no more episodes, in words.
         episodes: everything that was recorded, where it was kept.
+        stages: what was run in each stage, and what it showed; empty without stages.
+        learning: what was learned between stages; None without stages.
     """
 
     estimate: float
@@ -131,6 +134,8 @@ class Evaluation:
     by_target: int
     stopped: str
     episodes: Episodes | None = field(default=None, repr=False)
+    stages: tuple[Stage, ...] = ()
+    learning: Learning | None = None
 
     @property
     def on_policy_cost(self) -> float | None:
@@ -184,6 +189,8 @@ class Evaluation:
 
         add("interval", f"{self._interval()}; {self.stopped}")
         add("estimator", self.estimator)
+        for name, text in self._staged():
+            add(name, text)
         if self.by_target == self.finished:
             add("safety", "the policy itself was run: there is nothing to certify")
         elif self.certificate is not None:
@@ -211,9 +218,31 @@ class Evaluation:
             add("warning", text)
         return "\n".join(lines)
 
+    def _staged(self) -> list[tuple[str, str]]:
+        """The stages, and what was learned between them, as lines of the summary."""
+        if self.learning is None:
+            return []
+        found = [(f"stage {stage.number}", stage.sentence) for stage in self.stages]
+        learning = self.learning
+        if learning.stopped is not None:
+            found.append(("refitting", f"stopped: {learning.stopped}"))
+        found += [("logs" if a.what == "the logs" else "drift", a.sentence) for a in learning.told]
+        if learning.payback is not None:
+            found.append(("budget", learning.payback.sentence))
+        found.append(
+            (
+                "precise",
+                f"the standard error was within twice its last value after "
+                f"{_count(learning.precise_after, 'episode')}",
+            )
+        )
+        return found
+
     def _interval(self) -> str:
         if self.interval.method == "asymptotic sequence":
             return "anytime-valid: it holds however the number of episodes was decided"
+        if self.interval.method == "studentized martingale":
+            return "studentized martingale, for stages whose lengths were fixed in advance"
         return f"{self.interval.method}, for a number of episodes fixed in advance"
 
     def _guard(self) -> str:
@@ -240,7 +269,9 @@ class Evaluation:
         """Everything but the episodes, ready for JSON; infinite and undefined numbers are None."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content.pop("episodes")
-        for name in ("interval", "cost", "certificate", "diagnostics", "guard", "on_policy"):
+        content["stages"] = [asdict(stage) for stage in self.stages]
+        parts = ("interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning")
+        for name in parts:
             if content[name] is not None:
                 content[name] = asdict(content[name])
         if self.certificate is not None:

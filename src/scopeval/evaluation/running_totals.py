@@ -142,6 +142,12 @@ class RunningTotals:
         if self._kept is not None and batch.episodes is not None:
             self._kept.append(batch.episodes)
 
+    @property
+    def squared_error(self) -> float:
+        """Squared standard error of the estimate."""
+        moments = self._sequence.moments
+        return moments.std**2 / max(moments.n, 1)
+
     def interval(self, *, anytime: bool) -> Interval:
         """Of the value: the running sequence, or the one for a fixed number of episodes."""
         if anytime or self._method == "sequence":
@@ -220,7 +226,7 @@ class RunningTotals:
         around = np.array([1.0, -2.0 * gap, gap * gap, 0.0])  # (G - J)^2 = (G - c - gap)^2
         variance, error = float(self._second.mean @ around), self._second.error(around)
         unknown = None
-        if moments.n < 2 or moments.std == 0:
+        if moments.n < 2 or not self.squared_error > 0:
             unknown = "the values have no spread to compare with"
         elif uncovered is not None:
             unknown = "the behavior policy leaves out actions of the target"
@@ -231,5 +237,5 @@ class RunningTotals:
                 unknown = f"too few episodes (variance of a return {variance:.3g} +- {error:.3g})"
         if unknown is not None:
             return OnPolicy(math.nan, math.nan, cost, math.nan, math.nan, unknown)
-        episodes = variance / (moments.std**2 / moments.n)
+        episodes = variance / self.squared_error
         return OnPolicy(variance, error, cost, episodes, episodes * cost)

@@ -12,16 +12,26 @@ from scopeval.collection.environments import EnvironmentPool, StepCost, open_env
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
+from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.evaluation.simulated_source import simulated_source
 from scopeval.evaluation.sources import CollectedSource, Source
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
+from scopeval.policies.protocols import (
+    Behavior,
+    ContinuousPolicy,
+    LearnedBehavior,
+    Policy,
+    WeightedBehavior,
+)
 from scopeval.safety.guard import Guard
 
 __all__ = ["Sources", "Terms", "decisions_of", "open_sources", "terms_of", "unbiased_estimator"]
+
+#: Episodes of a `TabularMDP` that run side by side where the compiled simulator cannot run them.
+SIDE_BY_SIDE = 256
 
 
 class Terms(NamedTuple):
@@ -79,6 +89,13 @@ class Sources:
     batch: int | None
     seed: int
 
+    @property
+    def steps(self) -> int | None:
+        """Length of an episode, where it is known."""
+        if self.horizon is None and isinstance(self.env, TabularMDP):
+            return self.env.horizon
+        return self.horizon
+
     def of(
         self,
         behavior: Behavior | Policy | None,
@@ -89,7 +106,9 @@ class Sources:
     ) -> Source:
         """The source that runs a behavior policy; None runs the target itself."""
         if self.environments is not None:
-            return self._in_environments(self.environments, behavior, estimator, guard)
+            return self._in_environments(
+                self.environments, self.horizon, behavior, estimator, guard
+            )
         limited = guard is not None and guard.limited
         if self.batch is not None or self.cost not in (None, "none") or limited:
             raise InputError(
@@ -97,6 +116,12 @@ class Sources:
                 "knows no limits within them, no batch and no cost function; try "
                 "env=TabularEnv(mdp)"
             )
+        if _depends_on_weight(behavior):
+            mdp = self.env if self.cut is None else self.env.shortened(self.cut)
+            pool = open_environments(
+                TabularFleet(mdp, SIDE_BY_SIDE), cost="none" if self.cost == "none" else None
+            )
+            return self._in_environments(pool, mdp.horizon, behavior, estimator, guard)
         return simulated_source(
             self.env,
             self.target,
@@ -111,11 +136,12 @@ class Sources:
     def _in_environments(
         self,
         environments: EnvironmentPool,
+        horizon: int | None,
         behavior: Behavior | Policy | None,
         estimator: str,
         guard: Guard | None,
     ) -> Source:
-        if self.horizon is None:
+        if horizon is None:
             raise InputError(
                 "horizon: needed, expected the number of steps at which episodes are cut"
             )
@@ -123,7 +149,7 @@ class Sources:
             environments,
             self.target,
             behavior,
-            horizon=check_whole("horizon", self.horizon, 1),
+            horizon=check_whole("horizon", horizon, 1),
             seed=self.seed,
             guard_step=guard.steps_exceeded if guard is not None and guard.limited else None,
         )
@@ -159,6 +185,15 @@ def open_sources(
         yield Sources(
             env, environments, target, terms.gamma, terms.horizon, horizon, cost, batch, seed
         )
+
+
+def _depends_on_weight(behavior: Behavior | Policy | None) -> bool:
+    """Whether a behavior policy depends on the weight of the episode, so that no table holds it."""
+    if not isinstance(behavior, WeightedBehavior):
+        return False
+    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
+
+    return behavior.weighted if isinstance(behavior, BehaviorPolicy) else True
 
 
 def decisions_of(behavior: Any) -> dict[str, int]:

@@ -1,0 +1,99 @@
+"""A finite MDP as many environments that one call steps together.
+
+For behavior policies that no table [T, S, A] holds, because they depend on the episode's weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.collection.simulated import absorbing
+from scopeval.exact import TabularMDP
+from scopeval.simulate import cumulative, cumulative_rows
+
+__all__ = ["TabularFleet", "TabularStep"]
+
+
+@dataclass(frozen=True)
+class TabularStep:
+    """The result of one step of B environments; see `FleetStep`."""
+
+    obs: Ints
+    reward: Floats
+    cost: Floats
+    terminated: Bools
+
+
+class TabularFleet:
+    """Environments of a `TabularMDP`; an absorbing state without reward and cost ends an episode.
+
+    Args:
+        mdp: the model.
+        count: how many run side by side.
+    """
+
+    def __init__(self, mdp: TabularMDP, count: int) -> None:
+        self._mdp, self._count = mdp, count
+        p = mdp.transition
+        self._begin = p.indptr.astype(np.int64)
+        self._last = np.diff(self._begin) - 1
+        self._following = p.indices.astype(np.int64)
+        self._chance = cumulative_rows(p.data, self._begin)
+        self._start = cumulative(mdp.initial)
+        self._over = absorbing(mdp)
+        self._state = np.zeros(count, np.int64)
+        self._time = np.zeros(count, np.int64)
+        self._uniforms = np.zeros((count, mdp.horizon))
+        self._normals = np.zeros((count, mdp.horizon))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def reset(self, seeds: Sequence[int], which: Ints) -> Ints:
+        """Begin an episode in each of `which`; all of its random numbers are drawn now."""
+        for seed, row in zip(seeds, which, strict=True):
+            rng = np.random.default_rng(seed)
+            first = np.searchsorted(self._start, rng.random(), side="right")
+            self._state[row] = min(int(first), len(self._start) - 1)
+            self._uniforms[row] = rng.random(self._mdp.horizon)
+            self._normals[row] = rng.standard_normal(self._mdp.horizon)
+        self._time[which] = 0
+        return self._state[which]
+
+    def step(self, actions: NDArray[np.int64], which: Ints) -> TabularStep:
+        """Take an action in each of `which`."""
+        mdp, s, t = self._mdp, self._state[which], self._time[which]
+        row = s * mdp.actions + actions
+        entry = self._entries(row, self._uniforms[which, t])
+        reward, cost = _at(mdp.reward, t, s, actions), _at(mdp.cost, t, s, actions)
+        spread = np.sqrt(_at(mdp.reward_variance, t, s, actions))
+        reward = reward + spread * self._normals[which, t]
+        if mdp.next_reward is not None:
+            reward = reward + mdp.next_reward[t % len(mdp.next_reward), entry]
+        if mdp.next_cost is not None:
+            # sums of a mean and its deviation may round to less than zero
+            cost = np.maximum(cost + mdp.next_cost[t % len(mdp.next_cost), entry], 0.0)
+        self._state[which] = self._following[entry]
+        self._time[which] = t + 1
+        after = self._state[which]
+        return TabularStep(after, reward, cost, self._over[after])
+
+    def _entries(self, row: Ints, uniforms: Floats) -> Ints:
+        """The entry of p that each row's uniform number draws."""
+        entry: Ints = self._begin[row]
+        last = entry + self._last[row]
+        while True:
+            on = (entry < last) & (self._chance[entry] <= uniforms)
+            if not on.any():
+                return entry
+            entry = entry + on
+
+
+def _at(table: Floats, t: Ints, s: Ints, a: Ints) -> Floats:
+    """Entries of a table [S, A] or [T, S, A]."""
+    return np.asarray(table[s, a] if table.ndim == 2 else table[t % len(table), s, a])

@@ -1,0 +1,158 @@
+"""The mean of values that come in stages, each with a weight that is known before the stage.
+
+The law of the values may change from stage to stage, also because of what earlier values showed,
+as long as all have the same mean given the past. With stage weights w_k (per value) that depend on
+earlier stages only, the weighted sum of value - mean is a martingale, and
+
+    estimate  = sum_k w_k n_k mean_k / sum_k w_k n_k
+    V         = sum_k w_k^2 n_k s_k^2                      estimates the martingale's variance
+
+For a fixed plan (all n_k fixed, sum_k w_k n_k fixed) the estimate is unbiased and, by the central
+limit theorem for martingales, (estimate - mean) sum_k w_k n_k / sqrt(V) is about normal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from scopeval.errors import InputError
+from scopeval.estimation.running_moments import (
+    Interval,
+    Moments,
+    anytime_radius,
+    check_alpha,
+    finite_column,
+    narrowest_time,
+    quantile,
+)
+
+__all__ = ["StagedMoments", "WeightedStage"]
+
+
+@dataclass
+class WeightedStage:
+    """One stage: the weight of each of its values, and their moments."""
+
+    weight: float
+    moments: Moments
+
+    @property
+    def square(self) -> float:
+        """w^2 n s^2: what the stage adds to the variance of the weighted sum."""
+        m = self.moments
+        return self.weight**2 * m.n * m.std**2
+
+
+class StagedMoments:
+    """Weighted mean of values in stages, with intervals that are valid although stages adapt.
+
+    With one stage of weight 1 it says what `moments_interval` and `AsymptoticSequence` say.
+
+    Args:
+        alpha: Probability of missing the mean.
+        target_n: Number of values at which the anytime-valid interval is to be narrowest.
+        burn_in: Values before the first finite anytime-valid interval.
+        skew_factor: Weight of the correction for skewness, as in `AsymptoticSequence`.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        target_n: int = 1000,
+        *,
+        burn_in: int = 50,
+        skew_factor: float = 2.0,
+    ) -> None:
+        check_alpha(alpha)
+        self._alpha, self._burn_in, self._skew_factor = alpha, burn_in, skew_factor
+        self._rho2 = narrowest_time(alpha) / target_n
+        self.stages: list[WeightedStage] = []
+
+    def begin(self, weight: float) -> None:
+        """Begin a stage whose values have this weight."""
+        if not (math.isfinite(weight) and weight > 0.0):
+            raise InputError(f"weight: got {weight!r}, expected a finite number above 0")
+        self.stages.append(WeightedStage(float(weight), Moments()))
+
+    def update(self, values: npt.ArrayLike) -> None:
+        """Take in a batch of the stage that was begun last."""
+        self.stages[-1].moments.merge(finite_column(values, "values"))
+
+    @property
+    def n(self) -> int:
+        """Number of values."""
+        return sum(stage.moments.n for stage in self.stages)
+
+    @property
+    def total_weight(self) -> float:
+        """sum_k w_k n_k."""
+        return math.fsum(stage.weight * stage.moments.n for stage in self.stages)
+
+    @property
+    def estimate(self) -> float:
+        """The weighted mean; NaN before the first value."""
+        total = self.total_weight
+        if total == 0.0:
+            return math.nan
+        parts = (stage.weight * stage.moments.n * stage.moments.mean for stage in self.stages)
+        return math.fsum(parts) / total
+
+    @property
+    def squared_error(self) -> float:
+        """V / (sum_k w_k n_k)^2, the squared standard error; NaN before the first value."""
+        total = self.total_weight
+        return math.nan if total == 0.0 else self._square / total**2
+
+    @property
+    def _square(self) -> float:
+        return math.fsum(stage.square for stage in self.stages)
+
+    def interval(self) -> Interval:
+        """For a plan fixed in advance: estimate +- t_df sqrt(V) / sum_k w_k n_k.
+
+        The degrees of freedom are those of Welch and Satterthwaite: V^2 / sum_k V_k^2 / (n_k - 1).
+        A stage with fewer than two values has no spread of its own: the interval is then the whole
+        line.
+        """
+        name = "studentized martingale"
+        filled = [stage for stage in self.stages if stage.moments.n]
+        if not filled or min(stage.moments.n for stage in filled) < 2:
+            return Interval(self.estimate, -math.inf, math.inf, self._alpha, name, self.n)
+        whole = self._square
+        if whole == 0.0:
+            return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, self.n)
+        parts = math.fsum(stage.square**2 / (stage.moments.n - 1) for stage in filled)
+        freedom = whole**2 / parts
+        half = quantile(self._alpha, freedom + 1.0) * math.sqrt(self.squared_error)
+        return Interval(
+            self.estimate, self.estimate - half, self.estimate + half, self._alpha, name, self.n
+        )
+
+    def sequence(self) -> Interval:
+        """Valid at all times at once, however the number of values was decided.
+
+        The boundary of `AsymptoticSequence` at the martingale's own time V, in units of the
+        variance of one value of the first stage.
+        """
+        name = "asymptotic sequence"
+        n, first = self.n, next((s.moments for s in self.stages if s.moments.n), None)
+        constant = all(s.moments.constant for s in self.stages if s.moments.n)
+        open_ended = Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
+        if first is None or n < self._burn_in * (10 if constant else 1):
+            return open_ended
+        if self._square == 0.0:
+            return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, n)
+        unit = first.std**2 * self.stages[0].weight ** 2 or self._square / n
+        time = self._square / unit
+        z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
+        error = math.sqrt(self.squared_error)
+        cubes = math.fsum(stage.weight**3 * stage.moments.cube for stage in self.stages)
+        squares = math.fsum(stage.weight**2 * stage.moments.square for stage in self.stages)
+        skewness = cubes / squares**1.5
+        shift = self._skew_factor * skewness * (2 * z * z + 1) / 6
+        low = self.estimate - error * (z + max(-shift, 0.0))
+        high = self.estimate + error * (z + max(shift, 0.0))
+        return Interval(self.estimate, low, high, self._alpha, name, n)

@@ -1,0 +1,62 @@
+"""What each stage may cost, where less than the target policy's own cost is asked for."""
+
+from __future__ import annotations
+
+import math
+
+from scopeval.evaluation.refitting import Promise
+from scopeval.evaluation.stage_report import Payback
+
+__all__ = ["StageBudget"]
+
+#: No stage is asked for less than this share of the cost that is asked for in all.
+LEAST_SHARE = 0.7
+
+
+class StageBudget:
+    """The relative cost that is asked of the next stage.
+
+    Without logs the first stage is the target policy itself, whose relative cost is 1. With the
+    promise "total" later stages are asked for less than 1 + epsilon, so that all episodes together
+    keep it; costs are counted as the designs predict them.
+
+    Args:
+        epsilon: the promise.
+        promise: what it is about.
+        episodes: of the whole plan; None where it has no end.
+    """
+
+    def __init__(self, epsilon: float, promise: Promise, episodes: int | None) -> None:
+        self._allowed, self._promise, self._episodes = 1.0 + epsilon, promise, episodes
+        self._done, self._spent, self._last = 0, 0.0, 1.0
+        self._after: int | None = None
+
+    def add(self, episodes: int, cost: float) -> None:
+        """Count a stage with its predicted relative cost."""
+        before = self._spent - self._allowed * self._done
+        self._done += episodes
+        self._spent += episodes * cost
+        self._last = cost
+        debt = self._spent - self._allowed * self._done
+        if debt > 1e-9 * self._done:
+            self._after = None
+        elif self._after is None:
+            saving = self._allowed - cost
+            needed = math.ceil(before / saving - 1e-9) if saving > 0 and before > 0 else episodes
+            self._after = self._done - episodes + min(max(needed, 0), episodes)
+
+    @property
+    def asked(self) -> float:
+        """Relative cost that is asked of the next stage."""
+        if self._promise == "stage" or self._allowed >= 1.0 or not self._done:
+            return self._allowed
+        debt = self._spent - self._allowed * self._done
+        # without an end: within as many episodes as were run so far
+        left = self._done if self._episodes is None else max(self._episodes - self._done, 1)
+        return max(self._allowed - max(debt, 0.0) / left, LEAST_SHARE * self._allowed)
+
+    @property
+    def payback(self) -> Payback:
+        """What is predicted of all episodes together."""
+        spent = self._spent / max(self._done, 1)
+        return Payback(self._promise, self._allowed, spent, self._after)

@@ -1,0 +1,252 @@
+"""The behavior policy of each stage, designed from the logs and from all earlier episodes.
+
+A design may depend on everything that happened before its stage: the values of the stage keep the
+mean J(pi) given the past. Within a stage nothing is learned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scopeval.behavior.summary import Prediction
+from scopeval.collection.episodes import Episodes
+from scopeval.data.transitions import Transitions
+from scopeval.errors import InputError, ScopevalError
+from scopeval.evaluation.refitting import Refitting, expected_variance
+from scopeval.evaluation.source_choice import Terms
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+
+if TYPE_CHECKING:
+    from scopeval.behavior.frontier import Frontier
+    from scopeval.behavior.policy import BehaviorPolicy
+
+__all__ = ["Plan", "StageDesigner"]
+
+#: Refits in a row that are expected to save too little before refitting stops.
+PATIENCE = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stage runs, and why.
+
+    Attributes:
+        behavior: mu; None runs the target policy itself.
+        prediction: of the design; None for the target policy itself.
+        epsilon: the stage's own promise: it costs at most 1 + epsilon times the target policy.
+        why: in words.
+        new: the design was made for this stage.
+        rows: logged steps that it was learned from; 0 for none.
+        seconds: that the design took.
+        warnings: of the design.
+    """
+
+    behavior: Behavior | Policy | None
+    prediction: Prediction | None
+    epsilon: float
+    why: str
+    new: bool = False
+    rows: int = 0
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> float:
+        """Predicted relative cost."""
+        return 1.0 if self.prediction is None else self.prediction.cost
+
+
+class StageDesigner:
+    """Designs the stages of one evaluation.
+
+    Args:
+        target: pi.
+        terms: horizon, discount and the promise.
+        settings: of the designs.
+        given: a behavior policy for the first stage; None: from the logs, or the target itself.
+        logs: of past operation; None: there are none.
+        seed: of the designs.
+    """
+
+    def __init__(
+        self,
+        target: Policy | ContinuousPolicy,
+        terms: Terms,
+        settings: Refitting,
+        given: Behavior | Policy | None,
+        logs: Transitions | None,
+        seed: int,
+    ) -> None:
+        self._target, self._terms, self._settings = target, terms, settings
+        self._given, self.logs, self._seed = given, logs, seed
+        self._seen: list[Transitions] = []
+        self._last: Plan | None = None
+        self._variances: deque[float] = deque(maxlen=PATIENCE + 1)
+        self.stopped: str | None = None  # why there are no more refits
+
+    def add(self, episodes: Episodes) -> None:
+        """Learn from the episodes of a finished stage."""
+        if len(episodes):
+            columns: dict[str, Any] = episodes.transitions()
+            self._seen.append(Transitions(**columns))
+
+    def forget(self) -> None:
+        """Forget the logs and all episodes but those of the last stage."""
+        self.logs = None
+        del self._seen[:-1]
+
+    def next(self, remaining: int | None, asked: float) -> Plan:
+        """The next stage.
+
+        Args:
+            remaining: episodes that are left; None: not known.
+            asked: the relative cost that is asked of it, 1 + epsilon or less.
+        """
+        first = self._last is None
+        if first and self._given is not None:
+            plan = self._as_given(self._given)
+        elif first and self.logs is None:
+            plan = Plan(None, None, 0.0, "nothing is known yet: the target policy itself is run")
+        elif first or self._worth_it(remaining):
+            plan = self._designed(asked)
+        else:
+            plan = self._continued(self.stopped or "the refit was skipped")
+        self._last = plan
+        return plan
+
+    def _as_given(self, behavior: Behavior | Policy) -> Plan:
+        from scopeval.behavior.policy import BehaviorPolicy  # loads numba
+
+        if not isinstance(behavior, BehaviorPolicy):
+            unknown = Prediction(1.0, 1.0, 1.0, 1.0)
+            return Plan(behavior, unknown, self._terms.epsilon, "the behavior policy was given")
+        return Plan(
+            behavior,
+            behavior.predicted,
+            behavior.recipe.epsilon,
+            "the behavior policy was given",
+            rows=behavior.report.rows,
+            warnings=behavior.report.warnings,
+        )
+
+    def _continued(self, why: str, warnings: tuple[str, ...] = ()) -> Plan:
+        last = self._last
+        assert last is not None
+        return Plan(
+            last.behavior,
+            last.prediction,
+            last.epsilon,
+            f"continues with the last design: {why}",
+            rows=last.rows,
+            warnings=warnings,
+        )
+
+    # -- designing ---------------------------------------------------------------------------
+
+    def _designed(self, asked: float) -> Plan:
+        began = time.perf_counter()
+        parts = [] if self.logs is None else [self.logs]
+        logged = Transitions.concat([*parts, *self._seen])
+        try:
+            made = self._design(logged, asked)
+        except ScopevalError as error:
+            if self._last is None:
+                raise
+            # an evaluation that runs goes on with what it has
+            return self._continued(f"no design could be made ({error})", (str(error),))
+        seconds = time.perf_counter() - began
+        report = made.report
+        if report.fallback is not None:
+            why = f"the target policy itself is run: {report.fallback}"
+            return Plan(None, None, 0.0, why, True, report.rows, seconds, report.warnings)
+        self._variances.append(expected_variance(made.predicted, self._settings))
+        source = (
+            "the logs and earlier episodes"
+            if parts and self._seen
+            else ("earlier episodes" if self._seen else "the logs")
+        )
+        why = f"designed from {report.rows:,} steps of {source}"
+        promised = max(made.recipe.epsilon, asked - 1.0)
+        if asked < 1.0 and made.predicted.cost > asked + 0.005:
+            why += f"; the cross-check allows no less than {made.predicted.cost:.2f} of the cost"
+        return Plan(
+            made, made.predicted, promised, why, True, report.rows, seconds, report.warnings
+        )
+
+    def _design(self, logged: Transitions, asked: float) -> BehaviorPolicy:
+        from scopeval.behavior.designer import design  # loads numba
+        from scopeval.behavior.frontier import frontier
+
+        s, T = self._settings, self._terms.horizon
+        if T is None:
+            raise InputError("horizon: needed, expected the number of steps of an episode")
+        if asked < 1.0:
+            curve = frontier(
+                logged,
+                self._target,
+                horizon=T,
+                method=s.method,
+                gamma=self._terms.gamma,
+                regression=s.regression,
+                features=s.features,
+                time_varying=s.time_varying,
+                floor=s.floor,
+                seed=self._seed,
+            )
+            cost = _affordable(curve, asked, s.most_variance)
+            if cost is not None:
+                return curve.at(cost=cost)
+        return design(
+            logged,
+            self._target,
+            horizon=T,
+            method=s.method,
+            epsilon=max(self._terms.epsilon, 0.0),
+            gamma=self._terms.gamma,
+            regression=s.regression,
+            features=s.features,
+            time_varying=s.time_varying,
+            floor=s.floor,
+            budget=s.budget,
+            least_gain=s.least_gain,
+            seed=self._seed,
+        )
+
+    # -- whether to ----------------------------------------------------------------------------
+
+    def _worth_it(self, remaining: int | None) -> bool:
+        """Whether a refit is expected to save more than it costs; else refitting stops.
+
+        Errors of critics fall like 1 / (number of episodes), so a refit after `growth` times as
+        many is expected to gain 1 / growth of what the one before gained. Noise can hide a gain
+        once, so `PATIENCE` refits in a row must have gained too little.
+        """
+        if self.stopped is not None:
+            return False
+        if remaining is None or len(self._variances) <= PATIENCE or self._last is None:
+            return True
+        s, v = self._settings, np.array(self._variances)
+        saved = remaining * np.abs(np.diff(v)) / (v[-1] * s.growth)
+        least = s.worth
+        if s.episode_seconds is not None:
+            least += self._last.seconds / s.episode_seconds
+        if (saved >= least).any():
+            return True
+        self.stopped = (
+            f"another refit is expected to save {saved.max():.2g} of the remaining {remaining:,} "
+            f"episodes, less than the {least:.2g} that it costs"
+        )
+        return False
+
+
+def _affordable(curve: Frontier, asked: float, most_variance: float) -> float | None:
+    """The least cost, not below what is asked, whose cross-checked variance is small enough."""
+    usable = [point for point in curve.points if point.checked_variance <= most_variance]
+    if not usable:
+        return None
+    return max(asked, min(point.safe_cost for point in usable))

@@ -1,0 +1,199 @@
+"""An evaluation in stages: each stage runs what was learned from the logs and all earlier stages.
+
+designer: logs and earlier episodes      -> behavior policy of the stage, with its own promise
+shares: expected variance of the design  -> weight of the stage, decided before it begins
+batches of episodes, guard               -> as in `evaluator`, until the stage ends
+agreement: older data, new episodes      -> are the logs still right? has the environment changed?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scopeval.data.transitions import Transitions
+from scopeval.evaluation.batch_loop import Running, run_batches
+from scopeval.evaluation.refitting import Refitting, Shares, expected_variance, stage_sizes
+from scopeval.evaluation.result import Evaluation, GuardReport
+from scopeval.evaluation.running_totals import IntervalMethod, RunInfo
+from scopeval.evaluation.source_choice import (
+    Sources,
+    Terms,
+    decisions_of,
+    unbiased_estimator,
+)
+from scopeval.evaluation.stage_budget import StageBudget
+from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
+from scopeval.evaluation.staged_totals import StagedTotals
+from scopeval.evaluation.stopping import StoppingPlan
+from scopeval.policies.protocols import Behavior, Policy
+from scopeval.safety.guard import Guard
+
+__all__ = ["StagedTask", "evaluate_in_stages"]
+
+
+@dataclass(frozen=True)
+class StagedTask:
+    """What `evaluate` was asked for; described there."""
+
+    terms: Terms
+    episodes: int | None
+    alpha: float
+    estimator: str
+    interval: IntervalMethod
+    guard: bool | Guard | None
+    costs: bool
+    seed: int
+    keep: bool
+    progress: Callable[[Running], None] | None
+
+
+def evaluate_in_stages(
+    task: StagedTask,
+    sources: Sources,
+    plan: StoppingPlan,
+    settings: Refitting,
+    given: Behavior | Policy | None,
+    logs: Transitions | None,
+) -> Evaluation:
+    """Run stages until the plan ends; `evaluate` describes the rest."""
+    run = _StagedRun(task, sources, plan, settings, given, logs)
+    for size in stage_sizes(settings, task.episodes):
+        run.stage(size)
+        if plan.stopped:
+            break
+    if not run.totals.finished:
+        raise KeyboardInterrupt  # before there was anything to report
+    return run.result()
+
+
+class _StagedRun:
+    """The state between stages."""
+
+    def __init__(
+        self,
+        task: StagedTask,
+        sources: Sources,
+        plan: StoppingPlan,
+        settings: Refitting,
+        given: Behavior | Policy | None,
+        logs: Transitions | None,
+    ) -> None:
+        self._task, self._sources, self._plan, self._settings = task, sources, plan, settings
+        terms = task.terms._replace(horizon=sources.steps)
+        self._designer = StageDesigner(sources.target, terms, settings, given, logs, task.seed)
+        self._shares = Shares(task.episodes, settings)
+        self._budget = StageBudget(terms.epsilon, settings.promise, task.episodes)
+        self._planned = len(list(stage_sizes(settings, task.episodes))) if task.episodes else None
+        self._own = task.guard if isinstance(task.guard, Guard) else None
+        self._switched: int | None = None  # the target policy runs everything from here on
+        self._report: GuardReport | None = None
+        self._decisions: dict[str, int] = {}
+        self._uncovered: str | None = None
+        self._agreements: list[Agreement] = []
+        self._ran: Behavior | Policy | None = None
+        self.totals = StagedTotals(
+            alpha=task.alpha,
+            # a promise of stages below the target policy's own cost is judged stage by stage
+            epsilon=max(terms.epsilon, 0.0) if settings.promise == "stage" else terms.epsilon,
+            method=task.interval,
+            target_n=task.episodes or 1000,
+            variance=settings.prior_variance,
+            keep=task.keep,
+        )
+
+    def stage(self, size: int) -> None:
+        """Design, run and judge one stage."""
+        task, totals = self._task, self.totals
+        left = None if task.episodes is None else task.episodes - totals.started
+        plan = self._designer.next(left, self._budget.asked)
+        weight = self._shares.next(size, expected_variance(plan.prediction, self._settings))
+        totals.begin(weight, plan.epsilon)
+        before = decisions_of(plan.behavior)
+        guard = self._guard(plan)
+        name = self._estimator(plan)
+        source = self._sources.of(plan.behavior, name, guard, keep=True)
+        self._plan.suit(source, guard)
+        switched = run_batches(
+            source,
+            self._plan,
+            totals,
+            guard,
+            task.progress,
+            task.episodes,
+            until=totals.started + size,
+            by_target=self._switched is not None,
+        )
+        refuted = None
+        if guard is not None:
+            self._report = self._report or GuardReport(None, guard.state)
+            if switched is not None and self._switched is None:
+                refuted = guard.state.reason
+                self._switched, self._report = switched, GuardReport(switched, guard.state)
+        for key, n in decisions_of(plan.behavior).items():
+            self._decisions[key] = self._decisions.get(key, 0) + n - before[key]
+        self._uncovered = self._uncovered or source.uncovered
+        self._ran = plan.behavior
+        totals.end(plan, refuted, covered=source.uncovered is None, costs=task.costs)
+        self._budget.add(totals.stages[-1].episodes, plan.cost)
+        self._learn()
+
+    def _learn(self) -> None:
+        """Learn from the episodes of the stage that has ended."""
+        found = self.totals.stage_episodes
+        if found is not None and len(found):
+            self._designer.add(found)
+
+    def _estimator(self, plan: Plan) -> str:
+        """A stage without control variate, or of the target policy itself, has fewer choices."""
+        name = self._task.estimator
+        if name == "dr" and plan.behavior is None:
+            name = "auto"
+        return unbiased_estimator(name, on_policy=plan.behavior is None)
+
+    def _guard(self, plan: Plan) -> Guard | None:
+        """The user's own guard watches all stages; else every stage has one of its own.
+
+        It watches the stage's own promise; below the target policy's own cost it watches that cost
+        instead, because only then is the target policy cheaper. The stages share alpha.
+        """
+        task = self._task
+        if not task.guard or not task.costs or self._switched is not None:
+            return None
+        if self._own is not None:
+            return self._own
+        if plan.behavior is None:
+            return None
+        k = len(self.totals.stages) + 1
+        part = 1.0 / self._planned if self._planned else 6.0 / (math.pi * k) ** 2
+        return Guard(epsilon=max(plan.epsilon, 0.0), alpha=task.alpha * part)
+
+    def result(self) -> Evaluation:
+        """The evaluation."""
+        task, totals, plan = self._task, self.totals, self._plan
+        run = RunInfo(
+            estimator="auto" if task.estimator == "auto" else task.estimator,
+            stopped=plan.stopped or "all stages were run",
+            anytime=plan.adaptive or self._switched is not None,
+            uncovered=self._uncovered,
+            costs=task.costs,
+            guard=self._report,
+            behavior=self._decisions,
+        )
+        found = totals.result(run)
+        stages = totals.finished_stages()
+        designer = self._designer
+        learning = Learning(
+            refits=sum(stage.designed for stage in stages),
+            seconds=math.fsum(stage.seconds for stage in stages),
+            stopped=designer.stopped,
+            agreements=tuple(self._agreements),
+            payback=self._budget.payback if task.terms.epsilon < 0.0 else None,
+            precise_after=precise_after(stages),
+        )
+        found = replace(found, stages=stages, learning=learning)
+        if found.episodes is None:
+            return found
+        return replace(found, episodes=self._sources.described(found.episodes, self._ran))

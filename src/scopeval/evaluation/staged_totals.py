@@ -1,0 +1,137 @@
+"""Running totals of an evaluation in stages: estimates of stages, combined by their weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from scopeval.collection.episodes import Episodes
+from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.staged_moments import StagedMoments
+from scopeval.evaluation.running_totals import IntervalMethod, RunningTotals
+from scopeval.evaluation.sources import Batch
+from scopeval.evaluation.stage_design import Plan
+from scopeval.evaluation.stage_report import Stage
+from scopeval.safety.certificate import Certificate, Ledger
+
+__all__ = ["StagedTotals"]
+
+
+class StagedTotals(RunningTotals):
+    """What is known after the stages so far; each stage is judged by itself, and so is the whole.
+
+    Args:
+        alpha: probability with which an interval may miss.
+        epsilon: the promise about all episodes together.
+        method: "t": the studentized interval for a fixed plan; "normal" is the same here;
+            "sequence": always anytime-valid.
+        target_n: number of episodes at which anytime-valid intervals are to be narrowest.
+        variance: relative variance that is expected of most episodes.
+        keep: keep the episodes.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float,
+        epsilon: float,
+        method: IntervalMethod,
+        target_n: int,
+        variance: float,
+        keep: bool,
+    ) -> None:
+        super().__init__(
+            alpha=alpha,
+            epsilon=epsilon,
+            method=method,
+            target_n=target_n,
+            on_policy=True,  # episodes of the target policy count for the whole promise too
+            keep=keep,
+        )
+        # the martingale's time runs as fast as information does: 1 / variance for each episode
+        self._staged = StagedMoments(alpha, max(round(target_n / variance), 1))
+        self._epsilon = epsilon
+        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=alpha))
+        self.stages: list[Stage] = []
+
+    def begin(self, weight: float, epsilon: float) -> None:
+        """Begin a stage whose episodes have this weight, and this promise of its own."""
+        self._staged.begin(weight)
+        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=self._alpha))
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch of the stage that was begun last."""
+        super().add(batch)
+        self._staged.update(batch.value)
+        stage, own = self._stage, ~batch.by_target
+        stage.ledger.update(batch.cost[own], batch.weighted_cost[own])
+        stage.by_target += int(batch.by_target.sum())
+        stage.spent += float(batch.spent.sum())
+        if batch.episodes is not None:
+            stage.kept.append(batch.episodes)
+
+    @property
+    def stage_episodes(self) -> Episodes | None:
+        """The episodes of the stage that was begun last."""
+        kept = self._stage.kept
+        return Episodes.concat(kept) if kept else None
+
+    @property
+    def squared_error(self) -> float:
+        """Squared standard error of the estimate."""
+        return self._staged.squared_error
+
+    def interval(self, *, anytime: bool) -> Interval:
+        """Of the value, for a fixed plan or anytime-valid."""
+        if anytime or self._method == "sequence":
+            return self._staged.sequence()
+        return self._staged.interval()
+
+    def end(self, plan: Plan, refuted: str | None, *, covered: bool, costs: bool) -> None:
+        """End the stage that was begun last."""
+        stage, moments = self._stage, self._staged.stages[-1].moments
+        certificate: Certificate | None = None
+        if costs and stage.ledger.episodes:
+            certificate = stage.ledger.certificate(covered=covered, anytime=refuted is not None)
+            if refuted is not None:
+                certificate = replace(certificate, verdict="refuted")
+        error = self.squared_error
+        self.stages.append(
+            Stage(
+                number=len(self.stages) + 1,
+                episodes=moments.n,
+                by_target=stage.by_target,
+                why=plan.why,
+                designed=plan.new,
+                rows=plan.rows,
+                seconds=plan.seconds,
+                prediction=plan.prediction,
+                share=0.0,  # of the whole, which is known at the end
+                estimate=moments.mean if moments.n else math.nan,
+                variance=moments.std**2,
+                cost=stage.spent / max(moments.n, 1),
+                epsilon=plan.epsilon,
+                certificate=certificate,
+                refuted=refuted,
+                standard_error=math.sqrt(error) if error >= 0 else math.nan,
+                warnings=plan.warnings,
+            )
+        )
+
+    def finished_stages(self) -> tuple[Stage, ...]:
+        """The stages, with their shares of the whole estimate."""
+        total = self._staged.total_weight or 1.0
+        return tuple(
+            replace(stage, share=part.weight * part.moments.n / total)
+            for stage, part in zip(self.stages, self._staged.stages, strict=True)
+        )
+
+
+class _StageTotals:
+    """Sums of one stage."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.by_target = 0
+        self.spent = 0.0
+        self.kept: list[Episodes] = []

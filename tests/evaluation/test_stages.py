@@ -1,0 +1,299 @@
+"""Evaluation in stages: unbiased by construction, whatever the data make of the designs."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from scopeval import Refitting, evaluate, exact
+from scopeval.behavior.summary import Prediction
+from scopeval.collection.collector import collect
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
+from scopeval.errors import InputError
+from scopeval.evaluation.refitting import Shares, expected_variance, stage_sizes
+from scopeval.evaluation.source_choice import Terms
+from scopeval.evaluation.sources import summarize
+from scopeval.evaluation.stage_budget import StageBudget
+from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stage_runner import StagedTask, evaluate_in_stages
+from scopeval.evaluation.stopping import StoppingPlan
+from scopeval.policies.adapters import TabularPolicy
+from small_worlds import random_mdp, random_rows
+
+GRID = Gridworld(5, seed=1).mdp()
+PI = target_policies(1, 5, seed=1)[0]
+TRUTH = exact.assess(GRID, PI, PI)
+QUICK = Refitting(features=cells(5))
+
+
+# -- lengths and weights ---------------------------------------------------------------------------
+
+
+def test_stages_double_and_a_short_rest_belongs_to_the_last():
+    assert list(stage_sizes(Refitting(), 1000)) == [30, 30, 60, 120, 240, 520]
+    assert list(stage_sizes(Refitting(), 960)) == [30, 30, 60, 120, 240, 480]
+    assert list(stage_sizes(Refitting(), 20)) == [20]
+    assert list(stage_sizes(Refitting(first=2, growth=1.5), 6)) == [2, 1, 1, 2]
+    assert list(itertools.islice(stage_sizes(Refitting(), None), 4)) == [30, 30, 60, 120]
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 31, 100, 999, 12345])
+@pytest.mark.parametrize("growth", [1.1, 1.5, 2.0, 10.0])
+def test_stages_hold_all_episodes(episodes, growth):
+    sizes = list(stage_sizes(Refitting(growth=growth), episodes))
+    assert sum(sizes) == episodes
+    assert min(sizes) >= 1
+
+
+def test_shares_add_up_and_an_early_stage_never_counts_more_than_later_ones():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        settings = Refitting(first=int(rng.integers(2, 40)), growth=float(rng.uniform(1.2, 3)))
+        sizes = list(stage_sizes(settings, 500))
+        shares = Shares(500, settings)
+        weights = [shares.next(size, float(rng.uniform(0.0, 3.0))) for size in sizes]
+        assert np.dot(weights, sizes) == pytest.approx(500)
+        left = 500.0
+        for k, (weight, size) in enumerate(zip(weights, sizes, strict=True)):
+            after = sum(sizes[k:])
+            assert weight <= left / after * (1 + 1e-9)
+            left -= weight * size
+
+
+def test_shares_are_those_of_least_variance_if_all_is_predicted():
+    """With 1 / variance for every stage, known in advance, shares are inverse to variances."""
+    settings = Refitting(prior_variance=0.2)
+    shares, sizes, variances = Shares(1000, settings), [200, 300, 500], [1.0, 0.2, 0.2]
+    found = [shares.next(size, v) for size, v in zip(sizes, variances, strict=True)]
+    assert found[1] / found[0] == pytest.approx(5.0)
+    assert found[2] == pytest.approx(found[1])
+
+
+def test_a_prediction_has_a_floor_and_the_check_counts():
+    settings = Refitting(least_variance=0.05)
+    assert expected_variance(None, settings) == 1.0
+    assert expected_variance(Prediction(0.001, 1.0, 0.001, 1.0), settings) == 0.05
+    assert 0.2 < expected_variance(Prediction(0.2, 1.0, 0.4, 1.0), settings) < 0.4
+    assert expected_variance(Prediction(float("nan"), 1.0, 0.4, 1.0), settings) == 1.0
+
+
+# -- unbiased, exactly -----------------------------------------------------------------------------
+
+#: One state, two actions, one step; a reward of 0 or `HIGH`.
+PROBS, HIGH, CHANCE = np.array([0.3, 0.7]), np.array([1.0, 3.0]), np.array([0.5, 0.2])
+OUTCOMES = list(itertools.product((0, 1), (0, 1)))  # action, whether the reward is high
+VALUE = float(PROBS @ (HIGH * CHANCE))
+
+
+@dataclass
+class Script:
+    """Plays out given outcomes, and counts how likely they are under what is run."""
+
+    outcomes: list[tuple[int, int]]
+    chance: float = 1.0
+    target: TabularPolicy = field(default_factory=lambda: TabularPolicy(PROBS[None]))
+    steps: int = 1
+    stages: list[list[float]] = field(default_factory=list)
+
+    def of(self, behavior, estimator, guard, *, keep):
+        mu = PROBS if behavior is None else behavior.table(1)[0, 0]
+        self.stages.append([])
+
+        def run(first, count, *, by_target):
+            some = self.outcomes[first : first + count]
+            a, high = (np.array(column) for column in zip(*some, strict=True))
+            for k in range(count):
+                p = CHANCE[a[k]] if high[k] else 1.0 - CHANCE[a[k]]
+                self.chance *= mu[a[k]] * p
+            zeros = np.zeros((count, 1), np.int64)
+            episodes = Episodes(
+                obs=zeros,
+                action=a[:, None],
+                reward=(HIGH[a] * high)[:, None],
+                cost=1.0 + 0.1 * a[:, None],
+                behavior_prob=mu[a][:, None],
+                target_prob=PROBS[a][:, None],
+                length=np.ones(count, np.int64),
+                last_obs=np.zeros(count, np.int64),
+                terminated=np.ones(count, np.bool_),
+                by_target=np.full(count, behavior is None),
+            )
+            batch = summarize(episodes, 1.0, "pdis")
+            self.stages[-1] += batch.value.tolist()
+            return batch
+
+        return SimpleNamespace(run=run, side_by_side=1, quick=False, uncovered=None)
+
+
+def greedy(self, asked):
+    """A design, and a prediction, that depend on the rewards seen so far as crudely as may be."""
+    reward = np.concatenate([part.reward for part in self._seen])
+    action = np.concatenate([part.action for part in self._seen])
+    worth = np.array([0.3 + reward[action == a].sum() for a in (0, 1)])
+    mu = TabularPolicy((worth / worth.sum())[None])
+    variance = float(0.05 + reward.mean() / 3.0)
+    return Plan(mu, Prediction(variance, 1.0, variance, 1.0), 0.0, "greedy", new=True)
+
+
+def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_data(monkeypatch):
+    """The sum over all outcomes of four episodes in three stages is J(pi), to rounding.
+
+    Weights 1 / variance divided by their sum at the end, which are not known before the stage, are
+    biased on the same outcomes: the test can tell the difference.
+    """
+    monkeypatch.setattr(StageDesigner, "_designed", greedy)
+    settings = Refitting(first=2, growth=1.5, least_variance=0.01)
+    task = StagedTask(Terms(1, 1.0, 0.0), 4, 0.05, "pdis", "t", True, True, 0, False, None)
+    total = mean = naive = cost = 0.0
+    for outcomes in itertools.product(OUTCOMES, repeat=4):
+        script = Script(list(outcomes))
+        plan = StoppingPlan(4, None, None, None)
+        found = evaluate_in_stages(task, script, plan, settings, None, None)
+        assert [stage.episodes for stage in found.stages] == [2, 1, 1]
+        total += script.chance
+        mean += script.chance * found.estimate
+        inverse = [
+            len(values) / (1.0 if stage.prediction is None else stage.prediction.variance)
+            for values, stage in zip(script.stages, found.stages, strict=True)
+        ]
+        means = [np.mean(values) for values in script.stages]
+        naive += script.chance * float(np.dot(inverse, means) / sum(inverse))
+        cost += script.chance * found.cost.per_episode
+        shares = [stage.share for stage in found.stages]
+        assert sum(shares) == pytest.approx(1.0)
+        assert found.estimate == pytest.approx(float(np.dot(shares, means)))
+    assert total == pytest.approx(1.0, abs=1e-12)
+    assert mean == pytest.approx(VALUE, abs=1e-12)
+    assert abs(naive - VALUE) > 1e-3
+
+
+# -- the whole flow --------------------------------------------------------------------------------
+
+
+def test_no_logs_are_needed():
+    found = evaluate(GRID, PI, episodes=500, refit=QUICK, seed=3)
+    assert found.finished == 500
+    assert [stage.episodes for stage in found.stages] == list(stage_sizes(QUICK, 500))
+    assert found.stages[0].on_policy
+    assert not found.stages[-1].on_policy
+    assert found.interval.contains(TRUTH.value)  # one seed; misses by chance in 5 % of seeds
+    assert found.interval.method == "studentized martingale"
+    own = (found.interval.half_width / 1.97) ** 2
+    assert own < 0.5 * TRUTH.variance / 500
+    assert found.learning.refits == sum(stage.designed for stage in found.stages)
+    text = found.summary()
+    assert "stage 1" in text
+    assert "nothing is known yet" in text
+    again = evaluate(GRID, PI, episodes=500, refit=QUICK, seed=3)
+    assert again.estimate == found.estimate
+    content = found.to_dict()
+    assert len(content["stages"]) == len(found.stages)
+    assert content["learning"]["refits"] == found.learning.refits
+
+
+def test_logs_make_the_first_design():
+    logs = gridworld_logs(GRID, 300)
+    found = evaluate(GRID, PI, episodes=100, refit=QUICK, logs=logs, seed=2)
+    assert found.stages[0].designed
+    assert not found.stages[0].on_policy
+    assert found.stages[1].rows > found.stages[0].rows
+    with pytest.raises(InputError, match=r"^logs: given without refit"):
+        evaluate(GRID, PI, episodes=100, logs=logs)
+
+
+def test_a_given_behavior_runs_first():
+    behavior = exact.design(GRID, PI, "scope")
+    found = evaluate(GRID, PI, behavior, episodes=90, refit=QUICK, seed=2)
+    assert "was given" in found.stages[0].why
+    assert found.stages[0].by_target == 0
+
+
+def test_precision_stops_between_and_within_stages():
+    found = evaluate(GRID, PI, precision=0.05, refit=QUICK, seed=2)
+    assert found.interval.method == "asymptotic sequence"
+    assert found.interval.half_width <= 0.05
+    assert found.interval.contains(TRUTH.value)
+    plain = evaluate(GRID, PI, precision=0.05, seed=2)
+    assert found.finished < plain.finished
+
+
+def test_below_the_target_policys_own_cost():
+    found = evaluate(GRID, PI, episodes=400, refit=QUICK, epsilon=-0.2, seed=2)
+    payback = found.learning.payback
+    assert payback.promise == "stage"
+    assert found.stages[-1].prediction.cost < 0.85
+    assert "of every stage after the first" in found.summary()
+    total = evaluate(
+        GRID, PI, episodes=400, epsilon=-0.2, seed=2,
+        refit=Refitting(features=cells(5), promise="total"),
+    )  # fmt: skip
+    assert total.learning.payback.predicted <= payback.predicted + 1e-9
+    assert total.certificate.epsilon == -0.2
+
+
+def test_the_total_promise_asks_later_stages_to_pay():
+    budget = StageBudget(-0.3, "total", 1000)
+    assert budget.asked == pytest.approx(0.7)
+    budget.add(100, 1.0)
+    assert budget.asked == pytest.approx(0.7 - 30 / 900)
+    assert budget.payback.after is None
+    budget.add(800, budget.asked)
+    assert budget.payback.after is None
+    budget.add(100, budget.asked)
+    assert budget.payback.predicted == pytest.approx(0.7)
+    assert budget.payback.after == 1000
+    stages = StageBudget(-0.3, "stage", 1000)
+    stages.add(100, 1.0)
+    assert stages.asked == pytest.approx(0.7)
+    stages.add(400, 0.6)
+    assert stages.payback.after == 400  # 100 x 0.3 = 300 x 0.1
+
+
+def test_refitting_stops_when_nothing_is_left_to_gain():
+    settings = Refitting(features=cells(5), worth=1e9)
+    found = evaluate(GRID, PI, episodes=500, refit=settings, seed=3)
+    assert found.learning.stopped is not None
+    assert "less than the 1e+09" in found.learning.stopped
+    assert "continues with the last design" in found.stages[-1].why
+    assert found.interval.contains(TRUTH.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"first": 1}, {"growth": 1.0}, {"promise": "day"}, {"significance": 0.0}, {"method": "none"}],
+)
+def test_settings_are_checked(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Refitting(**wrong)
+
+
+# -- the fleet -------------------------------------------------------------------------------------
+
+
+def test_the_fleet_has_the_laws_of_its_mdp():
+    """Mean reward and cost of 4,000 episodes; fails by chance with probability below 1e-5."""
+    rng = np.random.default_rng(5)
+    mdp = random_mdp(rng, noise=True, ends=True)
+    policy = TabularPolicy(random_rows(rng, mdp.states, mdp.actions))
+    truth = exact.assess(mdp, policy, policy)
+    found = collect(TabularFleet(mdp, 500), policy, horizon=mdp.horizon, episodes=4000, seed=1)
+    for values, wanted in ((found.returns(), truth.value), (found.costs(), truth.cost)):
+        assert abs(values.mean() - wanted) < 5 * values.std() / np.sqrt(len(values))
+    again = collect(TabularFleet(mdp, 7), policy, horizon=mdp.horizon, episodes=50, seed=1)
+    assert np.array_equal(again.reward, found.reward[:50])
+
+
+def test_behavior_that_depends_on_the_weight_runs_in_a_model():
+    """Unbiased estimate and the predicted cost; fails by chance with probability below 1e-5."""
+    mdp, target = GRID, PI
+    behavior = exact.frontier(mdp, target).at(cost=0.7)
+    found = evaluate(mdp, target, behavior, episodes=2000, seed=3)
+    error = found.interval.half_width / 1.96
+    assert abs(found.estimate - TRUTH.value) < 5 * error
+    assert found.cost.per_episode < 0.75 * TRUTH.cost
