@@ -208,7 +208,11 @@ def settle(mu: Any, status: Any, program: Any, pi: Any, floor: float) -> Any:
 
 @compiled  # type: ignore[untyped-decorator]
 def weigh(e: Any, known: Any, pi: Any, share: float, rule: Any, kind: Any, floor: float) -> Any:
-    """`programs`, `solve_step` and `settle` in one call: a controller may be waiting."""
+    """`programs`, `solve_step` and `settle` in one call: a controller may be waiting.
+
+    `rule` and `kind` are the fields of a `Rule` and a `Kind`.
+    """
+    rule, kind = Rule(*rule), Kind(*kind)
     priced = kind.constrained and kind.price >= 0.0
     p = programs(e, known, pi, share, rule, priced)
     mu, status = np.empty(pi.shape), np.full(len(pi), INDIFFERENT, np.int8)

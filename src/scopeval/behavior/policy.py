@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats
 from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.step import Counts, Recipe, weigh_parts, weigh_rows
+from scopeval.behavior.step import Counts, Recipe, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.fast_estimates import look
@@ -74,6 +74,7 @@ class BehaviorPolicy:
         self._identity: Identity | None = None
         self.counts = Counts()
         self._method: Method = method_named(recipe.method) if method is None else method
+        self._weigher = Weigher(self._method, recipe)
         #: Action numbers of a finite target, None for a continuous one.
         self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
@@ -90,6 +91,10 @@ class BehaviorPolicy:
                 "weigh: this behavior policy depends on the weight of the episode so far; use "
                 "weigh_at(offered, obs, t, weight), or act(..., weight=...)"
             )
+        if isinstance(t, int):
+            acts = None if offered.actions.ndim == 2 else offered.actions
+            mu, b = self._step(t, obs, offered.probs, acts)
+            return Weighing(mu, b if self._method.control_variate else None)
         times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
         mu = np.empty_like(offered.probs)
         control = np.zeros_like(mu) if self._method.control_variate else None
@@ -205,13 +210,12 @@ class BehaviorPolicy:
             obs,
             actions,
             pi.shape[1],
-            follows=self._method.follows_behavior,
-            own_cost=self.recipe.constraint == "behavior",
+            follows=self._weigher.follows,
+            own_cost=self._weigher.own_cost,
         )
         if found is not None:
-            return weigh_parts(self._method, self.recipe, pi, *found, counts=self.counts)
-        estimates = self._estimates(t, obs, pi, actions)
-        return weigh_rows(self._method, self.recipe, pi, estimates, counts=self.counts)
+            return self._weigher.parts(pi, *found, self.counts)
+        return self._weigher.rows(pi, self._estimates(t, obs, pi, actions), self.counts)
 
     def _estimates(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None

@@ -27,7 +27,7 @@ from scopeval.solver.program import Status
 if TYPE_CHECKING:
     from scopeval.critics.protocols import Estimates
 
-__all__ = ["Counts", "Recipe", "Tilt", "budget", "tilt", "weigh_parts", "weigh_rows"]
+__all__ = ["Counts", "Recipe", "Tilt", "Weigher", "budget", "tilt", "weigh_rows"]
 
 #: Estimates larger than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150
@@ -202,64 +202,76 @@ def weigh_rows(
 
     Whatever the numbers are, the rows of mu are distributions and b is finite.
     """
-    if len(pi) <= TOGETHER:
-        return _weigh_some(method, recipe, pi, e, counts)
-    mu, b = np.empty(pi.shape), np.empty(pi.shape)
+    return Weigher(method, recipe).rows(pi, e, counts)
 
-    def work(start: int) -> Counts:
-        some, found = slice(start, start + TOGETHER), Counts()
-        mu[some], b[some] = _weigh_some(method, recipe, pi[some], e.select(some), found)
-        return found
 
-    for found in fan_out(work, range(0, len(pi), TOGETHER)):
+class Weigher:
+    """Line 6 for one method and recipe. What does not depend on the state is computed once."""
+
+    def __init__(self, method: Method, recipe: Recipe) -> None:
+        from scopeval.behavior import _step_kernel as kernel
+
+        self._kernel = kernel
+        self._step = method.step
+        self._share = float(recipe.share) if method.control_variate else -1.0
+        # plain tuples: compiled code takes named ones more slowly
+        self._rule = tuple(rule_of(recipe))
+        self._kind = tuple(_kind(method, recipe.price if recipe.budget == "episode" else None))
+        self._floor = recipe.floor
+        #: Whether the variance to come is the behavior policy's own, or the target policy's.
+        self.follows = method.follows_behavior
+        #: Whether the cost in the constraint is the behavior policy's own, or the target policy's.
+        self.own_cost = recipe.constraint == "behavior"
+
+    def rows(self, pi: Floats, e: Estimates, counts: Counts | None) -> tuple[Floats, Floats]:
+        """Mu and b from estimates; see `weigh_rows`."""
+        if len(pi) <= TOGETHER:
+            return self._some(pi, e, counts)
+        mu, b = np.empty(pi.shape), np.empty(pi.shape)
+
+        def work(start: int) -> Counts:
+            some, found = slice(start, start + TOGETHER), Counts()
+            mu[some], b[some] = self._some(pi[some], e.select(some), found)
+            return found
+
+        for found in fan_out(work, range(0, len(pi), TOGETHER)):
+            if counts is not None:
+                counts.add(found)
+        return mu, b
+
+    def _some(self, pi: Floats, e: Estimates, counts: Counts | None) -> tuple[Floats, Floats]:
+        parts = np.empty((5, *pi.shape))
+        parts[0], parts[1] = e.q, e.noise
+        parts[2] = e.carried[..., -1 if self.follows else 0]
+        parts[3] = e.cost_target
+        parts[4] = e.cost_behavior[..., -1] if self.own_cost else e.cost_target
+        return self.parts(pi, parts, np.array(e.known), counts)
+
+    def parts(
+        self, pi: Floats, parts: Floats, known: Bools, counts: Counts | None
+    ) -> tuple[Floats, Floats]:
+        """Mu and b from the five arrays that matter: see `_step_kernel.programs`.
+
+        Actions that are not known keep pi, and the program is solved over the others with the
+        probability and the budget that pi leaves them.
+        """
+        kernel = self._kernel
+        pi = np.ascontiguousarray(pi, np.float64)
+        if self._step is None:
+            mu, found = kernel.weigh(
+                parts, known, pi, self._share, self._rule, self._kind, self._floor
+            )
+        else:
+            rule = kernel.Rule(*self._rule)
+            program = kernel.programs(parts, known, pi, self._share, rule, False)
+            mu = _own_step(self._step, pi, program.second_moment, program.cost, program.budget)
+            found = kernel.settle(mu, np.zeros(len(pi), np.int8), program, pi, self._floor)
         if counts is not None:
-            counts.add(found)
-    return mu, b
-
-
-def _weigh_some(
-    method: Method, recipe: Recipe, pi: Floats, e: Estimates, counts: Counts | None
-) -> tuple[Floats, Floats]:
-    own_cost = recipe.constraint == "behavior"
-    parts = np.empty((5, *pi.shape))
-    parts[0], parts[1] = e.q, e.noise
-    parts[2] = e.carried[..., -1 if method.follows_behavior else 0]
-    parts[3], parts[4] = e.cost_target, e.cost_behavior[..., -1] if own_cost else e.cost_target
-    return weigh_parts(method, recipe, pi, parts, np.array(e.known), counts=counts)
-
-
-def weigh_parts(
-    method: Method,
-    recipe: Recipe,
-    pi: Floats,
-    parts: Floats,
-    known: Bools,
-    *,
-    counts: Counts | None = None,
-) -> tuple[Floats, Floats]:
-    """`weigh_rows` for the five arrays that matter: see `_step_kernel.programs`.
-
-    Actions that are not known keep pi, and the program is solved over the others with the
-    probability and the budget that pi leaves them.
-    """
-    from scopeval.behavior import _step_kernel as kernel
-
-    pi = np.ascontiguousarray(pi, np.float64)
-    share = float(recipe.share) if method.control_variate else -1.0
-    rule = rule_of(recipe)
-    if method.step is None:
-        kind = _kind(method, recipe.price if recipe.budget == "episode" else None)
-        mu, found = kernel.weigh(parts, known, pi, share, rule, kind, recipe.floor)
-    else:
-        program = kernel.programs(parts, known, pi, share, rule, False)
-        mu = _own_step(method.step, pi, program.second_moment, program.cost, program.budget)
-        found = kernel.settle(mu, np.zeros(len(pi), np.int8), program, pi, recipe.floor)
-    if counts is not None:
-        unseen, infeasible, not_finite = found
-        counts.unseen += unseen
-        counts.infeasible += infeasible
-        counts.not_finite += not_finite
-    return mu, parts[0]
+            unseen, infeasible, not_finite = found
+            counts.unseen += unseen
+            counts.infeasible += infeasible
+            counts.not_finite += not_finite
+        return mu, parts[0]
 
 
 def budget(recipe: Recipe, pi: Floats, cost_target: Floats, cost: Floats, known: Bools) -> Floats:

@@ -40,7 +40,7 @@ def look(
     follows: bool,
     own_cost: bool,
 ) -> tuple[Floats, Bools] | None:
-    """The numbers that `behavior.step.weigh_parts` needs; None: use ``critic.at``.
+    """The numbers that `behavior.step.Weigher` needs; None: use ``critic.at``.
 
     Args:
         critic: of the time step.
