@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -46,11 +47,15 @@ class Campaign:
 
     After any restart, `Campaign.open` goes on with the same file. Several processes may work on one
     campaign at the same time. Use `create` or `open`, not the constructor.
+
+    Attributes:
+        terms: what it was created with.
+        journal: its database.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._journal = recorder.journal
+        self.journal = recorder.journal
         self._registry = Registry(recorder)
         self.terms = recorder.terms
 
@@ -223,11 +228,8 @@ class Campaign:
                     return episode
                 elif episode.state == "open":
                     episode.lose("the next one was started before it had ended")
-            try:
+            with self._recorder.undoing():
                 return self._registry.begin(name, request)
-            except BaseException:
-                self._recorder.forget()
-                raise
 
     def resume_episode(self, plant: str = "plant") -> CampaignEpisode:
         """The plant's open episode, with all that was recorded of it.
@@ -279,30 +281,30 @@ class Campaign:
 
     def heartbeat(self, plant: str) -> None:
         """Tell that a plant is alive, where nothing else does for long."""
-        with self._journal.write() as connection:
+        with self.journal.write() as connection:
             self._registry.seen(connection, check_name(plant))
 
     # -- looking -------------------------------------------------------------------------------
 
     def status(self) -> CampaignStatus:
         """The state now, for all processes that work on the campaign."""
-        with self._recorder.lock, self._journal.read() as connection:
+        with self._recorder.lock, self.journal.read() as connection:
             state = self._recorder.state(connection)
             return status_of(connection, state, self._recorder.clock())
 
     def events(self, after: int = 0) -> list[Event]:
         """What happened, in order."""
-        with self._journal.read() as connection:
-            return self._journal.events_after(connection, after)
+        with self.journal.read() as connection:
+            return self.journal.events_after(connection, after)
 
     def designs(self) -> list[DesignRecord]:
         """Every behavior policy that was used."""
-        with self._journal.read() as connection:
+        with self.journal.read() as connection:
             return self._recorder.designs.records(connection)
 
     def episodes(self, *, plant: str | None = None) -> Episodes:
         """All finished episodes, in the order of their numbers, for an analysis of one's own."""
-        with self._journal.read() as connection:
+        with self.journal.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
 
     def result(self, *, keep: bool = False) -> Evaluation:
@@ -314,7 +316,7 @@ class Campaign:
         Raises:
             InputError: no episode is finished.
         """
-        with self._recorder.lock, self._journal.read() as connection:
+        with self._recorder.lock, self.journal.read() as connection:
             state = self._recorder.state(connection)
             found = evaluation_of(connection, state)
             kept = read_episodes(connection, self.terms.horizon) if keep else None
@@ -335,9 +337,20 @@ class Campaign:
         )
         return write_report(page, path)
 
+    @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """One transaction for all calls of this thread inside the block, which is faster.
+
+        Nothing is on disk before the outermost block has ended: carry no action out before. A call
+        that raises takes back only itself. If a block raises, nothing of it is recorded; fetch the
+        episodes that were used in it again, with `episode`.
+        """
+        with self._recorder.lock, self._recorder.undoing(), self.journal.group():
+            yield
+
     def close(self) -> None:
         """Give the connections to the database back."""
-        self._journal.close()
+        self.journal.close()
 
     def __enter__(self) -> Campaign:
         return self
@@ -351,4 +364,4 @@ class Campaign:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Campaign({self._journal.name!r}, horizon={self.terms.horizon})"
+        return f"Campaign({self.journal.name!r}, horizon={self.terms.horizon})"

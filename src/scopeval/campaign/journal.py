@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,12 @@ class Event:
     time: float = 0.0
 
 
+class _Grouped(threading.local):
+    """The transaction of a `Journal.group`; every thread has its own."""
+
+    connection: sa.Connection | None = None
+
+
 class Journal:
     """The database of one campaign.
 
@@ -74,10 +81,13 @@ class Journal:
         self.where = os.fspath(where)
         self.engine = schema.open_engine(where, create=create)
         self._ordered = self.engine.dialect.name == "postgresql"
-        with self._translated():
-            if create:
+        self._grouped = _Grouped()
+        if create:
+            with self._translated():
                 schema.tables.create_all(self.engine)
-            elif not sa.inspect(self.engine).has_table("facts"):
+            return
+        with self.read() as connection:  # which does not wait for those who write
+            if not sa.inspect(connection).has_table("facts"):
                 raise DataError(
                     f"{self.name}: holds no campaign; expected one, try Campaign.create"
                 )
@@ -89,13 +99,41 @@ class Journal:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """One transaction: all of it is on disk afterwards, or nothing."""
+        """One transaction: all of it is on disk afterwards, or nothing.
+
+        Inside a `group` it is a part of that transaction, which can be taken back alone.
+        """
+        group = self._grouped.connection
+        if group is not None:
+            with self._translated(), group.begin_nested():
+                yield group
+            return
         with self._translated(), self.engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """One transaction around all that this thread reads and writes inside the block.
+
+        A group inside another one is a part of it, which can be taken back alone.
+        """
+        if self._grouped.connection is not None:
+            with self.write():
+                yield
+            return
+        with self._translated(), self.engine.begin() as connection:
+            self._grouped.connection = connection
+            try:
+                yield
+            finally:
+                self._grouped.connection = None
+
+    @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A consistent view."""
+        if self._grouped.connection is not None:
+            yield self._grouped.connection
+            return
         with self._translated(), self.engine.connect() as connection:
             viewed = connection.execution_options(reads=True)
             with viewed.begin():

@@ -6,9 +6,10 @@ function of its place, so a decision that was not committed is drawn again in th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -53,6 +54,7 @@ class Recorder:
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
         self._streams = CounterStreams(terms.seed)
         self._state: CampaignState | None = None
+        self._happened = 0  # times that events were written
         self.lock = threading.RLock()
 
     # -- state ---------------------------------------------------------------------------------
@@ -66,13 +68,24 @@ class Recorder:
                 self._state.fold(event)
             return self._state
 
-    def forget(self) -> None:
-        """Rebuild the state when it is next needed: a transaction was not committed."""
-        self._state = None
+    @contextlib.contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Where the block fails after it has written events, rebuild the state when next needed.
+
+        A call that is refused before changes nothing, and must not cost a reading of all events.
+        """
+        before = self._happened
+        try:
+            yield
+        except BaseException:
+            if self._happened != before:
+                self._state = None
+            raise
 
     def happen(self, connection: sa.Connection, *happened: Event) -> CampaignState:
         """Write events, and those that follow from them; the lock of `order` is held."""
         state = self.state(connection)
+        self._happened += 1
         queue = list(happened)
         while queue:
             event = self.journal.add_event(connection, queue.pop(0), self.clock())
@@ -98,9 +111,6 @@ class Recorder:
             except IntegrityError:  # another process has decided this step: its word holds
                 self.refresh(episode)
                 return self._repeated(episode, seen, t)
-            except BaseException:
-                self.forget()
-                raise
             self.shape = seen.shape
             episode.weight *= choice.target_probability / choice.probability
             episode.decided = Decided(seen, choice.action)
@@ -173,14 +183,10 @@ class Recorder:
                 raise CampaignError(
                     f"observe: step {t} of episode {episode.number} was not decided; expected act()"
                 )
-            try:
-                with self.journal.write() as connection:
-                    written = self._write_outcome(connection, episode, found, t)
-                    if written:
-                        self._check_limits(connection, episode, found)
-            except BaseException:
-                self.forget()
-                raise
+            with self.undoing(), self.journal.write() as connection:
+                written = self._write_outcome(connection, episode, found, t)
+                if written:
+                    self._check_limits(connection, episode, found)
             if not written:  # another process has recorded it
                 self.refresh(episode)
                 self._check_same(episode, found, t)
@@ -284,12 +290,8 @@ class Recorder:
             self._close(episode, "lost", str(reason) or "no reason given")
 
     def _close(self, episode: CampaignEpisode, state: str, reason: str | None) -> None:
-        try:
-            with self.journal.write() as connection:
-                self.close_in(connection, episode.number, state, reason)
-        except BaseException:
-            self.forget()
-            raise
+        with self.undoing(), self.journal.write() as connection:
+            self.close_in(connection, episode.number, state, reason)
         episode.state = state
 
     def close_in(

@@ -95,14 +95,13 @@ class Registry:
 
     def command(self, kind: str, reason: str, who: str | None) -> None:
         """Write what an operator wants."""
-        with self._recorder.lock:
-            try:
-                with self._journal.write() as connection:
-                    self._journal.order(connection)
-                    self._recorder.happen(connection, Event(kind, _short(reason), who=who))
-            except BaseException:
-                self._recorder.forget()
-                raise
+        with (
+            self._recorder.lock,
+            self._recorder.undoing(),
+            self._journal.write() as connection,
+        ):
+            self._journal.order(connection)
+            self._recorder.happen(connection, Event(kind, _short(reason), who=who))
 
     def seen(self, connection: sa.Connection, plant: str) -> None:
         """Note a sign of life."""
@@ -123,7 +122,11 @@ class Registry:
     def drop(self, number: int, reason: str, who: str | None) -> None:
         """Take a finished episode out of the evidence."""
         table = schema.episodes
-        with self._recorder.lock, self._journal.write() as connection:
+        with (
+            self._recorder.lock,
+            self._recorder.undoing(),
+            self._journal.write() as connection,
+        ):
             self._journal.order(connection)
             row = connection.execute(sa.select(table).where(table.c.number == number)).one_or_none()
             if row is None or row.state != "finished":
