@@ -494,9 +494,12 @@ def test_cost_to_go_of_the_target_compounds_slack():
 
 
 @settings(max_examples=40, deadline=None)
-@given(cases(horizons=(1, 4)), st.floats(0.0, 3.0))
+@given(cases(horizons=(1, 4)), st.one_of(st.just(0.0), st.floats(1e-60, 3.0)))
 def test_absolute_limit(case, limit):
-    """Section 4: a constant threshold can be infeasible; pi is kept there and `status` says so."""
+    """Section 4: a constant threshold can be infeasible; pi is kept there and `status` says so.
+
+    Positive limits below 1e-60 are left out: weights of 1e187 at each step have no finite variance.
+    """
     found = exact.design(case.mdp, case.target, "scope", limit=limit)
     mu = probs(found, case)
     qc, vc = loop_values(case, case.cost, mu)
