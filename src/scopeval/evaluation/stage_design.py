@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "StageDesigner"]
 
+#: Names of older data in reports.
+LOGS, STAGES = "the logs", "earlier stages"
 #: Refits in a row that are expected to save too little before refitting stops.
 PATIENCE = 2
 
@@ -91,14 +93,24 @@ class StageDesigner:
 
     def add(self, episodes: Episodes) -> None:
         """Learn from the episodes of a finished stage."""
-        if len(episodes):
-            columns: dict[str, Any] = episodes.transitions()
-            self._seen.append(Transitions(**columns))
+        self._seen.append(self.rows_of(episodes))
 
-    def forget(self) -> None:
-        """Forget the logs and all episodes but those of the last stage."""
+    @staticmethod
+    def rows_of(episodes: Episodes) -> Transitions:
+        """Episodes as a log."""
+        columns: dict[str, Any] = episodes.transitions()
+        return Transitions(**columns)
+
+    def older(self) -> list[tuple[str, Transitions]]:
+        """Data that designs learn from, by name: the logs, and all finished stages."""
+        found = [] if self.logs is None else [(LOGS, self.logs)]
+        return [*found, (STAGES, Transitions.concat(self._seen))] if self._seen else found
+
+    def forget(self, what: str) -> None:
+        """Do not learn from these data any more; an environment that changed makes both wrong."""
         self.logs = None
-        del self._seen[:-1]
+        if what == STAGES:
+            self._seen.clear()
 
     def next(self, remaining: int | None, asked: float) -> Plan:
         """The next stage.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scopeval.data.transitions import Transitions
+from scopeval.evaluation.agreement import compare
 from scopeval.evaluation.batch_loop import Running, run_batches
 from scopeval.evaluation.refitting import Refitting, Shares, expected_variance, stage_sizes
 from scopeval.evaluation.result import Evaluation, GuardReport
@@ -32,6 +33,9 @@ from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.guard import Guard
 
 __all__ = ["StagedTask", "evaluate_in_stages"]
+
+#: Stages that share the significance of tests where their number is not known.
+OPEN_STAGES = 12
 
 
 @dataclass(frozen=True)
@@ -141,10 +145,26 @@ class _StagedRun:
         self._learn()
 
     def _learn(self) -> None:
-        """Learn from the episodes of the stage that has ended."""
+        """Learn from the episodes of the stage that has ended, if older data agree with them."""
         found = self.totals.stage_episodes
-        if found is not None and len(found):
-            self._designer.add(found)
+        if found is None or not len(found):
+            return
+        designer, number = self._designer, len(self.totals.stages)
+        level = self._settings.significance / (self._planned or OPEN_STAGES)
+        for what, old in designer.older():
+            seen = compare(
+                old,
+                designer.rows_of(found),
+                time_varying=self._settings.time_varying,
+                seed=self._task.seed + number,
+            )
+            agrees = seen.p_value >= level
+            self._agreements.append(
+                Agreement(what, number, seen.p_value, seen.column, seen.rows, agrees)
+            )
+            if not agrees:
+                designer.forget(what)
+        designer.add(found)
 
     def _estimator(self, plan: Plan) -> str:
         """A stage without control variate, or of the target policy itself, has fewer choices."""
