@@ -1,0 +1,184 @@
+"""What to run: every verdict at both sides of its threshold, and the margin of the cost budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from behaviors import RECIPE, estimates
+from scopeval.behavior.cross_check import CrossCheck
+from scopeval.behavior.decision import (
+    THRESHOLDS,
+    Design,
+    cautious,
+    judge_check,
+    judge_design,
+    judge_support,
+    with_margin,
+)
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import budget, weigh_rows
+from scopeval.critics.protocols import Caution
+
+SCOPE, SCOPE_DR, ODI = METHODS["scope"], METHODS["scope-dr"], METHODS["odi"]
+ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
+
+
+def checked(variance: float = 0.5, costs=(1.0, 1.0), **changes) -> CrossCheck:
+    choices = [replace(RECIPE, method="scope", **changes)]
+    cost = np.array(costs)[:, None]
+    return CrossCheck(choices, np.array([variance]), 0.4, cost, {"cost critic": 0.1}, 0)
+
+
+def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  # noqa: B008
+    """The parts of an `Evidence` that verdicts read."""
+    return SimpleNamespace(support=support, caution=caution, settings=Settings(10, **settings))
+
+
+def design(variance: float = 0.5, cost: float = 1.0, **changes) -> Design:
+    recipe = replace(RECIPE, **changes)
+    return Design(recipe, None, variance, variance, cost, binding=0.0, infeasible=0.0)
+
+
+# -- the margin ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.3])
+def test_the_margin_is_left_unspent(epsilon, margin):
+    rng = np.random.default_rng(0)
+    pi, cost = rng.dirichlet(np.ones(4), 50), rng.random((50, 4))
+    everywhere = np.ones(pi.shape, bool)
+    own = (pi * cost).sum(axis=1)
+    recipe = replace(RECIPE, epsilon=epsilon, margin=margin)
+    found = budget(recipe, pi, cost, cost, everywhere)
+    np.testing.assert_allclose(found, (1 + epsilon - margin) * own, rtol=1e-12)
+    limited = budget(replace(recipe, limit=0.7), pi, cost, cost, everywhere)
+    np.testing.assert_allclose(limited, 0.7 * (1 - margin), rtol=1e-12)
+
+
+def test_designs_spend_the_cost_budget_less_the_margin():
+    rng = np.random.default_rng(1)
+    pi, cost = rng.dirichlet(np.ones(4), 200), rng.random((200, 4))
+    e = estimates(10 * cost, cost=cost)  # expensive actions matter most
+    own = (pi * cost).sum(axis=1)
+    recipe = replace(RECIPE, method="scope", floor=0.0, epsilon=0.1, margin=0.04)
+    mu, _ = weigh_rows(SCOPE, recipe, pi, e)
+    spent = (mu * cost).sum(axis=1) / own
+    affordable = cost.min(axis=1) < 1.06 * own
+    assert affordable.sum() > 150
+    np.testing.assert_allclose(spent[affordable], np.minimum(spent, 1.06)[affordable], rtol=1e-9)
+    assert spent[affordable].max() == pytest.approx(1.06)
+
+
+@pytest.mark.parametrize(
+    ("costs", "epsilon", "own", "margin"),
+    [
+        ((1.0, 1.0), 0.0, 0.0, 0.0),
+        ((1.02, 1.0), 0.0, 0.0, 0.01),  # the mean of the halves is too expensive by 0.01
+        ((0.9, 0.8), 0.0, 0.0, 0.0),  # cheaper than allowed: nothing is added
+        ((1.2, 1.2), 0.1, 0.0, 0.1),
+        ((1.02, 1.0), 0.0, 0.05, 0.06),  # the regression's own margin is added
+        ((1.0, 1.0), 0.0, 0.05, 0.05),
+        ((np.nan, 1.0), 0.0, 0.0, 0.0),
+        ((3.0, 5.0), 0.0, 0.0, 0.5),  # at most half of the budget
+    ],
+)
+def test_the_margin_is_by_how_much_the_checked_cost_came_out_too_high(costs, epsilon, own, margin):
+    found = with_margin(
+        SCOPE, checked(0.5, costs, epsilon=epsilon), Caution(margin=own), THRESHOLDS
+    )
+    assert found.margin == pytest.approx(margin)
+
+
+def test_methods_without_a_constraint_have_no_margin():
+    for method in (ODI, METHODS["on-policy"]):
+        assert with_margin(method, checked(0.5, (2.0, 2.0)), Caution(), THRESHOLDS).margin == 0.0
+    limited = checked(0.5, (2.0, 2.0), limit=1.0)
+    assert with_margin(SCOPE, limited, Caution(), THRESHOLDS).margin == 0.0
+
+
+# -- verdicts ------------------------------------------------------------------------------------
+
+
+def test_support():
+    least = THRESHOLDS.least_support
+    assert judge_support(least, SCOPE, THRESHOLDS) is None
+    found = judge_support(least * BELOW, SCOPE, THRESHOLDS)
+    assert found.all_but_target
+    assert "falls back to the target policy" in found.reason
+    assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS) is None
+
+
+def test_the_checked_cost_is_heeded():
+    for epsilon in (0.0, 0.3):
+        most = 1 + epsilon + THRESHOLDS.cost_excess
+        some = evidence(epsilon=epsilon)
+        assert judge_check(some, SCOPE, checked(0.5, (most * BELOW,) * 2), THRESHOLDS) is None
+        for costs in ((most * ABOVE,) * 2, (most + 0.1, most - 0.1 + 1e-9), (np.nan, 1.0)):
+            found = judge_check(some, SCOPE, checked(0.5, costs), THRESHOLDS)
+            assert found.all_but_target
+            assert "the cost is in doubt" in found.reason
+    expensive = checked(0.5, (9.0, 9.0))
+    assert judge_check(evidence(), ODI, expensive, THRESHOLDS) is None
+    assert judge_check(evidence(limit=1.0), SCOPE, expensive, THRESHOLDS) is None
+
+
+def test_a_design_must_be_worth_it():
+    for least_gain in (0.0, 0.03, 0.2):
+        some = evidence(least_gain=least_gain)
+        most = 1 - least_gain
+        assert judge_check(some, SCOPE, checked(most * BELOW), THRESHOLDS) is None
+        for variance in (most, 1.2, np.nan):
+            assert judge_check(some, SCOPE, checked(variance), THRESHOLDS).all_but_target
+        assert judge_design(some, SCOPE, design(most), checked(), THRESHOLDS) is None
+        for variance in (most * ABOVE, np.nan):
+            found = judge_design(some, SCOPE, design(variance), checked(), THRESHOLDS)
+            assert found.all_but_target
+    careful = evidence(caution=Caution(least=0.6))
+    assert judge_check(careful, SCOPE, checked(0.61), THRESHOLDS).all_but_target
+    assert judge_check(careful, SCOPE, checked(0.59), THRESHOLDS) is None
+
+
+def test_control_variates():
+    most, least = THRESHOLDS.control_variate_variance, THRESHOLDS.control_variate_support
+    assert judge_check(evidence(least), SCOPE_DR, checked(most * BELOW), THRESHOLDS) is None
+    for support, variance in ((least, most), (least * BELOW, 0.1), (1.0, np.nan)):
+        found = judge_check(evidence(support), SCOPE_DR, checked(variance), THRESHOLDS)
+        assert found.with_control_variate
+        assert not found.all_but_target
+    # where the check is doubtful, the prediction must agree with it
+    doubtful, factor = Caution().trust, THRESHOLDS.agreement
+    for variance, own, fine in (
+        (doubtful, doubtful / factor * ABOVE, True),
+        (doubtful, doubtful / factor * BELOW, False),
+        (doubtful * BELOW, 0.01, True),
+    ):
+        found = judge_design(evidence(), SCOPE_DR, design(own), checked(variance), THRESHOLDS)
+        assert (found is None) == fine
+    assert judge_design(evidence(), SCOPE, design(0.01), checked(0.9), THRESHOLDS) is None
+
+
+def test_one_budget_for_whole_episodes_must_keep_its_promise():
+    for epsilon in (0.0, 0.2):
+        allowed = THRESHOLDS.episode_excess * (1 + epsilon)
+        for cost, variance, fine in (
+            (allowed * BELOW, 0.5, True),
+            (allowed * ABOVE, 0.5, False),
+            (1.0, 0.98, False),
+            (np.nan, 0.5, False),
+        ):
+            made = design(variance, cost, epsilon=epsilon, budget="episode")
+            found = judge_design(evidence(), SCOPE, made, checked(), THRESHOLDS)
+            assert (found is None) == fine
+            assert fine or not found.all_but_target  # a budget in every state is tried next
+
+
+def test_a_prediction_that_is_not_believed_in_full_is_at_least_the_check():
+    assert cautious(design(0.3, share=1.0), checked(0.5)).variance == 0.3
+    assert cautious(design(0.3, share=0.5), checked(0.5)).variance == 0.5
+    assert cautious(design(0.7, share=0.5), checked(0.5)).variance == 0.7
