@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format bench docs clean
+.PHONY: demo test lint types format mutants bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
@@ -22,6 +22,10 @@ types: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# wrong edits of critical code that the tests must notice; not part of `make test`
+mutants: $(VENV)/.dev
+	$(BIN)/python tools/mutants.py
 
 bench: $(VENV)/.bench
 	$(BIN)/scopeval bench all

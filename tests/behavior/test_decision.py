@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from behaviors import RECIPE, estimates
-from scopeval.behavior.cross_check import CrossCheck
+from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import (
     THRESHOLDS,
     Design,
@@ -19,10 +19,13 @@ from scopeval.behavior.decision import (
     judge_support,
     with_margin,
 )
+from scopeval.behavior.evidence import gather_evidence
+from scopeval.behavior.frontier import COST_SHARE, Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
 from scopeval.critics.protocols import Caution
+from scopeval.data.transitions import Transitions
 
 SCOPE, SCOPE_DR, ODI = METHODS["scope"], METHODS["scope-dr"], METHODS["odi"]
 ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
@@ -100,6 +103,60 @@ def test_methods_without_a_constraint_have_no_margin():
         assert with_margin(method, checked(0.5, (2.0, 2.0)), Caution(), THRESHOLDS).margin == 0.0
     limited = checked(0.5, (2.0, 2.0), limit=1.0)
     assert with_margin(SCOPE, limited, Caution(), THRESHOLDS).margin == 0.0
+
+
+def test_the_budget_is_a_share_of_the_target_policys_cost():
+    """And not of what the behavior policy itself would cost from there on."""
+    rng = np.random.default_rng(2)
+    pi, cost = rng.dirichlet(np.ones(3), 20), rng.random((20, 3))
+    everywhere = np.ones(pi.shape, bool)
+    found = budget(RECIPE, pi, cost, 2 * cost, everywhere)
+    np.testing.assert_allclose(found, (1 + RECIPE.epsilon) * (pi * cost).sum(axis=1), rtol=1e-12)
+
+
+def test_the_safe_cost_of_a_frontier_point():
+    """The predicted cost, and more only where the check exceeds it beyond the doubt."""
+    for checked_cost, doubt in ((0.9, 0.0), (0.9, 0.1), (0.8, 0.15), (0.6, 0.0)):
+        found = Point(1.0, 0.5, 0.7, 0.5, checked_cost, doubt).safe_cost
+        assert found == pytest.approx(0.7 + COST_SHARE * max(checked_cost - doubt - 0.7, 0.0))
+
+
+# -- the cross-check -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """Few logs, and rewards that are noise: what one half believes, the other denies."""
+    rng = np.random.default_rng(3)
+    n, horizon, states = 30, 4, 6
+    walk = rng.integers(0, states, (n, horizon + 1))
+    log = Transitions(
+        np.tile(np.arange(horizon), n),
+        walk[:, :-1].ravel(),
+        rng.integers(0, 3, n * horizon),
+        rng.normal(size=n * horizon),
+        rng.random(n * horizon),
+        walk[:, 1:].ravel(),
+        np.zeros(n * horizon, bool),
+    )
+    settings = Settings(horizon, least_gain=0.0)
+    return gather_evidence(log, rng.dirichlet(np.ones(3), states), settings)
+
+
+def test_each_half_is_judged_by_the_other(noisy):
+    found = cross_check(noisy, ODI, (0.0, 0.5), [noisy.settings.recipe("odi")])
+    # there is nothing to gain, but by its own critics every design gains something
+    assert found.own_variance < 0.98
+    assert found.variance.min() > 1.0
+    assert found.best == np.argmin(found.variance)
+    assert len(set(found.variance)) == 2
+
+
+def test_the_check_of_the_whole_floor_is_the_target_policy(noisy):
+    found = cross_check(noisy, SCOPE, (0.0, 1.0), [noisy.settings.recipe("scope")])
+    assert found.variance[1] == pytest.approx(1.0, abs=1e-12)
+    assert found.cost[:, 1] == pytest.approx([1.0, 1.0], abs=1e-12)
+    assert abs(found.variance[0] - 1.0) > 1e-3
 
 
 # -- verdicts ------------------------------------------------------------------------------------

@@ -1,0 +1,460 @@
+"""Edits of critical code that tests must notice; `mutants.py` makes them one at a time.
+
+Each edit turns correct code into code that is wrong in a way that could hurt somebody: a cost that
+is not counted, a limit that does not hold, an estimate that is biased. The tests named with it must
+fail then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["EDITS", "Edit"]
+
+
+class Edit(NamedTuple):
+    """One wrong change.
+
+    Attributes:
+        why: what is wrong then.
+        file: below src/scopeval.
+        old: text that occurs exactly once in the file.
+        new: what takes its place.
+        tests: that must fail, below tests.
+    """
+
+    why: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+DECISION = "behavior/test_decision.py"
+DESIGNER = "behavior/test_designer.py"
+POLICY = "behavior/test_policy.py"
+EPISODE_BUDGET = "behavior/test_episode_budget.py"
+FRONTIER = "behavior/test_frontier.py"
+DIAGNOSIS = "data/test_diagnosis.py"
+SAFETY = "safety/test_safety.py"
+SOLVER = "solver/test_program.py"
+ENUMERATION = (
+    "estimation/test_estimators.py::test_enumeration_pdis_and_dr_have_the_exact_mean_and_variance"
+)
+CONVERGES = "critics/test_critics.py::test_every_method_converges_to_its_exact_design"
+CONSTRAINT = f"{POLICY}::test_true_values_keep_the_constraint_to_rounding"
+
+EDITS = (
+    # -- the cost budget ---------------------------------------------------------------------------
+    Edit(
+        "the margin is spent",
+        "behavior/step.py",
+        "share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
+        "share = min(1.0 + recipe.epsilon, LARGEST)",
+        (f"{DECISION}::test_the_margin_is_left_unspent",),
+    ),
+    Edit(
+        "the margin is added to the cost budget",
+        "behavior/step.py",
+        "share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
+        "share = min(1.0 + recipe.epsilon + recipe.margin, LARGEST)",
+        (f"{DECISION}::test_designs_spend_the_cost_budget_less_the_margin",),
+    ),
+    Edit(
+        "an absolute limit has no margin",
+        "behavior/step.py",
+        "min(recipe.limit, LARGEST) * (1.0 - recipe.margin)",
+        "min(recipe.limit, LARGEST)",
+        (f"{DECISION}::test_the_margin_is_left_unspent",),
+    ),
+    Edit(
+        "the margin is always 0",
+        "behavior/decision.py",
+        "margin = max(excess, 0.0) + caution.margin",
+        "margin = 0.0",
+        (f"{DECISION}::test_the_margin_is_by_how_much_the_checked_cost_came_out_too_high",),
+    ),
+    Edit(
+        "a design whose checked cost is too low gets more to spend",
+        "behavior/decision.py",
+        "margin = max(excess, 0.0) + caution.margin",
+        "margin = excess + caution.margin",
+        (f"{DECISION}::test_the_margin_is_by_how_much_the_checked_cost_came_out_too_high",),
+    ),
+    Edit(
+        "one budget for whole episodes has no margin",
+        "behavior/evidence.py",
+        "allowed = 1.0 + recipe.epsilon - recipe.margin",
+        "allowed = 1.0 + recipe.epsilon",
+        (f"{EPISODE_BUDGET}::test_the_budget_is_spent_but_for_the_margin",),
+    ),
+    Edit(
+        "the doubt about first observations is subtracted from the cost instead of added",
+        "behavior/evidence.py",
+        "+ 2.0 * swept.start_spread / root",
+        "- 2.0 * swept.start_spread / root",
+        (f"{EPISODE_BUDGET}::test_few_first_observations_leave_some_of_the_budget_unspent",),
+    ),
+    Edit(
+        "the budget is a share of the behavior policy's cost, not of the target policy's",
+        "behavior/_step_kernel.py",
+        "own += pi[a] * cost_target[a]",
+        "own += pi[a] * cost[a]",
+        (f"{DECISION}::test_the_budget_is_a_share_of_the_target_policys_cost",),
+    ),
+    # -- line 6 ------------------------------------------------------------------------------------
+    Edit(
+        "weights are not the roots of second moments",
+        "behavior/_step_kernel.py",
+        "return pi * np.sqrt(X)",
+        "return pi * X",
+        (CONSTRAINT,),
+    ),
+    Edit(
+        "noise of outcomes is forgotten",
+        "behavior/_step_kernel.py",
+        "X[i, a] = rest * rest + e[1, i, a] + e[2, i, a]",
+        "X[i, a] = rest * rest + e[2, i, a]",
+        (CONSTRAINT,),
+    ),
+    Edit(
+        "known actions get more probability than the target policy gives them",
+        "behavior/_step_kernel.py",
+        "pi[i, a] if kept else program.mass[i] * mu[i, a]",
+        "pi[i, a] if kept else mu[i, a]",
+        (CONSTRAINT,),
+    ),
+    Edit(
+        "actions that the logs do not show do not keep their probability",
+        "behavior/_step_kernel.py",
+        "kept = not known or status[i] != SOLVED",
+        "kept = status[i] != SOLVED",
+        (CONSTRAINT,),
+    ),
+    Edit(
+        "the floor is not mixed in",
+        "behavior/_step_kernel.py",
+        "(1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]",
+        "mu[i, a] if valid else pi[i, a]",
+        (f"{POLICY}::test_probabilities_are_valid_for_any_numbers",),
+    ),
+    Edit(
+        "numbers that are not finite are believed",
+        "behavior/_step_kernel.py",
+        "valid = valid and abs(total - 1.0) < 1e-9",
+        "valid = True",
+        (f"{POLICY}::test_probabilities_are_valid_for_any_numbers",),
+    ),
+    # -- Algorithm 1 -------------------------------------------------------------------------------
+    Edit(
+        "what follows a terminated step counts",
+        "behavior/sweep.py",
+        "ahead = gamma * rows.alive",
+        "ahead = gamma * np.ones_like(rows.alive)",
+        (f"{DESIGNER}::test_the_next_observation_of_an_ended_episode_is_not_looked_at",),
+    ),
+    Edit(
+        "the variance to come is discounted once instead of twice",
+        "behavior/sweep.py",
+        "carried=(gamma * ahead)[:, None] * V[to]",
+        "carried=ahead[:, None] * V[to]",
+        (CONVERGES,),
+    ),
+    Edit(
+        "the cost of the behavior policy is that of the target policy",
+        "behavior/_sweep_kernel.py",
+        "spent += m * cost[i, a]",
+        "spent += p * cost[i, a]",
+        (CONVERGES,),
+    ),
+    Edit(
+        "the variance is a second moment",
+        "behavior/_sweep_kernel.py",
+        "left = second - lead * lead - v_error[i]",
+        "left = second - v_error[i]",
+        (CONVERGES,),
+    ),
+    Edit(
+        "exact designs: the cost to come is the target policy's",
+        "exact/optimum.py",
+        "cost_mu = (mu[t] * spent).sum(axis=1)",
+        "cost_mu = (pi[t] * spent).sum(axis=1)",
+        ("test_paper.py::test_no_feasible_policy_is_better",),
+    ),
+    # -- the solver --------------------------------------------------------------------------------
+    Edit(
+        "left-over probability is lost",
+        "solver/_kernel.py",
+        "rest = max(0.0, 1.0 - mass / spend)",
+        "rest = 0.0",
+        (f"{SOLVER}::test_left_over_probability_goes_to_the_free_cheapest_action",),
+    ),
+    Edit(
+        "what is spent too much is not moved to a cheapest action",
+        "solver/_kernel.py",
+        "most = max(total, spent)",
+        "most = total",
+        (f"{SOLVER}::test_solution_is_feasible_and_proves_itself_optimal",),
+    ),
+    Edit(
+        "a budget below the cheapest action is accepted",
+        "solver/_kernel.py",
+        "        if gap < -tie:\n            status[i] = INFEASIBLE",
+        "        if gap < -tie:\n            status[i] = SOLVED",
+        (f"{SOLVER}::test_solution_is_feasible_and_proves_itself_optimal",),
+    ),
+    # -- the cross-check and the decision ----------------------------------------------------------
+    Edit(
+        "a half judges its own design",
+        "behavior/cross_check.py",
+        "judged = evidence.sweep(evidence.halves[1 - k], fixed, 1 + many)",
+        "judged = evidence.sweep(evidence.halves[k], fixed, 1 + many)",
+        (f"{DECISION}::test_each_half_is_judged_by_the_other",),
+    ),
+    Edit(
+        "the check judges designs without their floor",
+        "behavior/cross_check.py",
+        "mixed = (1.0 - floor) * mu + floor * pi",
+        "mixed = mu",
+        (f"{DECISION}::test_the_check_of_the_whole_floor_is_the_target_policy",),
+    ),
+    Edit(
+        "the worst choice is taken",
+        "behavior/cross_check.py",
+        "best=int(np.argmin(np.nan_to_num(relative, nan=np.inf)))",
+        "best=int(np.argmax(np.nan_to_num(relative, nan=np.inf)))",
+        (f"{DECISION}::test_each_half_is_judged_by_the_other",),
+    ),
+    Edit(
+        "a checked cost above the budget is not heeded",
+        "behavior/decision.py",
+        "if relative and not cost <= allowed + thresholds.cost_excess:",
+        "if False:",
+        (f"{DECISION}::test_the_checked_cost_is_heeded",),
+    ),
+    Edit(
+        "a checked cost of NaN is accepted",
+        "behavior/decision.py",
+        "if relative and not cost <= allowed + thresholds.cost_excess:",
+        "if relative and cost > allowed + thresholds.cost_excess:",
+        (f"{DECISION}::test_the_checked_cost_is_heeded",),
+    ),
+    Edit(
+        "designs that gain nothing are used",
+        "behavior/decision.py",
+        "min(evidence.caution.least, 1.0 - evidence.settings.least_gain)",
+        "evidence.caution.least",
+        (f"{DECISION}::test_a_design_must_be_worth_it",),
+    ),
+    Edit(
+        "logs that show nothing of the target policy are enough",
+        "behavior/decision.py",
+        "if not method.tilted or support >= thresholds.least_support:",
+        "if not method.tilted or support >= 0.0:",
+        (f"{DECISION}::test_support",),
+    ),
+    Edit(
+        "a poor control variate is used",
+        "behavior/decision.py",
+        "variance < thresholds.control_variate_variance",
+        "variance < np.inf",
+        (f"{DECISION}::test_control_variates",),
+    ),
+    Edit(
+        "a control variate whose prediction does not agree with the check is used",
+        "behavior/decision.py",
+        "variance > thresholds.agreement * design.own",
+        "variance > np.inf",
+        (f"{DECISION}::test_control_variates",),
+    ),
+    Edit(
+        "one budget for whole episodes may cost more than allowed",
+        "behavior/decision.py",
+        "kept = design.variance <= most and design.cost <= allowed",
+        "kept = design.variance <= most",
+        (f"{DECISION}::test_one_budget_for_whole_episodes_must_keep_its_promise",),
+    ),
+    Edit(
+        "a threshold is not the one that the documentation states",
+        "behavior/decision.py",
+        "cost_excess: float = 0.02",
+        "cost_excess: float = 0.2",
+        ("test_docs.py::test_the_safety_page_lists_every_threshold_with_its_value",),
+    ),
+    # -- estimators and sequences ------------------------------------------------------------------
+    Edit(
+        "the control variate is not subtracted",
+        "estimation/estimators.py",
+        "value = baseline[:, t] + ratios[:, t] * (value - control[:, t])",
+        "value = baseline[:, t] + ratios[:, t] * value",
+        (ENUMERATION,),
+    ),
+    Edit(
+        "episodes are not weighted",
+        "estimation/estimators.py",
+        "            value = ratios[:, t] * value",
+        "            value = 1.0 * value",
+        (ENUMERATION,),
+    ),
+    Edit(
+        "bets of two sides spend alpha each",
+        "estimation/betting.py",
+        '(2 if side == "both" else 1) / alpha',
+        "1 / alpha",
+        ("estimation/test_betting_exactly.py",),
+    ),
+    Edit(
+        "bets know the value that they are on",
+        "estimation/betting.py",
+        "(0.25 + squares[:-1]) * np.log1p(t)",
+        "(0.25 + squares[1:]) * np.log1p(t)",
+        ("estimation/test_betting_exactly.py",),
+    ),
+    Edit(
+        "the interval of bets ends one cell too early",
+        "estimation/betting.py",
+        "last = self._first + 1 + int(rejected[0]) if rejected.size else last",
+        "last = self._first + int(rejected[0]) if rejected.size else last",
+        ("estimation/test_betting_exactly.py",),
+    ),
+    # -- certificate and guard ---------------------------------------------------------------------
+    Edit(
+        "epsilon is not part of the promise",
+        "safety/certificate.py",
+        "return g, w, g - (1 + self.epsilon) * w",
+        "return g, w, g - w",
+        (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
+    ),
+    Edit(
+        "the guard trips by the estimate, without evidence",
+        "safety/guard.py",
+        "if found.n and found.low > tolerance:",
+        "if found.n and found.estimate > tolerance:",
+        (f"{SAFETY}::test_false_alarms_over_all_time",),
+    ),
+    Edit(
+        "the guard's total leaves out what lost episodes have cost",
+        "safety/guard.py",
+        "self._total_cost += float(paid.sum()) + lost",
+        "self._total_cost += float(paid.sum())",
+        ("evaluation/test_lost_costs.py::test_update_takes_what_lost_episodes_cost",),
+    ),
+    Edit(
+        "the guard is not told what lost episodes have cost",
+        "evaluation/batch_loop.py",
+        "lost=sum(x.cost for x in found.lost),",
+        "lost=0.0,",
+        ("evaluation/test_lost_costs.py::test_costs_of_lost_episodes_count_for_the_total",),
+    ),
+    Edit(
+        "a cost of NaN is below every limit",
+        "safety/guard.py",
+        "return limit is not None and not x <= limit",
+        "return limit is not None and x > limit",
+        (f"{SAFETY}::test_episode_cost_limit",),
+    ),
+    Edit(
+        "a guard that fails lets the behavior policy go on",
+        "collection/rollout.py",
+        "switch = np.ones(len(cost), np.bool_)",
+        "switch = np.zeros(len(cost), np.bool_)",
+        ("collection/test_collector.py::test_a_guard_hands_the_rest_of_an_episode_to_the_target",),
+    ),
+    # -- logs and files ----------------------------------------------------------------------------
+    Edit(
+        "a log may contradict itself in most rows",
+        "data/diagnosis_rules.py",
+        "MOST_CONTRADICTIONS = 0.05",
+        "MOST_CONTRADICTIONS = 0.95",
+        (f"{DIAGNOSIS}::test_contradictions_are_refused",),
+    ),
+    Edit(
+        "numbers beyond the target policy's are accepted",
+        "data/diagnosis_rules.py",
+        "if size is not None and largest >= size:",
+        "if size is not None and largest > size:",
+        (f"{DIAGNOSIS}::test_states_numbered_from_one",),
+    ),
+    Edit(
+        "copies of rows are believed",
+        "data/repeated_rows.py",
+        "copies = int(np.gcd.reduce(counts)) if counts.size >= LEAST_DISTINCT else 1",
+        "copies = 1",
+        (f"{DIAGNOSIS}::test_copies_count_once",),
+    ),
+    Edit(
+        "the last rows of terminated episodes are compared with the next episode",
+        "data/log_statistics.py",
+        "alone = separate | before.terminated",
+        "alone = separate",
+        (f"{DIAGNOSIS}::test_a_clean_log_is_clean", "data/test_diagnosis_fuzz.py"),
+    ),
+    Edit(
+        "a file may set any margin",
+        "behavior/file_header.py",
+        '("margin", _within(recipe.margin, 1.0)),',
+        '("margin", True),',
+        ("behavior/test_file.py::test_fields_out_of_range_are_refused",),
+    ),
+    Edit(
+        "arrays may be larger than their file",
+        "_archive.py",
+        "if header.size != stored:",
+        "if False:",
+        ("data/test_npz_from_strangers.py::test_headers_of_80_terabytes",),
+    ),
+    Edit(
+        "a file may unpack to any size",
+        "_archive.py",
+        "if archive.size > max(FREE_BYTES, MAX_RATIO * size):",
+        "if False:",
+        ("data/test_npz_from_strangers.py::test_tables_of_the_command_line",),
+    ),
+    Edit(
+        "another target policy is accepted",
+        "behavior/file.py",
+        "if check_target and mark is not None:",
+        "if False and mark is not None:",
+        ("behavior/test_file.py::test_another_table_is_refused",),
+    ),
+    # -- weights and the frontier ------------------------------------------------------------------
+    Edit(
+        "the weight of an episode is not capped",
+        "behavior/weighted_step.py",
+        "    if recipe.cap is not None:\n",
+        "    if False:\n",
+        (f"{FRONTIER}::test_the_weight_never_exceeds_the_cap",),
+    ),
+    Edit(
+        "the price does not depend on the square of the weight",
+        "behavior/weighted_step.py",
+        "own = recipe.price / (recipe.gamma**t * weight**2)",
+        "own = recipe.price / (recipe.gamma**t * weight)",
+        ("exact/test_tabulation.py::test_a_learned_behavior_that_knows_its_weight", FRONTIER),
+    ),
+    Edit(
+        "exact frontier: the weight of an episode is not capped",
+        "exact/_frontier_kernel.py",
+        "return place, min(max(floor, weight / cap), 1.0)",
+        "return place, floor",
+        (
+            "exact/test_exact_frontier.py::test_enumeration_unbiased_within_the_cap_and_as_predicted",
+        ),
+    ),
+    Edit(
+        "exact frontier: the price of the next step does not follow the weight",
+        "exact/_frontier_kernel.py",
+        "origin - 2.0 * np.log(weight) / width if weight > 0.0",
+        "origin - 1.0 * np.log(weight) / width if weight > 0.0",
+        (
+            "exact/test_exact_frontier.py::test_enumeration_unbiased_within_the_cap_and_as_predicted",
+        ),
+    ),
+    Edit(
+        "the doubt about a frontier's cost is added to it instead of subtracted",
+        "behavior/frontier.py",
+        "max(self.checked_cost - self.doubt - self.cost, 0.0)",
+        "max(self.checked_cost + self.doubt - self.cost, 0.0)",
+        (f"{DECISION}::test_the_safe_cost_of_a_frontier_point",),
+    ),
+)
