@@ -141,8 +141,7 @@ def _examined(
     states = target.states if isinstance(target, TabularPolicy) else None
     found = examine(logged, Problem(settings.horizon, None, states))
     found.diagnosis.raise_errors("logged")
-    new = [text for text in found.diagnosis.warnings if text not in logged.notes]
-    return replace(found.log, notes=(*logged.notes, *new))
+    return found.log.with_notes(found.diagnosis.warnings)
 
 
 def _examined_batches(
