@@ -141,7 +141,8 @@ def _examined(
     states = target.states if isinstance(target, TabularPolicy) else None
     found = examine(logged, Problem(settings.horizon, None, states))
     found.diagnosis.raise_errors("logged")
-    return found.log.with_notes(found.diagnosis.warnings)
+    new = [text for text in found.diagnosis.warnings if text not in logged.notes]
+    return replace(found.log, notes=(*logged.notes, *new))
 
 
 def _examined_batches(
@@ -232,7 +233,7 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
     Which episodes there are, only the logged first observations tell: twice the standard error
-    that comes from their number is left unspent.
+    that comes from their number stays unspent.
     """
     if not method.has_price or recipe.budget == "state":
         return replace(recipe, budget="state")
