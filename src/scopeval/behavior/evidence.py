@@ -141,8 +141,7 @@ def _examined(
     states = target.states if isinstance(target, TabularPolicy) else None
     found = examine(logged, Problem(settings.horizon, None, states))
     found.diagnosis.raise_errors("logged")
-    new = [text for text in found.diagnosis.warnings if text not in logged.notes]
-    return replace(found.log, notes=(*logged.notes, *new))
+    return found.log.with_notes(found.diagnosis.warnings)
 
 
 def _examined_batches(
@@ -233,7 +232,7 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
     Which episodes there are, only the logged first observations tell: twice the standard error
-    that comes from their number stays unspent.
+    that comes from their number is left unspent.
     """
     if not method.has_price or recipe.budget == "state":
         return replace(recipe, budget="state")

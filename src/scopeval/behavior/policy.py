@@ -1,7 +1,7 @@
-"""The behavior policy that `design` returns: runs in place of the target, and knows its limits.
+"""The behavior policy that `design` returns, which runs in place of the target policy.
 
-Everything doubtful ends in the target's own probabilities, is counted, and is told: an observation
-unlike the logs, a program without an answer, a critic that is not finite.
+In every doubtful case it uses the target's own probabilities, and the case is counted and reported:
+an observation unlike the logs, a program without a solution, a critic that is not finite.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BehaviorPolicy:
     """A behavior policy learned from logs, for one target.
 
     ``weigh`` re-weighs what the target offers (the form that `collect` asks for); ``probs`` gives
-    probabilities for a batch; ``act`` draws one action. ``counts`` tells how often it fell back.
+    probabilities for a batch; ``act`` draws one action. ``counts`` says how often it fell back.
     """
 
     def __init__(

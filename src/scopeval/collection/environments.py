@@ -5,7 +5,7 @@ Whatever an environment does wrong (an exception, a NaN, a reward that is not a 
 before any episode can be run is an `InputError`.
 
 Environments of any kind can run side by side, one `step` after the other. A `Fleet` steps many by
-one call, which is faster.
+one call (`fleets`), which is faster.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Ints
+from scopeval.collection.fleets import (
+    FleetMember,
+    in_words,
+    no_outcomes,
+    reset_fleet,
+    step_fleet,
+)
 from scopeval.collection.protocols import (
     EnvironmentFailure,
     Fleet,
@@ -93,7 +100,7 @@ class StepReader:
             try:
                 found = self._rule(obs, action, reward, following, info)
             except Exception as error:
-                raise EnvironmentFailure(f"the cost function raised {_words(error)}") from error
+                raise EnvironmentFailure(f"the cost function raised {in_words(error)}") from error
         elif self._rule is None and sixth:
             found = sixth[0]
         else:
@@ -135,7 +142,7 @@ class Environment:
             raw = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
         except Exception as error:
             self.close()
-            raise EnvironmentFailure(f"reset raised {_words(error)}") from error
+            raise EnvironmentFailure(f"reset raised {in_words(error)}") from error
         return self._observed(raw)
 
     def step(self, action: NDArray[Any]) -> Outcome:
@@ -149,7 +156,7 @@ class Environment:
             terminated, truncated = bool(terminated), bool(truncated)
         except Exception as error:
             self.close()
-            raise EnvironmentFailure(f"step raised {_words(error)}") from error
+            raise EnvironmentFailure(f"step raised {in_words(error)}") from error
         before = self._raw
         obs = self._observed(raw)
         try:
@@ -222,13 +229,7 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
     def reset(self, seeds: Sequence[int]) -> tuple[NDArray[Any], dict[int, EnvironmentFailure]]:
         """Begin an episode in the first environments: observations, and the rows that failed."""
         if self.fleet is not None:
-            try:
-                obs = np.asarray(self.fleet.reset(seeds, np.arange(len(seeds))))
-            except Exception as error:
-                reason = f"reset raised {_words(error)}"
-                failed = {i: EnvironmentFailure(reason) for i in range(len(seeds))}
-                return np.empty(len(seeds)), failed
-            return obs, _not_finite(obs, "observation")
+            return reset_fleet(self.fleet, seeds)
         failures: dict[int, EnvironmentFailure] = {}
         first: dict[int, NDArray[Any]] = {}
         for i, seed in enumerate(seeds):
@@ -241,8 +242,8 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
     def step(self, actions: NDArray[Any], which: Ints) -> Outcomes:
         """Take an action in each environment of `which`; the rows of the result have that order."""
         if self.fleet is not None:
-            return self._step_fleet(self.fleet, actions, which)
-        result = _no_outcomes(len(which))
+            return step_fleet(self.fleet, actions, which, free=self.free)
+        result = no_outcomes(len(which))
         following: dict[int, NDArray[Any]] = {}
         try:
             for row, environment in enumerate(which):
@@ -260,47 +261,6 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
             result.interrupted = True
         result.obs = _rows(following, len(which))
         return result
-
-    def _step_fleet(self, fleet: Fleet, actions: NDArray[Any], which: Ints) -> Outcomes:
-        result = _no_outcomes(len(which))
-        try:
-            moved = fleet.step(actions, which)
-        except Exception as error:
-            reason = f"step raised {_words(error)}"
-            result.failures = {row: EnvironmentFailure(reason) for row in range(len(which))}
-            return result
-        for row in np.flatnonzero(moved.cost < 0):
-            reason = f"the cost is negative: {moved.cost[row]:.6g}"
-            result.failures[int(row)] = EnvironmentFailure(reason)
-        for name, values in (
-            ("cost", moved.cost),
-            ("reward", moved.reward),
-            ("observation", moved.obs),
-        ):
-            result.failures |= _not_finite(values, name)
-        result.obs, result.reward, result.terminated = moved.obs, moved.reward, moved.terminated
-        result.done[:] = True
-        result.done[list(result.failures)] = False
-        if not self.free:
-            result.cost = moved.cost
-        return result
-
-
-class FleetMember:
-    """One environment of a fleet, with the interface of a Gymnasium environment."""
-
-    def __init__(self, fleet: Fleet, row: int) -> None:
-        self._fleet, self._which = fleet, np.array([row])
-
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        return self._fleet.reset([seed], self._which)[0], {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action; the cost is in ``info["cost"]``."""
-        moved = self._fleet.step(np.asarray(action)[None], self._which)
-        reward, cost = float(moved.reward[0]), float(moved.cost[0])
-        return moved.obs[0], reward, bool(moved.terminated[0]), False, {"cost": cost}
 
 
 def open_environments(
@@ -361,7 +321,7 @@ def _made(make: Callable[[], Any], batch: int | None, reader: StepReader) -> Env
     try:
         first = pool[0].open()
     except Exception as error:
-        raise PlantError(f"the environment could not be made: {_words(error)}") from error
+        raise PlantError(f"the environment could not be made: {in_words(error)}") from error
     if not isinstance(first, Steppable):
         raise InputError(
             f"env: the function made a {type(first).__name__}, expected a Gymnasium environment"
@@ -378,26 +338,12 @@ def _registered(name: str) -> Callable[[], Any]:
     return make
 
 
-def _no_outcomes(count: int) -> Outcomes:
-    """No row has been stepped yet."""
-    no, zero = np.zeros(count, np.bool_), np.zeros(count)
-    return Outcomes(zero, zero.copy(), zero.copy(), no, no.copy(), no.copy())
-
-
 def _rows(found: dict[int, NDArray[Any]], count: int) -> NDArray[Any]:
     """Rows as one array; those not found hold anything."""
     if not found:
         return np.empty(count)
     some = next(iter(found.values()))
     return np.stack([found.get(row, some) for row in range(count)])
-
-
-def _not_finite(values: NDArray[Any], what: str) -> dict[int, EnvironmentFailure]:
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return {}
-    rows = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
-    return {int(row): EnvironmentFailure(f"the {what} holds NaN or infinity") for row in rows}
 
 
 def _number(name: str, value: Any) -> float:
@@ -408,7 +354,3 @@ def _number(name: str, value: Any) -> float:
     if not np.isfinite(number):
         raise EnvironmentFailure(f"the {name} is {number}")
     return number
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

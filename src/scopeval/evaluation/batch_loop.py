@@ -50,7 +50,7 @@ def run_batches(
         totals: take them in.
         guard: may switch to the target policy.
         progress: called after every batch.
-        episodes: that are wanted in all, to be told to `progress`.
+        episodes: how many are wanted in all, for `progress`.
         until: end when so many episodes were started, also if the plan goes on.
         by_target: the target policy runs from the beginning.
     """
