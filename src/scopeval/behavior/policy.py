@@ -6,6 +6,7 @@ an observation unlike the logs, a program without a solution, a critic that is n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,6 +246,12 @@ class BehaviorPolicy:
     def weighted(self) -> bool:
         """Whether it depends on the weight of the episode so far."""
         return self.recipe.prices is not None
+
+    @property
+    def largest_weight(self) -> float:
+        """No weight within an episode exceeds it; inf: there is no limit."""
+        capped = self.weighted and self.recipe.cap is not None
+        return float(self.recipe.cap or math.inf) if capped else math.inf
 
     def table(self, states: int) -> tuple[Floats, Floats | None]:
         """Mu [T, S, A] and b [T, S, A] for state numbers, to assess or simulate exactly."""

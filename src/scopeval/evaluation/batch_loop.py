@@ -63,9 +63,8 @@ def run_batches(
             found = source.run(totals.started, count, by_target=switched is not None)
             totals.add(found)
             if guard is not None and switched is None:
-                state = guard.update(
-                    found.cost,
-                    found.weighted_cost,
+                state = guard.add(
+                    found.costs,
                     spent=found.spent,
                     lost=sum(x.cost for x in found.lost),
                     covered=source.uncovered is None,

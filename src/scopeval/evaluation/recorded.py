@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy
+from scopeval.safety.cost_bound import cost_bound_of
 
 __all__ = ["estimate"]
 
@@ -32,6 +34,9 @@ def estimate(
     estimator: str = "auto",
     interval: IntervalMethod = "t",
     anytime: bool = False,
+    cost_bound: float | None = None,
+    step_cost_bound: float | None = None,
+    largest_weight: float = math.inf,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
 
@@ -48,6 +53,9 @@ def estimate(
         interval: as in `evaluate`.
         anytime: the number of episodes was decided by what they showed: the intervals are then
             anytime-valid.
+        cost_bound: the most that one episode can cost (not discounted), if that is known.
+        step_cost_bound: the most that one step can cost, likewise.
+        largest_weight: no weight within an episode can exceed it (`behavior.largest_weight`).
 
     Raises:
         InputError: no finished episode, or an argument is wrong.
@@ -71,6 +79,13 @@ def estimate(
         target_n=max(len(episodes), 50),
         on_policy=own,
         keep=True,
+        bound=cost_bound_of(
+            cost_bound,
+            step_cost_bound,
+            horizon=episodes.horizon,
+            gamma=gamma,
+            largest_weight=largest_weight,
+        ),
     )
     totals.add(found)
     run = RunInfo(

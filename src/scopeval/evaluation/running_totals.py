@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -35,6 +35,7 @@ from scopeval.estimation.weight_diagnostics import (
 from scopeval.evaluation.result import Diagnostics, Evaluation, GuardReport, OnPolicy, Spent
 from scopeval.evaluation.sources import Batch
 from scopeval.safety.certificate import Ledger
+from scopeval.safety.cost_bound import CostBound
 
 __all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
 
@@ -77,6 +78,7 @@ class RunningTotals:
         target_n: number of episodes at which the anytime-valid intervals are to be narrowest.
         on_policy: the target is what was to be run.
         keep: keep the episodes.
+        bound: what is known about the costs of episodes; None: nothing.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class RunningTotals:
         target_n: int,
         on_policy: bool,
         keep: bool,
+        bound: CostBound | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
@@ -96,7 +99,7 @@ class RunningTotals:
         self._sequence = AsymptoticSequence(alpha, target_n)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
-        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n)
+        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound)
         self._alpha, self._method = alpha, method
         self._on_policy = on_policy
         self._center: float | None = None  # c, which keeps digits where returns are large
@@ -125,7 +128,7 @@ class RunningTotals:
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
         self._weights.update(w)
         judged = ~batch.by_target | self._on_policy
-        self._ledger.update(batch.cost[judged], batch.weighted_cost[judged])
+        self._ledger.add(batch.costs.select(judged))
         self._spent += float(batch.spent.sum())
         self.total += float(batch.spent.sum()) + sum(x.cost for x in batch.lost)
         self.finished += k
@@ -162,10 +165,10 @@ class RunningTotals:
         certificate = None
         if run.costs and self._ledger.episodes:
             certificate = self._ledger.certificate(
-                covered=run.uncovered is None, anytime=run.anytime
+                covered=run.uncovered is None,
+                anytime=run.anytime,
+                refuted=run.guard is not None and run.guard.state.refuted,
             )
-            if run.guard is not None and run.guard.state.refuted:
-                certificate = replace(certificate, verdict="refuted")  # by its own sequence
         diagnostics = self._diagnostics(run, weights, weight_error)
         estimator = run.estimator
         if estimator == "auto":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Behavior",
     "Candidates",
+    "CapsWeights",
     "ContinuousPolicy",
     "EmbedsActions",
     "LearnedBehavior",
@@ -168,6 +169,16 @@ class WeightedBehavior(Behavior, Protocol):
 
     def weigh_at(self, offered: Candidates, obs: Observations, t: Time, weight: Floats) -> Weighing:
         """Behavior probabilities (and control variate) for episodes of these weights [B]."""
+        ...
+
+
+@runtime_checkable
+class CapsWeights(Protocol):
+    """A behavior policy that knows a limit of the weights of its episodes."""
+
+    @property
+    def largest_weight(self) -> float:
+        """No weight within an episode exceeds it; inf: there is no limit."""
         ...
 
 
