@@ -23,7 +23,7 @@ CHOICES = {
     "budget": BUDGETS,
     "constraint": ("behavior", "target"),
     "estimator": ("auto", "mc", "is", "pdis", "dr"),
-    "verdict": ("safe", "not refuted", "refuted", "not covered", "not enough evidence"),
+    "verdict": ("safe", "not refuted", "refuted", "not covered"),
 }
 
 PREDICTED = "variance cost checked_variance checked_cost"

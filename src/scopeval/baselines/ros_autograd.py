@@ -145,7 +145,7 @@ class FiniteFamily:
         return rng.random(steps)
 
     def log_probs(self, theta: Parameters, obs: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities of all actions, [A]."""
+        """Of all actions, [A]."""
         return torch.log_softmax(self._logits(theta, obs).double(), dim=-1)
 
     def draw(self, theta: Parameters, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -154,11 +154,11 @@ class FiniteFamily:
         return torch.where(upto[-1] > 0, (noise * upto[-1] >= upto[:-1]).sum(), -1)
 
     def log_prob(self, theta: Parameters, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Log-probability of one action."""
+        """Of one action."""
         return self.log_probs(theta, obs).gather(0, action[None])[0]
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Actions are executed as they are."""
+        """As they are."""
         return actions
 
     def failed(self, actions: NDArray[Any]) -> Bools:
@@ -231,7 +231,7 @@ class RosMany:
 
 @dataclass
 class _Episodes:
-    """The state of every run: its episode, its time step, its observation and random numbers."""
+    """Where every run is: its episode, its time step, its observation and random numbers."""
 
     index: Ints
     t: Ints

@@ -160,7 +160,7 @@ class EpsilonCurve:
 
     @property
     def arrays(self) -> dict[str, Floats]:
-        """The arrays by name."""
+        """By name."""
         return {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
 
     def as_dict(self) -> dict[str, Any]:

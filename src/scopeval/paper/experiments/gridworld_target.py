@@ -56,7 +56,7 @@ class Shard:
     budget: str
     methods: tuple[str, ...]
     digest: str
-    """Digest of the methods' code."""
+    """Of the methods' code."""
 
     @property
     def label(self) -> str:

@@ -102,7 +102,7 @@ class Shard:
     logs: tuple[tuple[str, int], ...]
     methods: tuple[str, ...]
     digest: str
-    """Digest of the methods' code."""
+    """Of the methods' code."""
 
     @property
     def label(self) -> str:

@@ -64,7 +64,7 @@ class Preparation:
 
     @property
     def name(self) -> str:
-        """Name of the files, without their endings."""
+        """Of the files."""
         return f"{self.robot}-{self.protocol}"
 
 

@@ -145,11 +145,11 @@ class Panel(Protocol):
 
     @property
     def title(self) -> str:
-        """Title of the panel."""
+        """Of the panel."""
 
     @property
     def methods(self) -> Mapping[str, MethodResult[Any]]:
-        """Results by the names of the methods."""
+        """By name."""
 
 
 def error_figure(

@@ -28,34 +28,34 @@ class Config:
     """How to train."""
 
     steps: int = 400_000
-    """Total number of simulated steps."""
+    """Steps of the robots in all."""
     robots: int = 16
-    """Number of robots that run side by side."""
+    """Robots side by side."""
     rollout: int = 128
-    """Steps of each robot between updates."""
+    """Steps of each between updates."""
     epochs: int = 10
     """Passes over the steps of an update."""
     minibatches: int = 32
-    """Minibatches of a pass."""
+    """Parts of a pass."""
     learning_rate: float = 3e-4
-    """First learning rate of Adam; it decreases to zero."""
+    """Of Adam, at the beginning; it falls to zero."""
     gamma: float = 0.99
     """Discount."""
     trace: float = 0.95
-    """Lambda of generalized advantage estimation."""
+    """Lambda of the advantages."""
     clip: float = 0.2
-    """Clipping range of the probability ratio and of the value."""
+    """Of the ratio and of the value."""
     value_weight: float = 0.5
-    """Weight of the value loss."""
+    """Of the value's loss."""
     gradient: float = 0.5
-    """Largest norm of a gradient; larger ones are scaled down."""
+    """Largest norm of a gradient."""
     keep: int = 10
     """Checkpoints in each update, at equal numbers of passes."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy during training: steps and passes so far, and a `RobotPolicy`'s arrays."""
+    """A policy on the way: steps so far, passes over the last ones, a `RobotPolicy`'s arrays."""
 
     steps: int
     passes: int
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def train(robot: str, config: Config, *, seed: int) -> Iterator[Checkpoint]:
-    """Train; yield the policy before the first update, and then `keep` times in each update."""
+    """Train, and give the policy before the first update and then `keep` times in each."""
     run = _Run(robot, config, seed)
     yield Checkpoint(0, 0, run.weights())
     size = config.robots * config.rollout
@@ -128,10 +128,10 @@ class _Run:
         self.gain = np.zeros(config.robots)  # discounted return so far
         self.t = np.zeros(config.robots, np.int64)
         self.obs = self.robots.reset(self._seeds(config.robots))
-        self.inputs.see(self.roll().raw)  # this rollout only sets the scale of the inputs
+        self.inputs.see(self.roll().raw)  # a first look, only for the scale of things
 
     def roll(self) -> _Rolled:
-        """Run the policy for `rollout` steps."""
+        """Run the policy for a while."""
         c, shape = self.config, (self.config.rollout, self.config.robots)
         raw = np.empty((*shape, self.robots.width))
         obs = torch.empty(raw.shape)
@@ -216,7 +216,7 @@ class _Run:
         return nn.Sequential(*layers[:-1])
 
     def _log_prob(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Log density of the actions, up to a constant."""
+        """Up to a constant."""
         z = (actions - self.actor(obs)) * torch.exp(-self.log_std)
         out: torch.Tensor = -0.5 * (z * z).sum(dim=1) - self.log_std.sum()
         return out
