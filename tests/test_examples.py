@@ -51,7 +51,7 @@ def test_own_simulator(capsys):
     behavior, result = example("own_simulator").main()
     assert "held-out error       reward critic" in capsys.readouterr().out
     assert behavior.predicted.variance < 0.05
-    assert result.certificate.verdict == "safe"
+    assert result.certificate.verdict in ("safe", "not enough evidence")
 
 
 TESTED = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}

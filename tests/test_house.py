@@ -114,6 +114,23 @@ def test_the_tests_mirror_the_package():
         assert (ROOT / folder).is_dir(), f"tests/{folder} has no src/scopeval/{folder}"
 
 
+#: A GPU kernel is one function inside another.
+LONG = {"_kernel", "kernel"}
+
+
+def test_files_and_functions_are_short():
+    """At most 400 lines a file and 60 lines of code a function; compiled kernels aside."""
+    for path in MODULES:
+        if path.name.endswith("_kernel.py"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in LONG:
+                first = node.body[min(ast.get_docstring(node) is not None, len(node.body) - 1)]
+                assert node.end_lineno - first.lineno < 60, f"{path}: {node.name}"
+
+
 HEAVY = ("torch", "numba", "matplotlib", "scipy", "pyarrow", "gymnasium", "pandas")
 
 

@@ -11,7 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scopeval._parallel import fan_out, fan_out_rows, one_torch_thread
+from scopeval._parallel import (
+    fan_out,
+    fan_out_rows,
+    one_blas_thread,
+    one_torch_thread,
+    stop_if_unwanted,
+)
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
@@ -65,3 +71,41 @@ def test_torch_has_its_threads_back_after_the_last_caller():
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_after_an_error_the_other_threads_end_early():
+    """The second item would run for ever; it ends because nobody waits for it any more."""
+    began, ended = threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        if item == 0:
+            began.wait(60)
+            raise ZeroDivisionError
+        began.set()
+        try:
+            while True:
+                stop_if_unwanted()
+                ended.wait(0.001)
+        finally:
+            ended.set()
+
+    with pytest.raises(ZeroDivisionError):
+        fan_out(work, range(2), threads=2)
+    assert ended.is_set()
+    stop_if_unwanted()  # outside of `fan_out`: nothing
+
+
+def test_blas_has_its_threads_back_after_the_last_caller():
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    def threads() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    before = threads()
+    with one_blas_thread():
+        assert threads() == {1}
+        with one_blas_thread():
+            assert threads() == {1}
+        assert threads() == {1}
+    assert threads() == before

@@ -23,7 +23,7 @@ CHOICES = {
     "budget": BUDGETS,
     "constraint": ("behavior", "target"),
     "estimator": ("auto", "mc", "is", "pdis", "dr"),
-    "verdict": ("safe", "not refuted", "refuted", "not covered"),
+    "verdict": ("safe", "not refuted", "refuted", "not covered", "not enough evidence"),
 }
 
 PREDICTED = "variance cost checked_variance checked_cost"

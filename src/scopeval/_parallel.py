@@ -1,4 +1,4 @@
-"""Threads that share independent work, and torch on one thread."""
+"""Threads that share independent work and can be interrupted; torch and BLAS on one thread."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Lock
-from typing import TypeVar
+from functools import cache
+from threading import Event, Lock, local
+from typing import Any, TypeVar
 
-__all__ = ["fan_out", "fan_out_rows", "one_torch_thread"]
+__all__ = ["fan_out", "fan_out_rows", "one_blas_thread", "one_torch_thread", "stop_if_unwanted"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,7 +23,8 @@ def fan_out(
     """Return ``[work(item) for item in items]``, computed by several threads.
 
     Threads help where `work` releases the GIL, as the compiled kernels, BLAS and torch do. The
-    results are in the order of the items, so they do not depend on the number of threads.
+    results are in the order of the items, so they do not depend on the number of threads. After an
+    error, or Ctrl-C, no further item is begun, and `stop_if_unwanted` ends those that run.
 
     Args:
         work: must not depend on the other items.
@@ -33,8 +35,38 @@ def fan_out(
     workers = min(threads or os.cpu_count() or 1, len(every))
     if workers <= 1:  # a pool would only cost time
         return [work(item) for item in every]
+    unwanted = Event()
+
+    def watched(item: Item) -> Result:
+        _THREAD.unwanted = unwanted
+        return work(item)
+
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(work, every))
+        futures = [pool.submit(watched, item) for item in every]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            unwanted.set()  # the pool waits for its threads, which must not take long
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class _UnwantedError(Exception):
+    """Ends a thread of `fan_out` whose result nobody waits for."""
+
+
+#: `unwanted`: the event of the `fan_out` that a thread works for.
+_THREAD = local()
+
+
+def stop_if_unwanted() -> None:
+    """End a thread of `fan_out` after an error or Ctrl-C; long work calls this now and then.
+
+    In the main thread nothing is needed: Ctrl-C raises KeyboardInterrupt there.
+    """
+    unwanted: Event | None = _THREAD.__dict__.get("unwanted")
+    if unwanted is not None and unwanted.is_set():
+        raise _UnwantedError
 
 
 def fan_out_rows(
@@ -64,6 +96,9 @@ def fan_out_rows(
 _LOCK = Lock()
 #: How many callers are inside `one_torch_thread`, and the setting to restore after the last one.
 _INSIDE, _BEFORE = 0, 0
+#: The same for `one_blas_thread`.
+_BLAS_INSIDE = 0
+_BLAS_BEFORE: Any = None
 
 
 @contextmanager
@@ -89,3 +124,34 @@ def one_torch_thread() -> Iterator[None]:
             _INSIDE -= 1
             if _INSIDE == 0:
                 torch.set_num_threads(_BEFORE)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Run matrix products of numpy, scipy and compiled code on one thread each.
+
+    Products of small networks take longer to share than to compute, and threads that wait for work
+    keep a core busy. Calls may be nested or overlap in several threads, as for torch.
+    """
+    global _BLAS_INSIDE, _BLAS_BEFORE  # a setting of the process as well
+    with _LOCK:
+        if _BLAS_INSIDE == 0:
+            _BLAS_BEFORE = _blas_libraries().limit(limits=1, user_api="blas")
+        _BLAS_INSIDE += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _BLAS_INSIDE -= 1
+            if _BLAS_INSIDE == 0:
+                _BLAS_BEFORE.restore_original_limits()
+                _BLAS_BEFORE = None
+
+
+@cache
+def _blas_libraries() -> Any:
+    """The BLAS of numpy, and that of scipy, which compiled code uses."""
+    import scipy.linalg.cython_blas  # noqa: F401  (loads its library)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -129,9 +129,9 @@ def run_estimates(
     ratio: Any,  # [T, S, A] pi / mu
     control: Any,  # [T or 1, S, A] b
     baseline: Any,  # [T or 1, S] bbar
-    out: Any,  # out [7, N]: the fields of `simulate.Summaries`
+    out: Any,  # out [8, N]: the fields of `simulate.Summaries`
 ) -> None:
-    """The same episodes, reduced on the way to seven numbers each.
+    """The same episodes, reduced on the way to eight numbers each.
 
     G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
     recursion of `exact` unrolled forwards.
@@ -148,6 +148,7 @@ def run_estimates(
         returned = 0.0
         spent = 0.0
         owed = 0.0
+        exposed = 0.0
         weight = 1.0  # W_{t-1}
         discount = 1.0
         for t in range(T):
@@ -169,6 +170,7 @@ def run_estimates(
             returned += discount * r
             spent += c
             owed += weight * c
+            exposed += discount * weight
             discount *= gamma
             s = following[entry]
         out[0, n] = estimate
@@ -178,6 +180,7 @@ def run_estimates(
         out[4, n] = weight
         out[5, n] = spent
         out[6, n] = owed
+        out[7, n] = exposed
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -202,7 +205,7 @@ def run_weight_aware(
     pi: Any,  # [T, S, A]
     control: Any,  # [T or 1, S, A] b
     baseline: Any,  # [T or 1, S] bbar
-    out: Any,  # out [7, N]: the fields of `simulate.Summaries`
+    out: Any,  # out [8, N]: the fields of `simulate.Summaries`
 ) -> None:
     """`run_estimates` for a behavior policy that depends on the weight of the episode so far."""
     T, _, A = pi.shape
@@ -211,7 +214,7 @@ def run_weight_aware(
     for n in range(out.shape[1]):
         key = stream(seed, first + n)
         s = draw(start, 0, len(start), uniform(key, 0))
-        estimate = paid = due = returned = spent = owed = 0.0
+        estimate = paid = due = returned = spent = owed = exposed = 0.0
         weight = discount = 1.0
         for t in range(T):
             k = 4 * t + 1
@@ -233,6 +236,7 @@ def run_weight_aware(
             returned += discount * r
             spent += c
             owed += weight * c
+            exposed += discount * weight
             discount *= gamma
             s = following[entry]
         out[0, n] = estimate
@@ -242,6 +246,7 @@ def run_weight_aware(
         out[4, n] = weight
         out[5, n] = spent
         out[6, n] = owed
+        out[7, n] = exposed
 
 
 @compiled  # type: ignore[untyped-decorator]

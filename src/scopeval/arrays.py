@@ -84,7 +84,7 @@ def check_whole(name: str, value: Any, least: int, what: str = "") -> int:
 
 
 def check_cost(name: str, value: ArrayLike, *, axes: tuple[str, ...] = (), **kw: Any) -> Floats:
-    """Finite and nowhere negative: a cost is something one pays."""
+    """Finite and never negative: costs are amounts."""
     array = as_floats(name, value, axes=axes, **kw)
     bad = array < 0
     if bad.any():

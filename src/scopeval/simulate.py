@@ -53,6 +53,8 @@ class Summaries:
         weight: importance weight of the whole episode.
         spent: what the episode cost, not discounted.
         weighted_spent: the same importance-weighted.
+        exposure: sum_t gamma^t W_t of the weights after each step; mean sum_t gamma^t where mu
+            covers pi.
     """
 
     estimate: Floats
@@ -62,6 +64,7 @@ class Summaries:
     weight: Floats
     spent: Floats
     weighted_spent: Floats
+    exposure: Floats
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def summaries(
     bbar = (pi * b).sum(axis=2)
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
-    out = np.empty((7, N))
+    out = np.empty((8, N))
     if isinstance(behavior, WeightedDesign):
         run = _run_weight_aware(mdp, pi, behavior)
     else:

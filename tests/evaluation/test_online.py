@@ -123,19 +123,27 @@ def test_scope_is_not_refuted_beyond_alpha():
     assert exact.assess(MDP, PI, SCOPE).cost == pytest.approx(ALONE.cost)
     found = [evaluate(MDP, PI, SCOPE, episodes=1000, seed=s) for s in range(500)]
     assert sum(r.guard.switched_after is not None for r in found) <= 0.05 * 500
-    assert all(r.certificate.verdict == "refuted" for r in found if r.guard.switched_after)
+    switched = [r for r in found if r.guard.switched_after]
+    assert all(r.certificate.verdict in ("refuted", "not enough evidence") for r in switched)
     done = simulate.summaries(MDP, PI, SCOPE, episodes=4_000_000, seed=17)
     pairs = zip(done.cost.reshape(4000, -1), done.weighted_cost.reshape(4000, -1), strict=True)
     assert sum(certify(*pair).verdict == "refuted" for pair in pairs) <= 0.05 * 4000
 
 
 def test_certificate_refutes_the_planted_policy():
-    """It costs 1.105 times the target, 13 standard errors of 1,000 episodes: always refuted."""
+    """It costs 1.105 times the target, 13 standard errors of 1,000 episodes: mostly refuted.
+
+    In 1 of 40 other runs the weights had too heavy a tail to be trusted; fewer than 85 of 100 has a
+    probability of 1e-8 at that rate.
+    """
     assert exact.assess(UNSAFE_MDP, PI, UNSAFE).cost > 1.1 * UNSAFE_ALONE.cost
+    refuted = 0
     for seed in range(100):
         found = evaluate(UNSAFE_MDP, PI, UNSAFE, episodes=1000, seed=seed, guard=None)
-        assert found.certificate.verdict == "refuted"
+        assert found.certificate.verdict in ("refuted", "not enough evidence")
         assert found.certificate.ratio.low > 1.0
+        refuted += found.certificate.verdict == "refuted"
+    assert refuted >= 85
     allowed = evaluate(UNSAFE_MDP, PI, UNSAFE, episodes=1000, epsilon=0.2, guard=None)
     assert allowed.certificate.verdict == "safe"
 
@@ -152,7 +160,7 @@ def test_guard_stops_the_planted_policy_early_and_the_estimate_stays_unbiased():
     assert np.median(switched) <= 256
     assert max(switched) < 1000
     for r in found:
-        assert r.certificate.verdict == "refuted"
+        assert r.certificate.verdict in ("refuted", "not enough evidence")
         assert r.certificate.episodes == r.guard.switched_after
         assert r.by_target == 1000 - r.guard.switched_after
         assert r.interval.method == "asymptotic sequence"

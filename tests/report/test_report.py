@@ -178,15 +178,17 @@ def test_the_page_is_small():
     ("options", "tone", "words"),
     [
         ({}, "good", "and safely"),
-        ({"behavior": GREEDY}, "bad", "but not safely"),
-        ({"behavior": GREEDY, "guard": None}, "bad", "but not safely"),
+        ({"behavior": GREEDY}, "bad", "but the guard switched to the policy itself"),
+        ({"behavior": GREEDY, "guard": None}, "open", "not enough evidence about its safety"),
+        ({"guard": None, "epsilon": -0.5}, "bad", "but not safely as far"),
         ({"behavior": DR, "episodes": 5}, "open", "not yet proved safe"),
         ({"behavior": None}, "plain", "of the policy itself at a cost of"),
         ({"behavior": DR, "cost": "none"}, "plain", "fewer episodes than by running"),
         ({"behavior": None, "cost": "none"}, "plain", "of the policy itself."),
         ({"behavior": DR, "episodes": 1}, "open", "too few episodes for an interval"),
         ({"behavior": PI}, "good", "1 times"),
-        ({"precision": 0.05, "episodes": None}, "good", "and safely"),
+        ({"precision": 0.05, "episodes": None, "epsilon": 0.4}, "good", "and safely as far"),
+        ({"step_cost_bound": 1.0, "episodes": 3000, "epsilon": 0.3}, "good", "and safely: an"),
     ],
 )
 @pytest.mark.parametrize("keep", [True, False])

@@ -63,16 +63,17 @@ def test_coverage_of_difference_and_ratio() -> None:
 
 
 def test_wrong_verdicts_at_the_edge_of_the_promise() -> None:
-    """With E[D] = 0 "refuted" and "safe" come up alpha / 2 of the time each (+- 0.004).
+    """With E[D] = 0 either end of the interval misses alpha / 2 of the time (+- 0.004).
 
-    Seen to fail with twice the alpha.
+    Verdicts are firm less often than that. Seen to fail with twice the alpha.
     """
     runs = 4000
     cost, weighted = episodes(np.random.default_rng(2), (runs, 500), tail=0.2)
-    verdicts = [certify(c, w).verdict for c, w in zip(cost, weighted, strict=True)]
-    for firm in ("safe", "refuted"):
-        count = verdicts.count(firm)
-        assert least(runs, ALPHA / 2 - 0.004) <= count <= most(runs, ALPHA / 2 + 0.004)
+    found = [certify(c, w) for c, w in zip(cost, weighted, strict=True)]
+    ends = sum(f.difference.high < 0 for f in found), sum(f.difference.low > 0 for f in found)
+    for missed, firm in zip(ends, ("safe", "refuted"), strict=True):
+        assert least(runs, ALPHA / 2 - 0.004) <= missed <= most(runs, ALPHA / 2 + 0.004)
+        assert sum(f.verdict == firm for f in found) <= missed
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,8 @@ def test_behavior_that_is_the_target(noise: float) -> None:
 
 def test_no_cost_at_all() -> None:
     found = certify(np.zeros(100), np.zeros(100))
-    assert found.verdict == "safe"
+    assert found.verdict == "not enough evidence"
+    assert found.reasons[0] == "only 0 of 100 episodes had any cost"
     assert (found.difference.low, found.difference.high) == (0, 0)
     assert math.isnan(found.ratio.estimate)
     assert (found.ratio.low, found.ratio.high) == (0, math.inf)

@@ -85,7 +85,7 @@ def bps_tabular(
         learning_rate: of the gradient descent; the authors use 1e-2 on their grid. It has to suit
             the scale of returns: the gradient grows with their square.
         batch: episodes per gradient step; the authors use 10.
-        search: after so many episodes the policy stays as it is; None: search to the end.
+        search: number of episodes after which the policy is not changed; None: search to the end.
         seed: run r is a pure function of (seed, r), whatever the number of threads.
         first: number of the first run.
         positions: parameters are shared over time; False: one set per time step.
@@ -170,7 +170,7 @@ def bps(
         episodes: how many online episodes in all.
         learning_rate: the authors use 5e-5 on CartPole, 1e-6 where actions are continuous.
         batch: episodes per gradient step.
-        search: after so many episodes the policy stays as it is; None: search to the end.
+        search: number of episodes after which the policy is not changed; None: search to the end.
         gamma: discount.
         seed: of the collection, as in `collect`.
         cost: as in `collect`.

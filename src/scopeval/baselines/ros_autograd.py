@@ -145,7 +145,7 @@ class FiniteFamily:
         return rng.random(steps)
 
     def log_probs(self, theta: Parameters, obs: torch.Tensor) -> torch.Tensor:
-        """Of all actions, [A]."""
+        """Log-probabilities of all actions, [A]."""
         return torch.log_softmax(self._logits(theta, obs).double(), dim=-1)
 
     def draw(self, theta: Parameters, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
@@ -154,11 +154,11 @@ class FiniteFamily:
         return torch.where(upto[-1] > 0, (noise * upto[-1] >= upto[:-1]).sum(), -1)
 
     def log_prob(self, theta: Parameters, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Of one action."""
+        """Log-probability of one action."""
         return self.log_probs(theta, obs).gather(0, action[None])[0]
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """As they are."""
+        """Actions are executed as they are."""
         return actions
 
     def failed(self, actions: NDArray[Any]) -> Bools:
@@ -231,7 +231,7 @@ class RosMany:
 
 @dataclass
 class _Episodes:
-    """Where every run is: its episode, its time step, its observation and random numbers."""
+    """The state of every run: its episode, its time step, its observation and random numbers."""
 
     index: Ints
     t: Ints

@@ -1,6 +1,6 @@
 """What to run: the method, the method without its control variate, or the target policy itself.
 
-Candidates are tried in order; the first that the cross-check and its own prediction bear out is
+Candidates are tried in order; the first that the cross-check and its own prediction confirm is
 used. All thresholds of that decision are in `Thresholds`; docs/safety.md lists them.
 """
 
@@ -93,7 +93,8 @@ class Design:
         recipe: how mu follows from the critics.
         swept: the critics, and what they say.
         own: relative variance by these critics alone, and
-        variance: what is told: at least the checked one where critics are not believed in full.
+        variance: the relative variance that is reported; at least the checked one if the critics
+            are not trusted in full.
         cost: relative cost.
         binding: share of logged states where the cost budget binds.
         infeasible: share of logged states without an affordable answer.
@@ -134,7 +135,7 @@ def candidates(method: Method, budget: str) -> Iterator[Candidate]:
 
 
 def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOLDS) -> Decision:
-    """Try the candidates in order, and take the first that is borne out."""
+    """Try the candidates in order, and take the first that is confirmed."""
     warnings: list[str] = []
     fallback: str | None = None
     checked: CrossCheck | None = None
@@ -264,7 +265,7 @@ def judge_support(support: float, method: Method, thresholds: Thresholds) -> Rej
 def judge_check(
     evidence: Evidence, method: Method, checked: CrossCheck, thresholds: Thresholds
 ) -> Rejected | None:
-    """Whether held-out logs bear the candidate out."""
+    """Whether held-out logs confirm the candidate."""
     variance, support = float(checked.variance[checked.best]), evidence.support
     if method.control_variate and not (
         variance < thresholds.control_variate_variance

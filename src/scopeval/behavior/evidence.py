@@ -26,7 +26,7 @@ from scopeval.data.log_statistics import LogStatistics
 from scopeval.data.readers import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
 __all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "support_of", "thin_out", "with_price"]
 
@@ -232,7 +232,7 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     """Where one budget is for whole episodes: the price of cost at which it is just spent.
 
     Which episodes there are, only the logged first observations tell: twice the standard error
-    that comes from their number stays unspent.
+    that comes from their number is left unspent.
     """
     if not method.has_price or recipe.budget == "state":
         return replace(recipe, budget="state")
@@ -268,7 +268,7 @@ def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, hor
     assert isinstance(target, Policy)
     if points.obs.ndim > 1:
         taken = np.bincount(log.rows.action, minlength=A) > 0
-        pi = probs_of(target, points.obs, 0)
+        pi = target.probs(points.obs, 0)
         return float(points.logged @ (pi * taken).sum(axis=1))
     S = len(points.obs)
     here = points.initial
@@ -278,7 +278,7 @@ def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, hor
         pair = rows.obs * A + rows.action
         count = np.bincount(pair, rows.weight, S * A)
         logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
-        step = (here[:, None] * probs_of(target, points.obs, t)).ravel()
+        step = (here[:, None] * target.probs(points.obs, t)).ravel()
         shown += float(step @ logged)
         flow = step[pair] * rows.weight / count[pair]
         here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)

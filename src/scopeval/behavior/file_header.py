@@ -51,7 +51,7 @@ class FileHeader:
     table: str | None = None
 
     def encode(self) -> bytes:
-        """As bytes, for a file."""
+        """The header as bytes, for a file."""
         content = {
             "format": FORMAT,
             "kind": self.kind,

@@ -106,5 +106,5 @@ def method_named(name: str | Method) -> Method:
 
 
 def without_control_variate(method: Method) -> Method:
-    """The method to use when the logs do not bear out a control variate."""
+    """The method to use when the logs do not support a control variate."""
     return METHODS["scope" if method.constrained else "odi"]

@@ -1,11 +1,12 @@
-"""The behavior policy that `design` returns: runs in place of the target, and knows its limits.
+"""The behavior policy that `design` returns, which runs in place of the target policy.
 
-Everything doubtful ends in the target's own probabilities, is counted, and is told: an observation
-unlike the logs, a program without an answer, a critic that is not finite.
+In every doubtful case it uses the target's own probabilities, and the case is counted and reported:
+an observation unlike the logs, a program without a solution, a critic that is not finite.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,6 @@ from scopeval.critics.fast_estimates import look
 from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
-from scopeval.policies.adapters import CallablePolicy, TabularPolicy, TorchPolicy
 from scopeval.policies.fingerprint import Fingerprint, Identity
 from scopeval.policies.protocols import (
     Candidates,
@@ -34,7 +34,6 @@ from scopeval.policies.protocols import (
     Time,
     Weighing,
     offer,
-    probs_of,
 )
 
 __all__ = ["Action", "BehaviorPolicy"]
@@ -42,21 +41,20 @@ __all__ = ["Action", "BehaviorPolicy"]
 
 @dataclass(frozen=True)
 class Action:
-    """One action to take, with the probabilities and the random number it was drawn with."""
+    """One action to take, with the probabilities it was drawn with."""
 
     action: Any
     probability: float
     target_probability: float
     control: float = 0.0
     baseline: float = 0.0
-    uniform: float | None = None
 
 
 class BehaviorPolicy:
     """A behavior policy learned from logs, for one target.
 
     ``weigh`` re-weighs what the target offers (the form that `collect` asks for); ``probs`` gives
-    probabilities for a batch; ``act`` draws one action. ``counts`` tells how often it fell back.
+    probabilities for a batch; ``act`` draws one action. ``counts`` says how often it fell back.
     """
 
     def __init__(
@@ -78,7 +76,6 @@ class BehaviorPolicy:
         self.counts = Counts()
         self._method: Method = method_named(recipe.method) if method is None else method
         self._weigher = Weigher(self._method, recipe)
-        self._normalized = isinstance(target, TabularPolicy | CallablePolicy | TorchPolicy)
         #: Action numbers of a finite target, None for a continuous one.
         self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
@@ -182,8 +179,7 @@ class BehaviorPolicy:
                 )
             one = np.array([weight], np.float64)
             mu, b = (x[0] for x in self._weighted_step(t, batch, offered.probs, candidates, one))
-        uniform = rng.random()
-        k = kernel.drawn(mu, uniform)
+        k = kernel.drawn(mu, rng.random())
         pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
             action=int(chosen) if np.ndim(chosen) == 0 else chosen,
@@ -191,16 +187,12 @@ class BehaviorPolicy:
             target_probability=float(pi[k]),
             control=float(b[k]),
             baseline=float(pi @ b) if self._method.control_variate else 0.0,
-            uniform=uniform,
         )
 
     def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
         """What the target offers; `offer` without asking again what kind of policy it is."""
         if isinstance(self._every, np.ndarray):
-            if self._normalized:
-                pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
-            else:
-                pi = probs_of(self.target, batch, t)  # type: ignore[arg-type]
+            pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
             if pi.shape[1] != self._every.shape[1]:
                 self._every = np.arange(pi.shape[1])[None]
             return Candidates(self._every, pi)
@@ -254,6 +246,12 @@ class BehaviorPolicy:
     def weighted(self) -> bool:
         """Whether it depends on the weight of the episode so far."""
         return self.recipe.prices is not None
+
+    @property
+    def largest_weight(self) -> float:
+        """No weight within an episode exceeds it; inf: there is no limit."""
+        capped = self.weighted and self.recipe.cap is not None
+        return float(self.recipe.cap or math.inf) if capped else math.inf
 
     def table(self, states: int) -> tuple[Floats, Floats | None]:
         """Mu [T, S, A] and b [T, S, A] for state numbers, to assess or simulate exactly."""

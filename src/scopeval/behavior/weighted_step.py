@@ -63,7 +63,7 @@ class PriceGrid:
     def floors(self, recipe: Recipe, t: int, price: float | None) -> Floats:
         """[count] shares of pi at each price; with a price lambda at t = 0 those of the cap.
 
-        Given lambda, the place on the grid tells the weight: W^2 = lambda / (gamma^t u).
+        Given lambda, the place on the grid determines the weight: W^2 = lambda / (gamma^t u).
         """
         floors = np.full(self.count, recipe.floor)
         if price is None or recipe.cap is None:

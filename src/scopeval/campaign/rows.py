@@ -14,6 +14,7 @@ from scopeval.campaign import schema
 from scopeval.campaign.journal import decode
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.evaluation.sources import Batch, summarize
+from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = [
     "batch_of",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 #: The numbers of a finished episode that an evaluation is made of.
-NUMBERS = ("value", "returned", "weight", "cost", "weighted_cost", "spent", "target_spent")
+NUMBERS = ("value", "returned", "weight", "spent", "target_spent")
 
 
 def record_of(number: int, by_target: bool, rows: Sequence[sa.Row[Any]]) -> EpisodeRecord:
@@ -74,8 +75,7 @@ def numbers_of(
         "value": float(batch.value[0]),
         "returned": float(batch.returned[0]),
         "weight": float(batch.weight[0]),
-        "cost": float(batch.cost[0]),
-        "weighted_cost": float(batch.weighted_cost[0]),
+        **{name: float(column[0]) for name, column in batch.costs.columns().items()},
         "spent": float(batch.spent[0]),
         "target_spent": float(batch.target_spent[0]),
     }
@@ -103,15 +103,13 @@ def batch_of(numbers: Sequence[dict[str, Any]], lost: Sequence[LostEpisode]) -> 
         value=columns["value"],
         returned=columns["returned"],
         weight=columns["weight"],
-        cost=columns["cost"],
-        weighted_cost=columns["weighted_cost"],
+        costs=EpisodeCosts.of_columns(numbers),
         spent=columns["spent"],
         target_spent=columns["target_spent"],
         by_target=np.array([one["by_target"] for one in numbers], np.bool_),
         controlled=any(one["controlled"] for one in numbers),
         fallbacks=sum(one["fallbacks"].get("failed", 0) for one in numbers),
         guarded=sum(one["guarded"] for one in numbers),
-        steps=sum(one["length"] for one in numbers),
         lost=tuple(lost),
     )
 

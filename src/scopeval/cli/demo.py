@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
+#: What the table says about a verdict.
+_SAFE = {"safe": "as far as seen", "refuted": "NO", "not enough evidence": "too few episodes"}
+
 
 def demo(
     ctx: typer.Context,
@@ -88,7 +91,7 @@ def _table(result: Demo) -> Table:
                 with_error(e),
                 off.replace("\N{MINUS SIGN}", "-"),
                 amount(e.cost.total),
-                {"safe": "proved", "refuted": "NO"}.get(verdict, verdict),
+                _SAFE.get(verdict, verdict),
             )
         )
     header = ("what is run", "episodes", "estimate", "off by", "cost", "safe")

@@ -44,7 +44,7 @@ class Config:
     cost_law: str = "same-tilt"
     """How costs are drawn, see `envs.gridworld`."""
     seed: int = 0
-    """Of the world, the policy, the logs and the episodes."""
+    """Seed of the world, the policy, the logs and the episodes."""
     controllers: int = 30
     """Old controllers in the logs, from untrained to nearly optimal."""
     logged: int = 1000

@@ -66,6 +66,13 @@ def evaluate(
             help="Switch to the target policy if the cost is refuted to be within the budget."
         ),
     ] = True,
+    cost_bound: Annotated[
+        float | None,
+        typer.Option(help="The most that an episode can cost: certificate and guard are proofs."),
+    ] = None,
+    step_cost_bound: Annotated[
+        float | None, typer.Option(help="The most that one step can cost, likewise.")
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
@@ -105,6 +112,8 @@ def evaluate(
             estimator=estimator,
             cost=cost_from(cost),
             guard=guard,
+            cost_bound=cost_bound,
+            step_cost_bound=step_cost_bound,
             batch=batch,
             seed=seed,
             keep=report is not None,

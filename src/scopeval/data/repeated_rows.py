@@ -23,7 +23,7 @@ __all__ = ["Repeats", "RowSample", "rows_once"]
 
 #: Most rows in the sample. Above this the level goes up, and about half of the contents leave.
 CAPACITY = 1 << 13
-#: Distinct rows that a verdict needs: an honest log is judged wrongly with probability 2^-24.
+#: Distinct rows that a verdict needs: a log stored once is judged wrongly with probability 2^-24.
 LEAST_DISTINCT = 24
 #: Bits that choose the sample: of the key, then of a hash of a few columns, then of the whole row.
 #: Each is computed only for rows that the ones before have chosen. The key gives at most 16.
@@ -74,7 +74,7 @@ class RowSample:
     _count: int = 0
 
     def choose(self, key: Ints) -> Ints:
-        """Numbers of the rows that belong to the sample, as far as the key tells.
+        """Numbers of the rows that belong to the sample, as far as the key decides.
 
         Args:
             key: a number that is equal for equal rows, such as the state.

@@ -51,7 +51,7 @@ class BettingSequence:
         side: "both"; "lower" or "upper" spends all of alpha on one end, the other stays at the
             bound.
         grid: Number of cells; the resolution is (hi - lo) / grid. Rejected candidates cost no more
-            time; with one side those on the open side are kept for ever, so take fewer there.
+            time; with one side those on the open side are kept forever, so take fewer there.
     """
 
     _TRUNCATION = 0.5

@@ -232,7 +232,7 @@ class AsymptoticSequence:
     Neither helps against an event that has not been seen: with values that are rarely very far off
     (1 in 1,000, say) the first thousands of values cannot be trusted. With known bounds use
     `BettingSequence`. There is no running intersection: it would keep the earliest intervals,
-    which are the least to be trusted, for ever.
+    which are the least to be trusted, forever.
 
     Args:
         alpha: Probability of ever missing the mean.

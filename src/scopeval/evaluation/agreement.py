@@ -3,7 +3,7 @@
 State numbers: rows of the same pair (s, a) are exchangeable between old and new data if nothing has
 changed, whatever controllers made them. For a column x with pair means,
 
-    Q = sum_pairs  n m / (n + m) (mean of the new x - mean of the old x)^2
+    Q = sum_pairs  n m / (n + m) (mean of the new x - mean of the old x)^2 / (variance of the pair)
 
 is compared with its law when the labels "old" and "new" are permuted within pairs: its mean is
 exact, its variance is measured, and a gamma law with both gives the p-value. Columns are reward,
@@ -27,9 +27,11 @@ from scopeval.data.transitions import Transitions
 __all__ = ["Comparison", "compare"]
 
 #: Permutations that the variance of Q is measured with.
-PERMUTATIONS = 60
+PERMUTATIONS = 40
+#: Below this p-value so many permutations more must not reach what was seen.
+SUSPICIOUS, CONFIRMING = 0.01, 400
 #: Rows of old and new data that are compared at most.
-MOST_OLD, MOST_NEW = 30_000, 10_000
+MOST_OLD, MOST_NEW = 20_000, 10_000
 #: Vectors: old rows that are matched to each new one, and the least number of new episodes.
 NEIGHBORS, LEAST_EPISODES = 3, 10
 #: Vectors: to disagree, old rows must predict worse than new ones by this factor, and by this
@@ -112,24 +114,35 @@ def _p_values(
     names = [name for name, x in columns.items() if _varies(x, pair)]
     if not names:
         return {}
-    x = np.stack([_around(columns[name], pair) for name in names])
-    x /= np.sqrt((x**2).mean(axis=1, keepdims=True))
     count = np.bincount(pair).astype(np.float64)
     news = np.bincount(pair[fresh]).astype(np.float64)
-    order = np.argsort(pair, kind="stable")
-    begin = np.concatenate([[0], np.cumsum(np.bincount(pair))[:-1]])
-    drawn = np.empty((PERMUTATIONS, len(names)))
-    for k in range(PERMUTATIONS):
-        shuffled = np.lexsort((rng.random(len(pair)), pair))
-        first = np.arange(len(pair)) - begin[pair[order]] < news[pair[order]]
-        drawn[k] = _distance(x, pair, shuffled[first], news, count)
+    x = np.stack([_around(columns[name], pair) for name in names])
+    squares = np.stack([np.bincount(pair, one**2) for one in x]) / np.maximum(count - 1.0, 1.0)
+    known = squares > 1e-18 * squares.max(axis=1, keepdims=True)
+    x /= np.sqrt(np.where(known, squares, np.inf))[:, pair]
     seen = _distance(x, pair, np.flatnonzero(fresh), news, count)
-    squares = np.stack([np.bincount(pair, one**2) for one in x])
-    mean = (squares / np.maximum(count - 1.0, 1.0)).sum(axis=1)
+    drawn = _permuted(x, pair, news, count, PERMUTATIONS, rng)
+    mean = known.sum(axis=1).astype(np.float64)
     spread = np.maximum(drawn.var(axis=0, ddof=1), 1e-12 * mean**2)
-    shape = mean**2 / spread
-    p = gammaincc(shape, seen / (spread / mean))
+    p = gammaincc(mean**2 / spread, seen * mean / spread)
+    if (p < SUSPICIOUS).any():  # the tail of few pairs may be longer than a gamma law's
+        reached = (_permuted(x, pair, news, count, CONFIRMING, rng) >= seen).sum(axis=0)
+        p = np.where(reached > 0, np.maximum(p, (1 + reached) / (1 + CONFIRMING)), p)
     return dict(zip(names, (float(one) for one in p), strict=True))
+
+
+def _permuted(
+    x: Floats, pair: Ints, news: Floats, count: Floats, times: int, rng: np.random.Generator
+) -> Floats:
+    """Q of every column with labels permuted within pairs, [times, columns]."""
+    begin = np.concatenate([[0], np.cumsum(np.bincount(pair))[:-1]])
+    row = np.sort(pair)
+    first = np.arange(len(pair)) - begin[row] < news[row]
+    drawn = np.empty((times, len(x)))
+    for k in range(times):
+        shuffled = np.argsort(pair + rng.random(len(pair)))
+        drawn[k] = _distance(x, pair, shuffled[first], news, count)
+    return drawn
 
 
 def _spread_p_values(columns: dict[str, Floats], pair: Ints, fresh: np.ndarray) -> dict[str, float]:

@@ -50,7 +50,7 @@ def run_batches(
         totals: take them in.
         guard: may switch to the target policy.
         progress: called after every batch.
-        episodes: that are wanted in all, to be told to `progress`.
+        episodes: how many are wanted in all, for `progress`.
         until: end when so many episodes were started, also if the plan goes on.
         by_target: the target policy runs from the beginning.
     """
@@ -63,9 +63,8 @@ def run_batches(
             found = source.run(totals.started, count, by_target=switched is not None)
             totals.add(found)
             if guard is not None and switched is None:
-                state = guard.update(
-                    found.cost,
-                    found.weighted_cost,
+                state = guard.add(
+                    found.costs,
                     spent=found.spent,
                     lost=sum(x.cost for x in found.lost),
                     covered=source.uncovered is None,

@@ -23,6 +23,7 @@ from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
 from scopeval.evaluation.source_choice import (
+    bound_of,
     decisions_of,
     open_sources,
     terms_of,
@@ -51,6 +52,8 @@ def evaluate(
     estimator: str = "auto",
     interval: IntervalMethod = "t",
     guard: bool | Guard | None = True,
+    cost_bound: float | None = None,
+    step_cost_bound: float | None = None,
     cost: str | StepCost | None = None,
     seed: int = 0,
     batch: int | None = None,
@@ -86,6 +89,10 @@ def evaluate(
         interval: for a fixed number of episodes: "t" or "normal"; "sequence": anytime-valid always.
         guard: watch the promise and let the target run the remaining episodes once it is refuted;
             a `Guard` of your own may also have limits, which act at once, within an episode.
+        cost_bound: the most that one episode can cost (not discounted), if that is known.
+            Certificate and guard then hold for any number of episodes and any distribution of
+            costs up to it (see `safety.cost_bound`).
+        step_cost_bound: the most that one step can cost, likewise; both may be given.
         cost: where a step's cost is found, as in `collect`; "none": there are no costs.
         seed: of the episodes; the same seed gives the same result.
         batch: environments to run side by side.
@@ -117,13 +124,24 @@ def evaluate(
     settings = _refitting(refit, logs)
     if settings is not None:
         task = StagedTask(
-            terms, episodes, alpha, estimator, interval, guard, cost != "none", seed, keep, progress
+            terms,
+            episodes,
+            alpha,
+            estimator,
+            interval,
+            guard,
+            cost != "none",
+            seed,
+            keep,
+            progress,
+            bound_of(env, terms, None, cost_bound, step_cost_bound),
         )
         with open_sources(
             env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
         ) as sources:
             return evaluate_in_stages(task, sources, plan, settings, how, logs)
     counts = decisions_of(how)
+    bound = bound_of(env, terms, how, cost_bound, step_cost_bound)
     totals = RunningTotals(
         alpha=alpha,
         epsilon=terms.epsilon,
@@ -131,10 +149,15 @@ def evaluate(
         target_n=episodes or 1000,
         on_policy=how is None,
         keep=keep,
+        bound=bound,
     )
     watch = None
     if guard and how is not None and cost != "none":
-        watch = guard if isinstance(guard, Guard) else Guard(epsilon=terms.epsilon, alpha=alpha)
+        watch = (
+            guard
+            if isinstance(guard, Guard)
+            else Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound)
+        )
     with open_sources(
         env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
     ) as sources:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
-from scopeval.collection.repeated_streams import repeated_streams
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import QFunction, controlled
 from scopeval.evaluation.result import Evaluation
@@ -17,7 +17,8 @@ from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
-from scopeval.policies.protocols import ContinuousPolicy, probs_of
+from scopeval.policies.protocols import ContinuousPolicy
+from scopeval.safety.cost_bound import cost_bound_of
 
 __all__ = ["estimate"]
 
@@ -33,6 +34,9 @@ def estimate(
     estimator: str = "auto",
     interval: IntervalMethod = "t",
     anytime: bool = False,
+    cost_bound: float | None = None,
+    step_cost_bound: float | None = None,
+    largest_weight: float = math.inf,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
 
@@ -49,6 +53,9 @@ def estimate(
         interval: as in `evaluate`.
         anytime: the number of episodes was decided by what they showed: the intervals are then
             anytime-valid.
+        cost_bound: the most that one episode can cost (not discounted), if that is known.
+        step_cost_bound: the most that one step can cost, likewise.
+        largest_weight: no weight within an episode can exceed it (`behavior.largest_weight`).
 
     Raises:
         InputError: no finished episode, or an argument is wrong.
@@ -72,6 +79,13 @@ def estimate(
         target_n=max(len(episodes), 50),
         on_policy=own,
         keep=True,
+        bound=cost_bound_of(
+            cost_bound,
+            step_cost_bound,
+            horizon=episodes.horizon,
+            gamma=gamma,
+            largest_weight=largest_weight,
+        ),
     )
     totals.add(found)
     run = RunInfo(
@@ -82,7 +96,6 @@ def estimate(
         costs=bool(episodes.cost.any()),
         guard=None,
         behavior={},
-        notes=tuple(note for note in (repeated_streams(episodes),) if note is not None),
     )
     return totals.result(run)
 
@@ -96,7 +109,7 @@ def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:
     for t in range(episodes.horizon):
         rows = np.flatnonzero(episodes.length > t)
         if len(rows):
-            table = probs_of(policy, episodes.obs[rows, t], t)
+            table = policy.probs(episodes.obs[rows, t], t)
             probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
     if q is not None:
         return controlled(replace(episodes, target_prob=probs), q, policy)

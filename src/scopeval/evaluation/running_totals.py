@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -35,18 +35,12 @@ from scopeval.estimation.weight_diagnostics import (
 from scopeval.evaluation.result import Diagnostics, Evaluation, GuardReport, OnPolicy, Spent
 from scopeval.evaluation.sources import Batch
 from scopeval.safety.certificate import Ledger
+from scopeval.safety.cost_bound import CostBound
 
 __all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
 
 IntervalMethod = Literal["t", "normal", "sequence"]
 
-_OFTEN = 0.05  # share of decisions that fell back above which it is a warning
-_REASONS = {
-    "unseen": "the logs do not show these situations; add logs that do",
-    "infeasible": "the cost budget allows nothing else there; allow a larger epsilon",
-    "not_finite": "its critics or its target gave numbers that cannot be used; look for overflow",
-    "failed": "it raised an error or its answer was no distribution; ask it by hand to see why",
-}
 _UNSURE = 0.25  # relative standard error of the on-policy variance above which it is unknown
 _WEIGHT = np.array([0.0, 0.0, 1.0, 0.0])  # of the sums below: the weight itself
 
@@ -63,7 +57,6 @@ class RunInfo:
         costs: whether there are costs.
         guard: what the guard did; None without one.
         behavior: how often a learned behavior policy was asked, and why it fell back.
-        notes: other warnings.
     """
 
     estimator: str
@@ -73,7 +66,6 @@ class RunInfo:
     costs: bool
     guard: GuardReport | None
     behavior: Mapping[str, int]
-    notes: tuple[str, ...] = ()
 
 
 class RunningTotals:
@@ -86,6 +78,7 @@ class RunningTotals:
         target_n: number of episodes at which the anytime-valid intervals are to be narrowest.
         on_policy: the target is what was to be run.
         keep: keep the episodes.
+        bound: what is known about the costs of episodes; None: nothing.
     """
 
     def __init__(
@@ -97,6 +90,7 @@ class RunningTotals:
         target_n: int,
         on_policy: bool,
         keep: bool,
+        bound: CostBound | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
@@ -105,12 +99,12 @@ class RunningTotals:
         self._sequence = AsymptoticSequence(alpha, target_n)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
-        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n)
+        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound)
         self._alpha, self._method = alpha, method
         self._on_policy = on_policy
         self._center: float | None = None  # c, which keeps digits where returns are large
         self._spent = 0.0
-        self._by_target = self._fallbacks = self._guarded = self._steps = self._lost = 0
+        self._by_target = self._fallbacks = self._guarded = self._lost = 0
         self._first_loss: str | None = None
         self._controlled = False
         self._kept: list[Episodes] | None = [] if keep else None
@@ -134,7 +128,7 @@ class RunningTotals:
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
         self._weights.update(w)
         judged = ~batch.by_target | self._on_policy
-        self._ledger.update(batch.cost[judged], batch.weighted_cost[judged])
+        self._ledger.add(batch.costs.select(judged))
         self._spent += float(batch.spent.sum())
         self.total += float(batch.spent.sum()) + sum(x.cost for x in batch.lost)
         self.finished += k
@@ -146,7 +140,6 @@ class RunningTotals:
         self._by_target += int(batch.by_target.sum())
         self._fallbacks += batch.fallbacks
         self._guarded += batch.guarded
-        self._steps += batch.steps
         self._controlled |= batch.controlled
         self.interrupted |= batch.interrupted
         if self._kept is not None and batch.episodes is not None:
@@ -172,10 +165,10 @@ class RunningTotals:
         certificate = None
         if run.costs and self._ledger.episodes:
             certificate = self._ledger.certificate(
-                covered=run.uncovered is None, anytime=run.anytime
+                covered=run.uncovered is None,
+                anytime=run.anytime,
+                refuted=run.guard is not None and run.guard.state.refuted,
             )
-            if run.guard is not None and run.guard.state.refuted:
-                certificate = replace(certificate, verdict="refuted")  # by its own sequence
         diagnostics = self._diagnostics(run, weights, weight_error)
         estimator = run.estimator
         if estimator == "auto":
@@ -200,7 +193,6 @@ class RunningTotals:
         self, run: RunInfo, weights: WeightDiagnostics | None, error: float
     ) -> Diagnostics:
         warnings = [] if run.uncovered is None else [run.uncovered]
-        warnings += [*run.notes, *_often_fell_back(run.behavior, self._fallbacks, self._steps)]
         mean, size, largest, tail = float(self._second.mean[2]), 0.0, 0.0, None
         if weights is not None:
             size, largest = weights.effective_size, weights.largest
@@ -250,16 +242,3 @@ class RunningTotals:
             return OnPolicy(math.nan, math.nan, cost, math.nan, math.nan, unknown)
         episodes = variance / self.squared_error
         return OnPolicy(variance, error, cost, episodes, episodes * cost)
-
-
-def _often_fell_back(behavior: Mapping[str, int], failed: int, steps: int) -> list[str]:
-    """A warning for every reason for which many decisions were the target policy's own."""
-    asked = behavior.get("asked", 0)
-    found = {name: (n, asked) for name, n in behavior.items() if name != "asked"}
-    found["failed"] = (failed, steps)
-    return [
-        f"the behavior policy fell back to the target policy in {100 * n / of:.3g}% of {of:,} "
-        f"decisions ({name.replace('_', ' ')}): {_REASONS.get(name, 'see summary()')}"
-        for name, (n, of) in found.items()
-        if of and n > _OFTEN * of
-    ]

@@ -13,6 +13,7 @@ from scopeval.evaluation.sources import Batch, CollectedSource, Source
 from scopeval.exact import Design, TabularMDP, assess, behavior_tables, policy_table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.simulate import summaries
 
 __all__ = ["SimulatedSource", "simulated_source"]
@@ -149,8 +150,7 @@ class SimulatedSource:
             value=done.weight * done.returned if self._whole else done.estimate,
             returned=done.returned,
             weight=done.weight,
-            cost=done.cost,
-            weighted_cost=done.weighted_cost,
+            costs=EpisodeCosts(done.cost, done.weighted_cost, done.weight, done.exposure),
             spent=done.spent,
             target_spent=done.weighted_spent,
             by_target=np.full(count, target),

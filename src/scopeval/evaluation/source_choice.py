@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -21,14 +22,24 @@ from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import (
     Behavior,
+    CapsWeights,
     ContinuousPolicy,
     LearnedBehavior,
     Policy,
     WeightedBehavior,
 )
+from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.guard import Guard
 
-__all__ = ["Sources", "Terms", "decisions_of", "open_sources", "terms_of", "unbiased_estimator"]
+__all__ = [
+    "Sources",
+    "Terms",
+    "bound_of",
+    "decisions_of",
+    "open_sources",
+    "terms_of",
+    "unbiased_estimator",
+]
 
 #: Episodes of a `TabularMDP` that run side by side where the compiled simulator cannot run them.
 SIDE_BY_SIDE = 256
@@ -61,6 +72,27 @@ def terms_of(
         gamma = own.gamma if gamma is None else gamma
         epsilon = own.epsilon if epsilon is None else epsilon
     return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0))
+
+
+def bound_of(
+    env: Any,
+    terms: Terms,
+    behavior: Behavior | Policy | None,
+    cost_bound: float | None,
+    step_cost_bound: float | None,
+) -> CostBound | None:
+    """What is known about the costs of episodes: stated bounds, and the largest weight."""
+    horizon = terms.horizon
+    if horizon is None and isinstance(env, TabularMDP):
+        horizon = env.horizon
+    largest = behavior.largest_weight if isinstance(behavior, CapsWeights) else math.inf
+    return cost_bound_of(
+        cost_bound,
+        step_cost_bound,
+        horizon=horizon,
+        gamma=terms.gamma,
+        largest_weight=largest,
+    )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from scopeval.arrays import Bools, Floats
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
+from scopeval.safety.episode_costs import EpisodeCosts, costs_of
 
 __all__ = ["Batch", "CollectedSource", "Source", "summarize"]
 
@@ -30,15 +31,13 @@ class Batch:
         value: unbiased for J(pi).
         returned: the plain return, discounted.
         weight: the importance weight of the whole episode.
-        cost: discounted as the returns are; the promise is about its mean.
-        weighted_cost: unbiased for the target's, likewise.
+        costs: discounted as the returns are, and weighted; what the promise is about.
         spent: what the episode cost, not discounted.
         target_spent: the same weighted: unbiased for the target's.
         by_target: the whole episode was run by the target itself.
         controlled: a control variate was used.
         fallbacks: steps at which the behavior policy failed and fell back to the target policy.
         guarded: steps that a guard gave to the target.
-        steps: of all finished episodes.
         lost: unfinished episodes.
         interrupted: the user stopped it.
         episodes: everything that was recorded, where it is kept.
@@ -47,15 +46,13 @@ class Batch:
     value: Floats
     returned: Floats
     weight: Floats
-    cost: Floats
-    weighted_cost: Floats
+    costs: EpisodeCosts
     spent: Floats
     target_spent: Floats
     by_target: Bools
     controlled: bool = False
     fallbacks: int = 0
     guarded: int = 0
-    steps: int = 0
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
     episodes: Episodes | None = None
@@ -114,9 +111,8 @@ class CollectedSource:
 def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
     """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
     controlled = episodes.control is not None
-    returned, cost, spent = episodes.returns(gamma), episodes.costs(gamma), episodes.costs()
-    weight = episodes.weights
-    value = weighted_cost = target_spent = np.empty(0)
+    returned, spent = episodes.returns(gamma), episodes.costs()
+    value = target_spent = np.empty(0)
     if len(episodes):
         values: Callable[[Episodes, float], Floats] = pdis
         if estimator == "auto" and controlled:
@@ -124,20 +120,18 @@ def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
         elif estimator != "auto":
             values = ESTIMATORS[estimator]
         value = values(episodes, gamma)
-        weighted_cost, target_spent = pdis_cost(episodes, gamma), pdis_cost(episodes)
+        target_spent = pdis_cost(episodes)
     return Batch(
         value=value,
         returned=returned,
-        weight=weight,
-        cost=cost,
-        weighted_cost=weighted_cost,
+        weight=episodes.weights,
+        costs=costs_of(episodes, gamma),
         spent=spent,
         target_spent=target_spent,
         by_target=episodes.by_target,
         controlled=controlled and estimator in ("auto", "dr"),
         fallbacks=int(episodes.fallbacks.sum()),
         guarded=int(episodes.guarded.sum()),
-        steps=int(episodes.length.sum()),
         lost=episodes.lost,
         interrupted=episodes.interrupted,
         episodes=episodes,

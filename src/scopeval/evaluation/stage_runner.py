@@ -30,6 +30,7 @@ from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stopping import StoppingPlan
 from scopeval.policies.protocols import Behavior, Policy
+from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard
 
 __all__ = ["StagedTask", "evaluate_in_stages"]
@@ -52,6 +53,7 @@ class StagedTask:
     seed: int
     keep: bool
     progress: Callable[[Running], None] | None
+    bound: CostBound | None = None
 
 
 def evaluate_in_stages(
@@ -106,6 +108,7 @@ class _StagedRun:
             target_n=task.episodes or 1000,
             variance=settings.prior_variance,
             keep=task.keep,
+            bound=task.bound,
         )
 
     def stage(self, size: int) -> None:
@@ -188,7 +191,7 @@ class _StagedRun:
             return None
         k = len(self.totals.stages) + 1
         part = 1.0 / self._planned if self._planned else 6.0 / (math.pi * k) ** 2
-        return Guard(epsilon=max(plan.epsilon, 0.0), alpha=task.alpha * part)
+        return Guard(epsilon=max(plan.epsilon, 0.0), alpha=task.alpha * part, bound=task.bound)
 
     def result(self) -> Evaluation:
         """The evaluation."""

@@ -13,6 +13,7 @@ from scopeval.evaluation.sources import Batch
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
 from scopeval.safety.certificate import Certificate, Ledger
+from scopeval.safety.cost_bound import CostBound
 
 __all__ = ["StagedTotals"]
 
@@ -28,6 +29,7 @@ class StagedTotals(RunningTotals):
         target_n: number of episodes at which anytime-valid intervals are to be narrowest.
         variance: relative variance that is expected of most episodes.
         keep: keep the episodes.
+        bound: what is known about the costs of episodes; None: nothing.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class StagedTotals(RunningTotals):
         target_n: int,
         variance: float,
         keep: bool,
+        bound: CostBound | None = None,
     ) -> None:
         super().__init__(
             alpha=alpha,
@@ -47,24 +50,26 @@ class StagedTotals(RunningTotals):
             target_n=target_n,
             on_policy=True,  # episodes of the target policy count for the whole promise too
             keep=keep,
+            bound=bound,
         )
         # the martingale's time runs as fast as information does: 1 / variance for each episode
         self._staged = StagedMoments(alpha, max(round(target_n / variance), 1))
         self._epsilon = epsilon
-        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=alpha))
+        self._bound = bound
+        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=alpha, bound=bound))
         self.stages: list[Stage] = []
 
     def begin(self, weight: float, epsilon: float) -> None:
         """Begin a stage whose episodes have this weight, and this promise of its own."""
         self._staged.begin(weight)
-        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=self._alpha))
+        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound))
 
     def add(self, batch: Batch) -> None:
         """Take in a batch of the stage that was begun last."""
         super().add(batch)
         self._staged.update(batch.value)
         stage, own = self._stage, ~batch.by_target
-        stage.ledger.update(batch.cost[own], batch.weighted_cost[own])
+        stage.ledger.add(batch.costs.select(own))
         stage.by_target += int(batch.by_target.sum())
         stage.spent += float(batch.spent.sum())
         if batch.episodes is not None:

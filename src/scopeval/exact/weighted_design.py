@@ -72,6 +72,11 @@ class WeightedDesign:
         self.width = float(np.log(prices[-1] / prices[0])) / (len(prices) - 1)
         self.origin = float(np.log(predicted.price / prices[0])) / self.width
 
+    @property
+    def largest_weight(self) -> float:
+        """No weight within an episode exceeds it; inf: there is no limit."""
+        return self.cap
+
     def weigh_at(
         self, offered: Candidates, obs: Observations, t: Time, weight: ArrayLike
     ) -> Weighing:

@@ -79,7 +79,7 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
             f"not the estimate of {evaluation.estimate:.6g}; expected the evaluation's discount"
         )
     epsilon = 0.0 if evaluation.certificate is None else evaluation.certificate.epsilon
-    excess = batch.cost - (1 + epsilon) * batch.weighted_cost
+    excess = batch.costs.cost - (1 + epsilon) * batch.costs.weighted_cost
     return Trace(batch.value, batch.weight, batch.spent, np.where(batch.by_target, np.nan, excess))
 
 

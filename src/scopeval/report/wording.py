@@ -6,6 +6,7 @@ import math
 
 from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.report.page import Fact, Verdict
+from scopeval.safety.verdict import Certificate
 
 __all__ = [
     "amount",
@@ -25,6 +26,11 @@ _SAFETY = {
     "refuted": ("but not safely", "bad", "Not safe"),
     "not refuted": ("though not yet proved safe", "open", "Safety not decided"),
     "not covered": ("though its safety is unknown", "open", "Safety unknown"),
+    "not enough evidence": (
+        "though there is not enough evidence about its safety",
+        "open",
+        "Not enough evidence about safety",
+    ),
 }
 
 
@@ -58,7 +64,9 @@ def _safety(e: Evaluation) -> str:
     c = e.certificate
     if c is None:
         return ""
-    said = f", {_SAFETY[c.verdict][0]}"
+    said = f", {_SAFETY[c.verdict][0]}{_seen(c)}"
+    if c.verdict != "refuted" and e.guard is not None and e.guard.switched_after is not None:
+        said = ", but the guard switched to the policy itself"
     if c.verdict == "not covered":
         return f"{said}, because it leaves out actions of the policy"
     if math.isnan(c.ratio.estimate):
@@ -67,6 +75,11 @@ def _safety(e: Evaluation) -> str:
         f"{said}: an episode costs {c.ratio.estimate:.3g} times what the policy's own does "
         f"(allowed: {1 + c.epsilon:.4g})"
     )
+
+
+def _seen(c: Certificate) -> str:
+    """A firm verdict without a stated bound rests on the costs that were seen."""
+    return "" if c.proved or c.verdict not in ("safe", "refuted") else " as far as seen"
 
 
 def verdict_of(e: Evaluation) -> Verdict:
@@ -80,7 +93,7 @@ def verdict_of(e: Evaluation) -> Verdict:
     _, tone, text = _SAFETY[e.certificate.verdict]
     firm = e.certificate.verdict in ("safe", "refuted")
     sure = f", with {confidence(e.certificate.alpha)} confidence" if firm else ""
-    return Verdict(tone, text + sure)  # type: ignore[arg-type]
+    return Verdict(tone, text + _seen(e.certificate) + sure)  # type: ignore[arg-type]
 
 
 def facts_of(e: Evaluation) -> tuple[Fact, ...]:

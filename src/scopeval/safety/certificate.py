@@ -16,8 +16,8 @@ makes it too small and D too large: "safe" can still be proved, but nothing can 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,104 +27,28 @@ from scopeval.estimation.running_moments import (
     AsymptoticSequence,
     Interval,
     Scatter,
-    finite_column,
     moments_interval,
 )
+from scopeval.safety.bounded_comparison import BoundedComparison, Ends
+from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.seen import RESOLUTION, UNSEEN, Seen
+from scopeval.safety.verdict import Certificate, Verdict
 
 __all__ = ["Certificate", "CostDifference", "Ledger", "Verdict", "certify"]
 
 FloatArray = npt.NDArray[np.float64]
-
-Verdict = Literal["safe", "not refuted", "refuted", "not covered"]
-
-RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the weights
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """What finished episodes of the behavior policy say about its safety promise.
-
-    Attributes:
-        difference: Interval for E[D] = J^c(mu) - (1 + epsilon) J^c(pi), in units of cost.
-        ratio: Interval for J^c(mu) / J^c(pi). Open above (inf) when the target's cost is not
-            separated from 0; the estimate is NaN when no episode has any weighted cost.
-        verdict: "safe" when the interval of the difference ends at or below 0, "refuted" when it
-            begins above 0, "not refuted" in between. "not covered" takes the place of the last two
-            where the behavior policy leaves out actions of the target.
-        cost: Mean cost of the behavior policy's episodes.
-        target_cost: Mean importance-weighted cost: the estimate of the target's.
-        epsilon: The promise: at most 1 + epsilon times the target's cost.
-        alpha: Probability with which an interval may miss; each of the two firm verdicts is wrong
-            with probability alpha / 2 at most ("refuted" by a `Guard`, which spends all of its
-            alpha on that side: alpha).
-        episodes: Number of episodes.
-    """
-
-    difference: Interval
-    ratio: Interval
-    verdict: Verdict
-    cost: float
-    target_cost: float
-    epsilon: float
-    alpha: float
-    episodes: int
-
-    @property
-    def sentence(self) -> str:
-        """The verdict and its numbers in plain words."""
-        limit = (
-            "the target's" if self.epsilon == 0 else f"{1 + self.epsilon:.4g} times the target's"
-        )
-        sure = f"with {100 * (1 - self.alpha):.4g}% confidence"
-        counted = f"{self.episodes:,} episode{'s' if self.episodes != 1 else ''}"
-        if self.verdict == "safe":
-            claim = f"Safe: {sure} the behavior policy's expected cost is at most {limit}."
-        elif self.verdict == "refuted":
-            claim = f"Refuted: {sure} the behavior policy's expected cost is above {limit}."
-        elif self.verdict == "not covered":
-            claim = (
-                "Not covered: the behavior policy leaves out actions that the target takes, so "
-                "the target's cost is underestimated and the promise can be proved but not refuted."
-            )
-        else:
-            claim = (
-                f"Not refuted: {counted} cannot tell whether the behavior policy's expected cost "
-                f"is at most {limit}{self._more()}."
-            )
-        if self.cost == 0 == self.target_cost:
-            rare = 1 - self.alpha ** (1 / self.episodes)
-            return (
-                f"{claim} None of {counted} had any cost; {sure} fewer than "
-                f"{100 * rare:.2g}% of episodes have one."
-            )
-        return (
-            f"{claim} Over {counted} it cost {self.cost:.4g} per episode against an estimated "
-            f"{self.target_cost:.4g} for the target{self._ratio()}."
-        )
-
-    def _ratio(self) -> str:
-        r = self.ratio
-        if math.isfinite(r.high):
-            return f", a ratio of {r.estimate:.4g} (between {r.low:.4g} and {r.high:.4g})"
-        if math.isfinite(r.low) and r.low > 0:
-            return f", a ratio of at least {r.low:.4g}"
-        return "; too few episodes to bound the ratio"
-
-    def _more(self) -> str:
-        d = self.difference
-        if d.estimate == 0 or not math.isfinite(d.half_width):
-            return ""
-        needed = math.ceil(d.n * (d.half_width / d.estimate) ** 2)
-        return f" (a difference like the one seen takes about {needed:,})" if needed < 1e7 else ""
 
 
 def certify(
     cost: npt.ArrayLike,
     weighted_cost: npt.ArrayLike,
     *,
+    weight: npt.ArrayLike | None = None,
     epsilon: float = 0.0,
     alpha: float = 0.05,
     covered: bool = True,
+    bound: CostBound | None = None,
 ) -> Certificate:
     r"""Prove or refute the safety promise from finished episodes of the behavior policy.
 
@@ -141,25 +65,29 @@ def certify(
     either.
 
     One episode decides nothing. Differences below a millionth of the cost count as rounding. Like
-    every t interval this one relies on enough episodes for the central limit theorem: look at
-    `diagnose_weights` when weights are far from 1. Weighted costs are skewed: exactly at the limit
-    of the promise (SCOPE in the Gridworld, 1,000 episodes, alpha = 0.05) the verdict was "refuted"
-    in 0.038 of 4,000 runs where 0.025 is nominal. The number of episodes must not have been chosen
-    by looking at their costs; for that there are `Guard` and `Ledger.certificate` with
-    ``anytime=True``.
+    every t interval this one relies on enough episodes for the central limit theorem, and on costs
+    like those seen. A firm verdict is therefore "not enough evidence" where that is doubtful
+    (`seen`): three more episodes like the most expensive one would change it, the interval has no
+    width, hardly any episode had a cost, or the weights are not in order. With a `bound` none of
+    this is needed: the intervals are those of `BoundedComparison`, for any number of episodes and
+    any tail. The number of episodes must not have been chosen by looking at their costs, unless
+    there is a bound; for that there are `Guard` and `Ledger.certificate` with ``anytime=True``.
 
     Args:
         cost: Realized cost of each episode of the behavior policy, shape [n].
         weighted_cost: Importance-weighted cost of the same episodes, shape [n].
+        weight: Importance weight of the same episodes, shape [n]; None: unknown.
         epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
         alpha: Probability with which an interval may miss.
         covered: Whether the behavior policy takes every action that the target may take.
+        bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
 
     Raises:
         InputError: No episodes, different lengths, or numbers that are not finite.
     """
-    ledger = Ledger(epsilon=epsilon, alpha=alpha)
-    ledger.update(cost, weighted_cost)
+    ledger = Ledger(epsilon=epsilon, alpha=alpha, bound=bound)
+    known = None if weight is None else np.asarray(weight)
+    ledger.add(EpisodeCosts(np.asarray(cost), np.asarray(weighted_cost), known))
     return ledger.certificate(covered=covered)
 
 
@@ -179,40 +107,54 @@ class CostDifference:
         self._episodes = 0
         self._scale = 0.0
 
-    def of(
-        self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """G^c, PDIS^c and D of a batch, [k] each; k may be 0."""
-        g, w = finite_column(cost, "cost"), finite_column(weighted_cost, "weighted_cost")
-        if g.size != w.size:
-            raise InputError(
-                f"cost and weighted_cost must describe the same episodes, got {g.size} and {w.size}"
-            )
-        return g, w, g - (1 + self.epsilon) * w
+    def of(self, costs: EpisodeCosts) -> FloatArray:
+        """D of a batch, [k]; k may be 0."""
+        return np.asarray(costs.cost - (1 + self.epsilon) * costs.weighted_cost)
 
-    def count(self, g: FloatArray, w: FloatArray) -> float:
+    def count(self, costs: EpisodeCosts) -> float:
         """Take in a batch; a mean of D up to the returned size is rounding of the weights."""
+        g, w = costs.cost, costs.weighted_cost
         self._scale += float(np.abs(g).sum() + (1 + self.epsilon) * np.abs(w).sum())
         self._episodes += g.size
         return RESOLUTION * self._scale / max(self._episodes, 1)
 
 
+@dataclass(frozen=True)
+class _Finding:
+    """Intervals and what they say: the verdict they alone would give."""
+
+    difference: Interval
+    ratio: Interval
+    verdict: Verdict
+
+
 class Ledger:
     """Costs of finished episodes, kept as sums: a certificate at any time, in constant memory.
+
+    What it says is a function of the episodes it holds; batches do not matter, up to rounding.
 
     Args:
         epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
         alpha: Probability with which an interval may miss.
         target_n: Number of episodes at which the anytime-valid certificate is to be sharpest.
+        bound: What is known about the costs of episodes; None: nothing.
     """
 
-    def __init__(self, *, epsilon: float = 0.0, alpha: float = 0.05, target_n: int = 1000) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: float = 0.0,
+        alpha: float = 0.05,
+        target_n: int = 1000,
+        bound: CostBound | None = None,
+    ) -> None:
         self._difference = CostDifference(epsilon)
         self._alpha = alpha
         self._sequence = AsymptoticSequence(alpha, target_n)  # of D
         self._pairs = Scatter(2)  # G^c and PDIS^c
+        self._seen = Seen()
+        self._bounded = None if bound is None else BoundedComparison(bound, epsilon, alpha)
         self._tolerance = 0.0
-        self._equal = True
         self._positive = True
         self._weighted = False
 
@@ -223,50 +165,131 @@ class Ledger:
 
     def update(self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> None:
         """Take in a batch of finished episodes, shape [k]; k may be 0."""
-        g, w, difference = self._difference.of(cost, weighted_cost)
-        self._sequence.update(difference)
+        self.add(EpisodeCosts.of(cost, weighted_cost))
+
+    def add(self, costs: EpisodeCosts) -> None:
+        """Take in a batch of finished episodes with all that is known about them."""
+        g, w = costs.cost, costs.weighted_cost
+        self._sequence.update(self._difference.of(costs))
         self._pairs.merge(np.stack([g, w], axis=1))
-        self._tolerance = self._difference.count(g, w)
-        equal = np.abs(g - w) <= RESOLUTION * np.maximum(np.abs(g), np.abs(w))
-        self._equal &= bool(equal.all())
+        self._tolerance = self._difference.count(costs)
+        self._seen.update(costs)
+        if self._bounded is not None:
+            self._bounded.update(costs)
         self._positive &= bool(g.min(initial=0.0) >= 0 and w.min(initial=0.0) >= 0)
         self._weighted |= bool(w.any())
 
-    def certificate(self, *, covered: bool = True, anytime: bool = False) -> Certificate:
+    def certificate(
+        self, *, covered: bool = True, anytime: bool = False, refuted: bool = False
+    ) -> Certificate:
         """The certificate now.
 
         Args:
             covered: Whether the behavior policy takes every action that the target may take.
-            anytime: The number of episodes was decided by what they showed: the intervals are then
-                those of `AsymptoticSequence`, the ratio with its radius for t / sqrt(n).
+            anytime: The number of episodes was decided by what they showed: without a bound the
+                intervals are then those of `AsymptoticSequence`, the ratio with its radius for
+                t / sqrt(n).
+            refuted: A guard has refuted the promise with these episodes.
         """
-        n = self._pairs.n
-        if n == 0:
+        if self._pairs.n == 0:
             raise InputError(
                 "got no episodes; a certificate needs at least one, and two to say much"
             )
-        moments = self._sequence.moments
-        difference = (
-            self._sequence.interval if anytime else moments_interval(moments, alpha=self._alpha)
-        )
-        tolerance = self._tolerance
-        if anytime and max(abs(moments.low), abs(moments.high)) <= tolerance:
-            difference = moments_interval(moments, alpha=self._alpha)  # the target's own costs
-        verdict: Verdict = "not refuted" if covered else "not covered"
-        if difference.high <= tolerance:
-            verdict = "safe"
-        elif difference.low > tolerance and covered:
-            verdict = "refuted"
+        bound = self._bounded
+        void = None if bound is None else bound.violated
+        doubts: tuple[str, ...] = ()
+        if bound is not None and void is None:
+            found = self._proved(bound, covered)
+            verdict: Verdict = "refuted" if refuted else found.verdict
+        else:
+            found = self._for_many(covered, anytime)
+            verdict = "refuted" if refuted else found.verdict
+            doubts = self._doubts(found, verdict, covered, anytime)
+            doubts = doubts if void is None else (void, *doubts)
+            if doubts and verdict in ("safe", "refuted"):
+                verdict = "not enough evidence"
         return Certificate(
-            difference=difference,
-            ratio=self._ratio(anytime),
+            difference=found.difference,
+            ratio=found.ratio,
             verdict=verdict,
             cost=float(self._pairs.mean[0]),
             target_cost=float(self._pairs.mean[1]),
             epsilon=self._difference.epsilon,
             alpha=self._alpha,
-            episodes=n,
+            episodes=self._pairs.n,
+            largest_cost=self._seen.largest_cost,
+            cost_bound=None if bound is None or void is not None else bound.bound.episode,
+            reasons=doubts,
         )
+
+    def _proved(self, bound: BoundedComparison, covered: bool) -> _Finding:
+        """By bets that a stated bound limits."""
+        n, (a, b) = self._pairs.n, (float(x) for x in self._pairs.mean)
+
+        def interval(estimate: float, ends: Ends) -> Interval:
+            return Interval(estimate, ends.low, ends.high, self._alpha, "bets", n)
+
+        verdict: Verdict = "not refuted"
+        if bound.safe or (self._seen.same and self._difference.epsilon >= 0):
+            verdict = "safe"
+        elif bound.refuted(covered=covered):
+            verdict = "refuted"
+        return _Finding(
+            interval(self._sequence.moments.mean, bound.difference(covered=covered)),
+            interval(a / b if b != 0 else math.nan, bound.ratio(covered=covered)),
+            verdict,
+        )
+
+    def _for_many(self, covered: bool, anytime: bool) -> _Finding:
+        """By the central limit theorem."""
+        moments, tolerance = self._sequence.moments, self._tolerance
+        difference = self._interval(self._sequence, anytime)
+        if anytime and max(abs(moments.low), abs(moments.high)) <= tolerance:
+            difference = self._interval(self._sequence, False)  # the target's own costs
+        verdict: Verdict = "not refuted" if covered else "not covered"
+        if difference.high <= tolerance:
+            verdict = "safe"
+        elif difference.low > tolerance and covered:
+            verdict = "refuted"
+        return _Finding(difference, self._ratio(anytime), verdict)
+
+    def _interval(self, sequence: AsymptoticSequence, anytime: bool) -> Interval:
+        if anytime:
+            return sequence.interval
+        return moments_interval(sequence.moments, alpha=self._alpha)
+
+    def _doubts(
+        self, found: _Finding, verdict: Verdict, covered: bool, anytime: bool
+    ) -> tuple[str, ...]:
+        """What speaks against a firm verdict."""
+        seen = self._seen
+        if seen.same or verdict not in ("safe", "refuted"):
+            return ()
+        doubts = list(seen.doubts(covered=covered))
+        low, high = found.ratio.low, found.ratio.high
+        narrow = math.isfinite(high) and high - low <= RESOLUTION * high
+        if narrow or self._sequence.moments.constant:
+            doubts.append("the costs seen leave no spread to judge by")
+        elif self._would_change(verdict, anytime):
+            doubts.append(
+                f"{UNSEEN} more episodes like the most expensive one seen (cost "
+                f"{seen.largest_cost:.4g}, weighted {seen.largest_weighted:.4g}) would change the "
+                "verdict"
+            )
+        return tuple(doubts)
+
+    def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
+        """Whether a few more episodes like the most expensive one would change the verdict."""
+        safe = verdict == "safe"
+        worst = (
+            self._seen.largest_cost
+            if safe
+            else -(1 + self._difference.epsilon) * self._seen.largest_weighted
+        )
+        sequence = deepcopy(self._sequence)
+        sequence.update(np.full(UNSEEN, worst))
+        found = self._interval(sequence, anytime)
+        return found.high > self._tolerance if safe else found.low <= self._tolerance
 
     def _ratio(self, anytime: bool) -> Interval:
         n = self._pairs.n
@@ -279,7 +302,7 @@ class Ledger:
 
         if n == 1 or not self._weighted:
             return found(floor, math.inf)
-        if self._equal:
+        if self._seen.equal:
             return found(estimate, estimate)  # the same costs: nothing is left to estimate
         if anytime:
             q = self._sequence.radius**2

@@ -17,7 +17,10 @@ from scopeval.estimation.running_moments import (
     Interval,
     finite_column,
 )
+from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference
+from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = ["Guard", "GuardState"]
 
@@ -56,13 +59,17 @@ class Guard:
 
     Once tripped it stays tripped and keeps the first reason; later batches are still counted.
 
-    Importance weights have no useful bound in general, so the lower bound is that of
-    `AsymptoticSequence`: it assumes independent episodes, says nothing about E[D] for the first
-    `burn_in` of them, and like every central limit statement is blind to events not yet seen. In
-    simulation (5,000 episodes, all times, E[D] = 0, alpha = 0.05) it gave false alarms in 0.034,
-    0.048 and 0.106 of the runs with log-normal weights of log-deviation 0.5, 1 and 1.5: with very
-    heavy weights they exceed alpha. The two limits need no assumption. Where D is bounded, `bounds`
-    switches to `BettingSequence`, which holds for every law and every number of episodes.
+    With a `bound` on the costs the lower bound is that of `BoundedComparison`: it holds for every
+    number of episodes, every tail of the costs and any weights, from the first episode on. Costs
+    that contradict the bound trip the guard too, because nothing is known then.
+
+    Without one, the lower bound is that of `AsymptoticSequence`: it assumes independent episodes,
+    says nothing about E[D] for the first `burn_in` of them, and like every central limit statement
+    is blind to events not yet seen. In simulation (5,000 episodes, all times, E[D] = 0, alpha =
+    0.05) it gave false alarms in 0.034, 0.048 and 0.106 of the runs with log-normal weights of log-
+    deviation 0.5, 1 and 1.5: with very heavy weights they exceed alpha. The two limits need no
+    assumption. Where D itself has known ends, `bounds` switches to `BettingSequence`, which holds
+    for every law and every number of episodes.
 
     Feed every episode that was started, also those that took long: a batch cut off when the fastest
     episodes have ended favors short, cheap ones. With `bounds` the order within a batch counts as
@@ -73,9 +80,11 @@ class Guard:
         alpha: Probability of a false alarm over all time.
         episode_cost_limit: The most that one episode may cost; None for no limit.
         total_cost_limit: The most that all episodes together may cost; None for no limit.
-        bounds: (lo, hi) that contain every possible D, if there are such.
+        bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
+        bounds: (lo, hi) that contain every possible D, if there are such; not with `bound`.
         target_n: Number of episodes at which the bound on E[D] is to be tightest.
-        burn_in: Episodes before E[D] is judged at all. Not used with `bounds`, nor is `target_n`.
+        burn_in: Episodes before E[D] is judged at all. Not used with `bound` or `bounds`, nor is
+            `target_n`.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class Guard:
         alpha: float = 0.05,
         episode_cost_limit: float | None = None,
         total_cost_limit: float | None = None,
+        bound: CostBound | None = None,
         bounds: tuple[float, float] | None = None,
         target_n: int = 1000,
         burn_in: int = 50,
@@ -96,10 +106,15 @@ class Guard:
         ):
             if limit is not None and math.isnan(limit):
                 raise InputError(f"{name} must be a number or None, got NaN")
+        if bound is not None and bounds is not None:
+            raise InputError("bound and bounds: got both, expected one of them")
         self._sequence: ConfidenceSequence = (
             AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower")
             if bounds is None
             else BettingSequence(alpha, bounds, side="lower", grid=2000)
+        )
+        self._bounded = (
+            None if bound is None else BoundedComparison(bound, epsilon, alpha, lower_only=True)
         )
         self._episode_cost_limit = episode_cost_limit
         self._total_cost_limit = total_cost_limit
@@ -112,9 +127,17 @@ class Guard:
     @property
     def state(self) -> GuardState:
         """Its state now."""
-        found = self._sequence.interval
+        found = self._interval(covered=True)
         tripped = self._reason is not None
         return GuardState(tripped, self._reason, found.n, found, self._total_cost, self._refuted)
+
+    def _interval(self, *, covered: bool) -> Interval:
+        """One-sided, for E[D]."""
+        found = self._sequence.interval
+        if self._bounded is None:
+            return found
+        low = self._bounded.difference(covered=covered).low
+        return Interval(found.estimate, low, math.inf, found.alpha, "bets", found.n)
 
     def update(
         self,
@@ -140,13 +163,36 @@ class Guard:
             InputError: Different lengths, numbers that are not finite, or D outside the bounds;
                 the batch is then not counted.
         """
-        g, w, difference = self._difference.of(cost, weighted_cost)
-        paid = g if spent is None else finite_column(spent, "spent")
-        found = self._sequence.update(difference)
+        costs = EpisodeCosts.of(cost, weighted_cost)
+        return self.add(costs, spent=spent, lost=lost, covered=covered)
+
+    def add(
+        self,
+        costs: EpisodeCosts,
+        *,
+        spent: npt.ArrayLike | None = None,
+        lost: float = 0.0,
+        covered: bool = True,
+    ) -> GuardState:
+        """`update` with all that is known about the episodes: a `bound` needs their weights."""
+        if (
+            self._bounded is not None
+            and costs.weight is None
+            and math.isinf(self._bounded.bound.largest_weight)
+        ):
+            raise InputError(
+                "weight: unknown, but a guard with a bound needs the weights of the episodes; use "
+                "add(costs_of(episodes)), or state the largest weight in the bound"
+            )
+        paid = costs.cost if spent is None else finite_column(spent, "spent")
+        found = self._sequence.update(self._difference.of(costs))
+        if self._bounded is not None:
+            self._bounded.update(costs)
+            found = self._interval(covered=covered)
         self._total_cost += float(paid.sum()) + lost
-        tolerance = self._difference.count(g, w)
+        tolerance = self._difference.count(costs)
         if self._reason is None:
-            self._reason = self._why(paid, found, tolerance if covered else math.inf)
+            self._reason = self._why(paid, found, tolerance, covered)
         return self.state
 
     def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
@@ -171,7 +217,7 @@ class Guard:
             total, self._total_cost_limit
         )
 
-    def _why(self, g: FloatArray, found: Interval, tolerance: float) -> str | None:
+    def _why(self, g: FloatArray, found: Interval, tolerance: float, covered: bool) -> str | None:
         worst = float(g.max(initial=-math.inf))
         if g.size and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
@@ -180,16 +226,22 @@ class Guard:
                 f"{found.n:,} episodes cost {self._total_cost:.4g} in total, "
                 f"above the limit of {self._total_cost_limit:.4g}"
             )
-        if found.n and found.low > tolerance:
-            self._refuted = True
-            epsilon = self._difference.epsilon
-            times = f"{1 + epsilon:.4g} times " if epsilon else ""
-            return (
-                f"the promise is refuted after {found.n:,} episodes: the expected cost is above "
-                f"{times}the target's by at least {found.low:.4g} "
-                f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
-            )
-        return None
+        if self._bounded is not None:
+            if self._bounded.violated is not None:
+                return f"{self._bounded.violated}, so that nothing is known about the promise"
+            self._refuted = self._bounded.refuted(covered=covered)
+        else:
+            self._refuted = bool(covered and found.n and found.low > tolerance)
+        if not self._refuted:
+            return None
+        epsilon = self._difference.epsilon
+        times = f"{1 + epsilon:.4g} times " if epsilon else ""
+        seen = "" if self._bounded is not None else " as far as seen"
+        return (
+            f"the promise is refuted{seen} after {found.n:,} episodes: the expected cost is above "
+            f"{times}the target's by at least {found.low:.4g} "
+            f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
+        )
 
 
 def _above(x: float, limit: float | None) -> bool:

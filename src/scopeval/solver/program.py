@@ -212,7 +212,7 @@ def _fill(
     cost: Floats,
     fallback: ArrayLike | None,
 ) -> None:
-    """Put something honest into the rows that are not SOLVED."""
+    """Fill the rows that are not SOLVED."""
     if not status.any():
         return
     indifferent = status == Status.INDIFFERENT

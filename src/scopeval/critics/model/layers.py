@@ -3,24 +3,27 @@
     hidden = swish(swish(x w1 + b1) w2 + b2)
     output = hidden w3 + x skip + b3
 
-The linear path `skip` lets the hidden layers learn only what is not linear. The same functions take
-numpy arrays and torch tensors; compiled answers for a few rows are in `_fast_estimates_kernel`.
+The linear path `skip` lets the hidden layers learn only what is not linear. Compiled code trains it
+(`fitting`) and evaluates it: here at many rows, in `_fast_estimates_kernel` at a few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import fan_out_rows
 from scopeval.critics.model.step_model import Weights
 
-__all__ = ["StackedLayers", "forward", "fresh_layers", "hidden_layers", "minimize", "outputs"]
+__all__ = ["LAYERS", "StackedLayers", "forward", "fresh_layers", "hidden_layers"]
 
-#: Rows that pass a network together: what they need stays in the processor's cache.
-BLOCK = 8192
+#: Blocks of rows that are worth a thread of their own.
+BLOCKS_PER_THREAD = 128
+
+#: The layers in the order in which compiled code takes them.
+LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3")
 
 
 class StackedLayers(NamedTuple):
@@ -57,36 +60,29 @@ def fresh_layers(
     }
 
 
-def hidden_layers(p: dict[str, Any], x: Any, drop: Callable[[Any], Any] | None = None) -> Any:
-    """The second hidden layer [n, h] for inputs [n, i]; `drop` is applied after both layers."""
-    first = swish(x @ p["w1"] + p["b1"])
-    second = swish((first if drop is None else drop(first)) @ p["w2"] + p["b2"])
-    return second if drop is None else drop(second)
-
-
-def outputs(p: dict[str, Any], x: Any, hidden: Any) -> Any:
-    """The outputs [n, o] for inputs [n, i] and their second hidden layer."""
-    return hidden @ p["w3"] + x @ p["skip"] + p["b3"]
+def hidden_layers(p: dict[str, Weights], x: Weights) -> Weights:
+    """The second hidden layer [n, h] for inputs [n, i]."""
+    return _swish(_swish(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"])
 
 
 def forward(p: dict[str, Weights], x: Weights) -> Weights:
-    """The outputs [n, o] for any number of inputs [n, i], in blocks."""
+    """The outputs [n, o] for any number of inputs [n, i]."""
+    from scopeval.critics.model import _forward_kernel as kernel
+
+    layers = [np.ascontiguousarray(p[name], np.float32) for name in LAYERS]
+    given = np.ascontiguousarray(x, np.float32)
     out = np.empty((len(x), len(p["b3"])), np.float32)
-    for i in range(0, len(x), BLOCK):
-        part = x[i : i + BLOCK]
-        out[i : i + BLOCK] = outputs(p, part, hidden_layers(p, part))
+    fan_out_rows(
+        lambda start, stop: kernel.forward(given, *layers, start, stop, out),
+        len(x),
+        block=kernel.BLOCK,
+        least=BLOCKS_PER_THREAD,
+    )
     return out
 
 
-def swish(z: Any) -> Any:
+def _swish(z: NDArray[Any]) -> NDArray[Any]:
     """Multiply z by a soft step: smooth, and much cheaper than one with an exponential."""
-    if isinstance(z, np.ndarray):
-        return _swish_array(z)
-    return 0.5 * z * (1.0 + z / (1.0 + abs(z)))
-
-
-def _swish_array(z: NDArray[Any]) -> NDArray[Any]:
-    """The same in one new array: most of the time would go into temporary ones."""
     gate = np.abs(z)
     gate += 1.0
     np.divide(z, gate, out=gate)
@@ -94,33 +90,3 @@ def _swish_array(z: NDArray[Any]) -> NDArray[Any]:
     gate *= z
     gate *= np.float32(0.5)
     return np.asarray(gate)
-
-
-def minimize(
-    layers: dict[str, Any],
-    loss: Callable[[], Any],
-    *,
-    steps: int,
-    rate: float,
-    tick: Callable[[], None],
-) -> None:
-    """Adam on torch tensors, its rate falling along a cosine.
-
-    Args:
-        layers: the tensors to move.
-        loss: draws a batch and returns its loss.
-        steps: how many.
-        rate: the first learning rate.
-        tick: called after every step.
-    """
-    import torch
-
-    adam = torch.optim.Adam(layers.values(), lr=rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
-    for _ in range(steps):
-        now = loss()
-        adam.zero_grad(set_to_none=True)
-        now.backward()
-        adam.step()
-        schedule.step()
-        tick()

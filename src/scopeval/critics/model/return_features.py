@@ -16,16 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Floats, Ints
-from scopeval.critics.model.layers import (
-    StackedLayers,
-    forward,
-    fresh_layers,
-    hidden_layers,
-    minimize,
-    outputs,
-)
+from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
+from scopeval.critics.model.layers import StackedLayers, forward, fresh_layers
 from scopeval.critics.model.step_model import Weights
 
 __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
@@ -52,8 +45,8 @@ class Study:
 
     paths: int = 4000
     hidden: int = 64
-    steps: int = 3000
-    batch: int = 1024
+    steps: int = 2000
+    batch: int = 256
     rate: float = 1e-2
 
 
@@ -124,7 +117,7 @@ def learn_returns(
     horizon: int,
     how: Study,
     seed: int,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda steps: None,
 ) -> ReturnNetworks:
     """Train a network on what followed in simulated episodes.
 
@@ -133,10 +126,8 @@ def learn_returns(
         horizon: T.
         how: width, steps and rate.
         seed: of the first weights and the batches.
-        tick: called after every step.
+        tick: called with the number of steps just taken.
     """
-    import torch
-
     rng = np.random.default_rng((seed, 41))
     where, returns = samples.next_obs, samples.returns
     blank = _without_features(where.shape[1], horizon, how.hidden)
@@ -147,22 +138,12 @@ def learn_returns(
     centre, spread = returns.mean(axis=0), returns.std(axis=0)
     spread = np.where(spread > 1e-12, spread, 1.0)
     z = np.clip((where - mean.astype(np.float32)) / scale.astype(np.float32), -REACH, REACH)
-    x = torch.from_numpy(np.column_stack([z, blank.time_input(samples.t)]).astype(np.float32))
-    y = torch.from_numpy(((returns - centre) / spread).astype(np.float32))
-    layers = {
-        name: torch.from_numpy(value).requires_grad_()
-        for name, value in fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng).items()
-    }
-
-    def loss() -> Any:
-        pick = torch.from_numpy(rng.integers(len(x), size=min(how.batch, len(x))))
-        some = x[pick]
-        out = outputs(layers, some, hidden_layers(layers, some))
-        return ((out - y[pick]) ** 2).mean()
-
-    with one_torch_thread():
-        minimize(layers, loss, steps=how.steps, rate=how.rate, tick=tick)
-    weights = {name: value.detach().numpy() for name, value in layers.items()}
+    x = np.column_stack([z, blank.time_input(samples.t)]).astype(np.float32)
+    y = ((returns - centre) / spread).astype(np.float32)
+    squared = np.empty((0, 0), np.float32)
+    examples = Examples(x, y, squared, np.empty(0, np.float32))
+    fresh = fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng)
+    weights = fit_layers(fresh, examples, Schedule(how.steps, how.batch, how.rate), rng, tick)
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):
         return blank  # training diverged; the critics have their other features

@@ -131,7 +131,8 @@ class ModelTask:
         if min(len(half) for half in halves) < 4:
             raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
         encoder, tried = self._encoder(log), self.how.trainings
-        tick = self._ticker("learning the dynamics", 2 * sum(how.steps for how in tried))
+        steps = sum(how.schedule(len(half)).steps for how in tried for half in halves)
+        tick = self._ticker("learning the dynamics", steps)
 
         def learn(how: Training, k: int) -> Network:
             seed = 2 * self.seed + k
@@ -207,16 +208,15 @@ class ModelTask:
         regression = RolloutRegression(model, self.how.ridge)
         return SweepData(rows, points, successor, regression, {})
 
-    def _ticker(self, what: str, total: int) -> Callable[[], None]:
-        """Counts steps of several threads, and reports every hundredth of them."""
+    def _ticker(self, what: str, total: int) -> Callable[[int], None]:
+        """Counts and reports the steps of several threads."""
         lock, done = Lock(), 0
-        every = max(total // 100, 1)
 
-        def tick() -> None:
+        def tick(steps: int) -> None:
             nonlocal done
             with lock:
-                done += 1
-                if self.progress is not None and done % every == 0:
+                done += steps
+                if self.progress is not None:
                     self.progress(what, min(done, total), total)
 
         return tick

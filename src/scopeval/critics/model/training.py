@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._parallel import one_torch_thread
 from scopeval.arrays import Bools, Floats, check_whole
-from scopeval.critics.model.layers import fresh_layers, hidden_layers, minimize, outputs
+from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
+from scopeval.critics.model.layers import fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
 from scopeval.critics.protocols import Rows
@@ -34,37 +34,50 @@ SLACK = 0.05
 CERTAIN = 30.0
 
 
+#: Steps of Adam where a training does not say: so many times the root of the number of rows, and
+#: at most so many. Short logs are learned by heart if they are seen too often.
+STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 44.0, 500, 8000
+
+
 @dataclass(frozen=True)
 class Training:
     """How a network of the dynamics is trained.
 
     Attributes:
         hidden: width of each of the two hidden layers.
-        steps: steps of Adam, its rate falling along a cosine.
-        batch: rows per step.
+        steps: steps of Adam, its rate falling along a cosine; None: fewer for short logs.
+        batch: rows per step. Many steps of few rows learn more than few steps of many.
         rate: Adam's first learning rate.
         dropout: share of the hidden units that is left out, drawn anew at every step; see `WIDE`.
     """
 
     hidden: int = 128
-    steps: int = 8000
-    batch: int = 1024
-    rate: float = 1e-2
+    steps: int | None = None
+    batch: int = 128
+    rate: float = 2e-2
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_whole("hidden", self.hidden, 1)
-        check_whole("steps", self.steps, 1)
+        if self.steps is not None:
+            check_whole("steps", self.steps, 1)
         check_whole("batch", self.batch, 1)
         if not self.rate > 0.0:
             raise InputError(f"rate: got {self.rate!r}, expected a number > 0")
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"dropout: got {self.dropout!r}, expected a number in [0, 1)")
 
+    def schedule(self, rows: int) -> Schedule:
+        """Steps, batch and rate for so many rows."""
+        steps = self.steps
+        if steps is None:
+            steps = int(np.clip(STEPS_PER_ROOT * np.sqrt(rows), LEAST_STEPS, MOST_STEPS))
+        return Schedule(steps, self.batch, self.rate, self.dropout)
 
-#: Where errors stay large (contacts), this learns more from the same logs, in about five times the
+
+#: Where errors stay large (contacts), this learns more from the same logs, in about ten times the
 #: time. Smooth worlds lose by it. The held-out error decides: `Report.holdout`, "dynamics".
-WIDE = Training(hidden=256, steps=20_000, rate=5e-3, dropout=0.05)
+WIDE = Training(hidden=256, steps=20_000, batch=256, rate=5e-3, dropout=0.05)
 
 
 def learn_network(
@@ -73,7 +86,7 @@ def learn_network(
     encoder: Encoder,
     how: Training,
     seed: int,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[int], None] = lambda steps: None,
 ) -> Network:
     """Train a network on some rows, and measure its errors on others.
 
@@ -85,14 +98,13 @@ def learn_network(
         encoder: of its inputs.
         how: width, steps and rate.
         seed: of the first weights, the batches and the errors that are kept.
-        tick: called after every step.
+        tick: called with the number of steps just taken.
     """
-    with one_torch_thread():
-        for _ in range(4):
-            network = _trained(rows, held_out, encoder, how, seed, tick)
-            if all(np.isfinite(value).all() for value in network.weights.values()):
-                return network
-            how = replace(how, rate=how.rate / 4.0)
+    for _ in range(4):
+        network = _trained(rows, held_out, encoder, how, seed, tick)
+        if all(np.isfinite(value).all() for value in network.weights.values()):
+            return network
+        how = replace(how, rate=how.rate / 4.0)
     raise InputError(
         "logged: the dynamics cannot be learned, training diverges; expected observations and "
         "actions of moderate size, try scaling them, or a smaller Training(rate=...)"
@@ -105,7 +117,7 @@ def _trained(
     encoder: Encoder,
     how: Training,
     seed: int,
-    tick: Callable[[], None],
+    tick: Callable[[int], None],
 ) -> Network:
     rng = np.random.default_rng((seed, 21))
     problem = _standardized(rows, encoder)
@@ -150,7 +162,7 @@ def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
     counts = np.ones_like(y, dtype=np.float32)
     counts[~goes_on, :w] = 0.0
     return _Problem(
-        x=(x - mean) / scale,
+        x=((x - mean) / scale).astype(np.float32),
         y=((y - centre) / spread).astype(np.float32),
         counts=counts,
         end=end,
@@ -162,60 +174,20 @@ def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
 
 
 def _fitted(
-    problem: _Problem, how: Training, rng: np.random.Generator, tick: Callable[[], None]
+    problem: _Problem, how: Training, rng: np.random.Generator, tick: Callable[[int], None]
 ) -> dict[str, Weights]:
     """The layers after training, with reward and cost fitted to the last one."""
-    import torch
-
-    X, Y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
-    counts = torch.from_numpy(problem.counts)
-    end = torch.from_numpy(problem.end.astype(np.float32))
-    layers = {
-        name: torch.from_numpy(value).requires_grad_()
-        for name, value in fresh_layers(X.shape[1], how.hidden, Y.shape[1] + 1, rng).items()
-    }
+    x, y = problem.x, problem.y
     sometimes_ends = bool(0 < problem.end.mean() < 1)
-    usual: Any = torch.ones(Y.shape[1])  # running mean size of each output's error
-    batch = min(how.batch, len(X))
-    drop = _dropout(how.dropout, rng) if how.dropout else None
-
-    def loss() -> Any:
-        nonlocal usual
-        pick = torch.from_numpy(rng.integers(len(X), size=batch))
-        x = X[pick]
-        out = outputs(layers, x, hidden_layers(layers, x, drop))
-        wrong = counts[pick] * (out[:, :-1] - Y[pick])
-        usual = 0.99 * usual + 0.01 * wrong.detach().abs().mean(dim=0)
-        # quadratic for errors below their usual size, linear above: rare large ones count less
-        now: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
-        if sometimes_ends:
-            now = now + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
-                out[:, -1], end[pick]
-            )
-        return now
-
-    minimize(layers, loss, steps=how.steps, rate=how.rate, tick=tick)
-    with torch.no_grad():
-        hidden = hidden_layers(layers, X)
-    weights = {name: value.detach().numpy() for name, value in layers.items()}
-    _fit_means(weights, hidden.numpy(), problem.x, problem.y[:, -2:])
+    end = problem.end.astype(np.float32) if sometimes_ends else np.empty(0, np.float32)
+    fresh = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng)
+    examples = Examples(x, y, problem.counts, end)
+    weights = fit_layers(fresh, examples, how.schedule(len(x)), rng, tick)
+    _fit_means(weights, hidden_layers(weights, x), x, y[:, -2:])
     if not sometimes_ends:  # nothing to tell apart: as in the logs, always or never
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
         weights["b3"][-1] = CERTAIN if problem.end.all() else -CERTAIN
     return weights
-
-
-def _dropout(share: float, rng: np.random.Generator) -> Callable[[Any], Any]:
-    """Leave out a share of the hidden units, others at every call."""
-    import torch
-
-    draws = torch.Generator().manual_seed(int(rng.integers(2**62)))
-
-    def drop(hidden: Any) -> Any:
-        kept = torch.rand(hidden.shape, generator=draws) >= share
-        return hidden * kept / (1.0 - share)
-
-    return drop
 
 
 def _fit_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:

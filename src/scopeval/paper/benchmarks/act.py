@@ -49,7 +49,7 @@ class Config:
     )
     """Settings of the model of the environment, which is the default for vectors."""
     seed: int = 0
-    """Of the problems, the target and the draws."""
+    """Seed of the problems, the target and the draws."""
 
     def __post_init__(self) -> None:
         for name in ("calls", "rows"):

@@ -47,7 +47,7 @@ class Config:
     repeats: int = 5
     """Turns of each side; the best counts."""
     seed: int = 0
-    """Of the logs, the learning and the episodes."""
+    """Seed of the logs, the learning and the episodes."""
 
     def __post_init__(self) -> None:
         for name in ("side_by_side", "logged", "learned", "repeats"):

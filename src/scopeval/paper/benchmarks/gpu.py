@@ -24,14 +24,14 @@ __all__ = ["Size", "main", "networks", "solver"]
 
 @dataclass(frozen=True)
 class Size:
-    """Of the problem, as `MLPRegression` has it in a sweep over vectors."""
+    """Size of the problem, as in a sweep of `MLPRegression` over vectors."""
 
     tuples: int = 100_000
     inputs: int = 11
     actions: int = 10
     hidden: int = 64
     heads: int = 7
-    """With the noise, which is trained after the others."""
+    """Outputs that are learned, the noise included."""
     steps: int = 80
     batch: int = 256
     held: int = 2048

@@ -35,7 +35,7 @@ class Config:
     repeats: int = 2
     """Times each size is measured; the least counts."""
     seed: int = 0
-    """Of the problems."""
+    """Seed of the problems."""
 
     def __post_init__(self) -> None:
         for what, low, high in self.decades:
@@ -70,7 +70,7 @@ def run(config: Config) -> list[Comparison]:
 
 
 def _slope(sizes: Ints, found: Floats, least: float) -> float:
-    """Of the line through what is at least `least`; 0 where too little is."""
+    """Slope of the line through the values of at least `least`; 0 if there are fewer than two."""
     some = found >= least
     if some.sum() < 2:
         return 0.0

@@ -38,7 +38,7 @@ class Config:
     repeats: int = 3
     """Turns of each side; the best counts."""
     seed: int = 0
-    """Of the world, the target and the episodes."""
+    """Seed of the world, the target and the episodes."""
 
     def __post_init__(self) -> None:
         for name in ("episodes", "peer_episodes", "side_by_side", "repeats"):

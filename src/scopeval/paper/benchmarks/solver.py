@@ -32,7 +32,7 @@ class Config:
     repeats: int = 10
     """Turns of each side; the best counts."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the problems."""
 
     def __post_init__(self) -> None:
         for rows, actions in self.rows:

@@ -66,7 +66,7 @@ class Config:
     repeats: int = 3
     """Runs of our design; the median counts."""
     seed: int = 0
-    """Of the problems and of the networks."""
+    """Seed of the problems and of the networks."""
 
     def __post_init__(self) -> None:
         for name in ("episodes", "tuples", "repeats", "updates"):

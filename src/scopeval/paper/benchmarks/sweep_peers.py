@@ -159,5 +159,5 @@ def train_modules(log: Transitions, actions: int, how: MLPRegression, networks: 
 
 
 def root_mean_square(errors: Floats) -> float:
-    """Of the errors."""
+    """Root mean square of the errors."""
     return float(np.sqrt(np.mean(errors**2)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scopeval.paper.cli import options
+from scopeval.paper.cli.adaptive import adaptive
 from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.frontier import frontier
 from scopeval.paper.cli.mujoco import mujoco
@@ -193,3 +194,4 @@ def logs(
 app.command()(mujoco)
 app.command()(foreign)
 app.command()(frontier)
+app.command()(adaptive)

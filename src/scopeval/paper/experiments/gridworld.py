@@ -160,7 +160,7 @@ class EpsilonCurve:
 
     @property
     def arrays(self) -> dict[str, Floats]:
-        """By name."""
+        """The arrays by name."""
         return {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
 
     def as_dict(self) -> dict[str, Any]:

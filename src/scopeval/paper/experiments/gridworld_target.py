@@ -56,7 +56,7 @@ class Shard:
     budget: str
     methods: tuple[str, ...]
     digest: str
-    """Of the methods' code."""
+    """Digest of the methods' code."""
 
     @property
     def label(self) -> str:

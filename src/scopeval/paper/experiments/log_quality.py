@@ -102,7 +102,7 @@ class Shard:
     logs: tuple[tuple[str, int], ...]
     methods: tuple[str, ...]
     digest: str
-    """Of the methods' code."""
+    """Digest of the methods' code."""
 
     @property
     def label(self) -> str:

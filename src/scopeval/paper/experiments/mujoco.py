@@ -75,7 +75,7 @@ class Config:
     ros_episodes: int = 50
     """Episodes of one run of ROS, one after the other."""
     seed: int = 0
-    """Of logs, designs and runs."""
+    """Seed of logs, designs and runs."""
     logged: int = 1000
     """Logged episodes to learn from, as in the paper."""
     networks: str = "usual"
@@ -123,7 +123,7 @@ class Config:
 
     @property
     def source(self) -> str:
-        """Where critics have the dynamics from and what the budget is for, in words."""
+        """Source of the critics' dynamics, and kind of the cost budget, in words."""
         learned = f"learned from them by {self.networks} networks"
         dynamics = learned if self.dynamics == "learned" else "by the robot's simulator"
         budget = ", one budget for whole episodes" if self.budget == "episode" else ""

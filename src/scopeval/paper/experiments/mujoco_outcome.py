@@ -252,7 +252,7 @@ class OnPolicy:
         )
 
     def _moments(self, values: Floats, costs: Floats, episodes: int) -> dict[str, Any]:
-        """Of independent estimates, each from `episodes` episodes, and of their mean costs."""
+        """Moments of independent estimates from `episodes` episodes each, and of their costs."""
         variance = episodes * float(values.var(ddof=1))
         variance_se = episodes * variance_error(values)
         cost, cost_se = float(costs.mean()), _standard_error(costs)
@@ -298,7 +298,7 @@ def pooled_value(own: Floats, others: list[Floats]) -> tuple[float, float]:
 
 
 def _standard_error(values: Floats) -> float:
-    """Of the mean."""
+    """Standard error of the mean."""
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 

@@ -64,7 +64,7 @@ class Preparation:
 
     @property
     def name(self) -> str:
-        """Of the files."""
+        """Name of the files, without their endings."""
         return f"{self.robot}-{self.protocol}"
 
 

@@ -145,11 +145,11 @@ class Panel(Protocol):
 
     @property
     def title(self) -> str:
-        """Of the panel."""
+        """Title of the panel."""
 
     @property
     def methods(self) -> Mapping[str, MethodResult[Any]]:
-        """By name."""
+        """Results by the names of the methods."""
 
 
 def error_figure(

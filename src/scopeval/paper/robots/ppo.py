@@ -28,34 +28,34 @@ class Config:
     """How to train."""
 
     steps: int = 400_000
-    """Steps of the robots in all."""
+    """Total number of simulated steps."""
     robots: int = 16
-    """Robots side by side."""
+    """Number of robots that run side by side."""
     rollout: int = 128
-    """Steps of each between updates."""
+    """Steps of each robot between updates."""
     epochs: int = 10
     """Passes over the steps of an update."""
     minibatches: int = 32
-    """Parts of a pass."""
+    """Minibatches of a pass."""
     learning_rate: float = 3e-4
-    """Of Adam, at the beginning; it falls to zero."""
+    """First learning rate of Adam; it decreases to zero."""
     gamma: float = 0.99
     """Discount."""
     trace: float = 0.95
-    """Lambda of the advantages."""
+    """Lambda of generalized advantage estimation."""
     clip: float = 0.2
-    """Of the ratio and of the value."""
+    """Clipping range of the probability ratio and of the value."""
     value_weight: float = 0.5
-    """Of the value's loss."""
+    """Weight of the value loss."""
     gradient: float = 0.5
-    """Largest norm of a gradient."""
+    """Largest norm of a gradient; larger ones are scaled down."""
     keep: int = 10
     """Checkpoints in each update, at equal numbers of passes."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy on the way: steps so far, passes over the last ones, a `RobotPolicy`'s arrays."""
+    """A policy during training: steps and passes so far, and a `RobotPolicy`'s arrays."""
 
     steps: int
     passes: int
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def train(robot: str, config: Config, *, seed: int) -> Iterator[Checkpoint]:
-    """Train, and give the policy before the first update and then `keep` times in each."""
+    """Train; yield the policy before the first update, and then `keep` times in each update."""
     run = _Run(robot, config, seed)
     yield Checkpoint(0, 0, run.weights())
     size = config.robots * config.rollout
@@ -128,10 +128,10 @@ class _Run:
         self.gain = np.zeros(config.robots)  # discounted return so far
         self.t = np.zeros(config.robots, np.int64)
         self.obs = self.robots.reset(self._seeds(config.robots))
-        self.inputs.see(self.roll().raw)  # a first look, only for the scale of things
+        self.inputs.see(self.roll().raw)  # this rollout only sets the scale of the inputs
 
     def roll(self) -> _Rolled:
-        """Run the policy for a while."""
+        """Run the policy for `rollout` steps."""
         c, shape = self.config, (self.config.rollout, self.config.robots)
         raw = np.empty((*shape, self.robots.width))
         obs = torch.empty(raw.shape)
@@ -216,7 +216,7 @@ class _Run:
         return nn.Sequential(*layers[:-1])
 
     def _log_prob(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Up to a constant."""
+        """Log density of the actions, up to a constant."""
         z = (actions - self.actor(obs)) * torch.exp(-self.log_std)
         out: torch.Tensor = -0.5 * (z * z).sum(dim=1) - self.log_std.sum()
         return out

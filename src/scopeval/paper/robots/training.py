@@ -43,17 +43,17 @@ class Config:
     """What to train."""
 
     seed: int = 0
-    """Of the run whose policies are reported; the next seed's are for validation."""
+    """Seed of the run whose policies are reported; the next seed gives those for validation."""
     reported: int = 30
-    """Policies of the first run."""
+    """Number of reported policies."""
     validation: int = 6
-    """Policies of the second."""
+    """Number of policies for validation."""
     look: int = 40
-    """Episodes that measure a checkpoint, to choose."""
+    """Episodes per checkpoint, to choose among them."""
     measure: int = 200
-    """Fresh episodes that measure what was chosen, to record."""
+    """New episodes per chosen policy; their results are recorded."""
     scale: float = 1.0
-    """Of the training's steps."""
+    """Factor for the number of training steps."""
 
     def __post_init__(self) -> None:
         least = {"seed": 0, "reported": 2, "validation": 0, "look": 2, "measure": 2}
@@ -81,7 +81,7 @@ def train_policies(
 ) -> list[Path]:
     """Train, choose, measure, write; robots that are done already are skipped unless forced."""
     done = []
-    with one_torch_thread():  # networks this small are slower on more
+    with one_torch_thread():  # such small networks are slower on several
         for name in map(robot_name, robots):
             place = check_place(Path(folder) / f"{name}.json")
             if force or not (place.exists() and place.with_suffix(".npz").exists()):
@@ -91,7 +91,7 @@ def train_policies(
 
 
 def run_episodes(policy: RobotPolicy, robots: Robots, *, episodes: int, seed: int) -> Runs:
-    """Run the policy itself, all episodes side by side as far as there are robots."""
+    """Run the policy itself; as many episodes as there are robots run side by side."""
     returns, costs = np.zeros(episodes), np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     rng = np.random.default_rng((seed, 1))

@@ -1,0 +1,97 @@
+"""What certificate and guard are functions of: a few numbers per finished episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scopeval.arrays import Floats
+from scopeval.collection.episodes import Episodes, discounts
+from scopeval.errors import InputError
+from scopeval.estimation.estimators import pdis_cost, step_weights
+from scopeval.estimation.running_moments import finite_column
+
+__all__ = ["EpisodeCosts", "costs_of"]
+
+
+@dataclass(frozen=True)
+class EpisodeCosts:
+    """Costs of k finished episodes of the behavior policy, [k] each.
+
+    Attributes:
+        cost: C = sum_t gamma^t c_t.
+        weighted_cost: P = sum_t gamma^t W_t c_t, W_t = rho_0 ... rho_t: the target's, unbiased
+            where the behavior policy covers the target.
+        weight: of the whole episode; None: unknown.
+        exposure: sum_{t<T} gamma^t W_t, where an ended episode keeps its weight; None: unknown.
+        largest_step: the most that one of its steps cost; None: unknown.
+    """
+
+    cost: Floats
+    weighted_cost: Floats
+    weight: Floats | None = None
+    exposure: Floats | None = None
+    largest_step: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("cost", "weighted_cost", "weight", "exposure", "largest_step"):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            column = finite_column(column, name)
+            if name != "cost" and column.size != self.cost.size:
+                raise InputError(
+                    f"cost and {name} must describe the same episodes, got {self.cost.size} and "
+                    f"{column.size}"
+                )
+            object.__setattr__(self, name, column)
+
+    @staticmethod
+    def of(cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> EpisodeCosts:
+        """Of two columns of numbers."""
+        return EpisodeCosts(np.asarray(cost), np.asarray(weighted_cost))
+
+    @staticmethod
+    def of_columns(rows: Sequence[Mapping[str, Any]]) -> EpisodeCosts:
+        """Of `columns`, one row per episode; a number that some row lacks is unknown."""
+        known: dict[str, Any] = {
+            name: np.array([row[name] for row in rows], np.float64)
+            if name in ("cost", "weighted_cost") or all(name in row for row in rows)
+            else None
+            for name in EpisodeCosts.__dataclass_fields__
+        }
+        return EpisodeCosts(**known)
+
+    def columns(self) -> dict[str, Floats]:
+        """The columns that are known, by name."""
+        every = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: column for name, column in every.items() if column is not None}
+
+    def __len__(self) -> int:
+        return self.cost.size
+
+    def select(self, rows: Any) -> EpisodeCosts:
+        """Some of the episodes, by mask or numbers."""
+        columns: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[rows]
+            for name in self.__dataclass_fields__
+        }
+        return replace(self, **columns)
+
+
+def costs_of(episodes: Episodes, gamma: float = 1.0) -> EpisodeCosts:
+    """Of recorded episodes."""
+    if not len(episodes):
+        none = np.empty(0)
+        return EpisodeCosts(none, none, none, none, none)
+    return EpisodeCosts(
+        episodes.costs(gamma),
+        pdis_cost(episodes, gamma),
+        episodes.weights,
+        step_weights(episodes) @ discounts(gamma, episodes.horizon),
+        episodes.cost.max(axis=1),
+    )
