@@ -250,6 +250,59 @@ def run_weight_aware(
 
 
 @compiled  # type: ignore[untyped-decorator]
+def run_whole_weight_aware(
+    seed: int,
+    first: int,
+    start: Any,
+    indptr: Any,
+    following: Any,
+    chance: Any,
+    reward: Any,
+    spread: Any,
+    cost: Any,
+    next_reward: Any,
+    next_cost: Any,
+    tables: Any,  # [T, S, U, A] mu at every price
+    origin: float,  # place of weight 1 on the grid of prices
+    width: float,  # of the grid, in log price
+    floor: float,
+    cap: float,
+    pi: Any,  # [T, S, A]
+    states: Any,  # out [N, T+1]
+    actions: Any,  # out [N, T]
+    rewards: Any,  # out [N, T]
+    costs: Any,  # out [N, T]
+    chosen: Any,  # out [N, T] mu of the action
+) -> None:
+    """Whole trajectories of the episodes of `run_weight_aware`."""
+    T, _, A = pi.shape
+    noisy = spread.max() > 0.0
+    mu = np.empty(A)
+    for n in range(len(actions)):
+        key = stream(seed, first + n)
+        s = draw(start, 0, len(start), uniform(key, 0))
+        states[n, 0] = s
+        weight = 1.0
+        for t in range(T):
+            k = 4 * t + 1
+            place, share = price_of(weight, origin, width, floor, cap)
+            weigh_row(tables[t, s], pi[t, s], place, share, mu)
+            a = drawn(mu, uniform(key, k))
+            row = s * A + a
+            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+            actions[n, t] = a
+            chosen[n, t] = mu[a]
+            rewards[n, t] = reward[t % len(reward), s, a]
+            if noisy:
+                rewards[n, t] += spread[t % len(spread), s, a] * normal(key, k + 2)
+            rewards[n, t] += added(next_reward, t, entry)
+            costs[n, t] = cost[t % len(cost), s, a] + added(next_cost, t, entry)
+            weight *= pi[t, s, a] / mu[a]
+            s = following[entry]
+            states[n, t + 1] = s
+
+
+@compiled  # type: ignore[untyped-decorator]
 def drawn(probs: Any, u: float) -> int:
     """The action of a uniform number; never one of probability zero."""
     chosen = 0

@@ -31,12 +31,17 @@ BLOCK = 16384
 
 @dataclass(frozen=True)
 class Trajectories:
-    """N whole episodes: states [N, T+1], actions, rewards and costs [N, T]."""
+    """N whole episodes: states [N, T+1], actions, rewards and costs [N, T].
+
+    `chosen` [N, T] is the probability that each action was taken with, where the behavior policy
+    depends on the weight; None: its table has them.
+    """
 
     states: Ints
     actions: Ints
     rewards: Floats
     costs: Floats
+    chosen: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Moments:
 
 def trajectories(
     mdp: TabularMDP,
-    behavior: ArrayLike | TabularPolicy,
+    behavior: ArrayLike | TabularPolicy | WeightedDesign,
     *,
     episodes: int,
     seed: int = 0,
@@ -90,23 +95,34 @@ def trajectories(
     threads: int | None = None,
 ) -> Trajectories:
     """Run episodes first .. first+episodes-1 of `behavior` and keep everything."""
-    from scopeval._simulate_kernel import run
+    from scopeval._simulate_kernel import run, run_whole_weight_aware
 
     model = plain_arrays(mdp)
-    mu = cumulative(policy_table(mdp, "behavior", behavior))
     _check_numbers(seed, first)
     N, T = check_whole("episodes", episodes, 0), mdp.horizon
-    states = np.empty((N, T + 1), np.int64)
-    actions = np.empty((N, T), np.int64)
-    rewards = np.empty((N, T))
-    costs = np.empty((N, T))
+    kept = Trajectories(
+        np.empty((N, T + 1), np.int64),
+        np.empty((N, T), np.int64),
+        np.empty((N, T)),
+        np.empty((N, T)),
+        np.empty((N, T)) if isinstance(behavior, WeightedDesign) else None,
+    )
+    if isinstance(behavior, WeightedDesign):
+        _check_shape(mdp, behavior)
+        tables = (behavior.mu, *_grid(behavior), np.ascontiguousarray(behavior.target))
+    else:
+        tables = (cumulative(policy_table(mdp, "behavior", behavior)),)
 
     def work(lo: int, hi: int) -> None:
         part = slice(lo, hi)
-        run(seed, first + lo, *model, mu, states[part], actions[part], rewards[part], costs[part])
+        out = (kept.states[part], kept.actions[part], kept.rewards[part], kept.costs[part])
+        if kept.chosen is None:
+            run(seed, first + lo, *model, *tables, *out)
+        else:
+            run_whole_weight_aware(seed, first + lo, *model, *tables, *out, kept.chosen[part])
 
     _spread(work, N, threads)
-    return Trajectories(states, actions, rewards, costs)
+    return kept
 
 
 def summaries(
@@ -172,13 +188,22 @@ def _run_weight_aware(mdp: TabularMDP, pi: Floats, behavior: WeightedDesign) -> 
 
     if behavior.target.shape != pi.shape or np.abs(behavior.target - pi).max() > 1e-12:
         raise InputError("behavior: designed for another target policy; expected this one")
-    model, table = plain_arrays(mdp), np.ascontiguousarray(pi)
-    grid = (behavior.origin, behavior.width, behavior.floor, behavior.cap)
+    model, table, grid = plain_arrays(mdp), np.ascontiguousarray(pi), _grid(behavior)
 
     def run(seed: int, first: int, *arrays: Floats) -> None:
         run_weight_aware(seed, first, mdp.gamma, *model, behavior.mu, *grid, table, *arrays)
 
     return run
+
+
+def _grid(behavior: WeightedDesign) -> tuple[float, float, float, float]:
+    return behavior.origin, behavior.width, behavior.floor, behavior.cap
+
+
+def _check_shape(mdp: TabularMDP, behavior: WeightedDesign) -> None:
+    wanted = (mdp.horizon, mdp.states, mdp.actions)
+    if behavior.target.shape != wanted:
+        raise InputError(f"behavior: got tables of {behavior.target.shape}, expected {wanted}")
 
 
 def moments(

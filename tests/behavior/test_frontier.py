@@ -18,7 +18,7 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Counts, Recipe
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.protocols import Estimates
-from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
+from scopeval.envs.gridworld import Gridworld, gridworld_logs, logs_of, target_policies
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates
@@ -155,6 +155,22 @@ def test_half_of_the_cost_is_kept_and_the_estimate_is_right(learned):
         assert variance / own.variance == pytest.approx(policy.predicted.variance, rel=0.3)
         assert variance < 0.5 * own.variance
         assert largest <= 30.0 + 1e-9
+
+
+def test_with_plenty_of_logs_long_episodes_are_predicted_and_nearly_optimal():
+    """Weights become small in long cheap episodes: the grid must know prices far above lambda."""
+    short, pi = Gridworld(4, seed=5).mdp(), target_policies(1, 4, seed=5)[0]
+    mdp = exact.TabularMDP(short.initial, short.transition, short.reward, short.cost, 20)
+    logs = logs_of(mdp, [TabularPolicy(np.full((16, 4), 0.25))], 3000, seed=1)
+    curve = frontier(logs, pi, horizon=20)
+    limit = exact.frontier(mdp, pi)
+    for asked in (0.8, 0.5, 0.3):
+        policy = curve.at(cost=asked)
+        found = exact.tabulate(mdp, pi, policy).predicted
+        assert found.relative_cost == pytest.approx(policy.predicted.cost, rel=0.015)
+        assert found.relative_variance == pytest.approx(policy.predicted.variance, rel=0.05)
+        least = limit.at(cost=found.relative_cost).predicted.relative_variance
+        assert least * 0.99 <= found.relative_variance <= 1.03 * least
 
 
 def test_points_are_chosen_by_cost_variance_or_product(learned, tmp_path):

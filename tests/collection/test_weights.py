@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from logged_worlds import cells
-from scopeval import collect, evaluate, exact
+from random_mdps import random_case
+from scopeval import collect, evaluate, exact, simulate
 from scopeval.behavior.frontier import frontier
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
+from scopeval.errors import InputError
+from scopeval.estimation.estimators import doubly_robust
 from scopeval.policies.protocols import Weighing
 
 MDP = Gridworld(5, seed=3).mdp()
@@ -40,10 +43,69 @@ def test_the_weight_is_the_product_of_the_ratios_so_far():
         np.testing.assert_allclose(np.sort(given[t]), np.sort(so_far[:, t]), rtol=1e-12)
 
 
-def test_a_frontier_is_evaluated_in_an_environment_at_its_cost():
-    """3,000 episodes; all bounds are beyond 4 standard errors."""
+@pytest.fixture(scope="module")
+def policy():
     logs = gridworld_logs(MDP, episodes=600, seed=3)
-    policy = frontier(logs, PI, horizon=5, features=cells(5)).at(cost=0.7)
+    return frontier(logs, PI, horizon=5, features=cells(5)).at(cost=0.7)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_simulator_runs_a_learned_frontier(policy, keep):
+    """20,000 episodes: the truth is within 4.9 standard errors, once in a million it is not."""
+    found = evaluate(MDP, PI, policy, episodes=20_000, keep=keep, seed=2, guard=None)
+    own, table = exact.assess(MDP, PI, PI), exact.tabulate(MDP, PI, policy)
+    error = (found.interval.high - found.estimate) / 1.96
+    assert abs(found.estimate - own.value) < 4.9 * error
+    assert error**2 * 20_000 == pytest.approx(table.predicted.variance, rel=0.1)
+    assert found.cost.per_episode == pytest.approx(table.predicted.cost, rel=0.03)
+    assert found.diagnostics.largest_weight <= 30.0 + 1e-9
+    assert found.certificate.epsilon == policy.recipe.epsilon < -0.2
+    cautious = evaluate(MDP, PI, policy, episodes=2000, epsilon=-0.2, keep=keep, seed=2)
+    assert cautious.certificate.verdict == "safe"
+
+
+def test_kept_episodes_are_those_that_are_only_summarized(policy):
+    table = exact.tabulate(MDP, PI, policy)
+    kept = evaluate(MDP, PI, policy, episodes=300, keep=True, seed=4, guard=None)
+    run = simulate.summaries(MDP, PI, table, episodes=300, seed=4, control_variate=table.control)
+    assert kept.episodes is not None
+    np.testing.assert_allclose(kept.episodes.weights, run.weight, rtol=1e-9)
+    np.testing.assert_allclose(doubly_robust(kept.episodes, 1.0), run.estimate, rtol=1e-9)
+    collected = collect(MDP, PI, table, episodes=300, seed=4)
+    np.testing.assert_array_equal(collected.behavior_prob, kept.episodes.behavior_prob)
+
+
+def test_an_exact_frontier_is_evaluated_as_it_is():
+    design = exact.frontier(MDP, PI, cap=5.0).at(cost=0.7)
+    found = evaluate(MDP, PI, design, episodes=20_000, epsilon=-0.3, keep=True)
+    own = exact.assess(MDP, PI, PI)
+    error = (found.interval.high - found.estimate) / 1.96
+    assert abs(found.estimate - own.value) < 4.9 * error
+    assert error**2 * 20_000 == pytest.approx(design.predicted.variance, rel=0.1)
+    assert found.diagnostics.largest_weight <= 5.0 + 1e-9
+    shorter = evaluate(MDP, PI, design, episodes=100, horizon=3)
+    assert shorter.certificate.episodes == 100
+    open_end = exact.frontier(MDP, PI, cap=None).at(cost=0.3)
+    assert open_end.holes >= 0
+    other = target_policies(2, 5, seed=3)[1]
+    for keep in (False, True):
+        with pytest.raises(InputError, match=r"^behavior: designed for another target policy"):
+            evaluate(MDP, other, design, episodes=10, keep=keep)
+    with pytest.raises(InputError, match=r"^estimator: 'mc'"):
+        evaluate(MDP, PI, design, episodes=10, estimator="mc")
+
+
+def test_places_that_nothing_covers_are_told():
+    """Without a cap and with b = q, actions whose outcome is certain are left out."""
+    case = random_case(3, states=3, actions=3, horizon=4, deterministic=True, costs="sparse")
+    design = exact.frontier(case.mdp, case.target, cap=None).at(variance=1.0)
+    assert design.holes > 0
+    found = evaluate(case.mdp, case.target, design, episodes=50, guard=None)
+    assert "the behavior policy's tables are 0 at" in " ".join(found.diagnostics.warnings)
+
+
+def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
+    """3,000 episodes; all bounds are beyond 4 standard errors."""
     own = exact.assess(MDP, PI, PI)
     found = evaluate(lambda: TabularEnv(MDP), PI, policy, episodes=3000, horizon=5, guard=None)
     error = found.interval.high - found.estimate

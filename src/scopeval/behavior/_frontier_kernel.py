@@ -37,12 +37,22 @@ def place(j: float, mu: float, pi: float, shift: float, per_log: float, top: flo
 
 @compiled  # type: ignore[untyped-decorator]
 def between(row: Any, where: float) -> Any:
-    """Linear interpolation on the grid; row[0] belongs to the target policy, row[1:] to prices."""
-    k = min(int(where), len(row) - 2)
+    """Interpolation on the grid; row[0] belongs to the target policy, row[1:] to prices.
+
+    The cubic through four entries, kept between the two neighbors: linear interpolation would be
+    pessimistic at every step, which adds up over an episode.
+    """
+    last = len(row) - 2
+    k = min(int(where), last)
     part = where - k
-    if part <= 0.0 or k + 2 >= len(row):
+    if part <= 0.0 or k >= last:
         return row[k + 1]
-    return (1.0 - part) * row[k + 1] + part * row[k + 2]
+    low, high = row[k + 1], row[k + 2]
+    before, after = row[max(k, 1)], row[min(k + 3, last + 1)]
+    rest = 1.0 - part
+    x = (1.0 + part) * (2.0 - part) * (rest * low + part * high) / 2.0
+    x -= part * rest * ((2.0 - part) * before + (1.0 + part) * after) / 6.0
+    return min(max(x, min(low, high)), max(low, high))
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -35,9 +35,12 @@ from scopeval.policies.fingerprint import take_fingerprint
 __all__ = ["Frontier", "Point", "frontier"]
 
 #: Prices on the grid, for tables and networks, and for critics by a model of the world.
-PRICES, MODEL_PRICES = 26, 16
-#: The grid reaches so many decades below and above variance / cost of the target policy.
-DECADES = (3.0, 2.0)
+PRICES, MODEL_PRICES = 40, 24
+#: The grid reaches so many decades below and above variance / cost of the target policy. Above,
+#: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
+DECADES = (3.0, 6.0)
+#: Points are offered up to so many decades above it.
+HIGHEST = 3.0
 #: Weight that no episode exceeds.
 CAP = 30.0
 #: Checked variance, relative to predicted, up to which a point is offered.
@@ -112,7 +115,8 @@ class Frontier:
         self._evidence, self._decision, self._recipe = evidence, decision, recipe
         own = decision.design.swept
         unit = float(own.variance[0] / own.cost[0]) if own.cost[0] > 0 else 1.0
-        self._grid = PriceGrid.around(unit if unit > 0 else 1.0, DECADES, prices)
+        unit = unit if unit > 0 else 1.0
+        self._grid = PriceGrid.around(unit, DECADES, prices)
         self._cap = cap
         self.warnings = decision.warnings
         self.points: tuple[Point, ...] = ()
@@ -128,6 +132,7 @@ class Frontier:
                     0.5 * float(abs(judged.checked_cost[0, j] - judged.checked_cost[1, j])),
                 )
                 for j, price in enumerate(self._grid.prices)
+                if price <= unit * 10.0**HIGHEST
             ]
             self.points = tuple(point for point in every if point.offered)
 
@@ -209,11 +214,11 @@ class Frontier:
             )
         price, most = self._price_for(cost), self.points[-1].price
         for _ in range(6):  # the cap makes episodes a little more expensive: raise the price
-            swept, point = self._capped(price)
+            swept, grid, point = self._capped(price)
             if point.safe_cost <= cost * (1.0 + 1e-6) or price >= most:
                 break
             price = min(price * (1.02 + 3.0 * (point.safe_cost / cost - 1.0)), most)
-        return self._designed(swept, point)
+        return self._designed(swept, grid, point)
 
     def _price_for(self, cost: float) -> float:
         """By interpolation between the points."""
@@ -228,34 +233,37 @@ class Frontier:
         part = (costs[k] - cost) / max(costs[k] - costs[k + 1], 1e-12)
         return float(np.exp(prices[k] + min(max(part, 0.0), 1.0) * (prices[k + 1] - prices[k])))
 
-    def _capped(self, price: float) -> tuple[Swept, Point]:
-        """The design at a price with the cap in force.
+    def _capped(self, price: float) -> tuple[Swept, PriceGrid, Point]:
+        """The design at a price with the cap in force, and the grid it is on.
 
         It is checked without the cap: what held-out logs say is carried over as a ratio.
         """
-        method, recipe, grid, e = self._decision.method, self._recipe, self._grid, self._evidence
-        follow = follow_prices(method, recipe, grid, price)
-        swept = e.sweep(e.whole, follow, 1 + grid.count)
-        prices = np.log(grid.prices)
+        method, recipe, e = self._decision.method, self._recipe, self._evidence
+        grid, k = self._grid.within_cap(price, self._cap)
+        swept = e.sweep(e.whole, follow_prices(method, recipe, grid, price), 1 + grid.count)
+        variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
+        cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
+        prices, free = np.log(self._grid.prices), self._judged
 
         def read(values: Floats) -> float:
             return float(np.interp(np.log(price), prices, values))
 
-        free = self._judged
-        variance = read(ratio(swept.variance[1:], swept.variance[0]))
-        cost = read(ratio(swept.cost[1:], swept.cost[0]))
         checked = [read(free.checked_cost[k] / free.cost) for k in range(2)]
-        return swept, Point(
-            price,
-            variance,
-            cost,
-            variance * read(free.checked_variance / free.variance),
-            cost * 0.5 * (checked[0] + checked[1]),
-            cost * 0.5 * abs(checked[0] - checked[1]),
+        return (
+            swept,
+            grid,
+            Point(
+                price,
+                variance,
+                cost,
+                variance * read(free.checked_variance / free.variance),
+                cost * 0.5 * (checked[0] + checked[1]),
+                cost * 0.5 * abs(checked[0] - checked[1]),
+            ),
         )
 
-    def _designed(self, swept: Swept, point: Point) -> BehaviorPolicy:
-        evidence, grid = self._evidence, self._grid
+    def _designed(self, swept: Swept, grid: PriceGrid, point: Point) -> BehaviorPolicy:
+        evidence = self._evidence
         recipe = replace(
             self._recipe,
             budget="weighted",

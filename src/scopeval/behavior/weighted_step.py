@@ -55,6 +55,19 @@ class PriceGrid:
         below, above = decades
         return cls(unit * 10.0**-below, 10.0 ** ((below + above) / (count - 1)), count)
 
+    def within_cap(self, price: float, cap: float | None) -> tuple[PriceGrid, int]:
+        """A grid of about the same width for a design at one price, and the place of that price.
+
+        It begins at the price of the largest weight, price / cap^2: there the behavior policy
+        becomes the target, and A and B have a kink which interpolation would cut off.
+        """
+        if cap is None or not 1.0 < cap < np.inf:
+            k = self.count // 3
+            return PriceGrid(price / self.ratio**k, self.ratio, self.count), k
+        cells = 2.0 * np.log(cap) / np.log(self.ratio)
+        k = min(max(int(np.ceil(cells)), 1), self.count - 2)
+        return PriceGrid(price / cap**2, float(self.ratio ** (cells / k)), self.count), k
+
     @property
     def prices(self) -> Floats:
         """[count] prices."""

@@ -7,7 +7,7 @@ import numpy as np
 from scopeval.arrays import Bools, check_whole
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.exact import Design, TabularMDP
+from scopeval.exact import Design, TabularMDP, WeightedDesign
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["absorbing", "simulated_episodes"]
@@ -30,7 +30,8 @@ def simulated_episodes(
     """
     from scopeval.simulate import trajectories
 
-    if not isinstance(target, TabularPolicy) or not isinstance(behavior, TabularPolicy | None):
+    kinds = TabularPolicy | WeightedDesign | None
+    if not isinstance(target, TabularPolicy) or not isinstance(behavior, kinds):
         raise InputError(
             "env: a TabularMDP needs tabular policies, target and behavior; try "
             "env=TabularEnv(mdp) for others"
@@ -44,9 +45,14 @@ def simulated_episodes(
     times = np.arange(T)
     steps = times < length[:, None]
     states, actions = run.states[:, :T] * steps, run.actions[:, :T] * steps
-    pi, mu = target.table(T), (behavior or target).table(T)
+    pi = target.table(T)
+    if isinstance(behavior, WeightedDesign) and np.abs(pi - behavior.target[:T]).max() > 1e-12:
+        raise InputError("behavior: designed for another target policy; expected this one")
+    chosen = run.chosen
+    if chosen is None:
+        chosen = (behavior or target).table(T)[times, states, actions]
     control = baseline = None
-    if isinstance(behavior, Design) and behavior.control is not None:
+    if isinstance(behavior, Design | WeightedDesign) and behavior.control is not None:
         b = behavior.control[:T]
         control = b[times, states, actions] * steps
         baseline = (pi * b).sum(axis=2)[times, states] * steps
@@ -55,7 +61,7 @@ def simulated_episodes(
         action=actions,
         reward=run.rewards[:, :T] * steps,
         cost=run.costs[:, :T] * (steps & (not free)),
-        behavior_prob=np.where(steps, mu[times, states, actions], 1.0),
+        behavior_prob=np.where(steps, chosen[:, :T], 1.0),
         target_prob=np.where(steps, pi[times, states, actions], 1.0),
         length=length,
         last_obs=run.states[np.arange(episodes), length],

@@ -10,9 +10,18 @@ from scopeval.collection.episodes import Episodes
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError
 from scopeval.evaluation.sources import Batch, CollectedSource, Source
-from scopeval.exact import Design, TabularMDP, assess, behavior_tables, policy_table
+from scopeval.exact import (
+    Design,
+    TabularMDP,
+    WeightedDesign,
+    assess,
+    behavior_tables,
+    is_weight_aware,
+    policy_table,
+    tabulate,
+)
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, WeightedBehavior
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.simulate import summaries
 
@@ -32,6 +41,9 @@ def simulated_source(
 ) -> Source:
     """The source for a `TabularMDP`.
 
+    A behavior policy that depends on the weight of the episode is run as a table over weights
+    (`exact.tabulate`): between two of them its probabilities are mixed, and recorded as such.
+
     Args:
         mdp: the model.
         target: pi.
@@ -49,14 +61,24 @@ def simulated_source(
             raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
         mdp = mdp.shortened(horizon)
     pi = policy_table(mdp, "target", target)
-    mu, b = (pi, None) if behavior is None else behavior_tables(mdp, pi, behavior)
     own = behavior is None
+    mu: Floats | WeightedDesign = pi
+    b: Floats | None = None
+    if isinstance(behavior, WeightedBehavior) and is_weight_aware(behavior):
+        mu = _tabulated(mdp, pi, behavior)
+        b = mu.control
+    elif behavior is not None:
+        mu, b = behavior_tables(mdp, pi, behavior)
     source = SimulatedSource(mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed)
     if not keep:
         return source
-    nothing = np.zeros(mu.shape[:2], np.bool_)
     run_pi = TabularPolicy(pi)
-    run_mu = None if own else Design(mu, METHODS["on-policy"], b, nothing, nothing)
+    run_mu: Design | WeightedDesign | None = None
+    if isinstance(mu, WeightedDesign):
+        run_mu = mu
+    elif not own:
+        nothing = np.zeros(mu.shape[:2], np.bool_)
+        run_mu = Design(mu, METHODS["on-policy"], b, nothing, nothing)
 
     def run(first: int, count: int, *, by_target: bool) -> Episodes:
         how = None if by_target else run_mu
@@ -67,13 +89,20 @@ def simulated_source(
     return CollectedSource(run, mdp.gamma, estimator, 1, quick=True, uncovered=source.uncovered)
 
 
+def _tabulated(mdp: TabularMDP, pi: Floats, behavior: WeightedBehavior) -> WeightedDesign:
+    """As a table for this model and target; a design that is one already is used as it is."""
+    if isinstance(behavior, WeightedDesign) and behavior.target.shape == pi.shape:
+        return behavior  # the simulator checks that the target is this one
+    return tabulate(mdp, pi, behavior)
+
+
 class SimulatedSource:
     """Episodes of a `TabularMDP` by the compiled simulator, which gives numbers only.
 
     Args:
         mdp: the model.
         pi: the target's table [T, S, A].
-        mu: the behavior policy's.
+        mu: the behavior policy's, or tables for every weight of an episode.
         b: its control variate; None is b = 0.
         own: the target is what was to be run.
         estimator: as in `evaluate`.
@@ -87,7 +116,7 @@ class SimulatedSource:
         self,
         mdp: TabularMDP,
         pi: Floats,
-        mu: Floats,
+        mu: Floats | WeightedDesign,
         b: Floats | None,
         *,
         own: bool,
@@ -100,7 +129,8 @@ class SimulatedSource:
                 "estimator: 'dr' needs a behavior policy with a control variate (method "
                 "'scope-dr' or 'dopt'); try 'pdis'"
             )
-        if estimator == "mc" and (np.abs(pi - mu) > 1e-9).any():
+        other = isinstance(mu, WeightedDesign) or (np.abs(pi - mu) > 1e-9).any()
+        if estimator == "mc" and other:
             raise InputError(
                 "estimator: 'mc', plain returns, gives the target's value only where the target "
                 "itself is run; try 'auto'"
@@ -109,7 +139,8 @@ class SimulatedSource:
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
-        self._pi, self._mu = TabularPolicy(pi), TabularPolicy(mu)
+        self._pi = TabularPolicy(pi)
+        self._mu = mu if isinstance(mu, WeightedDesign) else TabularPolicy(mu)
         self.uncovered = self._left_out()
 
     def _left_out(self) -> str | None:
@@ -118,6 +149,8 @@ class SimulatedSource:
         With a reward of 1 at the last step only, an episode's PDIS estimate is its weight.
         """
         mdp = self._mdp
+        if isinstance(self._mu, WeightedDesign):
+            return self._holes(self._mu)
         last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
         last[-1] = 1.0
         weights = mdp.with_reward(last, gamma=1.0)
@@ -133,6 +166,17 @@ class SimulatedSource:
         if abs(bias) > 1e-9 * scale:
             return f"{told}; the estimate is biased by {bias:.3g}"
         return f"{told}; nothing is lost for the value, but the target's cost is underestimated"
+
+    @staticmethod
+    def _holes(design: WeightedDesign) -> str | None:
+        """Whether those entries are ever reached is not known here."""
+        if not design.holes:
+            return None
+        return (
+            f"the behavior policy's tables are 0 at {design.holes:,} places where the target's are "
+            "not; where those are reached, the target's cost is underestimated, and the value too "
+            "unless the behavior was designed so"
+        )
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""

@@ -16,6 +16,7 @@ __all__ = [
     "AnyPolicy",
     "behavior_tables",
     "control_table",
+    "is_weight_aware",
     "limit_table",
     "policy_table",
 ]
@@ -54,11 +55,7 @@ def behavior_tables(
         return policy_table(mdp, "behavior", behavior), None
     from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
 
-    if isinstance(behavior, BehaviorPolicy):
-        weighted = behavior.weighted
-    else:
-        weighted = isinstance(behavior, WeightedBehavior)
-    if weighted:
+    if is_weight_aware(behavior):
         raise InputError(
             "behavior: it depends on the weight of the episode, so that no table [T, S, A] holds "
             "it; try exact.tabulate(mdp, target, behavior)"
@@ -79,6 +76,15 @@ def behavior_tables(
     check_probs("behavior", mu, axes=("t", "s"))
     controls = [part.control for part in found if part.control is not None]
     return mu, np.stack(controls) if controls else None
+
+
+def is_weight_aware(behavior: object) -> bool:
+    """Whether a behavior policy depends on the weight of the episode so far."""
+    if not isinstance(behavior, WeightedBehavior):
+        return False
+    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
+
+    return behavior.weighted if isinstance(behavior, BehaviorPolicy) else True
 
 
 def control_table(mdp: TabularMDP, control: ArrayLike | None) -> Floats:

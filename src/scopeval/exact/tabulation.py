@@ -11,11 +11,16 @@ from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.tables import AnyPolicy, control_table, policy_table
-from scopeval.exact.weight_aware import pose, sweep
+from scopeval.exact.weight_aware import pose, sweep, visited
 from scopeval.exact.weighted_design import Point, WeightedDesign
 from scopeval.policies.protocols import Candidates, WeightedBehavior
 
 __all__ = ["tabulate"]
+
+#: Smallest weight of a table, and the largest for behavior policies without a cap.
+SMALLEST, USUAL_CAP = 1e-4, 1e2
+#: Numbers in a table at most.
+LARGEST = 200_000_000
 
 
 def tabulate(
@@ -24,7 +29,7 @@ def tabulate(
     behavior: WeightedBehavior,
     *,
     points: int = 60,
-    weights: tuple[float, float] = (1e-3, 1e2),
+    weights: tuple[float, float] | None = None,
 ) -> WeightedDesign:
     """Any weight-aware behavior policy on a grid of weights, and what it is worth.
 
@@ -37,17 +42,26 @@ def tabulate(
         target: pi.
         behavior: such as a `BehaviorPolicy` of a learned frontier.
         points: number of weights, evenly spaced in their logarithm; one of them is 1.
-        weights: smallest and largest; beyond them the end of the grid stands for all.
+        weights: smallest and largest; beyond them the end of the grid stands for all. Default: from
+            1e-4 to the cap of the behavior policy, or to 100 if it has none.
+
+    Raises:
+        InputError: the table would be too large; run such a behavior in `TabularEnv(mdp)`.
     """
     many = check_whole("points", points, 4, " of weights")
-    low, high = weights
+    low, high = (SMALLEST, _cap_of(behavior)) if weights is None else weights
     if not (is_number(low) and is_number(high) and 0.0 < low < 1.0 < high):
         raise InputError(f"weights: got {weights!r}, expected smallest < 1 < largest")
     pi = policy_table(mdp, "target", target)
     own = assess(mdp, pi, pi, None)
-    width = np.log(high / low) / (many - 1)
-    k = int(np.clip(round(np.log(high) / width), 1, many - 2))  # from the largest weight on
-    grid = np.exp(width * (k - np.arange(many)))
+    if pi.size * many > LARGEST:
+        raise InputError(
+            f"behavior: a table for {pi.size:,} actions of all states and steps at {many} weights "
+            f"is too large, expected at most {LARGEST:,} numbers; try env=TabularEnv(mdp)"
+        )
+    cells = np.log(high) * (many - 1) / np.log(high / low)
+    k = int(np.clip(round(cells), 1, many - 2))  # from the largest weight, exactly, to 1
+    grid = np.exp(np.log(high) / k * (k - np.arange(many)))
     mu, control = _uncounted(mdp, pi, behavior, grid)
     swept = sweep(
         pose(mdp, pi, control_table(mdp, control)),
@@ -82,18 +96,34 @@ def _uncounted(
         behavior.counts = before
 
 
+def _cap_of(behavior: WeightedBehavior) -> float:
+    """The largest weight, where the behavior policy becomes the target."""
+    from scopeval.behavior.policy import BehaviorPolicy
+
+    cap: float | None = None
+    if isinstance(behavior, BehaviorPolicy):
+        cap = behavior.recipe.cap
+    elif isinstance(behavior, WeightedDesign):
+        cap = behavior.cap
+    return cap if cap is not None and 1.0 < cap < np.inf else USUAL_CAP
+
+
 def _tables(
     mdp: TabularMDP, pi: Floats, behavior: WeightedBehavior, weights: Floats
 ) -> tuple[Floats, Floats | None]:
-    """Mu [T, S, U, A] and b [T, S, A] or None."""
-    T, S, A = pi.shape
-    every, actions = np.arange(S), np.broadcast_to(np.arange(A), (S, A))
-    mu, controls = np.empty((T, S, len(weights), A)), []
-    for t in range(T):
-        offered = Candidates(actions, pi[t])
-        for k, weight in enumerate(weights):
-            found = behavior.weigh_at(offered, every, t, np.full(S, weight))
-            mu[t, :, k] = check_probs("behavior", found.probs, axes=("s",))
+    """Mu [T, S, U, A] and b [T, S, A] or None; mu is pi where no episode can be."""
+    _, S, A = pi.shape
+    every, actions = np.arange(S), np.arange(A)
+    mu, controls = np.repeat(pi[:, :, None], len(weights), axis=2), []
+    for t, states in enumerate(visited(mdp)):
+        here = np.flatnonzero(states)
+        rows = np.repeat(here, len(weights))
+        offered = Candidates(np.broadcast_to(actions, (len(rows), A)), pi[t, rows])
+        found = behavior.weigh_at(offered, rows, t, np.tile(weights, len(here)))
+        probs = check_probs("behavior", found.probs, axes=("s",))
+        mu[t, here] = probs.reshape(len(here), len(weights), A)
         if found.control is not None:
-            controls.append(found.control)
+            offered = Candidates(np.broadcast_to(actions, (S, A)), pi[t])
+            whole = behavior.weigh_at(offered, every, t, np.ones(S)).control
+            controls.append(np.zeros((S, A)) if whole is None else whole)
     return mu, np.stack(controls) if controls else None

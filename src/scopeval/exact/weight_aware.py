@@ -50,7 +50,7 @@ from scopeval.arrays import Bools, Floats, Ints
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.recursions import backward
 
-__all__ = ["Problem", "Sweep", "pose", "sweep"]
+__all__ = ["Problem", "Sweep", "pose", "sweep", "visited"]
 
 #: Fewer states than this are not worth a second thread.
 STATES_PER_THREAD = 32
@@ -96,17 +96,23 @@ def pose(mdp: TabularMDP, pi: Floats, control: Floats) -> Problem:
     """The problem for pi and b, [T, S, A] each."""
     q, v = (x := backward(mdp, "reward", pi)).q, x.v
     noise = np.empty_like(q)
-    visited = np.empty(q.shape[:2], np.bool_)
-    here = mdp.initial > 0
     for t in range(mdp.horizon):
         step = mdp.next_reward_at(t)
         added = None if step is None else step / mdp.gamma
         noise[t] = mdp.at("reward_variance", t) + mdp.gamma**2 * mdp.spread(v[t + 1], added)
-        visited[t] = here
-        here = np.asarray(mdp.transition.T @ np.repeat(here, mdp.actions).astype(float) > 0)
     start = mdp.initial
     spread = float(start @ (v[0] - start @ v[0]) ** 2)
-    return Problem(mdp, np.ascontiguousarray(pi), q - control, noise, spread, visited)
+    return Problem(mdp, np.ascontiguousarray(pi), q - control, noise, spread, visited(mdp))
+
+
+def visited(mdp: TabularMDP) -> Bools:
+    """[T, S] states that an episode can be in, whatever it does."""
+    found = np.empty((mdp.horizon, mdp.states), np.bool_)
+    here = mdp.initial > 0
+    for t in range(mdp.horizon):
+        found[t] = here
+        here = np.asarray(mdp.transition.T @ np.repeat(here, mdp.actions).astype(float) > 0)
+    return found
 
 
 def sweep(

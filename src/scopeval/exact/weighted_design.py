@@ -77,6 +77,13 @@ class WeightedDesign:
         """No weight within an episode exceeds it; inf: there is no limit."""
         return self.cap
 
+    @property
+    def holes(self) -> int:
+        """Entries of the tables that are 0 where the target's are not, if nothing bounds them."""
+        if self.floor > 0.0 or self.cap < np.inf:
+            return 0
+        return int(((self.mu == 0.0) & (self.target > 0.0)[:, :, None]).sum())
+
     def weigh_at(
         self, offered: Candidates, obs: Observations, t: Time, weight: ArrayLike
     ) -> Weighing:

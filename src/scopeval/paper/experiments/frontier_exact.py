@@ -33,7 +33,7 @@ from scopeval.paper.experiments.foreign_worlds import FINITE, finite_world
 from scopeval.paper.results import Result, Statistic
 from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["ENVIRONMENTS", "FAMILIES", "TEMPERS", "Config", "FrontierBlock", "run"]
+__all__ = ["ENVIRONMENTS", "FAMILIES", "TEMPERS", "Config", "FrontierBlock", "run", "world_of"]
 
 FAMILIES = ("weight-aware", "weight-blind", "b = 0")
 TEMPERS = ("mild", "medium", "wild")
@@ -216,7 +216,7 @@ def run(
 def trace_frontiers(shard: Shard) -> dict[str, Any]:
     """The work of one shard: (variance, cost) for each family and asked cost, or (None, None)."""
     config = shard.config
-    mdp, target = _world(shard)
+    mdp, target = world_of(shard.world, shard.target, config.seed, shard.size, shard.cost_law)
     curve = exact.frontier(mdp, target, cap=config.cap, threads=1)
     plain = exact.frontier(mdp, target, control_variate="none", cap=None, threads=1)
     best = curve.best().predicted
@@ -234,14 +234,16 @@ def trace_frontiers(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _world(shard: Shard) -> tuple[TabularMDP, TabularPolicy]:
-    if shard.size:
-        seed = shard.config.seed
-        world = Gridworld(shard.size, shard.cost_law, seed + shard.target).mdp()
-        return world, target_policies(shard.target + 1, shard.size, seed=seed)[shard.target]
-    about = ENVIRONMENTS[shard.world]
-    mdp = finite_world(shard.world).mdp.shortened(about.horizon)
-    return mdp, softmax_target(mdp, about.betas[shard.target])
+def world_of(
+    world: str, target: int, seed: int, size: int = 0, cost_law: str = ""
+) -> tuple[TabularMDP, TabularPolicy]:
+    """The model of a Gridworld of this size (0: of an environment by name), and a target."""
+    if size:
+        mdp = Gridworld(size, cost_law, seed + target).mdp()
+        return mdp, target_policies(target + 1, size, seed=seed)[target]
+    about = ENVIRONMENTS[world]
+    mdp = finite_world(world).mdp.shortened(about.horizon)
+    return mdp, softmax_target(mdp, about.betas[target])
 
 
 def softmax_target(mdp: TabularMDP, beta: float) -> TabularPolicy:
