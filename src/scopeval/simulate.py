@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -107,6 +107,7 @@ def trajectories(
         np.empty((N, T)),
         np.empty((N, T)) if isinstance(behavior, WeightedDesign) else None,
     )
+    tables: tuple[Any, ...]
     if isinstance(behavior, WeightedDesign):
         _check_shape(mdp, behavior)
         tables = (behavior.mu, *_grid(behavior), np.ascontiguousarray(behavior.target))

@@ -50,7 +50,8 @@ def simulated_episodes(
         raise InputError("behavior: designed for another target policy; expected this one")
     chosen = run.chosen
     if chosen is None:
-        chosen = (behavior or target).table(T)[times, states, actions]
+        table = behavior.table(T) if isinstance(behavior, TabularPolicy) else pi
+        chosen = table[times, states, actions]
     control = baseline = None
     if isinstance(behavior, Design | WeightedDesign) and behavior.control is not None:
         b = behavior.control[:T]
