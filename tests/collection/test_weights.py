@@ -50,7 +50,7 @@ def policy():
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_the_simulator_runs_a_learned_frontier(policy, keep):
+def test_a_learned_frontier_is_run_in_a_model(policy, keep):
     """20,000 episodes: the truth is within 4.9 standard errors, once in a million it is not."""
     found = evaluate(MDP, PI, policy, episodes=20_000, keep=keep, seed=2, guard=None)
     own, table = exact.assess(MDP, PI, PI), exact.tabulate(MDP, PI, policy)
@@ -66,7 +66,7 @@ def test_the_simulator_runs_a_learned_frontier(policy, keep):
 
 def test_kept_episodes_are_those_that_are_only_summarized(policy):
     table = exact.tabulate(MDP, PI, policy)
-    kept = evaluate(MDP, PI, policy, episodes=300, keep=True, seed=4, guard=None)
+    kept = evaluate(MDP, PI, table, episodes=300, keep=True, seed=4, guard=None)
     run = simulate.summaries(MDP, PI, table, episodes=300, seed=4, control_variate=table.control)
     assert kept.episodes is not None
     np.testing.assert_allclose(kept.episodes.weights, run.weight, rtol=1e-9)

@@ -16,12 +16,11 @@ from scopeval.exact import (
     WeightedDesign,
     assess,
     behavior_tables,
-    is_weight_aware,
     policy_table,
     tabulate,
 )
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, WeightedBehavior
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.simulate import summaries
 
@@ -40,9 +39,6 @@ def simulated_source(
     keep: bool,
 ) -> Source:
     """The source for a `TabularMDP`.
-
-    A behavior policy that depends on the weight of the episode is run as a table over weights
-    (`exact.tabulate`): between two of them its probabilities are mixed, and recorded as such.
 
     Args:
         mdp: the model.
@@ -64,8 +60,8 @@ def simulated_source(
     own = behavior is None
     mu: Floats | WeightedDesign = pi
     b: Floats | None = None
-    if isinstance(behavior, WeightedBehavior) and is_weight_aware(behavior):
-        mu = _tabulated(mdp, pi, behavior)
+    if isinstance(behavior, WeightedDesign):
+        mu = behavior if behavior.target.shape == pi.shape else tabulate(mdp, pi, behavior)
         b = mu.control
     elif behavior is not None:
         mu, b = behavior_tables(mdp, pi, behavior)
@@ -87,13 +83,6 @@ def simulated_source(
         )
 
     return CollectedSource(run, mdp.gamma, estimator, 1, quick=True, uncovered=source.uncovered)
-
-
-def _tabulated(mdp: TabularMDP, pi: Floats, behavior: WeightedBehavior) -> WeightedDesign:
-    """As a table for this model and target; a design that is one already is used as it is."""
-    if isinstance(behavior, WeightedDesign) and behavior.target.shape == pi.shape:
-        return behavior  # the simulator checks that the target is this one
-    return tabulate(mdp, pi, behavior)
 
 
 class SimulatedSource:

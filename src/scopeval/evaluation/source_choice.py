@@ -18,7 +18,7 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.evaluation.simulated_source import simulated_source
 from scopeval.evaluation.sources import CollectedSource, Source
-from scopeval.exact import TabularMDP
+from scopeval.exact import TabularMDP, WeightedDesign, is_weight_aware
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import (
     Behavior,
@@ -26,7 +26,6 @@ from scopeval.policies.protocols import (
     ContinuousPolicy,
     LearnedBehavior,
     Policy,
-    WeightedBehavior,
 )
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.guard import Guard
@@ -148,7 +147,7 @@ class Sources:
                 "knows no limits within them, no batch and no cost function; try "
                 "env=TabularEnv(mdp)"
             )
-        if _depends_on_weight(behavior):
+        if is_weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
             mdp = self.env if self.cut is None else self.env.shortened(self.cut)
             pool = open_environments(
                 TabularFleet(mdp, SIDE_BY_SIDE), cost="none" if self.cost == "none" else None
@@ -217,15 +216,6 @@ def open_sources(
         yield Sources(
             env, environments, target, terms.gamma, terms.horizon, horizon, cost, batch, seed
         )
-
-
-def _depends_on_weight(behavior: Behavior | Policy | None) -> bool:
-    """Whether a behavior policy depends on the weight of the episode, so that no table holds it."""
-    if not isinstance(behavior, WeightedBehavior):
-        return False
-    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
-
-    return behavior.weighted if isinstance(behavior, BehaviorPolicy) else True
 
 
 def decisions_of(behavior: Any) -> dict[str, int]:
