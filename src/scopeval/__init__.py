@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.policies.adapters import as_policy as as_policy
     from scopeval.policies.gaussian import GaussianPolicy as GaussianPolicy
     from scopeval.safety.guard import Guard as Guard
+    from scopeval.serve.client import connect as connect
     from scopeval.solver.program import Solution as Solution
     from scopeval.solver.program import Status as Status
     from scopeval.solver.program import solve as solve
@@ -60,6 +61,7 @@ _PUBLIC = {
     "Transitions": "scopeval.data.transitions",
     "as_policy": "scopeval.policies.adapters",
     "collect": "scopeval.collection.collector",
+    "connect": "scopeval.serve.client",
     "design": "scopeval.behavior.designer",
     "errors": "scopeval",
     "estimate": "scopeval.evaluation.recorded",

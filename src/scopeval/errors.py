@@ -13,6 +13,7 @@ __all__ = [
     "MissingExtraError",
     "PlantError",
     "ScopevalError",
+    "ServiceError",
 ]
 
 
@@ -34,6 +35,10 @@ class PlantError(ScopevalError, RuntimeError):
 
 class CampaignError(ScopevalError, RuntimeError):
     """The campaign is paused, stopped or finished, or an episode is over: no such call now."""
+
+
+class ServiceError(ScopevalError, ConnectionError):
+    """A service could not be reached, or it failed; the call may be repeated."""
 
 
 class MissingExtraError(ScopevalError, ImportError):

@@ -120,6 +120,7 @@ class Recorder:
         self, connection: sa.Connection, episode: CampaignEpisode, obs: Any, t: int
     ) -> Choice:
         state = self.state(connection)
+        self._check_open(state, episode, "act")
         chooser = "behavior"
         behavior = self.designs.behavior(episode.design)
         if episode.by_target or behavior is None:
@@ -151,6 +152,12 @@ class Recorder:
             )
         )
         return choice
+
+    def _check_open(self, state: CampaignState, episode: CampaignEpisode, verb: str) -> None:
+        """See that no other process has ended or lost the episode."""
+        if episode.number not in state.open:
+            episode.state = self.refresh(episode).state
+            raise CampaignError(f"{verb}: episode {episode.number} is {episode.state}")
 
     def _repeated(self, episode: CampaignEpisode, obs: Any, t: int) -> Any:
         """The action that was decided for a step."""
@@ -184,6 +191,7 @@ class Recorder:
                     f"observe: step {t} of episode {episode.number} was not decided; expected act()"
                 )
             with self.undoing(), self.journal.write() as connection:
+                self._check_open(self.state(connection), episode, "observe")
                 written = self._write_outcome(connection, episode, found, t)
                 if written:
                     self._check_limits(connection, episode, found)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import check, demo, design, evaluate
+from scopeval.cli import check, demo, design, evaluate, serve
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -55,6 +55,8 @@ app.command("design")(design.design)
 app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
     evaluate.evaluate
 )
+app.command("serve", short_help="Serve a campaign over HTTP, with a live page.")(serve.serve)
+app.add_typer(serve.tokens, name="serve-token")
 # The paper's commands register themselves; nothing here imports the paper's code by name.
 import_module("scopeval.paper.cli.commands").register(app)
 

@@ -1,0 +1,169 @@
+"""What viewers and operators call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from scopeval.serve.access import address_of
+from scopeval.serve.audit import AuditEntry
+from scopeval.serve.metrics import campaign_lines
+from scopeval.serve.models import CommandBody, EpisodeNumber, EventAnswer, Name
+from scopeval.serve.state import OperatorCaller, Parts, ServiceParts, ViewerCaller
+from scopeval.serve.tokens import Token
+from scopeval.serve.wire import to_wire
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+#: Verbs of operators by the last word of their address.
+COMMANDS = {"pause": "pause", "resume": "resume", "hand-over": "hand over", "stop": "stop"}
+
+
+@router.get("/v1/status", tags=["viewers"], response_model=dict[str, Any])
+async def status(parts: Parts, token: ViewerCaller) -> Any:
+    """The state of the campaign: a `CampaignStatus`."""
+    return JSONResponse(to_wire(await asyncio.to_thread(parts.viewer.status)))
+
+
+@router.get("/v1/result", tags=["viewers"], response_model=dict[str, Any])
+async def result(parts: Parts, token: ViewerCaller) -> Any:
+    """The value of the target policy by all that is finished: an `Evaluation`."""
+    found = await asyncio.to_thread(parts.viewer.result)
+    return JSONResponse(to_wire(found))
+
+
+@router.get("/v1/events", tags=["viewers"], response_model=list[EventAnswer])
+async def events(
+    parts: Parts,
+    token: ViewerCaller,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Any:
+    """What happened after an event, in order."""
+    found = await asyncio.to_thread(parts.viewer.events, after, limit)
+    return JSONResponse([to_wire(event) for event in found])
+
+
+@router.get("/v1/designs", tags=["viewers"], response_model=list[dict[str, Any]])
+async def designs(parts: Parts, token: ViewerCaller) -> Any:
+    """Every behavior policy that was used."""
+    found = await asyncio.to_thread(parts.viewer.campaign.designs)
+    return JSONResponse([to_wire(one) for one in found])
+
+
+@router.get("/v1/episodes", tags=["viewers"], response_class=Response)
+async def episodes(parts: Parts, token: ViewerCaller, plant: Name | None = None) -> Response:
+    """All finished episodes, as a file that `Episodes.load` reads."""
+    content = await asyncio.to_thread(parts.viewer.episodes, plant)
+    return Response(content, media_type="application/octet-stream")
+
+
+@router.get("/v1/report", tags=["viewers"], response_class=Response)
+async def report(parts: Parts, token: ViewerCaller) -> Response:
+    """The report as one HTML page."""
+    return Response(await asyncio.to_thread(parts.viewer.report), media_type="text/html")
+
+
+@router.get("/metrics", tags=["viewers"], response_class=PlainTextResponse)
+async def metrics(parts: Parts, token: ViewerCaller) -> PlainTextResponse:
+    """Numbers for Prometheus."""
+    found = await asyncio.to_thread(parts.viewer.status)
+    counters = {
+        "scopeval_decisions_total": ("Decisions answered.", parts.desk.decisions),
+        "scopeval_transactions_total": ("Transactions written.", parts.writer.groups),
+        "scopeval_written_calls_total": ("Calls in these transactions.", parts.writer.calls),
+        "scopeval_refused_total": ("Calls with a wrong token or role.", parts.access.refused),
+        "scopeval_limited_total": ("Calls above the rate.", parts.access.limited),
+    }
+    lines = campaign_lines(found, counters) + parts.metrics.lines()
+    return PlainTextResponse(
+        "\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8"
+    )
+
+
+@router.get("/healthz", tags=["viewers"])
+async def health() -> dict[str, str]:
+    """Whether the service answers; it needs no token and tells nothing else."""
+    return {"status": "ok"}
+
+
+@router.get("/v1/audit", tags=["operators"], response_model=list[dict[str, Any]])
+async def audit(parts: Parts, token: OperatorCaller) -> Any:
+    """The last hundred actions of operators, the newest first."""
+    found = await asyncio.to_thread(parts.audit.last)
+    return JSONResponse([to_wire(entry) for entry in found])
+
+
+async def carry_out(
+    parts: ServiceParts,
+    request: Request,
+    token: Token,
+    verb: str,
+    body: CommandBody,
+    number: int | None = None,
+) -> None:
+    """Run an operator's verb; it is in the audit log with it."""
+    entry = AuditEntry(
+        who=token.name,
+        role=token.role,
+        address=address_of(request),
+        verb=verb if number is None else f"{verb} {number}",
+        reason=body.reason,
+        outcome="done",
+        request=f"{token.key}:{body.request}",
+    )
+    await parts.write(lambda: parts.desk.command(verb, entry, number))
+
+
+@router.post("/v1/pause", tags=["operators"], status_code=204)
+async def pause(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> Response:
+    """Start no more episodes until `resume`; running ones go on."""
+    await carry_out(parts, request, token, "pause", body)
+    return Response(status_code=204)
+
+
+@router.post("/v1/resume", tags=["operators"], status_code=204)
+async def resume(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> Response:
+    """Start episodes again after a pause."""
+    await carry_out(parts, request, token, "resume", body)
+    return Response(status_code=204)
+
+
+@router.post("/v1/hand-over", tags=["operators"], status_code=204)
+async def hand_over(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> Response:
+    """Let the target policy decide from the next step on, for good."""
+    await carry_out(parts, request, token, "hand over", body)
+    return Response(status_code=204)
+
+
+@router.post("/v1/stop", tags=["operators"], status_code=204)
+async def stop(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> Response:
+    """Start no more episodes, for good; the target policy finishes running ones."""
+    await carry_out(parts, request, token, "stop", body)
+    return Response(status_code=204)
+
+
+@router.post("/v1/episodes/{number}/drop", tags=["operators"], status_code=204)
+async def drop(
+    number: EpisodeNumber,
+    body: CommandBody,
+    request: Request,
+    parts: Parts,
+    token: OperatorCaller,
+) -> Response:
+    """Take a finished episode out of the evidence; it counts as lost."""
+    await carry_out(parts, request, token, "drop", body, number)
+    return Response(status_code=204)

@@ -1,0 +1,91 @@
+"""Everything that only looks. It has a campaign of its own, so that plants do not wait for it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scopeval.campaign.campaign import Campaign
+from scopeval.campaign.journal import Event
+from scopeval.campaign.status import CampaignStatus
+from scopeval.errors import InputError
+from scopeval.evaluation.result import Evaluation
+from scopeval.serve.history import History
+
+__all__ = ["Viewer"]
+
+#: Seconds for which a status is used again; many may look, and each look reads the database.
+FRESH = 0.5
+
+
+class Viewer:
+    """Looks at a campaign. Calls take their time and come from threads.
+
+    Args:
+        campaign: opened for this purpose only.
+        clock: seconds.
+    """
+
+    def __init__(self, campaign: Campaign, clock: Callable[[], float] = time.monotonic) -> None:
+        self.campaign, self._clock = campaign, clock
+        self.history = History(campaign.terms)
+        self._lock = threading.Lock()
+        self._status: tuple[float, CampaignStatus] | None = None
+        self._result: tuple[int, Evaluation] | None = None
+        self._reading = threading.Lock()
+
+    def status(self, *, fresh: bool = False) -> CampaignStatus:
+        """The status; at most `FRESH` seconds old, or of this moment."""
+        with self._lock:
+            now = self._clock()
+            if self._status is None or fresh or now - self._status[0] > FRESH:
+                self._status = (now, self.campaign.status())
+            return self._status[1]
+
+    def result(self) -> Evaluation:
+        """The result by all that is finished; computed once for every event.
+
+        Raises:
+            InputError: no episode is finished.
+        """
+        last = self.status(fresh=True).last_event
+        with self._lock:
+            if self._result is None or self._result[0] != last:
+                self._result = (last, self.campaign.result())
+            return self._result[1]
+
+    def result_or_none(self) -> Evaluation | None:
+        """The result; None where no episode is finished."""
+        try:
+            return self.result()
+        except InputError:
+            return None
+
+    def events(self, after: int, many: int) -> list[Event]:
+        """Events after a number."""
+        return self.campaign.events(after)[:many]
+
+    def update_history(self) -> History:
+        """What the page draws, with the newest events."""
+        with self._reading:
+            for event in self.campaign.events(self.history.last):
+                self.history.fold(event)
+            return self.history
+
+    def report(self) -> bytes:
+        """The report as a page."""
+        return self._written("report.html", self.campaign.report)
+
+    def episodes(self, plant: str | None) -> bytes:
+        """All finished episodes, as a file of `Episodes.save`."""
+        return self._written("episodes.npz", self.campaign.episodes(plant=plant).save)
+
+    def _written(self, name: str, write: Callable[[Path], Any]) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            write(path)
+            return path.read_bytes()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from http_calls import Served
+
+from campaign.machine import HORIZON, tables
+from scopeval import Campaign
+
+pytest.importorskip("fastapi", reason="no FastAPI here: try pip install 'scopeval[serve]'")
+pytest.importorskip("uvicorn", reason="no uvicorn here: try pip install 'scopeval[serve]'")
+
+from scopeval.serve.app import Settings
+from scopeval.serve.limits import Limits
+from scopeval.serve.server import Service, serving
+from scopeval.serve.tokens import TokenBook
+
+MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk
+TARGET, BEHAVIOR = tables()
+ROLES = ("plant", "viewer", "operator")
+
+
+@pytest.fixture
+def place():
+    """A folder in memory, where there is one."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def create(place):
+    """Creates a campaign with its tokens."""
+
+    def create(*, tokens=ROLES, **terms):
+        where = place / "c.campaign"
+        terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3} | terms
+        with Campaign.create(where, TARGET, **terms) as campaign:
+            book = TokenBook(campaign.journal, time.time)
+            return where, {role: book.create(f"the {role}", role) for role in tokens}
+
+    return create
+
+
+@pytest.fixture
+def served(create):
+    """A campaign at work."""
+    where, tokens = create()
+    settings = Settings(limits=Limits(rate=1e6, failures=1e6))
+    with serving(Service(where, TARGET, port=0, settings=settings)) as url:
+        yield Served(where, url, tokens)
