@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from postgres_server import MISSING, PostgresServer, binaries
 
 MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk
 
@@ -13,3 +14,21 @@ def place():
     """A folder in memory, where there is one: campaigns commit several times a step."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A running PostgreSQL server."""
+    if binaries() is None:
+        pytest.skip(MISSING)
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request):
+    """A new place for a campaign, in each kind of database."""
+    if request.param == "sqlite":
+        return request.getfixturevalue("place") / "c.campaign"
+    return request.getfixturevalue("postgres").url()

@@ -13,15 +13,13 @@ TARGET, BEHAVIOR = tables()
 
 
 @pytest.fixture
-def campaign(place):
-    with Campaign.create(
-        place / "c.campaign", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3
-    ) as made:
+def campaign(where):
+    with Campaign.create(where, TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3) as made:
         yield made
 
 
-def reopened(place):
-    return Campaign.open(place / "c.campaign", TARGET)
+def reopened(where):
+    return Campaign.open(where, TARGET)
 
 
 def test_a_campaign_gives_the_result_of_its_episodes(campaign):
@@ -42,12 +40,13 @@ def test_a_campaign_gives_the_result_of_its_episodes(campaign):
     )
 
 
-def test_a_decision_is_on_disk_before_act_returns(campaign, place):
+def test_a_decision_is_on_disk_before_act_returns(campaign, where):
     episode = campaign.start("a")
     action = episode.act(2)
-    other = reopened(place).resume_episode("a")
-    assert other.decided.action == action
-    assert other.act(2) == action
+    with reopened(where) as other:
+        found = other.resume_episode("a")
+        assert found.decided.action == action
+        assert found.act(2) == action
 
 
 def test_repeating_a_call_changes_nothing(campaign):
@@ -119,23 +118,23 @@ def test_random_numbers_are_those_of_the_place(campaign, place):
         assert np.array_equal(other.episodes().action, campaign.episodes().action)
 
 
-def test_an_episode_that_is_cut_is_resumed(campaign, place):
+def test_an_episode_that_is_cut_is_resumed(campaign, where):
     machine = Machine()
     run_episode(campaign)
     episode = campaign.start("a")
     obs = machine.first(episode.number)
     action = episode.act(obs)
-    with reopened(place) as other:
+    with reopened(where) as other:
         found = other.start("a", resume=True)
         assert (found.number, found.decided.action) == (episode.number, action)
         assert other.status().started == 2
 
 
-def test_an_episode_that_is_cut_is_lost_with_its_cost(campaign, place):
+def test_an_episode_that_is_cut_is_lost_with_its_cost(campaign, where):
     episode = campaign.start("a")
     episode.act(1)
     episode.observe(0.0, 7.5, 2)
-    with reopened(place) as other:
+    with reopened(where) as other:
         run_episode(other, "a")
         result = other.result()
         assert (result.started, result.finished, result.diagnostics.lost) == (2, 1, 1)
@@ -184,10 +183,10 @@ def test_a_finished_episode_can_be_dropped(campaign):
     assert campaign.episodes().index.tolist() == [0, 2]
 
 
-def test_another_target_is_refused(campaign, place):
+def test_another_target_is_refused(campaign, where, place):
     run_episode(campaign)
     with pytest.raises(InputError, match="target"):
-        Campaign.open(place / "c.campaign", tables(1)[0])
+        Campaign.open(where, tables(1)[0])
     with pytest.raises(InputError, match="recorded is"):
         _open_by_function(place)
 
@@ -207,10 +206,10 @@ def _open_by_function(place):
     return Campaign.open(where, other)
 
 
-def test_places_that_cannot_be_are_told(place, campaign):
+def test_places_that_cannot_be_are_told(place, campaign, where):
     with pytest.raises(DataError, match="no such file"):
         Campaign.open(place / "none", TARGET)
     with pytest.raises(DataError, match="already"):
-        Campaign.create(place / "c.campaign", TARGET, horizon=HORIZON)
+        Campaign.create(where, TARGET, horizon=HORIZON)
     with pytest.raises(InputError, match="mysql"):
         Campaign.create("mysql://x/y", TARGET, horizon=HORIZON)

@@ -26,7 +26,7 @@ from scopeval.data.log_statistics import LogStatistics
 from scopeval.data.readers import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
 
 __all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "support_of", "thin_out", "with_price"]
 
@@ -268,7 +268,7 @@ def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, hor
     assert isinstance(target, Policy)
     if points.obs.ndim > 1:
         taken = np.bincount(log.rows.action, minlength=A) > 0
-        pi = target.probs(points.obs, 0)
+        pi = probs_of(target, points.obs, 0)
         return float(points.logged @ (pi * taken).sum(axis=1))
     S = len(points.obs)
     here = points.initial
@@ -278,7 +278,7 @@ def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, hor
         pair = rows.obs * A + rows.action
         count = np.bincount(pair, rows.weight, S * A)
         logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
-        step = (here[:, None] * target.probs(points.obs, t)).ravel()
+        step = (here[:, None] * probs_of(target, points.obs, t)).ravel()
         shown += float(step @ logged)
         flow = step[pair] * rows.weight / count[pair]
         here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)

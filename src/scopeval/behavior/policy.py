@@ -25,6 +25,7 @@ from scopeval.critics.fast_estimates import look
 from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
+from scopeval.policies.adapters import CallablePolicy, TabularPolicy, TorchPolicy
 from scopeval.policies.fingerprint import Fingerprint, Identity
 from scopeval.policies.protocols import (
     Candidates,
@@ -34,6 +35,7 @@ from scopeval.policies.protocols import (
     Time,
     Weighing,
     offer,
+    probs_of,
 )
 
 __all__ = ["Action", "BehaviorPolicy"]
@@ -41,13 +43,14 @@ __all__ = ["Action", "BehaviorPolicy"]
 
 @dataclass(frozen=True)
 class Action:
-    """One action to take, with the probabilities it was drawn with."""
+    """One action to take, with the probabilities and the random number it was drawn with."""
 
     action: Any
     probability: float
     target_probability: float
     control: float = 0.0
     baseline: float = 0.0
+    uniform: float | None = None
 
 
 class BehaviorPolicy:
@@ -76,6 +79,7 @@ class BehaviorPolicy:
         self.counts = Counts()
         self._method: Method = method_named(recipe.method) if method is None else method
         self._weigher = Weigher(self._method, recipe)
+        self._normalized = isinstance(target, TabularPolicy | CallablePolicy | TorchPolicy)
         #: Action numbers of a finite target, None for a continuous one.
         self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
@@ -179,7 +183,8 @@ class BehaviorPolicy:
                 )
             one = np.array([weight], np.float64)
             mu, b = (x[0] for x in self._weighted_step(t, batch, offered.probs, candidates, one))
-        k = kernel.drawn(mu, rng.random())
+        uniform = rng.random()
+        k = kernel.drawn(mu, uniform)
         pi, chosen = offered.probs[0], offered.actions[0, k]
         return Action(
             action=int(chosen) if np.ndim(chosen) == 0 else chosen,
@@ -187,12 +192,16 @@ class BehaviorPolicy:
             target_probability=float(pi[k]),
             control=float(b[k]),
             baseline=float(pi @ b) if self._method.control_variate else 0.0,
+            uniform=uniform,
         )
 
     def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
         """What the target offers; `offer` without asking again what kind of policy it is."""
         if isinstance(self._every, np.ndarray):
-            pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
+            if self._normalized:
+                pi = np.ascontiguousarray(self.target.probs(batch, t), np.float64)  # type: ignore[union-attr]
+            else:
+                pi = probs_of(self.target, batch, t)  # type: ignore[arg-type]
             if pi.shape[1] != self._every.shape[1]:
                 self._every = np.arange(pi.shape[1])[None]
             return Candidates(self._every, pi)

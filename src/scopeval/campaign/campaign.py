@@ -11,22 +11,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from scopeval._files import now, versions
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign import schema
-from scopeval.campaign.designs import DesignRecord, Designs
+from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import CampaignEpisode
-from scopeval.campaign.identity import check_target, remember_target
-from scopeval.campaign.journal import Event, Journal
+from scopeval.campaign.journal import Event
+from scopeval.campaign.opening import create_recorder, open_recorder
 from scopeval.campaign.outcome import evaluation_of
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.registry import Registry, check_name
 from scopeval.campaign.rows import read_episodes
+from scopeval.campaign.shadow import ShadowReport, shadow_report
 from scopeval.campaign.status import CampaignStatus, status_of
 from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
-from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.errors import CampaignError, InputError
 from scopeval.evaluation.result import Evaluation
 from scopeval.policies.adapters import as_policy
 
@@ -78,6 +77,7 @@ class Campaign:
         guards: Sequence[Limit | Promise] | None = None,
         plan: Plan | None = None,
         ramp: Ramp | None = None,
+        shadow: bool = False,
         silent_after: float = 3600.0,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
@@ -101,6 +101,9 @@ class Campaign:
                 target policy when it is refuted.
             plan: when no more episodes are started. Default: never.
             ramp: how the behavior policy's share grows. Default: it is 1 from the beginning.
+            shadow: another controller, the incumbent, runs the plants: ``act(obs,
+                incumbent=action)`` records what it does and what the behavior policy would do.
+                Such episodes are no evidence about the target; `go_live` ends this.
             silent_after: seconds without a sign of life after which a plant is silent.
             clock: seconds since 1970.
 
@@ -135,24 +138,10 @@ class Campaign:
             guards=(Promise(),) if guards is None else tuple(guards),
             plan=plan or Plan(),
             ramp=ramp,
+            shadow=shadow,
             silent_after=silent_after,
         )
-        journal = Journal(where, create=True)
-        designs = Designs(journal, policy, behavior)
-        recorder = Recorder(journal, terms, policy, designs, clock)
-        with journal.write() as connection:
-            journal.order(connection)
-            if journal.fact(connection, "format") is not None:
-                raise DataError(
-                    f"{journal.name}: holds a campaign already; open it with Campaign.open, or "
-                    "choose another place"
-                )
-            journal.set_fact(connection, "format", schema.FORMAT)
-            journal.set_fact(connection, "terms", terms.to_json())
-            journal.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
-            remember_target(journal, connection, policy, terms.horizon, behavior, logs)
-            designs.keep(connection, 0, behavior, clock(), "the first")
-            recorder.happen(connection, Event("created", f"the campaign was created {now()}"))
+        recorder = create_recorder(where, terms, policy, behavior, logs, clock)
         return cls(recorder)
 
     @classmethod
@@ -178,23 +167,7 @@ class Campaign:
             DataError: there is no campaign, or it is damaged.
             InputError: another target.
         """
-        policy = as_policy(target)
-        journal = Journal(where, create=False)
-        with journal.read() as connection:
-            kind = journal.fact(connection, "format")
-            if kind != schema.FORMAT:
-                raise DataError(
-                    f"{journal.name}: written in format {kind!r:.60}, expected {schema.FORMAT}; "
-                    "try a newer scopeval"
-                )
-            terms = Terms.from_json(journal.fact(connection, "terms"))
-            designs = Designs(journal, policy, behavior)
-            recorder = Recorder(journal, terms, policy, designs, clock)
-            if check:
-                check_target(journal, connection, policy, terms)
-            state = recorder.state(connection)
-        designs.behavior(state.design)  # a damaged or missing one is told now
-        return cls(recorder)
+        return cls(open_recorder(where, as_policy(target), behavior, check, clock))
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -279,6 +252,10 @@ class Campaign:
         """Start no more episodes, for good; the target policy finishes running ones."""
         self._registry.command("stop", reason, who)
 
+    def go_live(self, reason: str = "by an operator", *, who: str | None = None) -> None:
+        """End the shadow mode: episodes that start from now on are run by the campaign."""
+        self._registry.command("live", reason, who)
+
     def heartbeat(self, plant: str) -> None:
         """Tell that a plant is alive, where nothing else does for long."""
         with self.journal.write() as connection:
@@ -306,6 +283,24 @@ class Campaign:
         """All finished episodes, in the order of their numbers, for an analysis of one's own."""
         with self.journal.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
+
+    def logs(self) -> Transitions:
+        """The steps of all finished episodes as logs, those of the incumbent included."""
+        with self.journal.read() as connection:
+            parts = [
+                read_episodes(connection, self.terms.horizon, shadow=shadow)
+                for shadow in (True, False)
+            ]
+        columns: list[dict[str, Any]] = [part.transitions() for part in parts if len(part)]
+        filled = [Transitions(**one) for one in columns]
+        if not filled:
+            raise InputError("logs: no episode is finished, expected at least one")
+        return Transitions.concat(filled)
+
+    def shadow(self) -> ShadowReport:
+        """What the behavior policy would have done in shadow episodes."""
+        with self.journal.read() as connection:
+            return shadow_report(connection)
 
     def result(self, *, keep: bool = False) -> Evaluation:
         """What the target policy is worth, by all that is finished.

@@ -22,8 +22,8 @@ from scopeval._files import versions
 from scopeval.behavior.file import load
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
-from scopeval.campaign.choice import Target
 from scopeval.campaign.journal import Journal
+from scopeval.collection.choice import Target
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TabularPolicy, as_behavior
 from scopeval.policies.protocols import Behavior, Policy

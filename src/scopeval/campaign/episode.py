@@ -50,7 +50,9 @@ class WritesEpisodes(Protocol):
         """Of an observation."""
         ...
 
-    def act(self, episode: CampaignEpisode, obs: Any, step: int | None) -> Any:
+    def act(
+        self, episode: CampaignEpisode, obs: Any, step: int | None, incumbent: Any = None
+    ) -> Any:
         """Decide a step."""
         ...
 
@@ -118,7 +120,7 @@ class CampaignEpisode:
         """Whether there is no further step: it terminated, or the horizon is reached."""
         return self.terminated or self.step >= self.recorder.terms.horizon or self.state != "open"
 
-    def act(self, obs: Any, *, step: int | None = None) -> Any:
+    def act(self, obs: Any, *, incumbent: Any = None, step: int | None = None) -> Any:
         """The action to take now: a number, or a vector.
 
         The decision and its probabilities are on disk when this returns. Called again for the same
@@ -126,13 +128,14 @@ class CampaignEpisode:
 
         Args:
             obs: the observation.
+            incumbent: in a shadow episode, what the plant's own controller does; it is returned.
             step: number of the step, to repeat a call whose answer was lost; None: the next one.
 
         Raises:
             InputError: a bad reading, or another observation for a step that was decided.
             CampaignError: the episode is over.
         """
-        return self.recorder.act(self, obs, step)
+        return self.recorder.act(self, obs, step, incumbent)
 
     def observe(
         self,

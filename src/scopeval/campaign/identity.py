@@ -16,14 +16,14 @@ import sqlalchemy as sa
 from scopeval.arrays import PROBABILITY_SLACK
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
-from scopeval.campaign.choice import Target
 from scopeval.campaign.journal import Journal, decode
 from scopeval.campaign.terms import Terms
+from scopeval.collection.choice import Target
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
-from scopeval.policies.protocols import ContinuousPolicy
+from scopeval.policies.protocols import ContinuousPolicy, probs_of
 
 __all__ = ["check_target", "remember_target"]
 
@@ -73,7 +73,7 @@ def check_target(journal: Journal, connection: sa.Connection, target: Target, te
         .limit(COMPARED)
     )
     for row in rows.all():
-        probs = target.probs(decode(row.obs)[None], row.step)
+        probs = probs_of(target, decode(row.obs)[None], row.step)
         action = int(decode(row.action))
         own = float(probs[0, action]) if action < probs.shape[1] else -1.0
         if not abs(own - row.target_probability) <= PROBABILITY_SLACK:

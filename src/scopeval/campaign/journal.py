@@ -87,10 +87,10 @@ class Journal:
                 schema.tables.create_all(self.engine)
             return
         with self.read() as connection:  # which does not wait for those who write
-            if not sa.inspect(connection).has_table("facts"):
-                raise DataError(
-                    f"{self.name}: holds no campaign; expected one, try Campaign.create"
-                )
+            known = sa.inspect(connection).has_table("facts")
+        if not known:
+            self.close()
+            raise DataError(f"{self.name}: holds no campaign; expected one, try Campaign.create")
 
     @property
     def name(self) -> str:

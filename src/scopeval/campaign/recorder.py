@@ -16,14 +16,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from scopeval.campaign import schema
-from scopeval.campaign.choice import Choice, Target, choose
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import CampaignEpisode, Decided, Observed, action_of, same
 from scopeval.campaign.journal import Event, Journal, encode
-from scopeval.campaign.randomness import CounterStreams
 from scopeval.campaign.rows import numbers_of, signals_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.terms import COST, Terms
+from scopeval.collection.choice import Choice, Target, choose, shadow
+from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
 from scopeval.errors import CampaignError, InputError
 
@@ -98,7 +98,9 @@ class Recorder:
 
     # -- the verbs of an episode ---------------------------------------------------------------
 
-    def act(self, episode: CampaignEpisode, obs: Any, step: int | None) -> Any:
+    def act(
+        self, episode: CampaignEpisode, obs: Any, step: int | None, incumbent: Any = None
+    ) -> Any:
         """The action of a step; it is on disk when this returns."""
         with self.lock:
             t = episode.check_next(step)
@@ -107,7 +109,10 @@ class Recorder:
                 return self._repeated(episode, seen, t)
             try:
                 with self.journal.write() as connection:
-                    choice = self._decide(connection, episode, seen, t)
+                    if episode.shadow:
+                        choice = self._follow(connection, episode, seen, t, incumbent)
+                    else:
+                        choice = self._decide(connection, episode, seen, t)
             except IntegrityError:  # another process has decided this step: its word holds
                 self.refresh(episode)
                 return self._repeated(episode, seen, t)
@@ -137,6 +142,36 @@ class Recorder:
             share=episode.share,
             chooser=chooser,
         )
+        self._write_decision(connection, episode, obs, t, choice)
+        return choice
+
+    def _follow(
+        self, connection: sa.Connection, episode: CampaignEpisode, obs: Any, t: int, incumbent: Any
+    ) -> Choice:
+        """Record the incumbent's action, and what the behavior policy would do."""
+        if incumbent is None:
+            raise InputError(
+                f"incumbent: needed at t={t} of a shadow episode, expected the action that the "
+                "plant's own controller takes; nothing was recorded"
+            )
+        taken = check_reading("incumbent", incumbent, t, None)
+        behavior = self.designs.behavior(episode.design)
+        rng = self._streams.at(episode.number, t)
+        would = shadow(self.target, behavior, obs, t, rng, taken)
+        action = int(taken) if taken.ndim == 0 and taken.dtype.kind == "i" else taken
+        choice = Choice(action, 1.0, would.target_probability or 0.0, chooser="incumbent")
+        self._write_decision(connection, episode, obs, t, choice, json.dumps(would._asdict()))
+        return choice
+
+    def _write_decision(
+        self,
+        connection: sa.Connection,
+        episode: CampaignEpisode,
+        obs: Any,
+        t: int,
+        choice: Choice,
+        would: str | None = None,
+    ) -> None:
         connection.execute(
             schema.steps.insert().values(
                 episode=episode.number,
@@ -148,10 +183,10 @@ class Recorder:
                 control=choice.control,
                 baseline=choice.baseline,
                 chooser=choice.chooser,
+                would=would,
                 decided=self.clock(),
             )
         )
-        return choice
 
     def _check_open(self, state: CampaignState, episode: CampaignEpisode, verb: str) -> None:
         """See that no other process has ended or lost the episode."""
@@ -315,7 +350,7 @@ class Recorder:
             raise CampaignError(f"episode {number} is {row.state}")
         rows = self._rows(connection, number)
         numbers: dict[str, Any] = {"spent": row.spent, "signals": signals_of(rows, 1.0)}
-        if state == "finished":
+        if state == "finished" and not row.shadow:
             numbers = numbers_of(number, row.by_target, rows, self.terms.horizon, self.terms.gamma)
         connection.execute(
             table.update()
@@ -324,7 +359,7 @@ class Recorder:
         )
         kind = "ended" if state == "finished" else "lost"
         text = f"episode {number} {'has ended' if kind == 'ended' else f'is lost: {reason}'}"
-        data = numbers | {"shadow": row.shadow}
+        data = numbers | {"shadow": bool(row.shadow)}
         self.happen(connection, Event(kind, text, row.plant, number, data=data))
 
     # -- reading -------------------------------------------------------------------------------

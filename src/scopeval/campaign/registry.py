@@ -50,8 +50,8 @@ class Registry:
                     "request": request,
                     "design": state.design,
                     "share": state.share,
-                    "by_target": state.handed_over or behavior is None,
-                    "shadow": False,
+                    "by_target": state.live and (state.handed_over or behavior is None),
+                    "shadow": not state.live,
                     "state": "open",
                     "started": self._recorder.clock(),
                     "length": 0,
@@ -60,7 +60,7 @@ class Registry:
                 }
                 connection.execute(table.insert().values(**row))
                 self.seen(connection, plant)
-                data = {"stage": state.stage, "design": state.design}
+                data = {"stage": state.stage, "design": state.design, "shadow": not state.live}
                 self._recorder.happen(
                     connection,
                     Event("started", f"episode {number} began", plant, number, data=data),
@@ -70,7 +70,13 @@ class Registry:
                 return found
             raise
         return CampaignEpisode(
-            self._recorder, number, plant, row["design"], row["share"], row["by_target"], False
+            self._recorder,
+            number,
+            plant,
+            row["design"],
+            row["share"],
+            row["by_target"],
+            row["shadow"],
         )
 
     def open_on(self, plant: str) -> int | None:

@@ -110,6 +110,7 @@ def batch_of(numbers: Sequence[dict[str, Any]], lost: Sequence[LostEpisode]) -> 
         controlled=any(one["controlled"] for one in numbers),
         fallbacks=sum(one["fallbacks"].get("failed", 0) for one in numbers),
         guarded=sum(one["guarded"] for one in numbers),
+        steps=sum(one["length"] for one in numbers),
         lost=tuple(lost),
     )
 

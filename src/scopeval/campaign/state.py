@@ -47,7 +47,9 @@ class CampaignState:
         stage: of the ramp.
         alarms: what the guards have told, in order.
         open: running episodes by number.
-        started, finished, lost: numbers of episodes.
+        started, finished, lost: numbers of episodes; shadow episodes are counted in
+        shadowed: finished episodes that an incumbent ran.
+        live: new episodes are run by the campaign, and not by an incumbent.
         spent: cost of all episodes that are over.
         totals: sums of the other guarded signals over episodes that are over.
     """
@@ -66,6 +68,8 @@ class CampaignState:
     started: int = 0
     finished: int = 0
     lost: int = 0
+    shadowed: int = 0
+    live: bool = True
     spent: float = 0.0
     totals: dict[str, float] = field(default_factory=dict)
     _in_stage: int = 0
@@ -73,6 +77,7 @@ class CampaignState:
     _fired: set[tuple[int, str, int | None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.live = not self.terms.shadow
         goal = self.terms.plan.episodes or 1000
         self._value = AsymptoticSequence(self.terms.alpha, max(goal, 50))
         self._guards = [
@@ -129,7 +134,7 @@ class CampaignState:
             assert event.plant is not None
             stage = int(event.data["stage"])
             self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
-            self.started += 1
+            self.started += not event.data.get("shadow", False)
         elif event.kind in ("ended", "lost"):
             self._over(event)
         elif event.kind == "dropped":
@@ -144,6 +149,8 @@ class CampaignState:
             self._act(str(event.data["action"]), event.text)
         elif event.kind in ("pause", "hand over", "stop"):
             self._act(event.kind, event.text)
+        elif event.kind == "live":
+            self.live = True
         elif event.kind == "resume":
             self.paused, self.reason = False, None
 
@@ -165,6 +172,9 @@ class CampaignState:
         self.spent += float(numbers["spent"])
         for name, (total, *_) in numbers["signals"].items():
             self.totals[name] = self.totals.get(name, 0.0) + float(total)
+        if numbers.get("shadow"):
+            self.shadowed += event.kind == "ended"
+            return
         if event.kind == "lost":
             self.lost += 1
             self._count_lost(numbers)

@@ -69,6 +69,8 @@ class CampaignStatus:
         reason: why, where it is not running.
         done: why the plan starts no more episodes; None: it does.
         started, finished, lost, open: numbers of episodes.
+        shadowed: finished episodes that an incumbent ran; and
+        live: whether new ones are run by the campaign.
         spent: cost of all episodes, running ones included.
         interval: anytime-valid, of the value.
         design: number of the design that new episodes use.
@@ -86,6 +88,8 @@ class CampaignStatus:
     finished: int
     lost: int
     open: int
+    shadowed: int
+    live: bool
     spent: float
     interval: Interval
     design: int
@@ -135,6 +139,8 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
         finished=state.finished,
         lost=state.lost,
         open=len(state.open),
+        shadowed=state.shadowed,
+        live=state.live,
         spent=state.spent + float(running or 0.0),
         interval=state.interval,
         design=state.design,

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from scopeval.arrays import check_whole
+from scopeval.collection.choice import Choice, choose
+from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
 from scopeval.collection.provenance import Provenance
+from scopeval.collection.readings import (
+    check_cost_reading,
+    check_number,
+    check_probability,
+    check_reading,
+)
 from scopeval.errors import InputError
+from scopeval.policies.adapters import as_behavior, as_policy
 
 __all__ = ["EpisodeLog"]
+
+#: How far the probabilities of the target's own decisions may differ.
+SAME = 1e-9
 
 
 class Chosen(Protocol):
@@ -43,15 +55,25 @@ class Chosen(Protocol):
         ...
 
 
+@runtime_checkable
+class Drawn(Protocol):
+    """An action that knows the random number that drew it."""
+
+    @property
+    def uniform(self) -> float | None:
+        """In [0, 1); None: not known."""
+        ...
+
+
 class EpisodeLog:
     """Records what happens in a control loop of your own, and makes `Episodes` of it.
 
-        log = EpisodeLog(horizon=24)
+        log = EpisodeLog(horizon=24, target=policy, behavior=behavior)
         for day in range(100):
             log.start()
             obs, over = plant.morning(), False
             for t in range(24):
-                chosen = behavior.act(obs, t, rng)
+                chosen = log.act(obs)
                 following, reward, cost, over = plant.run(chosen.action)
                 log.step(obs, chosen, reward, cost)
                 obs = following
@@ -60,41 +82,127 @@ class EpisodeLog:
             log.end(obs, terminated=over)
         print(estimate(log.episodes(), epsilon=0.0))
 
-    An episode that is started again before it has ended, or given up by `lose`, counts as lost.
+    `act` draws from the log's own generator and knows the weight of the episode so far. Actions may
+    be drawn elsewhere, ``behavior.act(obs, t, rng, weight=log.weight)``; `step` refuses those whose
+    random number was used before. A bad reading is refused at its step, and nothing of it is
+    recorded. An episode that is started again before it has ended, or given up by `lose`, counts as
+    lost; `drop` takes a finished one out. All is in memory: `scopeval.Campaign` is the same on
+    disk.
 
     Args:
         horizon: T, the most steps of an episode.
+        target: pi, for `act`.
+        behavior: mu, for `act`; None: the target itself.
+        seed: of the log's own generator; None: another one every time.
         provenance: of which policies and environment the episodes are, for their file.
     """
 
-    def __init__(self, horizon: int, *, provenance: Provenance | None = None) -> None:
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        target: Any = None,
+        behavior: Any = None,
+        seed: int | None = None,
+        provenance: Provenance | None = None,
+    ) -> None:
         self.horizon = check_whole("horizon", horizon, 1)
+        self._target = None if target is None else as_policy(target)
+        self._behavior = as_behavior(behavior)
+        fresh = np.random.SeedSequence().generate_state(2, np.uint64)
+        self.seed = int(fresh[0]) if seed is None else check_whole("seed", seed, 0)
+        self._streams = CounterStreams(self.seed)
         self._provenance = provenance
         self._done: list[EpisodeRecord] = []
         self._lost: list[LostEpisode] = []
         self._open: EpisodeRecord | None = None
+        self._weight = 1.0
+        self._handed_over = False
+        self._drawn: set[tuple[int, float]] = set()
 
-    def start(self) -> None:
-        """Begin an episode."""
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator for the next decision: its numbers belong to this episode and step."""
+        steps = self._running()
+        return self._streams.at(steps.index, len(steps.reward))
+
+    @property
+    def weight(self) -> float:
+        """Product of target_probability / probability in the running episode so far."""
+        return self._weight
+
+    def start(self, *, by_target: bool = False) -> None:
+        """Begin an episode.
+
+        Args:
+            by_target: the target policy itself runs all of it, as after an alarm.
+        """
         if self._open is not None:
             self.lose("the next one was started before it had ended")
-        self._open = EpisodeRecord(index=len(self._done) + len(self._lost))
+        self._open = EpisodeRecord(
+            index=len(self._done) + len(self._lost), by_target=by_target or self._handed_over
+        )
+        self._weight = 1.0
+
+    def hand_over(self) -> None:
+        """Let the target policy decide from the next step on, in this and in all later episodes."""
+        self._handed_over = True
+
+    def act(self, obs: Any) -> Choice:
+        """Draw the next action, by the behavior policy or after a switch by the target.
+
+        Raises:
+            InputError: no target was given, a bad reading, or a target that cannot answer.
+        """
+        steps = self._running()
+        t = self._next(steps)
+        if self._target is None:
+            raise InputError("act: the log has no target; expected EpisodeLog(..., target=policy)")
+        seen = check_reading("obs", obs, t, np.shape(steps.obs[0]) if steps.obs else None)
+        chooser = "behavior"
+        if steps.by_target or self._behavior is None:
+            chooser = "target"
+        elif self._handed_over:
+            chooser = "guard"
+        return choose(
+            self._target, self._behavior, seen, t, self.rng, weight=self._weight, chooser=chooser
+        )
 
     def step(self, obs: Any, chosen: Chosen, reward: float, cost: float) -> None:
-        """Record one step: what was observed, what was done, and what it gave."""
+        """Record one step: what was observed, what was done, and what it gave.
+
+        Raises:
+            InputError: a bad reading, or a random number that was used before. Nothing of the step
+                is recorded: correct it and call again, or give the episode up by `lose`.
+        """
         steps = self._running()
-        t = len(steps.reward)
-        if t == self.horizon:
-            raise InputError(f"step: the episode has {self.horizon} steps already, expected end()")
-        for name, value in (("reward", reward), ("cost", cost)):
-            if not np.isfinite(value):
-                raise InputError(f"{name}: got {value} at t={t}, expected a finite number")
-        steps.obs.append(np.asarray(obs))
-        steps.action.append(np.asarray(chosen.action))
+        t = self._next(steps)
+        seen = check_reading("obs", obs, t, np.shape(steps.obs[0]) if steps.obs else None)
+        like = np.shape(steps.action[0]) if steps.action else None
+        action = check_reading("action", chosen.action, t, like)
+        reward, cost = check_number("reward", reward, t), check_cost_reading("cost", cost, t)
+        mu = check_probability("probability", chosen.probability, t, positive=True)
+        pi = check_probability("target_probability", chosen.target_probability, t, positive=False)
+        controls = (
+            check_number("control", chosen.control, t),
+            check_number("baseline", chosen.baseline, t),
+        )
+        if steps.by_target and abs(mu - pi) > SAME:
+            raise InputError(
+                f"probability: got {mu:.6g} at t={t} where the target policy has {pi:.6g}, in an "
+                "episode that was started with by_target=True; expected the target's own decision"
+            )
+        self._check_fresh(chosen, t)
+        steps.obs.append(seen)
+        steps.action.append(action)
         steps.reward.append(reward)
         steps.cost.append(cost)
-        steps.probs.append((chosen.probability, chosen.target_probability))
-        steps.controls.append((chosen.control, chosen.baseline))
+        steps.probs.append((mu, pi))
+        steps.controls.append(controls)
+        self._weight *= pi / mu
+        if isinstance(chosen, Choice):
+            steps.guarded += chosen.chooser == "guard"
+            steps.fallbacks += chosen.chooser == "fallback:failed"
 
     def end(self, last_obs: Any = None, *, terminated: bool = False) -> None:
         """End the episode: for good (`terminated`), or because its time was up.
@@ -106,17 +214,35 @@ class EpisodeLog:
         steps = self._running()
         if not steps.reward:
             raise InputError("end: the episode has no steps, expected at least one")
-        steps.obs.append(steps.obs[-1] if last_obs is None else np.asarray(last_obs))
-        steps.terminated = terminated
+        last = steps.obs[-1]
+        if last_obs is not None:
+            last = check_reading("last_obs", last_obs, len(steps.reward), np.shape(last))
+        steps.obs.append(last)
+        steps.terminated = bool(terminated)
         self._done.append(steps)
         self._open = None
 
     def lose(self, reason: str) -> None:
         """Give up the running episode: it is counted, and is no evidence about the target."""
-        steps = self._running()
-        paid = float(sum(steps.cost))
-        self._lost.append(LostEpisode(steps.index, len(steps.reward), reason, paid))
+        self._lost.append(_lost(self._running(), reason))
         self._open = None
+
+    def drop(self, index: int, reason: str) -> None:
+        """Take a finished episode out, as after a broken sensor: it counts as lost from now on.
+
+        Args:
+            index: number of the episode, counted from 0 in the order of `start`.
+            reason: in words. Dropping by results biases the estimate.
+
+        Raises:
+            InputError: no finished episode of this number.
+        """
+        for place, record in enumerate(self._done):
+            if record.index == index:
+                self._lost.append(_lost(self._done.pop(place), reason))
+                self._lost.sort(key=lambda one: one.index)
+                return
+        raise InputError(f"drop: got {index!r}, expected the number of a finished episode")
 
     def episodes(self) -> Episodes:
         """All episodes that have ended so far."""
@@ -133,3 +259,26 @@ class EpisodeLog:
         if self._open is None:
             raise InputError("no episode is running; expected start() first")
         return self._open
+
+    def _next(self, steps: EpisodeRecord) -> int:
+        t = len(steps.reward)
+        if t == self.horizon:
+            raise InputError(f"step: the episode has {self.horizon} steps already, expected end()")
+        return t
+
+    def _check_fresh(self, chosen: Chosen, t: int) -> None:
+        """Refuse a random number that another episode has used at the same time step."""
+        if not isinstance(chosen, Drawn) or chosen.uniform is None:
+            return
+        key = (t, float(chosen.uniform))
+        if key in self._drawn:
+            raise InputError(
+                f"chosen: its random number {key[1]!r} was used at t={t} before: a generator that "
+                "is seeded anew repeats its numbers, and the episodes are then not independent. "
+                "Nothing was recorded; use one generator for all episodes, log.rng, or log.act(obs)"
+            )
+        self._drawn.add(key)
+
+
+def _lost(steps: EpisodeRecord, reason: str) -> LostEpisode:
+    return LostEpisode(steps.index, len(steps.reward), reason, float(sum(steps.cost)))

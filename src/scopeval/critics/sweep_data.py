@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats, Ints
 from scopeval.critics.protocols import Critic, Estimates, Learner, Regression, Rows
 from scopeval.errors import InputError
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
 
 __all__ = ["Points", "Stored", "SweepData", "logged_sweep_data"]
 
@@ -55,7 +55,7 @@ class Points:
             K = self.actions.shape[1]
             return np.full((len(self.obs), K), 1.0 / K)
         assert isinstance(policy, Policy)
-        return policy.probs(self.obs, t)
+        return probs_of(policy, self.obs, t)
 
     def estimates(self, critic: Critic) -> Estimates:
         """What a critic says at these points."""

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scopeval.arrays import Floats, as_floats, where_first
 from scopeval.collection.episodes import Episodes, discounts
 from scopeval.errors import InputError
-from scopeval.policies.protocols import Observations, Policy, Time
+from scopeval.policies.protocols import Observations, Policy, Time, probs_of
 
 __all__ = [
     "ESTIMATORS",
@@ -174,7 +174,7 @@ def controlled(episodes: Episodes, q: ArrayLike | QFunction, target: Policy) -> 
         if not len(rows):
             break
         obs, action = episodes.obs[rows, t], episodes.action[rows, t]
-        probs = np.asarray(target.probs(obs, t))
+        probs = probs_of(target, obs, t)
         b = as_floats(f"q at t={t}", function(obs, t), ndim=(2,), axes=("row", "action"))
         if b.shape != probs.shape:
             raise InputError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.repeated_streams import repeated_streams
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import QFunction, controlled
 from scopeval.evaluation.result import Evaluation
@@ -17,7 +18,7 @@ from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
-from scopeval.policies.protocols import ContinuousPolicy
+from scopeval.policies.protocols import ContinuousPolicy, probs_of
 from scopeval.safety.cost_bound import cost_bound_of
 
 __all__ = ["estimate"]
@@ -96,6 +97,7 @@ def estimate(
         costs=bool(episodes.cost.any()),
         guard=None,
         behavior={},
+        notes=tuple(note for note in (repeated_streams(episodes),) if note is not None),
     )
     return totals.result(run)
 
@@ -109,7 +111,7 @@ def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:
     for t in range(episodes.horizon):
         rows = np.flatnonzero(episodes.length > t)
         if len(rows):
-            table = policy.probs(episodes.obs[rows, t], t)
+            table = probs_of(policy, episodes.obs[rows, t], t)
             probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
     if q is not None:
         return controlled(replace(episodes, target_prob=probs), q, policy)

@@ -41,6 +41,13 @@ __all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
 
 IntervalMethod = Literal["t", "normal", "sequence"]
 
+_OFTEN = 0.05  # share of decisions that fell back above which it is a warning
+_REASONS = {
+    "unseen": "the logs do not show these situations; add logs that do",
+    "infeasible": "the cost budget allows nothing else there; allow a larger epsilon",
+    "not_finite": "its critics or its target gave numbers that cannot be used; look for overflow",
+    "failed": "it raised an error or its answer was no distribution; ask it by hand to see why",
+}
 _UNSURE = 0.25  # relative standard error of the on-policy variance above which it is unknown
 _WEIGHT = np.array([0.0, 0.0, 1.0, 0.0])  # of the sums below: the weight itself
 
@@ -57,6 +64,7 @@ class RunInfo:
         costs: whether there are costs.
         guard: what the guard did; None without one.
         behavior: how often a learned behavior policy was asked, and why it fell back.
+        notes: other warnings.
     """
 
     estimator: str
@@ -66,6 +74,7 @@ class RunInfo:
     costs: bool
     guard: GuardReport | None
     behavior: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 class RunningTotals:
@@ -104,7 +113,7 @@ class RunningTotals:
         self._on_policy = on_policy
         self._center: float | None = None  # c, which keeps digits where returns are large
         self._spent = 0.0
-        self._by_target = self._fallbacks = self._guarded = self._lost = 0
+        self._by_target = self._fallbacks = self._guarded = self._steps = self._lost = 0
         self._first_loss: str | None = None
         self._controlled = False
         self._kept: list[Episodes] | None = [] if keep else None
@@ -140,6 +149,7 @@ class RunningTotals:
         self._by_target += int(batch.by_target.sum())
         self._fallbacks += batch.fallbacks
         self._guarded += batch.guarded
+        self._steps += batch.steps
         self._controlled |= batch.controlled
         self.interrupted |= batch.interrupted
         if self._kept is not None and batch.episodes is not None:
@@ -193,6 +203,7 @@ class RunningTotals:
         self, run: RunInfo, weights: WeightDiagnostics | None, error: float
     ) -> Diagnostics:
         warnings = [] if run.uncovered is None else [run.uncovered]
+        warnings += [*run.notes, *_often_fell_back(run.behavior, self._fallbacks, self._steps)]
         mean, size, largest, tail = float(self._second.mean[2]), 0.0, 0.0, None
         if weights is not None:
             size, largest = weights.effective_size, weights.largest
@@ -242,3 +253,16 @@ class RunningTotals:
             return OnPolicy(math.nan, math.nan, cost, math.nan, math.nan, unknown)
         episodes = variance / self.squared_error
         return OnPolicy(variance, error, cost, episodes, episodes * cost)
+
+
+def _often_fell_back(behavior: Mapping[str, int], failed: int, steps: int) -> list[str]:
+    """A warning for every reason for which many decisions were the target policy's own."""
+    asked = behavior.get("asked", 0)
+    found = {name: (n, asked) for name, n in behavior.items() if name != "asked"}
+    found["failed"] = (failed, steps)
+    return [
+        f"the behavior policy fell back to the target policy in {100 * n / of:.3g}% of {of:,} "
+        f"decisions ({name.replace('_', ' ')}): {_REASONS.get(name, 'see summary()')}"
+        for name, (n, of) in found.items()
+        if of and n > _OFTEN * of
+    ]

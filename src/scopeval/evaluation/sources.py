@@ -38,6 +38,7 @@ class Batch:
         controlled: a control variate was used.
         fallbacks: steps at which the behavior policy failed and fell back to the target policy.
         guarded: steps that a guard gave to the target.
+        steps: of all finished episodes.
         lost: unfinished episodes.
         interrupted: the user stopped it.
         episodes: everything that was recorded, where it is kept.
@@ -53,6 +54,7 @@ class Batch:
     controlled: bool = False
     fallbacks: int = 0
     guarded: int = 0
+    steps: int = 0
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
     episodes: Episodes | None = None
@@ -132,6 +134,7 @@ def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
         controlled=controlled and estimator in ("auto", "dr"),
         fallbacks=int(episodes.fallbacks.sum()),
         guarded=int(episodes.guarded.sum()),
+        steps=int(episodes.length.sum()),
         lost=episodes.lost,
         interrupted=episodes.interrupted,
         episodes=episodes,

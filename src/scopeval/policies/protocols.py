@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
+from scopeval.arrays import Floats, Ints, check_probs
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = [
     "Weighing",
     "WeightedBehavior",
     "offer",
+    "probs_of",
     "weigh",
 ]
 
@@ -41,6 +42,9 @@ Observations = NDArray[Any]
 
 #: One time step for the whole batch, or one per row.
 Time = int | Ints
+
+#: How far a row may be from summing to one and still count as double precision.
+ROUNDING = 1e-12
 
 
 @runtime_checkable
@@ -182,13 +186,30 @@ class CapsWeights(Protocol):
         ...
 
 
+def probs_of(policy: Policy, obs: Observations, t: Time) -> Floats:
+    """Probabilities [B, A] of any object with `probs`, in double precision.
+
+    Rows in single precision sum to 1 but for about 1e-7: they are normalized. Rows in double
+    precision are not changed.
+
+    Raises:
+        InputError: rows that are off by more than 1e-5, or negative.
+    """
+    probs = np.ascontiguousarray(policy.probs(obs, t), np.float64)
+    if probs.ndim == 2 and probs.size:
+        off = np.abs(probs.sum(axis=1) - 1.0).max()
+        if off <= ROUNDING and probs.min() >= 0.0:
+            return probs
+    return check_probs(f"policy at t={t}", probs, axes=("row",))
+
+
 def offer(
     policy: Policy | ContinuousPolicy, obs: Observations, t: Time, rng: np.random.Generator
 ) -> Candidates:
     """The candidates of any policy: all actions of a finite one, K draws of a continuous one."""
     if isinstance(policy, ContinuousPolicy):
         return policy.candidates(obs, t, rng)
-    probs = policy.probs(obs, t)
+    probs = probs_of(policy, obs, t)
     every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
     return Candidates(actions=every, probs=probs)
 

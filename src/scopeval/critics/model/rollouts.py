@@ -13,7 +13,14 @@ from scopeval.critics.model.return_features import ReturnSamples
 from scopeval.critics.model.step_model import StepModel, StepPrediction, Weights
 from scopeval.critics.protocols import Rows
 from scopeval.policies.gaussian import GaussianPolicy
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
+from scopeval.policies.protocols import (
+    ContinuousPolicy,
+    Observations,
+    Policy,
+    Redraws,
+    offer,
+    probs_of,
+)
 
 __all__ = ["Rollouts", "sample_returns", "simulate_episodes"]
 
@@ -163,7 +170,7 @@ def _one_action(
         if isinstance(target, GaussianPolicy):  # cheaper than candidates
             return target.sample(obs, t, rng)
         return target.candidates(obs, t, rng).actions[:, 0]
-    return _drawn(target.probs(obs, t), rng)
+    return _drawn(probs_of(target, obs, t), rng)
 
 
 def _drawn(probs: Floats, rng: np.random.Generator) -> Ints:

@@ -1,4 +1,4 @@
-"""Random numbers of a campaign: a function of its seed, the episode and the step.
+"""Random numbers as a function of a seed, the episode and the step.
 
 Philox is counter-based: the numbers of every (episode, step) begin at a place of their own. So they
 are never repeated, a restart continues them, and any decision can be drawn again for an audit.
@@ -16,10 +16,10 @@ _STREAM = 1  # the last word of the counter; other uses of the same key would ta
 
 
 class CounterStreams:
-    """The random numbers of one campaign.
+    """The random numbers of one campaign, or of one `EpisodeLog`.
 
     Args:
-        seed: of the campaign.
+        seed: of all of them.
     """
 
     def __init__(self, seed: int) -> None:

@@ -26,7 +26,7 @@ from scopeval.policies.protocols import (
     weigh,
 )
 
-__all__ = ["Choice", "Weighed", "choose", "weigh_safely"]
+__all__ = ["Choice", "Shadow", "Weighed", "choose", "shadow", "weigh_safely"]
 
 Target = Policy | ContinuousPolicy
 
@@ -42,6 +42,7 @@ class Choice(NamedTuple):
         baseline: sum_a pi b; 0 without a control variate.
         chooser: "behavior", "target", "guard" (a guard gave the step to the target), or "fallback:"
             and the reason why the behavior policy fell back.
+        uniform: the random number that drew it.
     """
 
     action: Any
@@ -50,6 +51,7 @@ class Choice(NamedTuple):
     control: float = 0.0
     baseline: float = 0.0
     chooser: str = "behavior"
+    uniform: float | None = None
 
 
 class Weighed(NamedTuple):
@@ -87,14 +89,8 @@ def choose(
         InputError: the target's answer cannot be used. Nothing can be run without it.
     """
     batch = obs[None]
-    offered = offer(target, batch, t, rng)
-    pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
-    if pi.ndim != 2 or len(pi) != 1:
-        raise InputError(
-            f"target: returned probabilities of shape {pi.shape} for one observation, expected "
-            "[1, number of actions]"
-        )
-    offered = Candidates(offered.actions, pi)
+    offered = _offered(target, batch, t, rng)
+    pi = offered.probs
     found = Weighed(pi[0], np.zeros_like(pi[0]), None)
     if behavior is not None:
         found = weigh_safely(behavior, offered, batch, t, weight)
@@ -102,7 +98,8 @@ def choose(
     mu = tilted if chooser == "behavior" and behavior is not None else pi[0]
     if chooser == "behavior" and found.fallback is not None:
         chooser = f"fallback:{found.fallback}"
-    k = int(draw_actions(mu[None], np.array([rng.random()]))[0])
+    uniform = rng.random()
+    k = int(draw_actions(mu[None], np.array([uniform]))[0])
     action = offered.actions[0, k]
     return Choice(
         action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
@@ -111,6 +108,68 @@ def choose(
         control=float(found.b[k]),
         baseline=float(pi[0] @ found.b),
         chooser=chooser,
+        uniform=uniform,
+    )
+
+
+def _offered(target: Target, batch: NDArray[Any], t: int, rng: np.random.Generator) -> Candidates:
+    """What the target offers at one observation, checked."""
+    offered = offer(target, batch, t, rng)
+    pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
+    if pi.ndim != 2 or len(pi) != 1:
+        raise InputError(
+            f"target: returned probabilities of shape {pi.shape} for one observation, expected "
+            "[1, number of actions]"
+        )
+    return Candidates(offered.actions, pi)
+
+
+class Shadow(NamedTuple):
+    """What the target and the behavior policy would do where another controller acts.
+
+    Attributes:
+        action: that the behavior policy would take.
+        distance: between mu and pi, in total variation: share of decisions that it changes.
+        target_probability: of the controller's action under pi; None: continuous actions.
+        probability: of the controller's action under mu; None: continuous actions.
+        fallback: why the behavior policy falls back; None: it does not.
+    """
+
+    action: Any
+    distance: float
+    target_probability: float | None
+    probability: float | None
+    fallback: str | None
+
+
+def shadow(
+    target: Target,
+    behavior: Behavior | Policy | None,
+    obs: NDArray[Any],
+    t: int,
+    rng: np.random.Generator,
+    taken: NDArray[Any],
+) -> Shadow:
+    """What would be done at an observation where another controller has taken an action."""
+    batch = obs[None]
+    offered = _offered(target, batch, t, rng)
+    pi = offered.probs[0]
+    found = Weighed(pi, np.zeros_like(pi), None)
+    if behavior is not None:
+        found = weigh_safely(behavior, offered, batch, t, 1.0)
+    k = int(draw_actions(found.mu[None], np.array([rng.random()]))[0])
+    finite = offered.actions.ndim == 2
+    if finite and not (taken.dtype.kind == "i" and taken.ndim == 0 and 0 <= taken < len(pi)):
+        raise InputError(
+            f"incumbent: got {taken.tolist()!r:.60} at t={t}, expected the number of an action in "
+            f"0..{len(pi) - 1}; nothing was recorded"
+        )
+    return Shadow(
+        action=offered.actions[0, k].tolist(),
+        distance=float(0.5 * np.abs(found.mu - pi).sum()),
+        target_probability=float(pi[int(taken)]) if finite else None,
+        probability=float(found.mu[int(taken)]) if finite else None,
+        fallback=found.fallback,
     )
 
 

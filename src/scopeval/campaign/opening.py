@@ -1,0 +1,91 @@
+"""Creates and opens the database of a campaign."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from scopeval._files import now, versions
+from scopeval.campaign import schema
+from scopeval.campaign.designs import Designs
+from scopeval.campaign.identity import check_target, remember_target
+from scopeval.campaign.journal import Event, Journal
+from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.terms import Terms
+from scopeval.collection.choice import Target
+from scopeval.data.transitions import Transitions
+from scopeval.errors import DataError
+
+__all__ = ["create_recorder", "open_recorder"]
+
+
+def create_recorder(
+    where: str | os.PathLike[str],
+    terms: Terms,
+    target: Target,
+    behavior: Any,
+    logs: Transitions | None,
+    clock: Callable[[], float],
+) -> Recorder:
+    """A new campaign; the arguments are those of `Campaign.create`.
+
+    Raises:
+        DataError: there is a campaign already, or the place cannot be written.
+    """
+    journal = Journal(where, create=True)
+    try:
+        designs = Designs(journal, target, behavior)
+        recorder = Recorder(journal, terms, target, designs, clock)
+        with journal.write() as connection:
+            journal.order(connection)
+            if journal.fact(connection, "format") is not None:
+                raise DataError(
+                    f"{journal.name}: holds a campaign already; open it with Campaign.open, or "
+                    "choose another place"
+                )
+            journal.set_fact(connection, "format", schema.FORMAT)
+            journal.set_fact(connection, "terms", terms.to_json())
+            journal.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
+            remember_target(journal, connection, target, terms.horizon, behavior, logs)
+            designs.keep(connection, 0, behavior, clock(), "the first")
+            recorder.happen(connection, Event("created", f"the campaign was created {now()}"))
+    except BaseException:
+        journal.close()
+        raise
+    return recorder
+
+
+def open_recorder(
+    where: str | os.PathLike[str],
+    target: Target,
+    behavior: Any,
+    check: bool,
+    clock: Callable[[], float],
+) -> Recorder:
+    """A campaign that exists; the arguments are those of `Campaign.open`.
+
+    Raises:
+        DataError: there is no campaign, or it is damaged.
+        InputError: another target.
+    """
+    journal = Journal(where, create=False)
+    try:
+        with journal.read() as connection:
+            kind = journal.fact(connection, "format")
+            if kind != schema.FORMAT:
+                raise DataError(
+                    f"{journal.name}: written in format {kind!r:.60}, expected {schema.FORMAT}; "
+                    "try a newer scopeval"
+                )
+            terms = Terms.from_json(journal.fact(connection, "terms"))
+            designs = Designs(journal, target, behavior)
+            recorder = Recorder(journal, terms, target, designs, clock)
+            if check:
+                check_target(journal, connection, target, terms)
+            state = recorder.state(connection)
+        designs.behavior(state.design)  # a damaged or missing one is told now
+    except BaseException:
+        journal.close()
+        raise
+    return recorder
