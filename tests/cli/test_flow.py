@@ -354,3 +354,32 @@ def test_peers_of_the_simulator_estimate_the_same():
         simulate._vectorized(world, 20_000, 0),
     ):
         assert abs(mean - truth) < 5 * error
+
+
+# -- stages ----------------------------------------------------------------------------------------
+
+
+def test_no_logs_and_no_behavior_policy_are_needed(tmp_path):
+    report = tmp_path / "r.html"
+    words = [
+        "evaluate", "--env", "my_world:mdp", "--policy", "pi.npy", "--refit", "--episodes", "120",
+        "--json", str(tmp_path / "r.json"), "--report", str(report),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "stage 1" in done.output
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert sum(stage["episodes"] for stage in content["stages"]) == 120
+    assert ">Stages</h2>" in report.read_text()
+
+
+def test_stages_begin_with_logs_that_are_given():
+    words = [
+        "evaluate", "--env", "my_world:mdp", "--policy", "pi.npy", "--logs", "logs.parquet",
+        "--episodes", "60", "--horizon", "5",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, [*words, "--refit"])
+    assert done.exit_code == 0, done.output
+    assert "steps of the logs" in " ".join(done.output.split())
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2

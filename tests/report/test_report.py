@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Drawing
 
-from scopeval import Guard, errors, evaluate, exact
+from scopeval import Guard, Refitting, errors, evaluate, exact
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.exact import TabularMDP
@@ -253,6 +253,22 @@ def test_episodes_of_an_environment_and_limits_within_them():
     guard = Guard(episode_cost_limit=0.5 * float(exact.assess(GRID, PI, PI).cost))
     e = evaluate(TabularEnv(GRID), PI, DR, horizon=5, episodes=40, guard=guard, keep=True)
     assert_self_contained(render(page_of_evaluation(e)))
+
+
+def test_stages_have_a_section_of_their_own():
+    def page() -> str:
+        found = evaluate(
+            GRID, PI, episodes=240, refit=Refitting(features=cells(5)), epsilon=-0.1, keep=True
+        )
+        return render(page_of_evaluation(found, seed=0))
+
+    text = page()
+    Outline(text)
+    assert ">Stages</h2>" in text
+    assert "Stage 1: nothing is known yet" in text
+    assert "of every stage after the first" in text
+    assert "valid although the stages adapt" in text
+    assert text == page()
 
 
 def test_the_wrong_discount_is_refused():

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from scopeval.cli.console import command_of, err, out, progress_bar
 
 if TYPE_CHECKING:
+    from scopeval.data.transitions import Transitions
     from scopeval.evaluation.evaluator import Running
+    from scopeval.evaluation.refitting import Refitting
     from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["evaluate"]
@@ -30,6 +32,21 @@ def evaluate(
             help="The behavior policy: a .scope file by scopeval design, or as --policy.",
             show_default="the target policy",
         ),
+    ] = None,
+    refit: Annotated[
+        bool,
+        typer.Option(
+            "--refit",
+            help="Run in stages, and design the behavior policy of each from earlier episodes: no "
+            "logs are needed.",
+        ),
+    ] = False,
+    logs: Annotated[
+        str | None,
+        typer.Option(help="With --refit: a log to begin with, as --data of scopeval design."),
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="With --refit: coordinates of the states, .npy or .csv.")
     ] = None,
     horizon: Annotated[
         int | None,
@@ -97,6 +114,7 @@ def evaluate(
     target = policy_from(policy)
     runner = None if behavior is None else _behavior(behavior, target)
     world = environment_from(env)
+    known = _refitting(refit, logs, features, horizon)
     with progress_bar("evaluating") as bar:
         result = run(
             world,
@@ -117,6 +135,8 @@ def evaluate(
             batch=batch,
             seed=seed,
             keep=report is not None,
+            logs=known.logs,
+            refit=known.settings,
             progress=lambda now: bar(*_progress(now, precision, cost_budget)),
         )
     console = out()
@@ -133,6 +153,29 @@ def evaluate(
     if result.stopped.startswith("interrupted"):
         err().print("interrupted")
         raise typer.Exit(130)
+
+
+class _Known(NamedTuple):
+    """What stages begin with."""
+
+    logs: Transitions | None
+    settings: Refitting | bool
+
+
+def _refitting(refit: bool, logs: str | None, features: Path | None, horizon: int | None) -> _Known:
+    """Settings and logs of an evaluation in stages."""
+    from scopeval.cli.sources import features_from
+    from scopeval.data.readers import read_logged
+    from scopeval.errors import InputError
+    from scopeval.evaluation.refitting import Refitting
+
+    if not refit:
+        for name, value in (("logs", logs), ("features", features)):
+            if value is not None:
+                raise InputError(f"{name}: given without --refit; try --refit, or scopeval design")
+        return _Known(None, False)
+    read = None if logs is None else read_logged(logs, horizon=horizon)
+    return _Known(read, Refitting(features=features_from(features)))
 
 
 def _behavior(text: str, target: Policy | ContinuousPolicy) -> object:

@@ -13,6 +13,7 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import AsymptoticSequence
+from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.evaluation.sources import summarize
 from scopeval.report.page import Figure
@@ -45,12 +46,15 @@ class Trace:
         weight: importance weight of the whole episode.
         spent: what the episode cost.
         excess: its cost over what was promised, unbiased; NaN where the target itself ran.
+        stages: number of episodes and weight of an episode's value, of each stage; none: equal
+            weights.
     """
 
     value: Floats
     weight: Floats
     spent: Floats
     excess: Floats
+    stages: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,23 +77,39 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
         return None
     batch = summarize(evaluation.episodes, gamma, evaluation.estimator)
     scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
-    if abs(float(batch.value.mean()) - evaluation.estimate) > 1e-6 * scale:
+    stages = tuple(
+        (stage.episodes, stage.share / stage.episodes)
+        for stage in evaluation.stages
+        if stage.episodes
+    )
+    found = running(batch.value, 0.05, 1, stages).mean[-1] if stages else batch.value.mean()
+    if abs(float(found) - evaluation.estimate) > 1e-6 * scale:
         raise InputError(
-            f"gamma: got {gamma:g}, with which the kept episodes give {batch.value.mean():.6g} and "
+            f"gamma: got {gamma:g}, with which the kept episodes give {found:.6g} and "
             f"not the estimate of {evaluation.estimate:.6g}; expected the evaluation's discount"
         )
     epsilon = 0.0 if evaluation.certificate is None else evaluation.certificate.epsilon
     excess = batch.costs.cost - (1 + epsilon) * batch.costs.weighted_cost
-    return Trace(batch.value, batch.weight, batch.spent, np.where(batch.by_target, np.nan, excess))
+    excess = np.where(batch.by_target, np.nan, excess)
+    return Trace(batch.value, batch.weight, batch.spent, excess, stages)
 
 
-def running(values: Floats, alpha: float, target_n: int) -> Band:
-    """The anytime-valid sequence at about 160 points."""
-    sequence = AsymptoticSequence(alpha, target_n)
+def running(
+    values: Floats, alpha: float, target_n: int, stages: Sequence[tuple[int, float]] = ()
+) -> Band:
+    """The anytime-valid sequence at about 160 points; `stages` as in `Trace`."""
     ends = np.unique(np.linspace(0, len(values), min(len(values), _POINTS) + 1).astype(int))
+    plain, staged = AsymptoticSequence(alpha, target_n), StagedMoments(alpha, target_n)
+    borders = np.cumsum([0, *(count for count, _ in stages)])
     seen = []
-    for lo, hi in itertools.pairwise(ends):
-        now = sequence.update(values[lo:hi])
+    for lo, hi in itertools.pairwise(np.unique([*ends, *borders])):
+        if not stages:
+            now = plain.update(values[lo:hi])
+        else:
+            if lo in borders:
+                staged.begin(stages[int(np.searchsorted(borders, lo))][1])
+            staged.update(values[lo:hi])
+            now = staged.sequence()
         seen.append((hi, now.estimate, now.low, now.high))
     at, mean, low, high = np.array(seen, dtype=float).T
     return Band(at, mean, low, high)
@@ -113,7 +133,7 @@ def running_figure(
         ):
             if one is None:
                 continue
-            band = running(one.value, alpha, max(len(one.value), 1))
+            band = running(one.value, alpha, max(len(one.value), 1), one.stages)
             x = band.at if by == "episodes" else np.cumsum(one.spent)[band.at.astype(int) - 1]
             finite = np.isfinite(band.low)
             ax.fill_between(
@@ -311,7 +331,8 @@ def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None
             drawing,
             label=f"Histogram of the values of single episodes: mean {evaluation.estimate:.4g}, "
             f"standard deviation {spread:.3g}.",
-            caption="Every episode gives one unbiased value; the estimate (line) is their mean. "
+            caption="Every episode gives one unbiased value; the estimate (line) is their "
+            f"{'weighted ' if trace.stages else ''}mean. "
             f"The less they spread, the fewer episodes are needed.{beyond}",
         )
 

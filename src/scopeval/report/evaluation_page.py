@@ -16,6 +16,7 @@ from scopeval.report.page import (
     Table,
     how_to_reproduce,
 )
+from scopeval.report.stage_section import stage_section
 from scopeval.report.wording import (
     amount,
     answer_of,
@@ -76,6 +77,7 @@ def page_of_evaluation(
         _answered(evaluation, runs, trace, own, truth, intro),
         _paid(evaluation, trace),
         _trusted(evaluation, trace, own),
+        stage_section(evaluation),
         _designed(evaluation, behavior),
         how_to_reproduce(command, seed=seed),
     ]
@@ -161,6 +163,9 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
             "good",
             "The interval is anytime-valid: it holds however the number of episodes was decided."
             if adaptive
+            else "The interval (studentized martingale) is valid although the stages adapt; their "
+            f"lengths were fixed in advance ({e.stopped})."
+            if e.stages
             else f"The interval ({e.interval.method}) is valid if the number of episodes was fixed "
             f"in advance ({e.stopped}).",
         )
