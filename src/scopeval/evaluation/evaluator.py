@@ -123,18 +123,9 @@ def evaluate(
         raise InputError("cost_budget: given with cost='none', expected costs to count")
     settings = _refitting(refit, logs)
     if settings is not None:
+        bound, costs = bound_of(env, terms, None, cost_bound, step_cost_bound), cost != "none"
         task = StagedTask(
-            terms,
-            episodes,
-            alpha,
-            estimator,
-            interval,
-            guard,
-            cost != "none",
-            seed,
-            keep,
-            progress,
-            bound_of(env, terms, None, cost_bound, step_cost_bound),
+            terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, progress, bound
         )
         with open_sources(
             env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
@@ -153,11 +144,8 @@ def evaluate(
     )
     watch = None
     if guard and how is not None and cost != "none":
-        watch = (
-            guard
-            if isinstance(guard, Guard)
-            else Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound)
-        )
+        usual = Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound)
+        watch = guard if isinstance(guard, Guard) else usual
     with open_sources(
         env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
     ) as sources:

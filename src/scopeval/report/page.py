@@ -23,6 +23,7 @@ __all__ = [
     "Page",
     "Section",
     "Table",
+    "Tone",
     "Verdict",
     "how_to_reproduce",
     "render",
