@@ -90,6 +90,14 @@ def evaluate(
     step_cost_bound: Annotated[
         float | None, typer.Option(help="The most that one step can cost, likewise.")
     ] = None,
+    return_bound: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH",
+            help="Least and greatest possible return: the interval holds for any number of "
+            "episodes.",
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
@@ -132,6 +140,7 @@ def evaluate(
             guard=guard,
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
+            return_bound=return_bound,
             batch=batch,
             seed=seed,
             keep=report is not None,

@@ -54,6 +54,7 @@ def evaluate(
     guard: bool | Guard | None = True,
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
+    return_bound: tuple[float, float] | None = None,
     cost: str | StepCost | None = None,
     seed: int = 0,
     batch: int | None = None,
@@ -93,6 +94,9 @@ def evaluate(
             Certificate and guard then hold for any number of episodes and any distribution of
             costs up to it (see `safety.cost_bound`).
         step_cost_bound: the most that one step can cost, likewise; both may be given.
+        return_bound: (low, high) that contain every possible return, discounted as the value is.
+            The interval then holds for any number of episodes, any distribution of returns and any
+            weights; it is wider.
         cost: where a step's cost is found, as in `collect`; "none": there are no costs.
         seed: of the episodes; the same seed gives the same result.
         batch: environments to run side by side.
@@ -123,6 +127,8 @@ def evaluate(
         raise InputError("cost_budget: given with cost='none', expected costs to count")
     settings = _refitting(refit, logs)
     if settings is not None:
+        if return_bound is not None:
+            raise InputError("return_bound: stages are weighted, expected refit=False with it")
         bound, costs = bound_of(env, terms, None, cost_bound, step_cost_bound), cost != "none"
         task = StagedTask(
             terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, progress, bound
@@ -141,6 +147,7 @@ def evaluate(
         on_policy=how is None,
         keep=keep,
         bound=bound,
+        return_bound=return_bound,
     )
     watch = None
     if guard and how is not None and cost != "none":

@@ -37,6 +37,7 @@ def estimate(
     anytime: bool = False,
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
+    return_bound: tuple[float, float] | None = None,
     largest_weight: float = math.inf,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
@@ -56,6 +57,7 @@ def estimate(
             anytime-valid.
         cost_bound: the most that one episode can cost (not discounted), if that is known.
         step_cost_bound: the most that one step can cost, likewise.
+        return_bound: (low, high) that contain every possible return, discounted as the value is.
         largest_weight: no weight within an episode can exceed it (`behavior.largest_weight`).
 
     Raises:
@@ -87,6 +89,7 @@ def estimate(
             gamma=gamma,
             largest_weight=largest_weight,
         ),
+        return_bound=return_bound,
     )
     totals.add(found)
     run = RunInfo(

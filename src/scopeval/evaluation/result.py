@@ -105,7 +105,8 @@ class Evaluation:
     Attributes:
         estimate: of J(pi).
         interval: confidence interval; its `method` says which. "asymptotic sequence" is valid
-            however the number of episodes was decided, the others when it was fixed in advance.
+            however the number of episodes was decided, "bets" also for any number of them and any
+            returns within the stated bounds, the others when it was fixed in advance.
         cost: the cost of the evaluation.
         certificate: whether the behavior policy kept its promise; None without costs.
         diagnostics: of the weights, fallbacks and losses.
@@ -159,6 +160,8 @@ class Evaluation:
         if not math.isfinite(found.half_width):
             return f"about {found.estimate:.4g}, with too few episodes for an interval"
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        if found.half_width == 0:
+            return f"{value} in every episode, so that there is no spread for an interval"
         return f"{value}, with {100 * (1 - found.alpha):.4g}% confidence between {low} and {high}"
 
     def _compared(self) -> str:
@@ -239,6 +242,11 @@ class Evaluation:
         return found
 
     def _interval(self) -> str:
+        if self.interval.method == "bets":
+            return (
+                "exact: it holds for any number of episodes and any returns within the stated "
+                "bounds"
+            )
         if self.interval.method == "asymptotic sequence":
             return "anytime-valid: it holds however the number of episodes was decided"
         if self.interval.method == "studentized martingale":

@@ -21,6 +21,7 @@ import numpy as np
 
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
+from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
 from scopeval.estimation.running_moments import (
     AsymptoticSequence,
     Interval,
@@ -88,6 +89,7 @@ class RunningTotals:
         on_policy: the target is what was to be run.
         keep: keep the episodes.
         bound: what is known about the costs of episodes; None: nothing.
+        return_bound: (low, high) that contain every possible return; None: unknown.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class RunningTotals:
         on_policy: bool,
         keep: bool,
         bound: CostBound | None = None,
+        return_bound: tuple[float, float] | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
@@ -109,6 +112,8 @@ class RunningTotals:
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
         self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound)
+        self._returns = None if return_bound is None else BoundedReturns(return_bound, alpha)
+        self._outcomes = FewOutcomes()
         self._alpha, self._method = alpha, method
         self._on_policy = on_policy
         self._center: float | None = None  # c, which keeps digits where returns are large
@@ -136,6 +141,9 @@ class RunningTotals:
         self._sequence.update(batch.value)
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
         self._weights.update(w)
+        self._outcomes.update(batch.returned)
+        if self._returns is not None:
+            self._returns.update(w, batch.returned)
         judged = ~batch.by_target | self._on_policy
         self._ledger.add(batch.costs.select(judged))
         self._spent += float(batch.spent.sum())
@@ -162,7 +170,10 @@ class RunningTotals:
         return moments.std**2 / max(moments.n, 1)
 
     def interval(self, *, anytime: bool) -> Interval:
-        """Of the value: the running sequence, or the one for a fixed number of episodes."""
+        """Of the value: exact, the running sequence, or the one for a fixed number of episodes."""
+        if self._returns is not None and self._returns.violated is None:
+            mean, (low, high) = self._sequence.moments.mean, self._returns.ends
+            return Interval(mean, low, high, self._alpha, "bets", self.finished)
         if anytime or self._method == "sequence":
             return self._sequence.interval
         return moments_interval(self._sequence.moments, alpha=self._alpha, method=self._method)
@@ -204,6 +215,10 @@ class RunningTotals:
     ) -> Diagnostics:
         warnings = [] if run.uncovered is None else [run.uncovered]
         warnings += [*run.notes, *_often_fell_back(run.behavior, self._fallbacks, self._steps)]
+        if self._returns is None and self._outcomes.warning is not None:
+            warnings.append(self._outcomes.warning)
+        if self._returns is not None and self._returns.violated is not None:
+            warnings.append(self._returns.violated)
         mean, size, largest, tail = float(self._second.mean[2]), 0.0, 0.0, None
         if weights is not None:
             size, largest = weights.effective_size, weights.largest

@@ -153,23 +153,31 @@ def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | 
     return Section("Diagnostics", figures=tuple(figures), checks=_checks(e))
 
 
+def _validity(e: Evaluation) -> str:
+    """When the interval holds."""
+    if e.interval.method == "bets":
+        return (
+            "The interval is exact: it holds for any number of episodes and any distribution of "
+            "returns within the stated bounds."
+        )
+    if e.interval.method == "asymptotic sequence":
+        return "The interval is anytime-valid: it holds however the number of episodes was decided."
+    if e.stages:
+        return (
+            "The interval (studentized martingale) is valid although the stages adapt; their "
+            f"lengths were fixed in advance ({e.stopped})."
+        )
+    return (
+        f"The interval ({e.interval.method}) is valid if the number of episodes was fixed in "
+        f"advance ({e.stopped})."
+    )
+
+
 def _checks(e: Evaluation) -> tuple[Check, ...]:
     """The diagnostics as sentences."""
     d = e.diagnostics
     said = [Check("bad", text[:1].upper() + text[1:] + ".") for text in d.warnings]
-    adaptive = e.interval.method == "asymptotic sequence"
-    said.append(
-        Check(
-            "good",
-            "The interval is anytime-valid: it holds however the number of episodes was decided."
-            if adaptive
-            else "The interval (studentized martingale) is valid although the stages adapt; their "
-            f"lengths were fixed in advance ({e.stopped})."
-            if e.stages
-            else f"The interval ({e.interval.method}) is valid if the number of episodes was fixed "
-            f"in advance ({e.stopped}).",
-        )
-    )
+    said.append(Check("good", _validity(e)))
     if not by_itself(e):
         told = _weights(e)
         said += [check for check in told if check.tone == "good" or not d.warnings]

@@ -41,6 +41,8 @@ def answer_of(e: Evaluation) -> str:
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         sure = confidence(found.alpha)
         said = f"The policy is worth {value} ({sure} confidence: {low} to {high})"
+        if found.half_width == 0:
+            said = f"The policy is worth {value}, the same in every episode"
     else:
         said = f"The policy is worth about {found.estimate:.4g}, too few episodes for an interval"
     if by_itself(e):

@@ -13,6 +13,7 @@ from scopeval.paper.cli.adaptive import adaptive
 from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.frontier import frontier
 from scopeval.paper.cli.mujoco import mujoco
+from scopeval.paper.cli.verdicts import verdicts
 
 if TYPE_CHECKING:
     from scopeval.paper.backends.shards import ShardOptions
@@ -195,3 +196,4 @@ app.command()(mujoco)
 app.command()(foreign)
 app.command()(frontier)
 app.command()(adaptive)
+app.command()(verdicts)

@@ -1,4 +1,4 @@
-"""Worlds in which a verdict about the cost is easily wrong: rare, skewed and heavily weighted.
+"""Worlds in which a verdict about the cost is easily wrong, and an ordinary one.
 
 Each world is known exactly: the law of an episode's cost and weight under the behavior policy, the
 true ratio of expected costs, and the most that an episode can cost.
@@ -15,7 +15,7 @@ from scopeval.arrays import Floats
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.episode_costs import EpisodeCosts
 
-__all__ = ["WORLDS", "VerdictWorld", "heavy_weights", "rare_disaster", "skewed_costs"]
+__all__ = ["WORLDS", "VerdictWorld", "heavy_weights", "ordinary", "rare_disaster", "skewed_costs"]
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,33 @@ def heavy_weights() -> VerdictWorld:
     return VerdictWorld("heavy weights", 1.0, bound, draw)
 
 
+def ordinary() -> VerdictWorld:
+    """Eight steps, two actions that cost 1 with probability .2 and .4, and a mild tilt.
+
+    The behavior policy takes the cheap one in 60 % of the steps instead of 45 %: it costs .903
+    times the target. Nothing is rare here; it shows what care costs.
+    """
+    steps = 8
+    bound = cost_bound_of(None, 1.0, horizon=steps)
+    assert bound is not None
+    chance = np.array([0.2, 0.4])
+    pi, mu = np.array([0.45, 0.55]), np.array([0.6, 0.4])
+
+    def draw(rng: np.random.Generator, n: int) -> EpisodeCosts:
+        action = (rng.random((n, steps)) >= mu[0]).astype(np.int64)
+        cost = (rng.random((n, steps)) < chance[action]).astype(np.float64)
+        weights: Floats = np.cumprod((pi / mu)[action], axis=1, dtype=np.float64)
+        return EpisodeCosts(
+            cost.sum(axis=1), (weights * cost).sum(axis=1), weights[:, -1], weights.sum(axis=1)
+        )
+
+    return VerdictWorld("ordinary", float(mu @ chance / (pi @ chance)), bound, draw)
+
+
 #: Name -> world, in the order of tables.
 WORLDS: dict[str, Callable[[], VerdictWorld]] = {
     "rare disaster": rare_disaster,
     "skewed costs": skewed_costs,
     "heavy weights": heavy_weights,
+    "ordinary": ordinary,
 }
