@@ -308,7 +308,7 @@ def test_the_api_page_lists_every_public_name_with_its_module():
 
 
 def test_the_safety_page_lists_every_threshold_with_its_value():
-    from scopeval.behavior.decision import THRESHOLDS
+    from scopeval.behavior.thresholds import THRESHOLDS
     from scopeval.critics.model.regression import ModelRegression
     from scopeval.critics.protocols import Caution
 

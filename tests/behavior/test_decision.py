@@ -10,20 +10,15 @@ import pytest
 
 from behaviors import RECIPE, estimates
 from scopeval.behavior.cross_check import CrossCheck, cross_check
-from scopeval.behavior.decision import (
-    THRESHOLDS,
-    Design,
-    cautious,
-    judge_check,
-    judge_design,
-    judge_support,
-    with_margin,
-)
+from scopeval.behavior.decision import with_margin
 from scopeval.behavior.evidence import gather_evidence
+from scopeval.behavior.final_design import Design, cautious
 from scopeval.behavior.frontier import COST_SHARE, Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
+from scopeval.behavior.thresholds import THRESHOLDS
+from scopeval.behavior.verdicts import judge_check, judge_design, judge_support
 from scopeval.critics.protocols import Caution
 from scopeval.data.transitions import Transitions
 
@@ -43,8 +38,9 @@ def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  #
 
 
 def design(variance: float = 0.5, cost: float = 1.0, **changes) -> Design:
+    doubt = changes.pop("doubt", 0.0)
     recipe = replace(RECIPE, **changes)
-    return Design(recipe, None, variance, variance, cost, binding=0.0, infeasible=0.0)
+    return Design(recipe, None, variance, variance, cost, doubt, binding=0.0, infeasible=0.0)
 
 
 # -- the margin ----------------------------------------------------------------------------------
@@ -236,6 +232,41 @@ def test_one_budget_for_whole_episodes_must_keep_its_promise():
 
 
 def test_a_prediction_that_is_not_believed_in_full_is_at_least_the_check():
-    assert cautious(design(0.3, share=1.0), checked(0.5)).variance == 0.3
-    assert cautious(design(0.3, share=0.5), checked(0.5)).variance == 0.5
-    assert cautious(design(0.7, share=0.5), checked(0.5)).variance == 0.7
+    assert cautious(design(0.3, share=1.0), checked(0.5), THRESHOLDS).variance == 0.3
+    assert cautious(design(0.3, share=0.5), checked(0.5), THRESHOLDS).variance == 0.5
+    assert cautious(design(0.7, share=0.5), checked(0.5), THRESHOLDS).variance == 0.7
+
+
+def test_the_more_the_halves_disagree_the_less_the_own_prediction_counts():
+    low, high = THRESHOLDS.believed_error
+
+    def told(error, own=0.2, check=0.8):
+        found = replace(checked(check), errors={"reward critic": error})
+        return cautious(design(own, share=1.0), found, THRESHOLDS).variance
+
+    assert told(low) == pytest.approx(0.2)
+    assert told((low + high) / 2) == pytest.approx(0.4)  # half way, in ratios
+    assert told(high) == told(9.0) == pytest.approx(0.8)
+    assert told(9.0, own=0.9) == pytest.approx(0.9)  # never less than the design's own
+    assert told(float("nan")) == pytest.approx(0.2)
+    assert told(9.0, own=0.0) == pytest.approx(0.8)
+
+
+def test_a_cost_that_depends_on_guesses_is_heeded():
+    most = THRESHOLDS.cost_doubt
+    for epsilon in (0.0, 0.1):
+        allowed = 1.0 + epsilon
+        asked = evidence(), SCOPE
+
+        def verdict(cost, doubt, asked=asked, epsilon=epsilon, **changes):
+            made = design(0.5, cost, doubt=doubt, epsilon=epsilon, **changes)
+            return judge_design(*asked, made, checked(0.5), THRESHOLDS)
+
+        assert verdict(allowed, BELOW * most) is None
+        rejected = verdict(allowed, ABOVE * most)
+        assert rejected.all_but_target
+        assert "never leave" in rejected.reason
+        assert verdict(allowed - 0.1, 0.1 + BELOW * most) is None
+        assert verdict(allowed - 0.1, 0.1 + ABOVE * most) is not None
+        assert verdict(allowed + 0.0009, 0.0) is None  # without doubt, others judge the cost
+        assert verdict(allowed, 1.0, limit=3.0) is None  # an absolute limit has no ratio

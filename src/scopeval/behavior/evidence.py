@@ -14,10 +14,17 @@ from scopeval.behavior.price import find_price
 from scopeval.behavior.regression_choice import choose_regression, put_on_device
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
+from scopeval.behavior.support import (
+    simulated_steps,
+    single_steps,
+    table_support,
+    vector_support,
+)
 from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
 from scopeval.critics.log_rows import Log, gather
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.simulated_data import ModelTask
+from scopeval.critics.model.simulator import KnownDynamics
 from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
 from scopeval.critics.sweep_data import SweepData, logged_sweep_data
 from scopeval.critics.table import TableRegression
@@ -26,9 +33,9 @@ from scopeval.data.log_statistics import LogStatistics
 from scopeval.data.readers import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
-__all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "support_of", "thin_out", "with_price"]
+__all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "thin_out", "with_price"]
 
 #: At most so many rows of each half serve the cross-check of a design for vectors.
 CHECK_ROWS = 25_000
@@ -70,8 +77,18 @@ class Evidence:
 
     @cached_property
     def support(self) -> float:
-        """Share of the target policy's own steps that the logs show."""
-        return support_of(self.whole, self.log, self.target, self.settings.horizon)
+        """Share of the target policy's own steps that the logs show.
+
+        A simulator shows all of them; how wrong it is on logged steps is reported apart.
+        """
+        rows, seed = self.log.rows, self.settings.seed
+        if rows.obs.ndim == 1:
+            return table_support(self.whole, self.log, self.target, self.settings.horizon)
+        if not isinstance(self.regression, ModelRegression):
+            return vector_support(rows, single_steps(rows, self.target, seed), seed)
+        if isinstance(self.regression.dynamics, KnownDynamics):
+            return 1.0
+        return vector_support(rows, simulated_steps(self.whole, seed), seed)
 
     def sweep(self, data: SweepData, follow: Follow, followed: int) -> Swept:
         """`sweep` over a half or all of the logs."""
@@ -253,37 +270,6 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     if price is None:  # no price saves enough: every state keeps its own budget
         return replace(recipe, budget="state")
     return replace(recipe, price=price)
-
-
-def support_of(data: SweepData, log: Log, target: Policy | ContinuousPolicy, horizon: int) -> float:
-    """Share of the target's own steps that the logs show.
-
-    State numbers: the target is followed forwards through what was logged (and borrowed); a step
-    counts if its pair was logged. Where nothing is known of a pair, all that would follow is lost.
-    Vectors never repeat: whether the action was logged at all.
-    """
-    A, points = log.actions, data.at(0)
-    if points.actions is not None:
-        return 1.0
-    assert isinstance(target, Policy)
-    if points.obs.ndim > 1:
-        taken = np.bincount(log.rows.action, minlength=A) > 0
-        pi = probs_of(target, points.obs, 0)
-        return float(points.logged @ (pi * taken).sum(axis=1))
-    S = len(points.obs)
-    here = points.initial
-    shown, total = 0.0, float(horizon)
-    for t in range(horizon):
-        rows = data.rows[min(t, len(data.rows) - 1)]
-        pair = rows.obs * A + rows.action
-        count = np.bincount(pair, rows.weight, S * A)
-        logged = np.bincount(pair, rows.weight * ~rows.borrowed, S * A) > 0
-        step = (here[:, None] * probs_of(target, points.obs, t)).ravel()
-        shown += float(step @ logged)
-        flow = step[pair] * rows.weight / count[pair]
-        here = np.bincount(rows.next_obs, flow * rows.alive, S).astype(np.float64)
-        total -= float(flow @ (1.0 - rows.alive)) * (horizon - 1 - t)  # over: no logs needed
-    return float(shown / max(total, 1e-12))
 
 
 def thin_out(rows: Ints, most: int, seed: int) -> Ints:

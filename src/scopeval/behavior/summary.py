@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Counts, Recipe
 
-__all__ = ["Prediction", "Report", "Shape", "summary_of"]
+__all__ = ["Prediction", "Report", "Shape", "summary_of", "support_in_words"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,14 @@ class Report:
     fallback: str | None = None  # why the design falls back to the target policy
 
 
+def support_in_words(report: Report) -> str:
+    """What the number means: vectors never repeat, so nearness decides."""
+    share = f"{report.support:.1%} of the target policy's own steps are "
+    if report.shape.width is None:
+        return share + "in the logs"
+    return share + "as near to the logs as held-out logged steps"
+
+
 def summary_of(
     recipe: Recipe, report: Report, method: Method, counts: Counts, trouble: str | None
 ) -> str:
@@ -81,8 +89,7 @@ def summary_of(
         f"(cross-checked: {p.checked_variance:.3f})",
         f"  predicted cost       {p.cost:.3f} of the target policy's "
         f"(cross-checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
-        f"  support              {report.support:.1%} of the target policy's own steps are in the "
-        "logs",
+        f"  support              {support_in_words(report)}",
         f"  {spent}",
         f"  target's share       {recipe.floor:.0%} everywhere, all in {report.kept:.1%} of the "
         "logged states",

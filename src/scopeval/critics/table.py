@@ -8,7 +8,8 @@ t, so one count serves the whole sweep. What matters is how it treats pairs with
   seen once is not taken for certain. The error of its mean is s^2 / n.
 - **A pair never seen** is unknown: the design uses the target's probability there. Values still
   need a guess for it: the mean of the state's seen actions; for a state never left, the mean of the
-  states that lead to it.
+  states that lead to it. Such a guess is wrong by a part of how much values differ (`guess_error`,
+  `state_error`), and what follows a state never left is taken to vary as under the target policy.
 - **With features** of the states (a grid's coordinates, say), a pair never seen borrows the rows of
   the nearest pairs with the same action, shifted: if a neighbor went from x to x', this state x0 is
   taken to go to the state nearest to x0 + x' - x. Borrowed pairs count as known, with the spread
@@ -48,8 +49,9 @@ class TableRegression:
         reach: a neighbor farther than `reach` times the usual distance between neighboring
             states is too far to borrow from.
         shrinkage: pseudo-rows of average noise that every pair starts with.
-        guess_error: squared error of the value of a pair never seen, relative to the variance of
-            values over the logged pairs.
+        guess_error: squared error of the value of an action that was never seen in a state,
+            relative to the variance of values over the logged pairs, and
+        state_error: that of all actions of a state that was never left.
     """
 
     states: int | None = None
@@ -58,6 +60,7 @@ class TableRegression:
     reach: float = 5.0
     shrinkage: float = 2.0
     guess_error: float = 0.1
+    state_error: float = 1.0
     name: str = "table"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -241,12 +244,14 @@ class _TableLearner:
         from scopeval.critics._table_kernel import grouped
 
         self.S, self.A = states, actions
-        self.shrinkage, self.guess_error = how.shrinkage, how.guess_error
+        self.shrinkage = how.shrinkage
+        self.guess_error, self.state_error = how.guess_error, how.state_error
         pair = rows.obs * actions + rows.action
         size = states * actions
         self.weight, self.source = rows.weight, rows.obs
         self.of_pair, self.into = grouped(pair, size), grouped(rows.next_obs, states)
         self.count = np.bincount(pair, rows.weight, size).astype(np.float64)
+        self.never_left = ~(self.count.reshape(states, actions) > 0).any(axis=1)
         real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
         self.freedom = np.maximum(real - 1.0, 0.0)
 
@@ -267,12 +272,10 @@ class _TableLearner:
         np.maximum(table[:, 1:], 0.0, out=table[:, 1:])
         unseen = self.count == 0
         if unseen.any() and not unseen.all():
-            # a guess is wrong by a part of how much values differ, and what follows an unseen pair
-            # has at least the variance of the target policy
-            q, share = table[:, 0], self.count / self.count.sum()
-            error[unseen] += self.guess_error * (share @ (q - share @ q) ** 2)
-            own = 2 + k
-            table[unseen, own:] = np.maximum(table[unseen, own:], table[unseen, own, None])
+            error[unseen] += self._guess_errors(table[:, 0])[unseen]
+            # what follows a state that was never left has at least the variance of the target
+            own, lost = 2 + k, np.repeat(self.never_left, self.A)
+            table[lost, own:] = np.maximum(table[lost, own:], table[lost, own, None])
 
         def shaped(column: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])
@@ -286,6 +289,13 @@ class _TableLearner:
             error=shaped(error),
             known=shaped(self.count > 0),
         )
+
+    def _guess_errors(self, q: Floats) -> Floats:
+        """[pairs] squared error of q where it is a guess: a part of how much values differ."""
+        share = self.count / self.count.sum()
+        spread = float(share @ (q - share @ q) ** 2)
+        each = np.where(self.never_left, self.state_error, self.guess_error)
+        return np.repeat(spread * each, self.A)
 
 
 class TableArrays(NamedTuple):

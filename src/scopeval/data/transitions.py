@@ -243,7 +243,10 @@ def not_a_log(value: object, name: str = "logged") -> InputError:
     """The error for a value that should be a log, with what to try instead."""
     kind = type(value).__name__
     if isinstance(value, Recorded) and not isinstance(value, type):
-        remedy = "expected Transitions; try read_logged(episodes)"
+        remedy = (
+            "expected Transitions; try read_logged(episodes), or "
+            "Transitions(**episodes.transitions())"
+        )
     else:
         remedy = "expected Transitions (try read_logged) or batches of them (try stream_logged)"
     return InputError(f"{name}: got {kind}, {remedy}")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from scopeval.behavior.summary import support_in_words
 from scopeval.evaluation.result import Evaluation
 from scopeval.report import evaluation_figures as drawings
 from scopeval.report.page import (
@@ -293,9 +294,9 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
         (
             f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
             f"critics), for {recipe.horizon} steps per episode and an expected cost of at most "
-            f"{most}the target policy's. The logs contain {told.support:.1%} of the target "
-            f"policy's own steps. The cost budget binds in {told.binding:.0%} of the logged "
-            f"states. At least {recipe.floor:.0%} of the target policy is mixed in everywhere.",
+            f"{most}the target policy's. Support: {support_in_words(told)}. The cost budget binds "
+            f"in {told.binding:.0%} of the logged states. At least {recipe.floor:.0%} of the "
+            "target policy is mixed in everywhere.",
         ),
         tables=(
             Table(

@@ -1,0 +1,108 @@
+"""The design from all of the logs, after the cross-check has chosen its recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.behavior.cross_check import CrossCheck
+from scopeval.behavior.evidence import Evidence, with_price
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Counts, Recipe, budget, weigh_rows
+from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
+from scopeval.behavior.thresholds import Thresholds
+from scopeval.behavior.unseen_cost import unseen_cost
+from scopeval.critics.protocols import Estimates
+from scopeval.critics.sweep_data import Points
+
+__all__ = ["Design", "cautious", "design_on_all"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A sweep over all of the logs with one recipe, and what it predicts.
+
+    Attributes:
+        recipe: how mu follows from the critics.
+        swept: the critics, and what they say.
+        own: relative variance by these critics alone, and
+        variance: the relative variance that is reported: nearer to the checked one, the less the
+            critics are trusted.
+        cost: relative cost.
+        doubt: about that cost, from states that the logs never leave.
+        binding: share of logged states where the cost budget binds.
+        infeasible: share of logged states without an affordable answer.
+    """
+
+    recipe: Recipe
+    swept: Swept
+    own: float
+    variance: float
+    cost: float
+    doubt: float
+    binding: float
+    infeasible: float
+
+    @property
+    def doubtful_excess(self) -> float:
+        """How far the cost may be above what is allowed, if the doubt is justified."""
+        return self.cost + self.doubt - (1.0 + self.recipe.epsilon)
+
+
+def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
+    """The final sweep, over all of the logs."""
+    recipe = with_price(evidence, evidence.whole, method, recipe)
+    binding = infeasible = 0.0
+    own = follow_own(method, recipe)
+
+    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        nonlocal binding, infeasible
+        followed = own(t, points, pi, e)
+        if method.constrained:
+            tight, unanswered = _constraint_shares(method, recipe, points, pi, e, followed[-1].mu)
+            binding += tight / recipe.horizon
+            infeasible += unanswered / recipe.horizon
+        return followed
+
+    swept = evidence.sweep(evidence.whole, follow, 2)
+    variance = float(ratio(swept.variance[-1], swept.variance[0]))
+    cost = float(ratio(swept.cost[-1], swept.cost[0]))
+    doubt = unseen_cost(evidence, method, recipe, swept) if method.constrained else 0.0
+    return Design(recipe, swept, variance, variance, cost, doubt, binding, infeasible)
+
+
+def _constraint_shares(
+    method: Method, recipe: Recipe, points: Points, pi: Floats, e: Estimates, mu: Floats
+) -> tuple[float, float]:
+    """Shares of the logged states where the budget binds, and where the program has no answer."""
+    counts, visited = Counts(), np.flatnonzero(points.logged)
+    weigh_rows(method, recipe, pi[visited], e.select(visited), counts=counts)
+    infeasible = counts.infeasible / len(visited)
+    if recipe.budget == "episode":
+        return float(recipe.price > 0.0), infeasible
+    if recipe.floor >= 1.0:
+        return 0.0, infeasible
+    cost = e.cost_target if recipe.constraint == "target" else e.cost_behavior[..., -1]
+    mass = np.where(e.known, pi, 0.0).sum(axis=1)
+    allowed = budget(recipe, pi, e.cost_target, cost, e.known) * mass
+    bare = (mu - recipe.floor * pi) / (1.0 - recipe.floor)
+    spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
+    tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
+    return float(points.logged @ tight), infeasible
+
+
+def cautious(design: Design, checked: CrossCheck, thresholds: Thresholds) -> Design:
+    """The variance that is told: between the design's own prediction and the cross-check's.
+
+    Critics whose differences are not believed in full: at least the checked one. Else, the more
+    the reward critics of the halves disagree, the less their own prediction counts.
+    """
+    told = float(checked.variance[checked.best])
+    if design.recipe.share >= 1.0:
+        low, high = thresholds.believed_error
+        error = checked.errors.get("reward critic", 0.0)
+        weight = float(np.clip(np.nan_to_num((error - low) / (high - low)), 0.0, 1.0))
+        told = design.variance ** (1.0 - weight) * told**weight
+    return replace(design, variance=max(design.variance, told))
