@@ -141,6 +141,12 @@ def greedy(self, asked):
     return Plan(mu, Prediction(variance, 1.0, variance, 1.0), 0.0, "greedy", new=True)
 
 
+def variance_under(behavior) -> float:
+    """Of one value pi(a) / mu(a) reward."""
+    mu = PROBS if behavior is None else behavior.table(1)[0, 0]
+    return float((PROBS**2 / mu * CHANCE * HIGH**2).sum() - VALUE**2)
+
+
 def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_data(monkeypatch):
     """The sum over all outcomes of four episodes in three stages is J(pi), to rounding.
 
@@ -150,7 +156,7 @@ def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_
     monkeypatch.setattr(StageDesigner, "_designed", greedy)
     settings = Refitting(first=2, growth=1.5, least_variance=0.01)
     task = StagedTask(Terms(1, 1.0, 0.0), 4, 0.05, "pdis", "t", True, True, 0, False, None)
-    total = mean = naive = cost = 0.0
+    total = mean = naive = square = expected = 0.0
     for outcomes in itertools.product(OUTCOMES, repeat=4):
         script = Script(list(outcomes))
         plan = StoppingPlan(4, None, None, None)
@@ -164,13 +170,18 @@ def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_
         ]
         means = [np.mean(values) for values in script.stages]
         naive += script.chance * float(np.dot(inverse, means) / sum(inverse))
-        cost += script.chance * found.cost.per_episode
+        square += script.chance * (found.estimate - VALUE) ** 2
+        expected += script.chance * sum(
+            stage.share**2 * variance_under(stage.behavior) / stage.episodes
+            for stage in found.stages
+        )
         shares = [stage.share for stage in found.stages]
         assert sum(shares) == pytest.approx(1.0)
         assert found.estimate == pytest.approx(float(np.dot(shares, means)))
     assert total == pytest.approx(1.0, abs=1e-12)
     assert mean == pytest.approx(VALUE, abs=1e-12)
     assert abs(naive - VALUE) > 1e-3
+    assert square == pytest.approx(expected, abs=1e-12)  # stages are uncorrelated given the past
 
 
 # -- the whole flow --------------------------------------------------------------------------------

@@ -277,7 +277,7 @@ class Evaluation:
         """Everything but the episodes, ready for JSON; infinite and undefined numbers are None."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content.pop("episodes")
-        content["stages"] = [asdict(stage) for stage in self.stages]
+        content["stages"] = [stage.as_dict() for stage in self.stages]
         parts = ("interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning")
         for name in parts:
             if content[name] is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from scopeval.behavior.summary import Prediction
+from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.certificate import Certificate
 
 __all__ = ["Agreement", "Learning", "Payback", "Stage", "precise_after"]
@@ -33,6 +35,7 @@ class Stage:
         refuted: why the guard gave the rest to the target policy; None: it did not.
         standard_error: of the whole estimate after this stage.
         warnings: of the design.
+        behavior: the behavior policy; None for the target policy itself.
     """
 
     number: int
@@ -52,6 +55,15 @@ class Stage:
     refuted: str | None
     standard_error: float
     warnings: tuple[str, ...] = ()
+    behavior: Behavior | Policy | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the behavior policy."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        del found["behavior"]
+        for name in ("prediction", "certificate"):
+            found[name] = None if found[name] is None else asdict(found[name])
+        return found
 
     @property
     def on_policy(self) -> bool:

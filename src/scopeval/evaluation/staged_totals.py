@@ -120,6 +120,7 @@ class StagedTotals(RunningTotals):
                 refuted=refuted,
                 standard_error=math.sqrt(error) if error >= 0 else math.nan,
                 warnings=plan.warnings,
+                behavior=plan.behavior,
             )
         )
 

@@ -7,9 +7,15 @@ Every run is a whole evaluation. For each world and kind of logs:
 - ``ros`` and ``bps``: the methods that need no logs.
 
 The *squared error* of an estimate is relative to that of as many on-policy episodes, so on-policy
-evaluation has 1; the *cost* is relative to the target policy's. *Covered* is the share of runs
-whose 95 % interval holds the value. *Ever missed* is the share of runs in which the anytime-valid
-sequence missed it after any batch.
+evaluation has 1; the *cost* is relative to the target policy's. Stages are uncorrelated given the
+past, so the expected squared error of an adaptive run is the mean over runs of
+
+    sum_k share_k^2 (variance of stage k's design) / episodes_k
+
+with every design's variance, and cost, computed exactly in the true model. *Measured* is the mean
+of (estimate - value)^2 itself, which needs many more runs to be known as well. *Covered* is the
+share of runs whose 95 % interval holds the value. *Ever missed* is the share of runs in which the
+anytime-valid sequence missed it after any batch.
 """
 
 from __future__ import annotations
@@ -26,10 +32,12 @@ from scopeval.arrays import check_whole, is_number
 from scopeval.baselines.bps import bps_tabular
 from scopeval.baselines.ros import ros_tabular
 from scopeval.behavior.designer import design
+from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.errors import InputError
 from scopeval.evaluation.batch_loop import Running
 from scopeval.evaluation.evaluator import evaluate
 from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.result import Evaluation
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.adaptive_worlds import Problem, check_logs, check_world, problem
 from scopeval.paper.results import Statistic, as_columns
@@ -116,8 +124,9 @@ class AdaptiveRow:
         world: its name.
         method: its name.
         logs: what logs there were.
-        square: squared error, relative to on-policy's.
+        square: expected squared error, relative to on-policy's.
         cost: relative to the target policy's.
+        measured: mean squared error over the runs, relative to on-policy's; None if it is exact.
         covered: share of runs whose interval holds the value; None for methods without one.
         missed: share of runs in which the anytime-valid sequence ever missed it.
         dropped: share of runs in which the logs were dropped.
@@ -129,6 +138,7 @@ class AdaptiveRow:
     logs: str
     square: Statistic = field(repr=False)
     cost: Statistic = field(repr=False)
+    measured: Statistic | None = field(repr=False, default=None)
     covered: Statistic | None = field(repr=False, default=None)
     missed: Statistic | None = field(repr=False, default=None)
     dropped: Statistic | None = field(repr=False, default=None)
@@ -144,7 +154,7 @@ class AdaptiveRow:
 
 
 #: The numbers of a row.
-NUMBERS = ("square", "cost", "covered", "missed", "dropped", "refits")
+NUMBERS = ("square", "cost", "measured", "covered", "missed", "dropped", "refits")
 
 
 @dataclass(frozen=True)
@@ -238,10 +248,12 @@ def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
         )
         assert found.learning is not None
         dropped = any(one.what == "the logs" for one in found.learning.changed)
+        square, cost = _expected(found, given, own)
         runs.append(
             {
-                "square": (found.estimate - own.value) ** 2 / (own.variance / shard.episodes),
-                "cost": found.cost.per_episode / own.cost,
+                "square": square,
+                "cost": cost,
+                "measured": (found.estimate - own.value) ** 2 / (own.variance / shard.episodes),
                 "covered": found.interval.contains(own.value),
                 "missed": any(misses),
                 "dropped": dropped,
@@ -249,6 +261,26 @@ def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
             }
         )
     return {name: float(np.mean([one[name] for one in runs])) for name in NUMBERS}
+
+
+def _expected(found: Evaluation, given: Problem, own: exact.Assessment) -> tuple[float, float]:
+    """Squared error given the designs, and cost, both relative; a switched stage as measured."""
+    square, cost = 0.0, 0.0
+    for stage in found.stages:
+        variance, spent = own.variance, own.cost
+        behavior = stage.behavior
+        if 0 < stage.by_target < stage.episodes:
+            variance, spent = stage.variance, stage.cost
+        elif isinstance(behavior, BehaviorPolicy) and not stage.on_policy:
+            if behavior.weighted:
+                point = exact.tabulate(given.mdp, given.target, behavior).predicted
+                variance, spent = point.variance, point.cost
+            else:
+                exactly = exact.assess(given.mdp, given.target, behavior)
+                variance, spent = exactly.variance, exactly.cost
+        square += stage.share**2 * variance / stage.episodes
+        cost += stage.episodes * spent / found.finished
+    return square * found.finished / own.variance, cost / own.cost
 
 
 def _fixed(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, Any]:
@@ -284,7 +316,7 @@ def _baseline(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
         )
         last, costs = bps.estimates[:, -1], bps.costs
     square = float(((last - own.value) ** 2).mean() / (own.variance / shard.episodes))
-    return _answer(square, float(costs.mean() / own.cost))
+    return _answer(square, float(costs.mean() / own.cost)) | {"measured": square}
 
 
 def _answer(square: float, cost: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show_adaptive"]
 
-HEADER = ("logs", "method", "squared error", "cost", "most expensive", "covered",
+HEADER = ("logs", "method", "squared error", "measured", "cost", "most expensive", "covered",
           "ever missed", "logs dropped")  # fmt: skip
 
 
@@ -28,10 +28,11 @@ def show_adaptive(result: AdaptiveResult) -> list[Table | str]:
         *tables,
         f"{config.targets} targets,{budget} {config.runs} runs of {config.episodes:,} episodes "
         f"each, seed {config.seed}; ± standard error over the targets. Squared error relative to "
-        "that of as many on-policy episodes, cost relative to the target policy's. Fixed: one "
-        "design from the logs, exact. Most expensive: the largest mean cost of any target. "
-        "Covered: runs whose 95 % interval holds the value. Ever missed: runs in which the "
-        "anytime-valid 95 % sequence missed the value after any batch.",
+        "that of as many on-policy episodes, expected given the designs and measured; cost "
+        "relative to the target policy's, exact for designs. Fixed: one design from the logs. Most "
+        "expensive: the largest mean cost of any target. Covered: runs whose 95 % interval holds "
+        "the value. Ever missed: runs in which the anytime-valid 95 % sequence missed the value "
+        "after any batch.",
     ]
 
 
@@ -42,6 +43,7 @@ def _cells(row: AdaptiveRow) -> tuple[str, ...]:
         logs,
         row.method,
         row.square.text(".3f"),
+        "" if row.measured is None else row.measured.text(".2f"),
         row.cost.text(".3f"),
         f"{row.cost.largest:.3f}",
         _share(row.covered),
