@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries
 
 MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk

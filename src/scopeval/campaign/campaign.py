@@ -23,6 +23,7 @@ from scopeval.campaign.rows import read_episodes
 from scopeval.campaign.shadow import ShadowReport, shadow_report
 from scopeval.campaign.status import CampaignStatus, status_of
 from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms
+from scopeval.campaign.verification import Verification, verify_decisions
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
 from scopeval.errors import CampaignError, InputError
@@ -218,6 +219,10 @@ class Campaign:
             raise CampaignError(f"resume_episode: no episode is open on {plant!r}; expected start")
         return self.episode(number)
 
+    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
+        """Number, state and recorded steps of all episodes of a plant, in order."""
+        return self._registry.on_plant(check_name(plant))
+
     def episode(self, number: int) -> CampaignEpisode:
         """An episode by number, as the journal has it.
 
@@ -283,6 +288,12 @@ class Campaign:
         """All finished episodes, in the order of their numbers, for an analysis of one's own."""
         with self.journal.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
+
+    def verify(self) -> Verification:
+        """Draw every decision again and compare it with the journal: an audit."""
+        with self.journal.read() as connection:
+            recorder = self._recorder
+            return verify_decisions(connection, self.terms, recorder.target, recorder.designs)
 
     def logs(self) -> Transitions:
         """The steps of all finished episodes as logs, those of the incumbent included."""

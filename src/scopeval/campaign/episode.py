@@ -97,6 +97,7 @@ class CampaignEpisode:
         weight: product of target_probability / probability so far.
         sums: of the guarded readings so far.
         decided: the decision whose outcome is awaited; None: `act` is next.
+        last_obs: what was observed last; None: nothing yet.
         terminated: the last step ended it for good.
         state: "open", "finished", "lost" or "dropped".
     """
@@ -112,6 +113,7 @@ class CampaignEpisode:
     weight: float = 1.0
     sums: dict[str, float] = field(default_factory=dict)
     decided: Decided | None = None
+    last_obs: NDArray[Any] | None = None
     terminated: bool = False
     state: str = "open"
 
@@ -215,6 +217,7 @@ class CampaignEpisode:
         self.step += 1
         self.decided = None
         self.terminated = found.terminated
+        self.last_obs = found.next_obs
         for name, value in {"cost": found.cost, **found.signals}.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
 
@@ -222,12 +225,14 @@ class CampaignEpisode:
         """Bring the steps back from the journal."""
         table = schema.steps
         self.step, self.weight, self.sums, self.decided = 0, 1.0, {}, None
+        self.last_obs = None
         rows = connection.execute(
             sa.select(table).where(table.c.episode == self.number).order_by(table.c.step)
         )
         for row in rows:
             self.weight *= row.target_probability / row.probability
-            self.decided = Decided(decode(row.obs), action_of(row.action))
+            self.last_obs = decode(row.obs)
+            self.decided = Decided(self.last_obs, action_of(row.action))
             if row.reward is not None:
                 signals = json.loads(row.signals) if row.signals else {}
                 self.count(

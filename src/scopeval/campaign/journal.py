@@ -74,7 +74,7 @@ class Journal:
 
     Args:
         where: a SQLite file, or a PostgreSQL URL.
-        create: make the tables; else they must be there.
+        create: the tables will be made; else they must be there.
     """
 
     def __init__(self, where: str | os.PathLike[str], *, create: bool) -> None:
@@ -83,14 +83,16 @@ class Journal:
         self._ordered = self.engine.dialect.name == "postgresql"
         self._grouped = _Grouped()
         if create:
-            with self._translated():
-                schema.tables.create_all(self.engine)
-            return
+            return  # `create_tables` follows, in the transaction of the first facts
         with self.read() as connection:  # which does not wait for those who write
             known = sa.inspect(connection).has_table("facts")
         if not known:
             self.close()
             raise DataError(f"{self.name}: holds no campaign; expected one, try Campaign.create")
+
+    def create_tables(self, connection: sa.Connection) -> None:
+        """Make the tables that are not there yet."""
+        schema.tables.create_all(connection)
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ def create_recorder(
         recorder = Recorder(journal, terms, target, designs, clock)
         with journal.write() as connection:
             journal.order(connection)
+            journal.create_tables(connection)
             if journal.fact(connection, "format") is not None:
                 raise DataError(
                     f"{journal.name}: holds a campaign already; open it with Campaign.open, or "

@@ -118,7 +118,7 @@ class Recorder:
                 return self._repeated(episode, seen, t)
             self.shape = seen.shape
             episode.weight *= choice.target_probability / choice.probability
-            episode.decided = Decided(seen, choice.action)
+            episode.decided, episode.last_obs = Decided(seen, choice.action), seen
             return choice.action
 
     def _decide(

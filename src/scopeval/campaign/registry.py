@@ -90,6 +90,17 @@ class Registry:
                 .limit(1)
             ).scalar()
 
+    def on_plant(self, plant: str) -> list[tuple[int, str, int]]:
+        """Number, state and steps of all episodes of a plant."""
+        table = schema.episodes
+        with self._journal.read() as connection:
+            rows = connection.execute(
+                sa.select(table.c.number, table.c.state, table.c.length)
+                .where(table.c.plant == plant)
+                .order_by(table.c.number)
+            )
+            return [(row.number, row.state, row.length) for row in rows]
+
     def by_request(self, request: str) -> CampaignEpisode | None:
         """The episode that a call with this word has begun."""
         table = schema.episodes

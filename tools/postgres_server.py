@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for the tests, in a folder of its own, reached by a socket only."""
+"""A real PostgreSQL server for tests, in a folder of its own, reached by a socket only."""
 
 from __future__ import annotations
 
@@ -50,14 +50,17 @@ class PostgresServer:
 
     @property
     def data(self) -> str:
+        """Folder of the data."""
         return str(self.folder / "data")
 
     def start(self) -> None:
+        """Start the server, which may have crashed before."""
         options = f"-k {self.folder} -c listen_addresses='' -c max_connections=40 -c fsync=off"
         self._command("pg_ctl", "-D", self.data, "-w", "-o", options, "-l", self.log, "start")
 
     @property
     def log(self) -> str:
+        """File of the server's messages."""
         return str(self.folder / "log")
 
     def stop(self, mode: str = "fast") -> None:
@@ -76,6 +79,7 @@ class PostgresServer:
         return f"postgresql://{self.name}@/{name}?host={self.folder}"
 
     def remove(self) -> None:
+        """Stop the server and remove its data."""
         self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -1,0 +1,36 @@
+"""A few kills of `tools/crash_campaigns.py`; its page in the docs has the figures of many."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "crash_campaigns.py"
+MEMORY = Path("/dev/shm")
+
+
+@pytest.mark.parametrize("options", [[], ["--postgres"], ["--lose"]], ids=str)
+def test_campaigns_survive_kills(options):
+    kills = 3 if options == ["--postgres"] else 5
+    place = {"TMPDIR": str(MEMORY)} if MEMORY.is_dir() and not options else {}
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--json", "--kills", str(kills), *options],
+        capture_output=True,
+        text=True,
+        env=os.environ | place,
+        timeout=600,
+    )
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] >= kills
+    assert found["decisions"] > 200
+    assert found["lost decisions"] == found["doubled decisions"] == 0
+    assert found["drawn again and different"] == found["not accounted for"] == 0
+    assert found.get("results that differ", 0) == 0

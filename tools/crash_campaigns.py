@@ -1,0 +1,279 @@
+"""Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
+
+    python tools/crash_campaigns.py [--kills 200] [--plants 4] [--seed 0] [--postgres] [--lose]
+
+Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
+``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
+At the end
+
+- every noted action is in the journal, and no step was told two actions;
+- episodes, steps and result are bit for bit those of a campaign with the same seed that ran without
+  a break (plants resume), or all cut episodes are counted as lost (``--lose``);
+- every decision is drawn again from the journal and is the same.
+
+Prints a table, and exits with status 1 where something differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from postgres_server import MISSING, PostgresServer, binaries
+from scopeval import Campaign
+from scopeval.campaign import schema
+from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
+from scopeval.errors import CampaignError, DataError
+
+HORIZON, STATES, ACTIONS, EPISODES = 6, 5, 3, 60
+#: Mean seconds until a process is killed.
+MEAN = 0.25
+
+RNG = np.random.default_rng(7)
+TARGET = RNG.dirichlet(np.ones(ACTIONS), STATES)
+BEHAVIOR = 0.6 * TARGET + 0.4 * RNG.dirichlet(np.ones(ACTIONS), STATES)
+
+
+def outcome(episode: int, t: int, state: int, action: int) -> tuple[float, float, int, bool]:
+    """Reward, cost, next state and end: a function of the place, so plants survive a crash."""
+    rng = np.random.default_rng((11, episode, t, state, action))
+    return (
+        float(rng.normal(action)),
+        float(action + rng.random()),
+        int(rng.integers(STATES)),
+        bool(rng.random() < 0.1),
+    )
+
+
+@dataclass
+class Driver:
+    """Runs the plants of one campaign in turn; the one that is least far goes first.
+
+    Attributes:
+        where: the database.
+        seed: of the campaign.
+        plants: how many.
+        notes: file of the actions that plants were told.
+        resume: whether plants go on with episodes that were cut.
+    """
+
+    where: str
+    seed: int
+    plants: int
+    notes: Path
+    resume: bool
+
+    def open(self) -> Campaign:
+        """The campaign; it is created by whoever comes first."""
+        try:
+            return Campaign.open(self.where, TARGET)
+        except DataError as missing:
+            if "no such file" not in str(missing) and "holds no campaign" not in str(missing):
+                raise
+        return Campaign.create(
+            self.where,
+            TARGET,
+            horizon=HORIZON,
+            behavior=BEHAVIOR,
+            seed=self.seed,
+            plan=Plan(episodes=EPISODES),
+            ramp=Ramp((0.3, 1.0), episodes=15),
+            guards=[Promise(), Limit(episode=16.0, action="tell")],
+        )
+
+    def run(self) -> None:
+        """Run until all episodes are over."""
+        with self.open() as campaign:
+            running: dict[str, Any] = {}
+            turns = dict.fromkeys((f"plant-{i}" for i in range(self.plants)), 0)
+            for plant in turns:
+                found = campaign.episodes_on(plant)
+                turns[plant] = sum(length for _, _, length in found)
+                if any(state == "open" for _, state, _ in found):
+                    episode = campaign.resume_episode(plant)
+                    if not self.resume and not episode.over:
+                        episode.lose("the process was killed")
+                    elif episode.over:
+                        episode.end()  # the turn that the crash has cut
+                    else:
+                        running[plant] = episode
+            while turns:
+                plant = min(turns, key=lambda name: (turns[name], name))
+                try:
+                    if plant not in running:
+                        running[plant] = campaign.start(plant)
+                except CampaignError:  # the plan is reached
+                    del turns[plant]
+                    continue
+                turns[plant] += 1
+                if self.turn(running[plant]):
+                    del running[plant]
+
+    def turn(self, episode: Any) -> bool:
+        """One step of a plant; True: its episode is over."""
+        obs = episode.last_obs
+        state = int(np.random.default_rng((5, episode.number)).integers(STATES))
+        state = state if obs is None else int(obs)
+        t = episode.step
+        action = episode.act(state)
+        with self.notes.open("ab") as file:
+            file.write(f"{episode.number} {t} {action}\n".encode())
+        reward, cost, following, ended = outcome(episode.number, t, state, action)
+        episode.observe(reward, cost, following, terminated=ended)
+        if episode.over:
+            episode.end()
+        return bool(episode.over)
+
+
+def disturbed(driver: Driver, rng: np.random.Generator, kills: int, server: Any) -> int:
+    """Run a campaign and kill it at random moments; returns how often."""
+    done = 0
+    while True:
+        child = os.fork()
+        if not child:
+            code = 4
+            try:
+                driver.run()
+                code = 0
+            except DataError as error:  # the server is gone
+                code = 3 if server is not None else 4
+                if code == 4:
+                    print(error, file=sys.stderr)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        until = time.monotonic() + (rng.exponential(MEAN) if done < kills else 1e9)
+        finished = 0
+        while time.monotonic() < until and not finished:
+            finished, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.002)
+        if not finished:
+            done += 1
+            if server is not None and rng.random() < 0.5:
+                server.stop("immediate")
+                server.start()
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        elif os.waitstatus_to_exitcode(status) == 0:
+            return done
+        elif os.waitstatus_to_exitcode(status) != 3:
+            raise SystemExit("a campaign failed: see above")
+
+
+def digest(campaign: Campaign) -> str:
+    """Hash of all episodes and steps, but for the times."""
+    found = hashlib.sha256()
+    with campaign.journal.read() as connection:
+        for table, order in (
+            (schema.episodes, (schema.episodes.c.number,)),
+            (schema.steps, (schema.steps.c.episode, schema.steps.c.step)),
+        ):
+            kept = [c for c in table.c if c.name not in ("started", "ended", "decided", "observed")]
+            for row in connection.execute(sa.select(*kept).order_by(*order)):
+                found.update(repr(tuple(row)).encode())
+    return found.hexdigest()
+
+
+def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
+    """Numbers about one disturbed campaign; `other` ran without a break."""
+    with driver.open() as campaign:
+        status, result = campaign.status(), campaign.result()
+        checked = campaign.verify()
+        with campaign.journal.read() as connection:
+            steps = schema.steps
+            rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.action))
+            journal = {(e, t): action for e, t, action in rows}
+        told: dict[tuple[int, int], set[str]] = {}
+        for line in driver.notes.read_text().splitlines():
+            episode, t, action = line.split()
+            told.setdefault((int(episode), int(t)), set()).add(action)
+        numbers: dict[str, Any] = {
+            "decisions": checked.decisions,
+            "told": len(told),
+            "lost decisions": sum(place not in journal for place in told),
+            "doubled decisions": sum(
+                len(actions) > 1 or actions != {journal.get(place)}
+                for place, actions in told.items()
+            ),
+            "drawn again and different": checked.different + checked.holes,
+            "episodes": status.finished,
+            "lost episodes": status.lost,
+            "not accounted for": status.started - status.finished - status.lost,
+        }
+        if other is not None:
+            with other.open() as calm:
+                same = digest(campaign) == digest(calm) and result == calm.result()
+            numbers["results that differ"] = int(not same)
+        return numbers
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--plants", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--postgres", action="store_true", help="in PostgreSQL, and crash it too")
+    parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    asked = parser.parse_args()
+    if asked.postgres and binaries() is None:
+        print(MISSING, file=sys.stderr)
+        return 2
+    rng = np.random.default_rng(asked.seed)
+    server = PostgresServer() if asked.postgres else None
+    total: dict[str, int] = {"campaigns": 0, "kills": 0}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            while total["kills"] < asked.kills:
+                number = total["campaigns"]
+                names = [f"{number}-disturbed"] + ([] if asked.lose else [f"{number}-calm"])
+                drivers = [
+                    Driver(
+                        str(Path(folder, name)) if server is None else server.url(),
+                        asked.seed + number,
+                        asked.plants,
+                        Path(folder, f"{name}.notes"),
+                        not asked.lose,
+                    )
+                    for name in names
+                ]
+                for driver in drivers:
+                    driver.notes.touch()
+                left = asked.kills - total["kills"]
+                total["kills"] += disturbed(drivers[0], rng, left, server)
+                for driver in drivers[1:]:
+                    disturbed(driver, rng, 0, None)
+                found = compare(drivers[0], drivers[1] if len(drivers) > 1 else None)
+                total["campaigns"] += 1
+                for name, n in found.items():
+                    total[name] = total.get(name, 0) + n
+    finally:
+        if server is not None:
+            server.remove()
+    if asked.json:
+        print(json.dumps(total))
+    else:
+        for name, n in total.items():
+            print(f"{name:<28}{n:>8,}")
+    wrong = ("lost decisions", "doubled decisions", "drawn again and different")
+    wrong += ("not accounted for", "results that differ")
+    return int(any(total.get(name, 0) for name in wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
