@@ -22,13 +22,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from scopeval._progress import LOGGER, Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Progress, Settings
+from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Settings
 from scopeval.behavior.summary import Report, Shape
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
@@ -59,6 +60,7 @@ def design(
     seed: int = 0,
     device: str | None = None,
     progress: Progress | None = None,
+    verbose: bool = False,
 ) -> BehaviorPolicy:
     """Learn a behavior policy for `target` from logs of unknown controllers.
 
@@ -95,6 +97,8 @@ def design(
             results to the rounding of float32.
         progress: called with (what, done, total); for vectors there are several of what, one after
             the other.
+        verbose: show progress: a bar on a terminal or in a notebook, lines elsewhere. What is done
+            is logged in any case, at level INFO of ``logging.getLogger("scopeval")``.
 
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
@@ -115,25 +119,27 @@ def design(
             seed=seed,
             device=device,
             progress=progress,
+            verbose=verbose,
         )
         return curve.at(epsilon=epsilon)
-    settings = Settings(
-        horizon=horizon,
-        epsilon=epsilon,
-        gamma=gamma,
-        regression=regression,
-        features=features,
-        time_varying=time_varying,
-        floor=floor,
-        constraint=constraint,
-        limit=limit,
-        budget=budget,
-        least_gain=least_gain,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )
-    return designs(logged, target, [how], settings)[how.name]
+    with follow_phases(progress, verbose=verbose) as told:
+        settings = Settings(
+            horizon=horizon,
+            epsilon=epsilon,
+            gamma=gamma,
+            regression=regression,
+            features=features,
+            time_varying=time_varying,
+            floor=floor,
+            constraint=constraint,
+            limit=limit,
+            budget=budget,
+            least_gain=least_gain,
+            seed=seed,
+            device=device,
+            progress=told,
+        )
+        return designs(logged, target, [how], settings)[how.name]
 
 
 def _check_frontier(method: Method, constraint: str, limit: float | None, epsilon: float) -> None:
@@ -190,6 +196,13 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
         fallback=decision.fallback,
+    )
+    LOGGER.info(
+        "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",
+        decision.method.name,
+        report.prediction.variance,
+        report.prediction.cost,
+        "" if decision.fallback is None else "; " + decision.fallback,
     )
     mark = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
     critics = design.swept.critics

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import Floats, is_number
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import FLOOR, Progress, Settings
+from scopeval.behavior.settings import FLOOR, Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, ratio
@@ -318,6 +319,7 @@ def frontier(
     seed: int = 0,
     device: str | None = None,
     progress: Progress | None = None,
+    verbose: bool = False,
 ) -> Frontier:
     """Learn the whole frontier of variance against cost from logs.
 
@@ -335,25 +337,27 @@ def frontier(
         prices: how many points the frontier has.
         seed: of the halving and the networks.
         device: as for `design`.
-        progress: as for `design`.
+        progress: as for `design`, and so is
+        verbose: whether progress is shown.
     """
     how = method_named(method)
-    settings = Settings(
-        horizon=horizon,
-        gamma=gamma,
-        regression=regression,
-        features=features,
-        time_varying=time_varying,
-        floor=floor,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )
-    evidence = gather_evidence(logged, target, settings)
-    decision = decide(evidence, how)
-    recipe = replace(
-        settings.recipe(decision.method.name), share=decision.design.recipe.share, cap=cap
-    )
-    model = isinstance(evidence.regression, ModelRegression)
-    many = prices if prices is not None else (MODEL_PRICES if model else PRICES)
-    return Frontier(evidence, decision, recipe, cap, many)
+    with follow_phases(progress, verbose=verbose) as told:
+        settings = Settings(
+            horizon=horizon,
+            gamma=gamma,
+            regression=regression,
+            features=features,
+            time_varying=time_varying,
+            floor=floor,
+            seed=seed,
+            device=device,
+            progress=told,
+        )
+        evidence = gather_evidence(logged, target, settings)
+        decision = decide(evidence, how)
+        recipe = replace(
+            settings.recipe(decision.method.name), share=decision.design.recipe.share, cap=cap
+        )
+        model = isinstance(evidence.regression, ModelRegression)
+        many = prices if prices is not None else (MODEL_PRICES if model else PRICES)
+        return Frontier(evidence, decision, recipe, cap, many)

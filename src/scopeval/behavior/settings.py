@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from scopeval._progress import Progress
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.step import Recipe
 from scopeval.critics.model.regression import ModelRegression
@@ -24,9 +24,6 @@ FLOOR = 0.02
 
 #: Relative variance that a design must save, predicted and checked.
 LEAST_GAIN = 0.03
-
-#: Called with (what is being done, steps done, steps in all).
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from scopeval._progress import Show, show_progress
 from scopeval.errors import ScopevalError
 
 if TYPE_CHECKING:
@@ -132,23 +133,7 @@ def command_of(ctx: typer.Context, *, without: tuple[str, ...] = ()) -> str:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on the terminal, if there is one; yields progress(done, total, what)."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = err()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(what, total=None)
-
-        def progress(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
-
-        yield progress
+def progress_bar(what: str) -> Iterator[Show]:
+    """A bar on a terminal, lines elsewhere; yields progress(done, total, what)."""
+    with show_progress(what, err()) as show:
+        yield show

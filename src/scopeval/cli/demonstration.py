@@ -94,8 +94,8 @@ def run(
     target = target_policies(1, config.size, seed=config.seed)[0]
     steps = 2 + 2 * len(SHOWN)
 
-    progress(0, steps, "writing logs (compiling at the first run)")
     path = _place(folder) / "logs.parquet"
+    progress(0, steps, "writing logs (compiling at the first run)")
     controllers = logging_policies(config.controllers, mdp, seed=config.seed)
     write_logged(logs_of(mdp, controllers, config.logged, seed=config.seed), path)
     log = read_logged(path)

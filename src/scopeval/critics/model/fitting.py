@@ -62,13 +62,11 @@ def fit_layers(
     moments = np.zeros((2, len(flat)), np.float32)
     usual = np.ones(y.shape[1], np.float32)  # running mean size of each output's error
     batches = _Batches(len(x), min(how.batch, len(x)), rng)
-    scale, over = _adam_factors(how)
     hidden = len(layers["b1"])
     with one_blas_thread():
         for start in range(0, how.steps, PIECE):
             stop_if_unwanted()
-            some = slice(start, min(start + PIECE, how.steps))
-            steps = some.stop - start
+            steps = min(PIECE, how.steps - start)
             train(
                 x,
                 y,
@@ -78,8 +76,7 @@ def fit_layers(
                 flat,
                 moments,
                 usual,
-                scale[some],
-                over[some],
+                *_adam_factors(how, start, steps),
                 hidden,
                 how.dropout,
                 int(rng.integers(2**62)),
@@ -88,9 +85,9 @@ def fit_layers(
     return _unflattened(flat, layers)
 
 
-def _adam_factors(how: Schedule) -> tuple[Weights, Weights]:
-    """The rate of every step over its correction of the first moment; 1 / that of the second."""
-    step = np.arange(how.steps)
+def _adam_factors(how: Schedule, start: int, steps: int) -> tuple[Weights, Weights]:
+    """The rate of each step over its correction of the first moment; 1 / that of the second."""
+    step = np.arange(start, start + steps)
     rate = 0.5 * how.rate * (1.0 + np.cos(np.pi * step / how.steps))
     scale, over = rate / (1.0 - 0.9 ** (step + 1.0)), 1.0 / (1.0 - 0.999 ** (step + 1.0))
     return scale.astype(np.float32), over.astype(np.float32)

@@ -126,7 +126,8 @@ def _measure(ctx: typer.Context, name: str, place: Path | None, quick: bool) -> 
     place = check_place(PLACE / f"{name}.json" if place is None else place)
     benchmark: Any = importlib.import_module(f"scopeval.paper.benchmarks.{name}")
     config = benchmark.Config(**(what.quick if quick else {}))
-    with progress_bar(f"measuring: {name}"):
+    with progress_bar(f"measuring: {name}") as progress:
+        progress(0, 1, f"measuring: {name}")
         rows = benchmark.run(config)
     command = command_of(ctx, without=("json", "out_dir"))
     _show(what.title, rows, command)

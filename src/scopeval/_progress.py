@@ -1,0 +1,118 @@
+"""Progress of long work: a bar on a terminal or in a notebook, lines elsewhere, and `logging`.
+
+The logger is ``logging.getLogger("scopeval")``. It is quiet unless its level is INFO or lower and
+the program has a handler for it, as after ``logging.basicConfig(level=logging.INFO)``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["LOGGER", "Progress", "Show", "follow_phases", "show_progress"]
+
+LOGGER = logging.getLogger("scopeval")
+
+#: Called with (what is being done, steps done, steps in all).
+Progress = Callable[[str, int, int], None]
+
+#: Called with (steps done, steps in all, what is being done).
+Show = Callable[[int, int, str], None]
+
+#: Seconds between two lines about the same work, where there is no terminal.
+LINE_SECONDS = 30.0
+
+
+@contextmanager
+def show_progress(what: str, console: Console | None = None) -> Iterator[Show]:
+    """Show on stderr how work goes on.
+
+    Args:
+        what: is done first; a bar shows it at once.
+        console: to print on (default: stderr).
+    """
+    from rich.console import Console as StandardConsole
+
+    console = StandardConsole(stderr=True, highlight=False) if console is None else console
+    if not (console.is_terminal or console.is_jupyter):
+        yield _Lines(console).show  # not yet `what`: an error in the first step is one line alone
+        return
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(what, total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield show
+
+
+class _Lines:
+    """One line for each kind of work, and one now and then while it lasts."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.phase, self.last = console, "", 0.0
+
+    def show(self, done: int, total: int, what: str) -> None:
+        """Print a line if there is something new to say."""
+        phase, now = re.sub(r"[-+\d.,e]+", "", what), time.monotonic()
+        if phase == self.phase and now < self.last + LINE_SECONDS:
+            return
+        share = f" ({done / total:.0%})" if total and phase == self.phase else ""
+        self.phase, self.last = phase, now
+        self.console.print(f"{what}{share}", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def follow_phases(progress: Progress | None, *, verbose: bool) -> Iterator[Progress]:
+    """Yield what to call with (what, done, total): it logs, shows and passes on what it is told.
+
+    Args:
+        progress: the user's own function.
+        verbose: whether progress is shown.
+    """
+    phase, began, over = "", 0.0, False
+
+    def finish() -> None:
+        if phase:
+            LOGGER.info("%s: %.1f s", phase, time.perf_counter() - began)
+
+    def follow(show: Show | None) -> Progress:
+        def told(what: str, done: int, total: int) -> None:
+            nonlocal phase, began
+            if what != phase and not over:
+                finish()
+                phase, began = what, time.perf_counter()
+                LOGGER.info("%s: %s steps", what, f"{total:,}")
+            if show is not None and not over:
+                show(done, total, what)
+            if progress is not None:
+                progress(what, done, total)
+
+        return told
+
+    try:
+        if verbose:
+            with show_progress("reading the logs") as show:
+                yield follow(show)
+        else:
+            yield follow(None)
+    finally:
+        over = True  # a frontier goes on to call it when a point is asked for
+        finish()

@@ -1,0 +1,95 @@
+"""Ctrl-C while a design learns from vectors: the process ends, with all its threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from scopeval import Transitions
+from scopeval.data.parquet import write_logged
+
+#: A design that would take days: the signal comes while networks are trained in several threads.
+PROGRAM = """
+import os
+import sys
+os.cpu_count = lambda: 2
+from scopeval import design, read_logged
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.training import Training
+
+def told(what, done, total):
+    if done == 500:
+        print(what, flush=True)
+
+endless = ModelRegression(training=Training(steps=10**9))
+log = read_logged(sys.argv[1])
+design(log, lambda obs, t: obs * 0 + 0.5, horizon=3, regression=endless, progress=told)
+"""
+
+
+@pytest.fixture
+def log(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 2000
+    x, a = rng.standard_normal((n, 2)), rng.integers(2, size=n)
+    rows = Transitions(np.zeros(n, int), x, a, x[:, 0] + a, np.ones(n), x + 0.1)
+    write_logged(rows, tmp_path / "log.parquet")
+    return str(tmp_path / "log.parquet")
+
+
+def interrupted(words, log, until: str) -> tuple[int, str]:
+    """Exit status and stderr of a process that gets SIGINT once it has printed something.
+
+    It is given a minute to end, which it does not need; one that ignores the signal never ends.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            stream = process.stdout if until == "stdout" else process.stderr
+            for line in stream:
+                if "learning the dynamics" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return process.returncode, rest
+
+
+def test_a_program_ends_with_keyboard_interrupt(log):
+    status, said = interrupted(["-c", PROGRAM, log], log, "stdout")
+    assert status in (-signal.SIGINT, 130), said
+    assert said.strip().endswith("KeyboardInterrupt")
+
+
+def test_the_command_ends_with_status_130(log, tmp_path):
+    """Off a terminal the command prints what it does, which is what the test waits for."""
+    (tmp_path / "pi.py").write_text(
+        "def probs(obs, t):\n    return obs * 0 + 0.5\n", encoding="utf-8"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import scopeval.critics.model.training as training\n"
+        "training.LEAST_STEPS = training.MOST_STEPS = 10**9\n"
+        "from scopeval.cli.app import main\n"
+        f"sys.argv = ['scopeval', 'design', '--data', {log!r}, '--policy', 'pi:probs', "
+        f"'--horizon', '3', '--out', {str(tmp_path / 'mu.scope')!r}]\n"
+        "main()\n"
+    )
+    status, said = interrupted(["-c", program], log, "stderr")
+    assert status == 130, said
+    assert "interrupted" in said
+    assert not (tmp_path / "mu.scope").exists()

@@ -1,0 +1,108 @@
+"""Progress: quiet by default, a bar on a terminal, lines elsewhere, messages by `logging`."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from scopeval import Transitions, design
+from scopeval import _progress as progress_module
+from scopeval._progress import follow_phases, show_progress
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.training import Training
+
+QUICK = ModelRegression(
+    training=Training(hidden=8, steps=60, batch=32),
+    paths=30,
+    study=Study(paths=40, hidden=8, steps=20, batch=32),
+)
+
+
+def fair(obs, t):
+    return np.full((len(obs), 2), 0.5)
+
+
+@pytest.fixture(scope="module")
+def log() -> Transitions:
+    rng = np.random.default_rng(0)
+    n = 200
+    x, a = rng.standard_normal((n, 2)), rng.integers(2, size=n)
+    after = x + 0.1 * rng.standard_normal((n, 2))
+    return Transitions(np.zeros(n, int), x, a, x[:, 0] + a, np.ones(n), after)
+
+
+def test_design_is_quiet_unless_asked(log, capsys, caplog):
+    with caplog.at_level(logging.INFO, "scopeval"):
+        design(log, fair, horizon=2, regression=QUICK)
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
+    said = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("learning the dynamics: 120 steps") for text in said)
+    assert any(text.startswith("learning how episodes go on: ") for text in said)
+    assert any(text.startswith("design: ") for text in said)
+    assert "predicted variance" in said[-2] or "predicted variance" in said[-1]
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_a_verbose_design_says_what_it_does_off_a_terminal(log, capsys):
+    told = []
+    design(log, fair, horizon=2, regression=QUICK, verbose=True, progress=lambda *x: told.append(x))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "learning the dynamics",
+        "learning how episodes go on",
+        "design",
+    ]
+    assert {what for what, _, _ in told} == set(printed.err.splitlines())
+    assert all(0 < done <= total for _, done, total in told)
+
+
+def test_a_terminal_gets_a_bar_that_is_cleared():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=60)
+    with show_progress("first", console) as show:
+        show(1, 4, "second")
+    assert "second" in out.getvalue()
+    assert "\x1b[" in out.getvalue()
+
+
+def test_lines_are_printed_for_new_work_and_now_and_then(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    out = io.StringIO()
+    with show_progress("starting", Console(file=out, width=60)) as show:
+        for done in range(1, 101):
+            now += 1.0
+            show(done, 100, f"1.{done} +- 2e-5, cost {done}")
+        show(1, 2, "writing [it]")
+    lines = out.getvalue().splitlines()
+    assert lines == [
+        "1.1 +- 2e-5, cost 1",
+        "1.31 +- 2e-5, cost 31 (31%)",
+        "1.61 +- 2e-5, cost 61 (61%)",
+        "1.91 +- 2e-5, cost 91 (91%)",
+        "writing [it]",
+    ]
+
+
+def test_after_its_end_only_the_users_function_is_called(caplog, capsys):
+    told = []
+    with follow_phases(lambda *x: told.append(x), verbose=True) as follow:
+        follow("one", 1, 2)
+    capsys.readouterr()
+    with caplog.at_level(logging.INFO, "scopeval"):
+        follow("two", 1, 2)
+    assert told == [("one", 1, 2), ("two", 1, 2)]
+    assert not caplog.records
+    assert capsys.readouterr().err == ""
+
+
+def test_errors_pass_through():
+    with pytest.raises(ZeroDivisionError), follow_phases(None, verbose=True):
+        raise ZeroDivisionError
