@@ -13,11 +13,14 @@ from scopeval.report.wording import amount
 
 __all__ = ["promise_figure", "spending_figure", "value_figure"]
 
+#: Inches; three stand side by side.
+SIZE = (3.7, 2.6)
+
 
 def value_figure(trace: Trace, terms: Terms) -> Figure:
     """The estimate with its interval as it narrows."""
     band = running(trace.value, terms.alpha, max(terms.plan.episodes or 1000, 50))
-    with canvas() as (drawing, ax):
+    with canvas(*SIZE) as (drawing, ax):
         finite = np.isfinite(band.low)
         ax.fill_between(
             band.at[finite], band.low[finite], band.high[finite], color=OURS, alpha=0.18, lw=0
@@ -52,7 +55,7 @@ def spending_figure(trace: Trace, target_cost: float | None, budget: float | Non
     n = len(trace.spent)
     at = np.unique(np.linspace(1, n, min(n, 160)).astype(int))
     spent = np.cumsum(trace.spent)[at - 1]
-    with canvas() as (drawing, ax):
+    with canvas(*SIZE) as (drawing, ax):
         ax.plot(at, spent, color=OURS, label="spent")
         if target_cost is not None:
             ax.plot(
@@ -60,16 +63,25 @@ def spending_figure(trace: Trace, target_cost: float | None, budget: float | Non
                 at * target_cost,
                 color=OWN,
                 dashes=(4, 1.5),
-                label="the target policy (estimate)",
+                label="target policy",
             )
         if budget is not None:
-            ax.axhline(budget, color=UNSAFE, lw=1.2, ls=":", label="cost budget")
+            ax.axhline(budget, color=UNSAFE, lw=1.2, ls=":", label="budget")
         ax.set_xlim(left=0)
         ax.set_ylim(bottom=0)
+        ax.yaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
         ax.locator_params(nbins=6)
         ax.set_xlabel("finished episodes")
         ax.set_ylabel("cost")
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, borderpad=0.2)
+        ax.legend(
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 1.0),
+            ncols=3,
+            borderpad=0.2,
+            columnspacing=1.2,
+            handlelength=1.6,
+            handletextpad=0.5,
+        )
         beside = (
             ""
             if target_cost is None
@@ -80,7 +92,11 @@ def spending_figure(trace: Trace, target_cost: float | None, budget: float | Non
             drawing,
             label=f"Line: cost so far, {amount(float(spent[-1]))}{of}{beside}.",
             caption="The cost of finished episodes"
-            + ("" if target_cost is None else ", beside what as many of the target policy cost")
+            + (
+                ""
+                if target_cost is None
+                else ", beside an estimate of what as many of the target policy cost"
+            )
             + ("." if budget is None else ", and the budget of the plan."),
         )
 
@@ -91,7 +107,7 @@ def promise_figure(trace: Trace, terms: Terms) -> Figure | None:
     if len(excess) < 2:
         return None
     band = running(excess, terms.alpha, max(terms.plan.episodes or 1000, 50))
-    with canvas() as (drawing, ax):
+    with canvas(*SIZE) as (drawing, ax):
         finite = np.isfinite(band.low)
         ax.axhline(0, color=INK, lw=1.2)
         ax.fill_between(

@@ -153,7 +153,7 @@ def _commands(status: CampaignStatus) -> tuple[str, ...]:
     if status.state == "stopped":
         return ()
     first = "resume" if status.state == "paused" else "pause"
-    over = any(word in status.state for word in ("handed over",))
+    over = status.state == "handed over"
     return (first, "stop") if over else (first, "hand over", "stop")
 
 
@@ -163,9 +163,8 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
     if found.n:
         value, note = f"{found.estimate:.4g}", "too few episodes for an interval"
     if found.n and math.isfinite(found.half_width):
-        numbers = rounded(found.half_width, found.estimate, found.half_width, found.low, found.high)
-        value = f"{numbers[0]} ± {numbers[1]}"
-        note = f"{confidence(found.alpha)} confidence at all times: {numbers[2]} to {numbers[3]}"
+        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        note = f"between {low} and {high} with {confidence(found.alpha)} confidence at all times"
     goal = "" if terms.plan.episodes is None else f"of {terms.plan.episodes:,}; "
     facts = [
         Fact("Value of the policy", value, note),
@@ -209,7 +208,7 @@ def _safety(result: Evaluation | None) -> tuple[Verdict, str]:
 def _guard(guard: GuardStatus) -> Check:
     if guard.alarm is not None:
         return Check("bad", f"{guard.rule}: {guard.alarm} (action: {guard.action})")
-    return Check("good", f"{guard.rule}; if not: {guard.action}")
+    return Check("plain", f"{guard.rule}: no alarm so far (action: {guard.action})")
 
 
 def _stages(status: CampaignStatus, designs: list[DesignRecord], terms: Terms) -> list[Check]:

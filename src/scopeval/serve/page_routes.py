@@ -260,7 +260,7 @@ async def docs(request: Request, parts: Parts) -> Response:
                 {
                     "method": method.upper(),
                     "path": path,
-                    "text": about.get("description", ""),
+                    "text": about.get("description", "").replace("`", ""),
                     "fields": ", ".join(fields),
                 }
             )

@@ -26,7 +26,7 @@ COMMANDS = {"pause": "pause", "resume": "resume", "hand-over": "hand over", "sto
 
 @router.get("/v1/status", tags=["viewers"], response_model=dict[str, Any])
 async def status(parts: Parts, token: ViewerCaller) -> Any:
-    """The state of the campaign: a `CampaignStatus`."""
+    """The state of the campaign, at most half a second old: a `CampaignStatus`."""
     return JSONResponse(to_wire(await asyncio.to_thread(parts.viewer.status)))
 
 
@@ -118,6 +118,7 @@ async def carry_out(
         request=f"{token.key}:{body.request}",
     )
     await parts.write(lambda: parts.desk.command(verb, entry, number))
+    parts.viewer.expire()
 
 
 @router.post("/v1/pause", tags=["operators"], status_code=204)

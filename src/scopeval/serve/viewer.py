@@ -46,6 +46,10 @@ class Viewer:
                 self._status = (now, self.campaign.status())
             return self._status[1]
 
+    def expire(self) -> None:
+        """Read the status anew when it is next asked for: an operator has just changed it."""
+        self._status = None
+
     def result(self) -> Evaluation:
         """The result by all that is finished; computed once for every event.
 
