@@ -30,7 +30,7 @@ ROUTES = [
     ("POST", "/v1/episodes/0/act", {"step": 0, "obs": 1}, {"plant"}),
     ("POST", "/v1/episodes/0/observe", OUTCOME, {"plant"}),
     ("POST", "/v1/episodes/0/advance", OUTCOME, {"plant"}),
-    ("POST", "/v1/episodes/0/end", {}, {"plant"}),
+    ("POST", "/v1/episodes/0/end", {"steps": 0}, {"plant"}),
     ("POST", "/v1/episodes/0/lose", {"reason": "a test"}, {"plant"}),
     ("POST", "/v1/heartbeat", {"plant": "a"}, {"plant"}),
     ("GET", "/v1/status", None, {"viewer", "operator"}),

@@ -163,7 +163,7 @@ class RemoteEpisode:
 
     def end(self) -> None:
         """End the episode; it is evidence from now on. Called again, it changes nothing."""
-        self.state = self._call("end", {})["state"]
+        self.state = self._call("end", {"steps": self.step})["state"]
 
     def lose(self, reason: str) -> None:
         """Give the episode up: it is counted as lost, with what it has cost."""

@@ -122,10 +122,15 @@ class PlantDesk:
 
         return self._safely(token, number, both)
 
-    def end(self, token: Token, number: int) -> dict[str, Any]:
-        """End an episode."""
+    def end(self, token: Token, number: int, steps: int) -> dict[str, Any]:
+        """End an episode of so many steps."""
 
         def end(episode: CampaignEpisode) -> dict[str, Any]:
+            if steps != episode.step:
+                raise CampaignError(
+                    f"end: got {steps} steps, episode {number} has {episode.step}; nothing was "
+                    "changed"
+                )
             episode.end()
             return self.describe(episode)
 

@@ -76,7 +76,9 @@ class ObserveBody(Body):
 
 
 class EndBody(Body):
-    """End an episode."""
+    """End an episode, which has so many steps: a call that comes too early is refused."""
+
+    steps: Step
 
 
 class LoseBody(Body):

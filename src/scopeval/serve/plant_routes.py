@@ -67,7 +67,7 @@ async def advance(
 @router.post("/episodes/{number}/end", response_model=EpisodeAnswer)
 async def end(number: EpisodeNumber, body: EndBody, parts: Parts, token: PlantCaller) -> Any:
     """End an episode; it is evidence from now on."""
-    return await parts.write(lambda: parts.desk.end(token, number))
+    return await parts.write(lambda: parts.desk.end(token, number, body.steps))
 
 
 @router.post("/episodes/{number}/lose", response_model=EpisodeAnswer)

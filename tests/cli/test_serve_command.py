@@ -1,0 +1,92 @@
+"""The commands serve and serve-token."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from campaign.machine import HORIZON, tables
+from scopeval import Campaign, connect
+from scopeval.cli.app import app
+
+pytest.importorskip("fastapi", reason="no FastAPI here: try pip install 'scopeval[serve]'")
+TARGET, BEHAVIOR = tables()
+
+
+@pytest.fixture
+def where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("policy.npy", TARGET)
+    Campaign.create("hall.campaign", TARGET, horizon=HORIZON, behavior=BEHAVIOR).close()
+    return "hall.campaign"
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["serve-token", *words])
+
+
+def test_tokens_are_made_listed_and_revoked(where):
+    made = run("create", where, "hall 3", "--role", "plant", "--plant", "hall-3")
+    assert made.exit_code == 0
+    assert made.output.startswith("scopeval_")
+    assert made.output.count("\n") == 1
+    listed = run("list", where).output
+    assert "hall 3" in listed
+    assert "valid" in listed
+    assert made.output.split("_")[2].strip() not in listed
+    assert run("revoke", where, "hall 3").output == "revoked: hall 3\n"
+    assert "revoked" in run("list", where).output
+    again = run("revoke", where, "hall 3")
+    assert again.exit_code == 2
+    assert "no valid token" in again.output
+    assert run("create", where, "x", "--role", "king").exit_code == 2
+    assert run("list", "nowhere.campaign").exit_code == 2
+
+
+def test_other_addresses_are_refused_without_tokens(where):
+    done = CliRunner().invoke(
+        app, ["serve", where, "--policy", "policy.npy", "--host", "0.0.0.0", "--port", "0"]
+    )
+    assert done.exit_code == 2
+    assert "nobody has a token" in done.output
+    done = CliRunner().invoke(
+        app, ["serve", where, "--policy", "policy.npy", "--webhook", "file:///etc/passwd"]
+    )
+    assert done.exit_code == 2
+    assert "webhook" in done.output
+
+
+def test_a_service_starts_answers_and_ends(where):
+    token = run("create", where, "hall", "--role", "plant").output.strip()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["serve", where, "--policy", "policy.npy", "--port", str(port), "--title", "Hall"]
+    program = "import sys; from scopeval.cli import main; main()"
+    served = subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=dict(os.environ),
+    )
+    try:
+        assert f"http://127.0.0.1:{port}/" in served.stdout.readline()
+        with connect(f"http://127.0.0.1:{port}", token) as campaign:
+            assert campaign.start("hall-1").number == 0
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+            assert json.load(answer) == {"status": "ok"}
+    finally:
+        served.send_signal(signal.SIGINT)
+        rest = served.communicate(timeout=60)[0]
+    assert served.returncode in (0, 130)
+    assert "Traceback" not in rest
