@@ -13,7 +13,7 @@ from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import with_margin
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
-from scopeval.behavior.frontier import COST_SHARE, Point
+from scopeval.behavior.frontier_point import COST_SHARE, Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows

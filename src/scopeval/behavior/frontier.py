@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,13 @@ from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import Floats, is_number
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
-from scopeval.behavior.methods import Method, method_named
+from scopeval.behavior.frontier_point import Curve, Point, draw_curve
+from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import FLOOR, Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.sweep import Swept, ratio
+from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
@@ -33,7 +35,10 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 
-__all__ = ["Frontier", "Point", "frontier"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Frontier", "frontier"]
 
 #: Prices on the grid, for tables and networks, and for critics by a model of the world.
 PRICES, MODEL_PRICES = 40, 24
@@ -44,50 +49,6 @@ DECADES = (3.0, 6.0)
 HIGHEST = 3.0
 #: Weight that no episode exceeds.
 CAP = 30.0
-#: Checked variance, relative to predicted, up to which a point is offered.
-AGREEMENT = 3.0
-#: How much the check counts in the variance that is reported (as a power), and in the cost.
-CHECK_SHARE, COST_SHARE = 0.3, 0.25
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point on the frontier, relative to running the target policy.
-
-    Attributes:
-        price: of cost, in units of variance.
-        variance: predicted relative variance.
-        cost: predicted relative cost.
-        checked_variance: the same by critics of held-out logs.
-        checked_cost: likewise.
-        doubt: half of the difference between the two halves' checked costs.
-    """
-
-    price: float
-    variance: float
-    cost: float
-    checked_variance: float
-    checked_cost: float
-    doubt: float
-
-    @property
-    def offered(self) -> bool:
-        """Whether held-out logs bear it out."""
-        return bool(self.checked_variance <= AGREEMENT * max(self.variance, 1e-12))
-
-    @property
-    def safe_variance(self) -> float:
-        """What to expect: between the predicted and the checked variance.
-
-        The check judges designs from half of the logs, so it is pessimistic; the prediction is by
-        the critics that made the design, so it is optimistic.
-        """
-        return float(self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE)
-
-    @property
-    def safe_cost(self) -> float:
-        """The predicted cost, and a part of how much held-out logs say it is more."""
-        return self.cost + COST_SHARE * max(self.checked_cost - self.doubt - self.cost, 0.0)
 
 
 @dataclass(frozen=True)
@@ -136,6 +97,28 @@ class Frontier:
                 if price <= unit * 10.0**HIGHEST
             ]
             self.points = tuple(point for point in every if point.offered)
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The points, and where ODI lies, as the critics predict it."""
+        if not self.points:
+            return Curve()
+        e, odi = self._evidence, METHODS["odi"]
+        recipe = replace(self._recipe, method="odi", epsilon=0.0, cap=None)
+        swept = e.sweep(e.whole, follow_own(odi, recipe), 2)
+        both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
+        variance, cost = (float(x) for x in both)
+        return Curve(self.points, (variance, cost))
+
+    def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
+        """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure, which is ``.figure``.
+            chosen: a behavior policy of this frontier.
+        """
+        told = None if chosen is None else chosen.predicted
+        return draw_curve(self.curve, ax, None if told is None else (told.variance, told.cost))
 
     def _judge(self) -> _Judged:
         """All prices, without the cap."""
@@ -292,6 +275,7 @@ class Frontier:
                 width=int(obs.shape[1]) if obs.ndim > 1 else None,
                 states=target.states if isinstance(target, TabularPolicy) else None,
             ),
+            curve=self.curve,
         )
         mark = take_fingerprint(target, recipe.horizon, evidence.logged_obs)
         method = self._decision.method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from scopeval.behavior.frontier_point import Curve
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Counts, Recipe
 
@@ -53,6 +54,7 @@ class Report:
     notes: tuple[str, ...] = field(default=())
     shape: Shape = field(default_factory=lambda: Shape())
     fallback: str | None = None  # why the design falls back to the target policy
+    curve: Curve | None = None  # the frontier that it was chosen on
 
 
 def support_in_words(report: Report) -> str:

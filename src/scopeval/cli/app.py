@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import check, demo, design, evaluate, serve
+from scopeval.cli import check, demo, design, evaluate, frontier, serve
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -52,6 +52,9 @@ def scopeval(
 app.command("demo")(demo.demo)
 app.command("check", short_help="Look for contradictions in a log and show it.")(check.check)
 app.command("design")(design.design)
+app.command("frontier", short_help="What precision costs, also below the policy's own cost.")(
+    frontier.frontier
+)
 app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
     evaluate.evaluate
 )

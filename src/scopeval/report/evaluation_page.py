@@ -32,6 +32,7 @@ from scopeval.report.wording import (
 
 if TYPE_CHECKING:
     from scopeval.behavior.policy import BehaviorPolicy
+    from scopeval.behavior.step import Recipe
 
 __all__ = ["page_of_evaluation"]
 
@@ -286,7 +287,8 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
             measured[1],
         ),
     )
-    most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:g} times "
+    curve = drawings.frontier_figure(behavior)
+    most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:.3g} times "
     checks = [Check("open", text[:1].upper() + text[1:] + ".") for text in told.warnings]
     checks += [Check("plain", text[:1].upper() + text[1:] + ".") for text in told.notes]
     return Section(
@@ -294,10 +296,11 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
         (
             f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
             f"critics), for {recipe.horizon} steps per episode and an expected cost of at most "
-            f"{most}the target policy's. Support: {support_in_words(told)}. The cost budget binds "
-            f"in {told.binding:.0%} of the logged states. At least {recipe.floor:.0%} of the "
-            "target policy is mixed in everywhere.",
+            f"{most}the target policy's. Support: {support_in_words(told)}. "
+            f"{_spent(recipe, told.binding)} At least {recipe.floor:.0%} of the target policy is "
+            "mixed in everywhere.",
         ),
+        figures=() if curve is None else (curve,),
         tables=(
             Table(
                 "Relative to running the policy itself: predicted and measured",
@@ -307,6 +310,15 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
         ),
         checks=tuple(checks),
     )
+
+
+def _spent(recipe: Recipe, binding: float) -> str:
+    if recipe.budget == "weighted":
+        return (
+            "It depends on the weight of the episode so far: what says little about the target "
+            f"policy is kept cheap. No weight exceeds {recipe.cap:g}."
+        )
+    return f"The cost budget binds in {binding:.0%} of the logged states."
 
 
 def _runner(e: Evaluation, behavior: BehaviorPolicy | None) -> str:

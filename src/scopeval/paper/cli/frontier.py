@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from scopeval.paper.cli.options import Address, Backend, Targets, Workers, carry_out, running
+
+if TYPE_CHECKING:
+    from scopeval.paper.backends.shards import ShardOptions
 
 __all__ = ["frontier"]
 
 
 def frontier(
     ctx: typer.Context,
+    critics: Annotated[
+        str,
+        typer.Option(
+            help="How values are computed: exact (dynamic programming), or table (learned from "
+            "logged episodes, judged exactly)."
+        ),
+    ] = "exact",
     size: Annotated[
         list[int] | None,
         typer.Option(
@@ -26,17 +36,18 @@ def frontier(
     cost_law: Annotated[
         list[str] | None,
         typer.Option(
-            help="same-tilt, uniform, reward, opposite-tilt; may be repeated.", show_default="all"
+            help="same-tilt, uniform, reward, opposite-tilt; may be repeated.",
+            show_default="all; same-tilt for table",
         ),
     ] = None,
     environment: Annotated[
         list[str] | None,
         typer.Option(
             help="FrozenLake, CliffWalking, Taxi, Blackjack or none; may be repeated.",
-            show_default="all",
+            show_default="all; without Blackjack for table",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of worlds and targets.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of worlds, targets and logs.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
     backend: Backend = "processes",
     workers: Workers = None,
@@ -45,30 +56,74 @@ def frontier(
         "results/frontier"
     ),
 ) -> None:
-    """The exact frontier of variance against cost.
+    """The frontier of variance against cost, exact or learned.
 
     Running it again after an interruption continues where it stopped.
     """
-    from scopeval.envs.gridworld import COST_LAWS
-    from scopeval.paper.experiments import frontier_exact as experiment
-    from scopeval.paper.figures.frontier_exact import frontiers_by_cost
+    from scopeval.errors import InputError
     from scopeval.paper.saving import check_folder
-    from scopeval.paper.tables.frontier_exact import show_frontier
 
+    if critics not in ("exact", "table"):
+        raise InputError(f"critics: got {critics!r}, expected exact or table")
+    exact = critics == "exact"
     sizes = size or ([10] if quick else [10, 30])
     many = targets if targets is not None else 3 if quick else 30
-    laws = cost_law or (["same-tilt"] if quick else list(COST_LAWS))
-    names = environment or (["FrozenLake"] if quick else list(experiment.ENVIRONMENTS))
+    laws = cost_law or _laws(exact and not quick)
+    names = environment or _environments(exact, quick)
     ctx.params |= {"size": sizes, "targets": many, "cost_law": laws, "environment": names}
     ctx.params["quick"] = False
-    config = experiment.Config(
-        sizes=tuple(one for one in sizes if one),
-        cost_laws=tuple(laws),
-        targets=many,
-        environments=tuple(name for name in names if name != "none"),
-        seed=seed,
-    )
-    folder = check_folder(out_dir, "frontier")
+    folder = check_folder(out_dir, "frontier" if exact else "frontier-learned")
     how = running(backend, workers, address)
+    chosen = Chosen(
+        tuple(one for one in sizes if one),
+        tuple(laws),
+        many,
+        tuple(name for name in names if name != "none"),
+        seed,
+    )
+    (_exact if exact else _learned)(ctx, chosen, folder, how)
+
+
+class Chosen(NamedTuple):
+    """What both experiments are told."""
+
+    sizes: tuple[int, ...]
+    cost_laws: tuple[str, ...]
+    targets: int
+    environments: tuple[str, ...]
+    seed: int
+
+
+def _laws(every: bool) -> list[str]:
+    from scopeval.envs.gridworld import COST_LAWS
+
+    return list(COST_LAWS) if every else ["same-tilt"]
+
+
+def _environments(exact: bool, quick: bool) -> list[str]:
+    from scopeval.paper.experiments.frontier_exact import ENVIRONMENTS
+    from scopeval.paper.experiments.frontier_learned import LearnedConfig
+
+    if quick:
+        return ["FrozenLake"]
+    return list(ENVIRONMENTS) if exact else list(LearnedConfig().environments)
+
+
+def _exact(ctx: typer.Context, chosen: Chosen, folder: Path, how: ShardOptions) -> None:
+    from scopeval.paper.experiments import frontier_exact as experiment
+    from scopeval.paper.figures.frontier_exact import frontiers_by_cost
+    from scopeval.paper.tables.frontier_exact import show_frontier
+
+    config = experiment.Config(**chosen._asdict())
     work = partial(experiment.run, config, folder=folder / "shards", **how)
     carry_out(ctx, "frontier", folder, work, show_frontier, frontiers_by_cost)
+
+
+def _learned(ctx: typer.Context, chosen: Chosen, folder: Path, how: ShardOptions) -> None:
+    from scopeval.paper.experiments import frontier_learned as experiment
+    from scopeval.paper.figures.frontier_learned import learned_frontiers
+    from scopeval.paper.tables.frontier_learned import show_learned_frontier
+
+    config = experiment.LearnedConfig(**chosen._asdict())
+    work = partial(experiment.run, config, folder=folder / "shards", **how)
+    carry_out(ctx, "frontier-learned", folder, work, show_learned_frontier, learned_frontiers)

@@ -1,0 +1,121 @@
+"""A point of a learned frontier, and how the curve through points is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Curve", "Point", "draw_curve"]
+
+#: Checked variance, relative to predicted, up to which a point is offered.
+AGREEMENT = 3.0
+#: How much the check counts in the variance that is reported (as a power), and in the cost.
+CHECK_SHARE, COST_SHARE = 0.3, 0.25
+#: Variances above are not drawn: the axis is for what is worth running.
+MOST = 2.0
+#: Colors that reports know: ours, the others', doubt.
+OURS, OTHER, INK = "#1f77b4", "#ff7f0e", "#000000"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point on the frontier, relative to running the target policy.
+
+    Attributes:
+        price: of cost, in units of variance.
+        variance: predicted relative variance.
+        cost: predicted relative cost.
+        checked_variance: the same by critics of held-out logs.
+        checked_cost: likewise.
+        doubt: half of the difference between the two halves' checked costs.
+    """
+
+    price: float
+    variance: float
+    cost: float
+    checked_variance: float
+    checked_cost: float
+    doubt: float
+
+    @property
+    def offered(self) -> bool:
+        """Whether held-out logs bear it out."""
+        return bool(self.checked_variance <= AGREEMENT * max(self.variance, 1e-12))
+
+    @property
+    def safe_variance(self) -> float:
+        """What to expect: between the predicted and the checked variance.
+
+        The check judges designs from half of the logs, so it is pessimistic; the prediction is by
+        the critics that made the design, so it is optimistic.
+        """
+        return float(self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE)
+
+    @property
+    def safe_cost(self) -> float:
+        """The predicted cost, and a part of how much held-out logs say it is more."""
+        return self.cost + COST_SHARE * max(self.checked_cost - self.doubt - self.cost, 0.0)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a behavior policy remembers of the frontier it was chosen on.
+
+    Attributes:
+        points: that were offered, from the least variance to the least cost.
+        odi: relative variance and cost of ODI, as the critics predict them; None: not known.
+    """
+
+    points: tuple[Point, ...] = ()
+    odi: tuple[float, float] | None = None
+
+
+def draw_curve(
+    curve: Curve, ax: Axes | None = None, chosen: tuple[float, float] | None = None
+) -> Axes:
+    """Draw relative variance against relative cost.
+
+    The line is what to expect, the shade is between what was predicted and what held-out logs say.
+
+    Args:
+        curve: what to draw.
+        ax: where; None: axes of a new figure.
+        chosen: variance and cost of the point that was chosen, if any.
+    """
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(5.4, 3.6), layout="constrained").add_subplot()
+    cost = np.array([p.safe_cost for p in curve.points])
+    variance = np.array([p.safe_variance for p in curve.points])
+    bounds = np.array([(p.variance, p.checked_variance) for p in curve.points]).reshape(-1, 2)
+    ax.fill_between(
+        cost, bounds.min(axis=1), bounds.max(axis=1), color=OURS, alpha=0.18, lw=0,
+        label="doubt: predicted to cross-checked",
+    )  # fmt: skip
+    ax.plot(cost, variance, color=OURS, lw=2.0, label="frontier")
+    ax.axvline(1.0, color=INK, lw=0.8, ls=":")
+    ax.axhline(1.0, color=INK, lw=0.8, ls=":")
+    ax.plot(1.0, 1.0, color=INK, marker="o", ls="none", label="the target policy itself")
+    if curve.odi is not None:
+        ax.plot(
+            curve.odi[1], curve.odi[0], color=OTHER, marker="D", ls="none", label="ODI, no budget"
+        )
+    if chosen is not None:
+        ax.plot(
+            chosen[1], chosen[0], color=OURS, marker="*", ms=13, ls="none",
+            label=f"chosen: {chosen[0]:.2f} of the variance at {chosen[1]:.2f} of the cost",
+        )  # fmt: skip
+    ax.set_ylim(0.0, MOST)
+    shown = cost[variance <= MOST]
+    right = max(1.05, 1.05 * (curve.odi[1] if curve.odi is not None else 0.0))
+    ax.set_xlim(max(float(shown.min(initial=1.0)) - 0.05, 0.0), min(right, 2.0))
+    ax.set_xlabel("expected cost of an episode / target policy's")
+    ax.set_ylabel("variance of an episode / target policy's")
+    ax.legend(loc="upper right", fontsize=8, frameon=False)
+    return ax
