@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scopeval.arrays import Floats
-from scopeval.behavior.frontier_point import draw_curve
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import AsymptoticSequence
 from scopeval.estimation.staged_moments import StagedMoments
@@ -24,13 +23,10 @@ from scopeval.report.wording import amount
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from scopeval.behavior.policy import BehaviorPolicy
-
 __all__ = [
     "Trace",
     "certificate_figure",
     "cost_figure",
-    "frontier_figure",
     "promise_figure",
     "running_figure",
     "trace_of",
@@ -221,24 +217,6 @@ def cost_figure(evaluation: Evaluation) -> Figure:
             caption="The cost of this evaluation, beside the cost of running the policy itself to "
             f"the same precision: about {evaluation.on_policy.episodes:,.0f} episodes, estimated "
             "from the weighted episodes.",
-        )
-
-
-def frontier_figure(behavior: BehaviorPolicy) -> Figure | None:
-    """The frontier that the behavior policy was chosen on; None: it was not chosen on one."""
-    curve, told = behavior.report.curve, behavior.predicted
-    if curve is None or not curve.points:
-        return None
-    with canvas(width=5.6, height=3.6) as (drawing, ax):
-        draw_curve(curve, ax, (told.variance, told.cost))
-        return figure_of(
-            drawing,
-            label="Relative variance against relative cost of the behavior policies that the logs "
-            f"bear out; chosen: {told.variance:.3f} of the variance at {told.cost:.3f} of the "
-            "cost of the target policy.",
-            caption="Which precision costs what: each point of the line is a behavior policy that "
-            "the logs bear out. The shade reaches from what its critics predict to what held-out "
-            "logs say.",
         )
 
 

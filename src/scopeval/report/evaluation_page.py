@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scopeval.behavior.summary import support_in_words
 from scopeval.evaluation.result import Evaluation
 from scopeval.report import evaluation_figures as drawings
+from scopeval.report.frontier_figure import frontier_figure
 from scopeval.report.page import (
     Check,
     Figure,
@@ -287,7 +288,7 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
             measured[1],
         ),
     )
-    curve = drawings.frontier_figure(behavior)
+    curve = frontier_figure(behavior)
     most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:.3g} times "
     checks = [Check("open", text[:1].upper() + text[1:] + ".") for text in told.warnings]
     checks += [Check("plain", text[:1].upper() + text[1:] + ".") for text in told.notes]
