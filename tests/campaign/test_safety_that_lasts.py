@@ -225,3 +225,21 @@ def test_shadow_mode_records_what_would_be_done(place):
         run_episode(campaign)
         assert campaign.result().finished == 1
         assert len(campaign.logs().t) > report.decisions
+
+
+def test_a_stated_bound_reaches_the_certificate_and_the_guard(place):
+    with made(place, step_cost_bound=float(ACTIONS)) as campaign, campaign.group():
+        for _ in range(20):
+            run_episode(campaign)
+        result = campaign.result()
+        assert result.certificate.cost_bound == ACTIONS * HORIZON
+        assert result.guard.state.interval.method == "bets"
+
+
+def test_costs_above_a_stated_bound_are_an_alarm(place):
+    with made(place, step_cost_bound=1.5) as campaign:
+        episode = campaign.start()
+        one_step(episode, 2.0)
+        episode.end()
+        assert campaign.status().state == "handed over"
+        assert "above the stated bound" in campaign.status().reason

@@ -15,7 +15,7 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
-from scopeval.campaign.opening import create_recorder, open_recorder
+from scopeval.campaign.opening import NoTarget, create_recorder, open_recorder
 from scopeval.campaign.outcome import evaluation_of
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.registry import Registry, check_name
@@ -80,6 +80,9 @@ class Campaign:
         ramp: Ramp | None = None,
         shadow: bool = False,
         silent_after: float = 3600.0,
+        cost_bound: float | None = None,
+        step_cost_bound: float | None = None,
+        return_bound: tuple[float, float] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
         """Begin a campaign.
@@ -106,6 +109,10 @@ class Campaign:
                 incumbent=action)`` records what it does and what the behavior policy would do.
                 Such episodes are no evidence about the target; `go_live` ends this.
             silent_after: seconds without a sign of life after which a plant is silent.
+            cost_bound: the most that one episode can cost, if that is known. With it, or
+            step_cost_bound: the most that one step can cost, certificate and guard are proofs for
+                any number of episodes.
+            return_bound: least and greatest possible return, if these are known.
             clock: seconds since 1970.
 
         Raises:
@@ -141,6 +148,9 @@ class Campaign:
             ramp=ramp,
             shadow=shadow,
             silent_after=silent_after,
+            cost_bound=cost_bound,
+            step_cost_bound=step_cost_bound,
+            return_bound=return_bound,
         )
         recorder = create_recorder(where, terms, policy, behavior, logs, clock)
         return cls(recorder)
@@ -149,7 +159,7 @@ class Campaign:
     def open(
         cls,
         where: str | os.PathLike[str],
-        target: Any,
+        target: Any = None,
         *,
         behavior: Any = None,
         check: bool = True,
@@ -159,7 +169,7 @@ class Campaign:
 
         Args:
             where: as for `create`.
-            target: the same policy.
+            target: the same policy. None: only to look; nothing can be decided.
             behavior: needed where it is an object that no database can hold.
             check: see that the target is the same, by what is kept of it.
             clock: seconds since 1970.
@@ -168,7 +178,8 @@ class Campaign:
             DataError: there is no campaign, or it is damaged.
             InputError: another target.
         """
-        return cls(open_recorder(where, as_policy(target), behavior, check, clock))
+        policy = None if target is None else as_policy(target)
+        return cls(open_recorder(where, policy, behavior, check, clock))
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -332,7 +343,9 @@ class Campaign:
         """Write the result as one HTML page."""
         from scopeval.report import page_of_evaluation, write_report
 
-        design = self._recorder.designs.behavior(self.status().design)
+        design = None
+        if not isinstance(self._recorder.target, NoTarget):
+            design = self._recorder.designs.behavior(self.status().design)
         learned = design if isinstance(design, BehaviorPolicy) else None
         page = page_of_evaluation(
             self.result(keep=True),

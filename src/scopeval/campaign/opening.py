@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scopeval._files import now, versions
+from scopeval.arrays import Floats
 from scopeval.campaign import schema
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.identity import check_target, remember_target
@@ -15,9 +16,10 @@ from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Target
 from scopeval.data.transitions import Transitions
-from scopeval.errors import DataError
+from scopeval.errors import DataError, InputError
+from scopeval.policies.protocols import Observations, Time
 
-__all__ = ["create_recorder", "open_recorder"]
+__all__ = ["NoTarget", "create_recorder", "open_recorder"]
 
 
 def create_recorder(
@@ -57,9 +59,20 @@ def create_recorder(
     return recorder
 
 
+class NoTarget:
+    """Stands for the target policy where a campaign is opened only to look."""
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Nothing can be asked."""
+        raise InputError(
+            "target: the campaign was opened without its target policy, only to look; expected "
+            "Campaign.open(where, target)"
+        )
+
+
 def open_recorder(
     where: str | os.PathLike[str],
-    target: Target,
+    target: Target | None,
     behavior: Any,
     check: bool,
     clock: Callable[[], float],
@@ -80,12 +93,14 @@ def open_recorder(
                     "try a newer scopeval"
                 )
             terms = Terms.from_json(journal.fact(connection, "terms"))
-            designs = Designs(journal, target, behavior)
-            recorder = Recorder(journal, terms, target, designs, clock)
-            if check:
+            policy = NoTarget() if target is None else target
+            designs = Designs(journal, policy, behavior)
+            recorder = Recorder(journal, terms, policy, designs, clock)
+            if check and target is not None:
                 check_target(journal, connection, target, terms)
             state = recorder.state(connection)
-        designs.behavior(state.design)  # a damaged or missing one is told now
+        if target is not None:
+            designs.behavior(state.design)  # a damaged or missing one is told now
     except BaseException:
         journal.close()
         raise

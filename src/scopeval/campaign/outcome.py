@@ -33,6 +33,8 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         target_n=max(state.terms.plan.episodes or len(numbers), 50),
         on_policy=own,
         keep=False,
+        bound=state.terms.bound(),
+        return_bound=state.terms.return_bound,
     )
     batch = batch_of(numbers, lost)
     totals.add(batch)

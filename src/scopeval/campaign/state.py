@@ -17,6 +17,7 @@ import numpy as np
 from scopeval.campaign.journal import Event
 from scopeval.campaign.terms import COST, Limit, Promise, Terms
 from scopeval.estimation.running_moments import AsymptoticSequence, Interval
+from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
 __all__ = ["CampaignState", "OpenEpisode"]
@@ -86,6 +87,7 @@ class CampaignState:
             else Guard(
                 epsilon=self.terms.epsilon if guard.epsilon is None else guard.epsilon,
                 alpha=guard.alpha,
+                bound=self.terms.bound() if guard.signal == COST else None,
                 target_n=max(goal, 50),
             )
             for guard in self.terms.guards
@@ -186,7 +188,7 @@ class CampaignState:
         if not numbers["by_target"]:
             for guard, watch in zip(self.terms.guards, self._guards, strict=True):
                 if watch is not None:
-                    watch.update(*_column(numbers, guard.signal))
+                    watch.add(_costs(numbers, guard.signal))
 
     def _count_lost(self, numbers: Mapping[str, Any]) -> None:
         """Guards with totals count what lost episodes cost."""
@@ -262,12 +264,12 @@ class CampaignState:
         return self._guards[number]
 
 
-def _column(numbers: Mapping[str, Any], signal: str) -> tuple[list[float], list[float]]:
-    """Cost and weighted cost of one episode, for a guard."""
+def _costs(numbers: Mapping[str, Any], signal: str) -> EpisodeCosts:
+    """What a guard needs to know of one episode."""
     if signal == COST:
-        return [float(numbers["cost"])], [float(numbers["weighted_cost"])]
+        return EpisodeCosts.of_columns([numbers])
     _, own, weighted = numbers["signals"].get(signal, (math.nan,) * 3)
-    return [float(own)], [float(weighted)]
+    return EpisodeCosts.of([own], [weighted])
 
 
 def _alarm(

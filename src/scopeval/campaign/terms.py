@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
+from scopeval.safety.cost_bound import CostBound, cost_bound_of
 
 __all__ = ["COST", "GuardAction", "Limit", "Plan", "Promise", "Ramp", "Terms"]
 
@@ -161,6 +162,10 @@ class Terms:
         ramp: how the behavior policy's share grows; None: at once.
         shadow: the target policy runs, and it is recorded what the behavior policy would do.
         silent_after: seconds without a sign of life after which a plant is told as silent.
+        cost_bound: the most that an episode can cost; None: unknown.
+        step_cost_bound: the most that a step can cost; None: unknown. With a bound, certificate and
+            promises about the cost are proofs.
+        return_bound: least and greatest possible return; None: unknown.
     """
 
     horizon: int
@@ -173,6 +178,9 @@ class Terms:
     ramp: Ramp | None = None
     shadow: bool = False
     silent_after: float = 3600.0
+    cost_bound: float | None = None
+    step_cost_bound: float | None = None
+    return_bound: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_whole("horizon", self.horizon, 1, " of steps")
@@ -187,6 +195,15 @@ class Terms:
                 f"silent_after: got {self.silent_after!r}, expected seconds, a number above 0"
             )
         object.__setattr__(self, "guards", _guards(self.guards))
+        if self.return_bound is not None:
+            object.__setattr__(self, "return_bound", tuple(self.return_bound))
+        self.bound()
+
+    def bound(self) -> CostBound | None:
+        """What is known about the cost of episodes; None: nothing."""
+        return cost_bound_of(
+            self.cost_bound, self.step_cost_bound, horizon=self.horizon, gamma=self.gamma
+        )
 
     @property
     def signals(self) -> tuple[str, ...]:

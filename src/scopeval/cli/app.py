@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli import check, demo, design, evaluate, frontier, serve
+from scopeval.cli import campaign, check, demo, design, estimate, evaluate, frontier, serve
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -58,6 +58,10 @@ app.command("frontier", short_help="What precision costs, also below the policy'
 app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
     evaluate.evaluate
 )
+app.command("estimate", short_help="Estimate a policy's value from recorded episodes.")(
+    estimate.estimate
+)
+app.add_typer(campaign.campaign, name="campaign")
 app.command("serve", short_help="Serve a campaign over HTTP, with a live page.")(serve.serve)
 app.add_typer(serve.tokens, name="serve-token")
 # The paper's commands register themselves; nothing here imports the paper's code by name.

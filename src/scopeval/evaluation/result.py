@@ -14,7 +14,15 @@ from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import Certificate
 from scopeval.safety.guard import GuardState
 
-__all__ = ["Diagnostics", "Evaluation", "GuardReport", "OnPolicy", "Spent", "rounded"]
+__all__ = [
+    "Diagnostics",
+    "Evaluation",
+    "GuardReport",
+    "OnPolicy",
+    "Spent",
+    "plain_numbers",
+    "rounded",
+]
 
 
 @dataclass(frozen=True)
@@ -285,7 +293,7 @@ class Evaluation:
         if self.certificate is not None:
             content["certificate"]["sentence"] = self.certificate.sentence
         content |= {"sentence": self.sentence, "on_policy_cost": self.on_policy_cost}
-        plain = _plain(content)
+        plain = plain_numbers(content)
         assert isinstance(plain, dict)
         return plain
 
@@ -308,11 +316,12 @@ def _sum(x: float) -> str:
     return f"{x:,.0f}" if x >= 1000 else f"{x:.4g}"
 
 
-def _plain(value: Any) -> Any:
+def plain_numbers(value: Any) -> Any:
+    """Ready for JSON: infinite and undefined numbers are None."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_numbers(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

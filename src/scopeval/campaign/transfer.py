@@ -1,0 +1,154 @@
+"""A whole campaign as one file, to keep it or to move it to another database.
+
+The file is gzipped JSON, one row a line: first a header, then the rows of every table, last a line
+with their number and a checksum. It is written whole or not at all, and read row by row.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from scopeval._files import check_place, now, replace_file
+from scopeval.campaign import schema
+from scopeval.campaign.journal import Journal
+from scopeval.errors import DataError
+
+__all__ = ["export_journal", "import_journal"]
+
+KIND = "scopeval campaign"
+#: In an order in which rows refer to earlier ones only.
+TABLES = (
+    schema.facts, schema.designs, schema.plants, schema.episodes, schema.steps, schema.events,
+)  # fmt: skip
+#: Longest line that is read, and rows that are written together.
+LONGEST, TOGETHER = 1 << 30, 500
+
+
+def export_journal(journal: Journal, path: str | os.PathLike[str]) -> Path:
+    """Write all rows of a campaign to a file.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    goal = check_place(path)
+
+    def write(file: IO[bytes]) -> None:
+        seen, rows = hashlib.sha256(), 0
+        with (
+            gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed,
+            journal.read() as connection,
+        ):
+            head = {"kind": KIND, "format": schema.FORMAT, "written": now()}
+            packed.write(json.dumps(head).encode() + b"\n")
+            for table in TABLES:
+                order = sa.select(table).order_by(*table.primary_key.columns)
+                for row in connection.execution_options(yield_per=TOGETHER).execute(order):
+                    values = {name: _plain(value) for name, value in row._mapping.items()}
+                    line = json.dumps([table.name, values]).encode() + b"\n"
+                    seen.update(line)
+                    packed.write(line)
+                    rows += 1
+            end = {"rows": rows, "sha256": seen.hexdigest()}
+            packed.write(json.dumps(end).encode() + b"\n")
+
+    return replace_file(goal, write)
+
+
+def import_journal(path: str | os.PathLike[str], where: str | os.PathLike[str]) -> None:
+    """Write a file of `export_journal` to a new database; all of it or nothing.
+
+    Raises:
+        DataError: not such a file, or damaged; or the database holds a campaign already.
+    """
+    if not os.path.isfile(path):
+        raise DataError(f"{path}: no such file")
+    journal = Journal(where, create=True)
+    try:
+        with journal.write() as connection:
+            journal.order(connection)
+            journal.create_tables(connection)
+            if journal.fact(connection, "format") is not None:
+                raise DataError(f"{journal.name}: holds a campaign already; choose another place")
+            for table, rows in _grouped(path):
+                connection.execute(table.insert(), rows)
+    except (sa.exc.StatementError, DBAPIError) as error:
+        raise DataError(f"{path}: a row that does not fit the tables ({error.orig})") from error
+    finally:
+        journal.close()
+
+
+def _grouped(path: str | os.PathLike[str]) -> Iterator[tuple[sa.Table, list[dict[str, Any]]]]:
+    """Rows of one table, some at a time."""
+    waiting: list[dict[str, Any]] = []
+    current: sa.Table | None = None
+    for table, row in _rows(path):
+        if current is not None and (table is not current or len(waiting) >= TOGETHER):
+            yield current, waiting
+            waiting = []
+        current = table
+        waiting.append(row)
+    if current is not None:
+        yield current, waiting
+
+
+def _rows(path: str | os.PathLike[str]) -> Iterator[tuple[sa.Table, dict[str, Any]]]:
+    """The checked rows of a file."""
+    tables = {table.name: table for table in TABLES}
+    seen, count, ended = hashlib.sha256(), 0, False
+    try:
+        with gzip.open(path, "rb") as file:
+            head = json.loads(file.readline(LONGEST))
+            if head["kind"] != KIND or head["format"] != schema.FORMAT:
+                raise ValueError(f"kind {head['kind']!r:.40}, format {head['format']!r:.40}")
+            while line := file.readline(LONGEST):
+                content = json.loads(line)
+                if isinstance(content, dict):
+                    if content != {"rows": count, "sha256": seen.hexdigest()}:
+                        raise ValueError("the checksum does not fit")
+                    ended = True
+                    break
+                name, values = content
+                if set(values) != set(tables[name].c.keys()):
+                    raise ValueError(f"columns of the table {name!r}")
+                seen.update(line)
+                count += 1
+                yield tables[name], _row(tables[name], values)
+        if not ended:
+            raise ValueError("it ends too early")
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path}: not a campaign that scopeval exported, or damaged ({error}); expected a file "
+            "of scopeval campaign export"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _row(table: sa.Table, values: dict[str, Any]) -> dict[str, Any]:
+    """A row in the types of its columns."""
+    found = dict(values)
+    for column in table.c:
+        value = found[column.name]
+        if value is None:
+            continue
+        kind = column.type.python_type
+        if kind is bytes:
+            found[column.name] = base64.b64decode(value, validate=True)
+        elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+            found[column.name] = float(value)
+        elif type(value) is not kind:
+            raise ValueError(f"{table.name}.{column.name} holds {value!r:.40}")
+    return found
