@@ -38,6 +38,7 @@ QUICK = Refitting(features=cells(5))
 def test_stages_double_and_a_short_rest_belongs_to_the_last():
     assert list(stage_sizes(Refitting(), 1000)) == [30, 30, 60, 120, 240, 520]
     assert list(stage_sizes(Refitting(), 960)) == [30, 30, 60, 120, 240, 480]
+    assert list(stage_sizes(Refitting(), 300)) == [30, 30, 60, 180]
     assert list(stage_sizes(Refitting(), 20)) == [20]
     assert list(stage_sizes(Refitting(first=2, growth=1.5), 6)) == [2, 1, 1, 2]
     assert list(itertools.islice(stage_sizes(Refitting(), None), 4)) == [30, 30, 60, 120]
@@ -67,12 +68,13 @@ def test_shares_add_up_and_an_early_stage_never_counts_more_than_later_ones():
 
 
 def test_shares_are_those_of_least_variance_if_all_is_predicted():
-    """With 1 / variance for every stage, known in advance, shares are inverse to variances."""
-    settings = Refitting(prior_variance=0.2)
-    shares, sizes, variances = Shares(1000, settings), [200, 300, 500], [1.0, 0.2, 0.2]
+    """Designs that are as good as the prior: shares are inverse to variances."""
+    shares, sizes, variances = Shares(1000, Refitting()), [400, 600], [0.2, 0.2]
     found = [shares.next(size, v) for size, v in zip(sizes, variances, strict=True)]
-    assert found[1] / found[0] == pytest.approx(5.0)
-    assert found[2] == pytest.approx(found[1])
+    assert found == pytest.approx([1.0, 1.0])
+    shares = Shares(10**6, Refitting(prior_variance=0.2))  # nearly all is still to come
+    found = [shares.next(size, v) for size, v in ((30, 1.0), (10**6 - 30, 0.2))]
+    assert found[1] / found[0] == pytest.approx(5.0, rel=1e-3)
 
 
 def test_a_prediction_has_a_floor_and_the_check_counts():

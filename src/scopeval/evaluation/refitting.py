@@ -101,13 +101,12 @@ def _check_above(name: str, value: float, least: float) -> None:
 def stage_sizes(settings: Refitting, episodes: int | None) -> Iterator[int]:
     """Lengths of the stages: each ends after `growth` times as many episodes as the one before.
 
-    A rest that is shorter than half of the last stage belongs to it. Without a number of episodes
-    there is no end.
+    A rest that is shorter than a stage belongs to it. Without a number of episodes there is no end.
     """
     done, end = 0, float(settings.first)
     while episodes is None or done < episodes:
         size = max(round(end) - done, 1)
-        if episodes is not None and (episodes - done) - size < 0.5 * size:
+        if episodes is not None and (episodes - done) - size < size:
             size = episodes - done
         yield size
         done += size
@@ -130,9 +129,10 @@ class Shares:
     """The weight of a stage, decided before it begins.
 
     An episode counts in inverse proportion to the expected variance of its stage. For stages to
-    come the least variance that was expected so far is assumed, and never more than the prior, so
-    an episode of an early stage never counts more than those to come do on average: a prediction
-    that is too optimistic cannot ruin the estimate.
+    come the least variance that was expected so far is assumed, or less: the prior, as a power that
+    is the share of all episodes that are still to come. So an episode of an early stage never
+    counts more than those to come do on average: a prediction that is too optimistic cannot ruin
+    the estimate.
 
     Args:
         episodes: of the whole plan; None where it has no end.
@@ -142,7 +142,7 @@ class Shares:
     def __init__(self, episodes: int | None, settings: Refitting) -> None:
         self._episodes, self._settings = episodes, settings
         self._begun, self._left = 0, 1.0
-        self._least = settings.prior_variance
+        self._least = math.inf
 
     def next(self, size: int, variance: float) -> float:
         """Weight of one episode of the next stage, in units of an average episode's.
@@ -155,8 +155,11 @@ class Shares:
         self._least = min(self._least, variance)
         if self._episodes is None:
             return 1.0 / variance
-        here, after = size / variance, (self._episodes - self._begun - size) / self._least
-        share = self._left if after <= 0 else self._left * here / (here + after)
+        after = max(self._episodes - self._begun - size, 0)
+        to_come = after / self._episodes
+        prior = min(self._settings.prior_variance, self._least)
+        here, there = size / variance, after / (self._least ** (1.0 - to_come) * prior**to_come)
+        share = self._left if after == 0 else self._left * here / (here + there)
         self._begun += size
         self._left -= share
         return share * self._episodes / size

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import exact
+from scopeval import design, exact
 from scopeval.cli.app import app
 from scopeval.errors import InputError
 from scopeval.paper.experiments import adaptive
@@ -41,13 +41,11 @@ def test_rows_are_what_was_asked(result):
 
 def test_the_fixed_design_is_assessed_exactly(result):
     given = problem("gridworld-4", 1, "100", 1)
-    own = exact.assess(given.mdp, given.target, given.target)
-    from scopeval import design
-
+    own = exact.assess(given.env, given.target, given.target)
     made = design(
         given.logs, given.target, horizon=4, method="scope-dr", features=given.features, seed=2
     )
-    found = exact.assess(given.mdp, given.target, made)
+    found = exact.assess(given.env, given.target, made)
     row = result.rows[2]
     assert row.square.values[1] == pytest.approx(found.variance / own.variance)
     assert row.cost.values[1] == pytest.approx(found.cost / own.cost)
@@ -69,12 +67,16 @@ def test_bad_logs_are_bad():
 
 def test_worlds_of_other_kinds():
     given = problem("survival", 2, "50", 0)
-    own = exact.assess(given.mdp, given.target, given.target)
-    assert own.value == pytest.approx(95, abs=0.5)  # as in the tests of the paper
+    assert given.own.value == pytest.approx(95, abs=0.5)  # as in the tests of the paper
     assert given.logs.terminated.any()
     assert given.logs.obs.max() < survival_chain().states - 1
     assert problem("Blackjack", 0, "none", 0).logs is None
     assert len(problem("Blackjack", 0, "corrupted", 0).logs) > 100
+    cart = problem("CartPole", 0, "20", 0)
+    assert cart.own.value == pytest.approx(150, abs=5)
+    assert len(cart.logs) > 100
+    with pytest.raises(InputError, match=r"^logs"):
+        problem("Hopper", 0, "30", 0)
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,17 @@ def adaptive(
     world: Annotated[
         list[str] | None,
         typer.Option(
-            help="gridworld-10 (or another size), survival, FrozenLake, CliffWalking, Taxi or "
-            "Blackjack; may be repeated.",
+            help="gridworld-10 (or another size), survival, FrozenLake, CliffWalking, Taxi, "
+            "Blackjack, CartPole, MountainCar, Acrobot, Pendulum, or a robot; may be repeated.",
             show_default="gridworld-10 and gridworld-30",
         ),
     ] = None,
     logs: Annotated[
         list[str] | None,
         typer.Option(
-            help="none, a number of episodes, one controller, hidden states, corrupted or bad; "
-            "several with commas.",
-            show_default="all of them",
+            help="none, a number of episodes, one controller, hidden states, corrupted, bad, "
+            "and with vectors random or hidden region; several with commas.",
+            show_default="those of Gridworlds",
         ),
     ] = None,
     methods: Annotated[

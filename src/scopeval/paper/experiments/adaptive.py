@@ -12,7 +12,8 @@ past, so the expected squared error of an adaptive run is the mean over runs of
 
     sum_k share_k^2 (variance of stage k's design) / episodes_k
 
-with every design's variance, and cost, computed exactly in the true model. *Measured* is the mean
+with every design's variance, and cost, computed exactly in the true model (vectors and robots: as
+the stage's episodes show them). *Measured* is the mean
 of (estimate - value)^2 itself, which needs many more runs to be known as well. *Covered* is the
 share of runs whose 95 % interval holds the value. *Ever missed* is the share of runs in which the
 anytime-valid sequence missed it after any batch.
@@ -33,13 +34,23 @@ from scopeval.baselines.bps import bps_tabular
 from scopeval.baselines.ros import ros_tabular
 from scopeval.behavior.designer import design
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.collection.collector import collect
 from scopeval.errors import InputError
 from scopeval.evaluation.batch_loop import Running
 from scopeval.evaluation.evaluator import evaluate
 from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.sources import summarize
+from scopeval.evaluation.stage_report import Stage
+from scopeval.exact import TabularMDP
 from scopeval.paper.backends.shards import ShardOptions, run_shards
-from scopeval.paper.experiments.adaptive_worlds import Problem, check_logs, check_world, problem
+from scopeval.paper.experiments.adaptive_worlds import (
+    Problem,
+    check_logs,
+    check_world,
+    is_finite,
+    problem,
+)
 from scopeval.paper.results import Statistic, as_columns
 
 __all__ = ["LOGS", "METHODS", "WORLDS", "AdaptiveResult", "AdaptiveRow", "Config", "run"]
@@ -47,6 +58,10 @@ __all__ = ["LOGS", "METHODS", "WORLDS", "AdaptiveResult", "AdaptiveRow", "Config
 WORLDS = ("gridworld-10", "gridworld-30")
 LOGS = ("none", "30", "100", "1000", "one controller", "hidden states", "corrupted", "bad")
 METHODS = ("adaptive", "fixed", "ros", "bps")
+#: Methods that learn from logs; the others run in finite worlds only.
+DESIGNING = ("adaptive", "fixed")
+#: Episodes that a fixed design is measured with, where it is not assessed exactly.
+MEASURED = 3000
 
 
 @dataclass(frozen=True)
@@ -91,8 +106,8 @@ class Config:
             Shard(world, logs, method, target, self.epsilon, self.runs, self.episodes, self.seed)
             for world in self.worlds
             for method in self.methods
-            for logs in (self.logs if method in ("adaptive", "fixed") else ("none",))
-            if (method, logs) != ("fixed", "none")
+            for logs in (self.logs if method in DESIGNING else ("none",))
+            if (method, logs) != ("fixed", "none") and (method in DESIGNING or is_finite(world))
             for target in range(self.targets)
         ]
 
@@ -219,16 +234,15 @@ def _row(shard: Shard, answers: Sequence[dict[str, Any]]) -> AdaptiveRow:
 def measure(shard: Shard) -> dict[str, Any]:
     """The work of one shard: means over its runs."""
     given = problem(shard.world, shard.target, shard.logs, shard.seed)
-    own = exact.assess(given.mdp, given.target, given.target)
     if shard.method == "adaptive":
-        return _adaptive(shard, given, own)
+        return _adaptive(shard, given)
     if shard.method == "fixed":
-        return _fixed(shard, given, own)
-    return _baseline(shard, given, own)
+        return _fixed(shard, given)
+    return _baseline(shard, given)
 
 
-def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, Any]:
-    settings = Refitting(features=given.features)
+def _adaptive(shard: Shard, given: Problem) -> dict[str, Any]:
+    settings, own = Refitting(features=given.features), given.own
     runs = []
     for k in range(shard.runs):
         misses: list[bool] = []
@@ -237,8 +251,9 @@ def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
             misses.append(not now.interval.contains(own.value))
 
         found = evaluate(
-            given.mdp,
+            given.env,
             given.target,
+            horizon=given.horizon,
             episodes=shard.episodes,
             epsilon=shard.epsilon,
             logs=given.logs,
@@ -248,7 +263,7 @@ def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
         )
         assert found.learning is not None
         dropped = any(one.what == "the logs" for one in found.learning.changed)
-        square, cost = _expected(found, given, own)
+        square, cost = _expected(found, given)
         runs.append(
             {
                 "square": square,
@@ -263,57 +278,71 @@ def _adaptive(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, 
     return {name: float(np.mean([one[name] for one in runs])) for name in NUMBERS}
 
 
-def _expected(found: Evaluation, given: Problem, own: exact.Assessment) -> tuple[float, float]:
-    """Squared error given the designs, and cost, both relative; a switched stage as measured."""
+def _expected(found: Evaluation, given: Problem) -> tuple[float, float]:
+    """Squared error given the designs, and cost, both relative to the target policy's."""
     square, cost = 0.0, 0.0
     for stage in found.stages:
-        variance, spent = own.variance, own.cost
-        behavior = stage.behavior
-        if 0 < stage.by_target < stage.episodes:
-            variance, spent = stage.variance, stage.cost
-        elif isinstance(behavior, BehaviorPolicy) and not stage.on_policy:
-            if behavior.weighted:
-                point = exact.tabulate(given.mdp, given.target, behavior).predicted
-                variance, spent = point.variance, point.cost
-            else:
-                exactly = exact.assess(given.mdp, given.target, behavior)
-                variance, spent = exactly.variance, exactly.cost
+        variance, spent = _judged(stage, given)
         square += stage.share**2 * variance / stage.episodes
         cost += stage.episodes * spent / found.finished
-    return square * found.finished / own.variance, cost / own.cost
+    return square * found.finished / given.own.variance, cost / given.own.cost
 
 
-def _fixed(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, Any]:
-    """The design from the logs alone; by its exact variance and cost where a table holds it."""
+def _judged(stage: Stage, given: Problem) -> tuple[float, float]:
+    """Variance and cost of an episode: exact where a model is known, else as measured."""
+    behavior = stage.behavior
+    if stage.on_policy:
+        return given.own.variance, given.own.cost
+    known = isinstance(given.env, TabularMDP) and not stage.by_target
+    if not known or not isinstance(behavior, BehaviorPolicy):
+        return stage.variance, stage.cost
+    if behavior.weighted:
+        point = exact.tabulate(given.env, given.target, behavior).predicted
+        return point.variance, point.cost
+    exactly = exact.assess(given.env, given.target, behavior)
+    return exactly.variance, exactly.cost
+
+
+def _fixed(shard: Shard, given: Problem) -> dict[str, Any]:
+    """The design from the logs alone."""
     assert given.logs is not None
+    own = given.own
     made = design(
         given.logs,
         given.target,
-        horizon=given.mdp.horizon,
+        horizon=given.horizon,
         method="scope-dr",
         epsilon=shard.epsilon,
         features=given.features,
         seed=shard.seed + shard.target,
     )
+    if not isinstance(given.env, TabularMDP):
+        ran = collect(
+            given.env,
+            given.target,
+            made,
+            horizon=given.horizon,
+            episodes=MEASURED,
+            seed=_seed(shard, 0),
+        )
+        values = summarize(ran, 1.0, "auto").value
+        return _answer(float(values.var()) / own.variance, float(ran.costs().mean()) / own.cost)
     if made.weighted:
-        point = exact.tabulate(given.mdp, given.target, made).predicted
+        point = exact.tabulate(given.env, given.target, made).predicted
         return _answer(point.relative_variance, point.relative_cost)
-    found = exact.assess(given.mdp, given.target, made)
+    found = exact.assess(given.env, given.target, made)
     return _answer(found.variance / own.variance, found.cost / own.cost)
 
 
-def _baseline(shard: Shard, given: Problem, own: exact.Assessment) -> dict[str, Any]:
+def _baseline(shard: Shard, given: Problem) -> dict[str, Any]:
     """ROS or BPS."""
-    seed = _seed(shard, 0)
+    seed, own = _seed(shard, 0), given.own
+    runs, many = shard.runs, shard.episodes
     if shard.method == "ros":
-        ros = ros_tabular(
-            given.mdp, given.target, runs=shard.runs, episodes=shard.episodes, seed=seed, threads=1
-        )
+        ros = ros_tabular(given.env, given.target, runs=runs, episodes=many, seed=seed, threads=1)
         last, costs = ros.estimates[:, -1], ros.costs
     else:
-        bps = bps_tabular(
-            given.mdp, given.target, runs=shard.runs, episodes=shard.episodes, seed=seed, threads=1
-        )
+        bps = bps_tabular(given.env, given.target, runs=runs, episodes=many, seed=seed, threads=1)
         last, costs = bps.estimates[:, -1], bps.costs
     square = float(((last - own.value) ** 2).mean() / (own.variance / shard.episodes))
     return _answer(square, float(costs.mean() / own.cost)) | {"measured": square}

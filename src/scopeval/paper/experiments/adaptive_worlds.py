@@ -1,24 +1,30 @@
-"""Finite worlds in which evaluations in stages are measured, with logs of every quality.
+"""Worlds in which evaluations in stages are measured, with logs of every quality.
 
 - ``gridworld-10`` and others: the paper's Gridworld, a world of its own for each target;
 - ``survival``: 13 positions in a row; the episode is over when either end is passed;
-- the environments of `foreign_worlds`.
+- the finite environments of `foreign_worlds`, and those with vectors of `foreign_vectors`;
+- the paper's robots, with continuous actions (without logs only).
 
 Logs: ``none``; a number of episodes by all loggers; and bad logs of 1,000 episodes:
 
 - ``one controller``: the best logger, and in Gridworlds always its most likely action;
-- ``hidden states``: the rows at a part of the states are missing (Gridworlds: half of the grid);
+- ``hidden states`` (vectors: ``hidden region``): the rows at a part of the states are missing, in
+  Gridworlds half of the grid;
+- ``random``: only uniformly random actions (not in Gridworlds);
 - ``corrupted``: one reward in ten is another one, drawn uniformly from the range of rewards;
-- ``bad``: all of these at once (Gridworlds only).
+- ``bad``: one controller, hidden states and corrupted rewards at once (Gridworlds only).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from scopeval import exact
 from scopeval.arrays import Floats
+from scopeval.collection.collector import collect
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import (
     Gridworld,
@@ -30,16 +36,41 @@ from scopeval.envs.gridworld import (
 )
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
+from scopeval.paper.experiments.control_fleet import ControlFleet
+from scopeval.paper.experiments.foreign_vectors import VECTORS, measure, vector_world
 from scopeval.paper.experiments.foreign_worlds import FINITE, finite_world
+from scopeval.paper.robots.env import HORIZON, ROBOTS, Robots
+from scopeval.paper.robots.policies import robot_policies
 from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["BAD_LOGS", "Problem", "check_logs", "check_world", "problem", "survival_chain"]
+__all__ = [
+    "BAD_LOGS",
+    "Own",
+    "Problem",
+    "check_logs",
+    "check_world",
+    "is_finite",
+    "problem",
+    "survival_chain",
+]
 
-BAD_LOGS = ("one controller", "hidden states", "corrupted", "bad")
+BAD_LOGS = ("one controller", "hidden states", "hidden region", "random", "corrupted", "bad")
 #: Episodes of bad logs.
 MANY = 1000
 #: Share of corrupted rewards.
 CORRUPTED = 0.1
+#: Episodes of the target policy itself that its value is measured with, where it is not exact.
+MEASURED = {"vectors": 20_000, "robots": 3_000}
+#: Episodes that run side by side.
+SIDE_BY_SIDE = 240
+
+
+class Own(NamedTuple):
+    """The target policy itself: value, and variance and expected cost of one episode."""
+
+    value: float
+    variance: float
+    cost: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,24 +78,33 @@ class Problem:
     """One target policy in its world.
 
     Attributes:
-        mdp: the exact model.
+        env: a `TabularMDP`, or a fleet.
         target: pi.
+        horizon: steps of an episode.
+        own: the target policy itself; exact in a `TabularMDP`, else measured.
         features: coordinates of the states, where they are known.
         logs: of past operation; None for none.
     """
 
-    mdp: TabularMDP
-    target: TabularPolicy
-    features: Floats | None
-    logs: Transitions | None
+    env: Any
+    target: Any
+    horizon: int
+    own: Own
+    features: Floats | None = None
+    logs: Transitions | None = None
+
+
+def is_finite(world: str) -> bool:
+    """Whether a world has a known finite model."""
+    return world not in VECTORS and world not in ROBOTS
 
 
 def check_world(name: str) -> str:
     """A name of a world."""
-    if name == "survival" or name in FINITE or _size(name) is not None:
+    if name in ("survival", *FINITE, *VECTORS, *ROBOTS) or _size(name) is not None:
         return name
-    expected = ", ".join(("gridworld-10", "gridworld-30", "survival", *FINITE))
-    raise InputError(f"world: got {name!r}, expected one of {expected}")
+    every = ("gridworld-10", "gridworld-30", "survival", *FINITE, *VECTORS, *ROBOTS)
+    raise InputError(f"world: got {name!r}, expected one of {', '.join(every)}")
 
 
 def check_logs(logs: str) -> str:
@@ -89,17 +129,59 @@ def problem(world: str, target: int, logs: str, seed: int) -> Problem:
         return _gridworld(size, target, logs, seed)
     if world == "survival":
         mdp, pi = survival_chain(), centering(0.3 * (target % 6))
-        return Problem(mdp, pi, None, _survival_logs(mdp, logs, seed + target))
+        return _modeled(mdp, pi, None, _survival_logs(mdp, logs, seed + target))
+    if world in VECTORS:
+        return _vectors(world, target, logs, seed)
+    if world in ROBOTS:
+        return _robot(world, target, logs, seed)
     finite = finite_world(world, seed)
-    pi = finite.target(target)
-    if logs == "none":
-        return Problem(finite.mdp, pi, None, None)
+    found: Transitions | None = None
     if logs.isdigit():
-        return Problem(finite.mdp, pi, None, finite.logs("mixed", int(logs), target))
-    if logs in ("corrupted", "bad"):
-        mixed = finite.logs("mixed", MANY, target)
-        return Problem(finite.mdp, pi, None, _corrupted(mixed, seed + target))
-    return Problem(finite.mdp, pi, None, finite.logs(logs, MANY, target))
+        found = finite.logs("mixed", int(logs), target)
+    elif logs == "corrupted":
+        found = _corrupted(finite.logs("mixed", MANY, target), seed + target)
+    elif logs != "none":
+        found = finite.logs(logs, MANY, target)
+    return _modeled(finite.mdp, finite.target(target), None, found)
+
+
+def _modeled(
+    mdp: TabularMDP, pi: TabularPolicy, features: Floats | None, logs: Transitions | None
+) -> Problem:
+    """A problem in a finite model."""
+    alone = exact.assess(mdp, pi, pi)
+    own = Own(alone.value, alone.variance, alone.cost)
+    return Problem(mdp, pi, mdp.horizon, own, features, logs)
+
+
+def _vectors(name: str, target: int, logs: str, seed: int) -> Problem:
+    """A classic control environment."""
+    world = vector_world(name, seed)
+    pi = world.target(target)
+    rng = np.random.default_rng((seed, target, 51))
+    alone = measure(world, pi, None, MEASURED["vectors"], rng)
+    own = Own(float(alone.value.mean()), float(alone.value.var()), float(alone.cost.mean()))
+    found: Transitions | None = None
+    if logs.isdigit():
+        found = world.logs("mixed", int(logs), target)
+    elif logs == "corrupted":
+        found = _corrupted(world.logs("mixed", MANY, target), seed + target)
+    elif logs != "none":
+        found = world.logs(logs, MANY, target)
+    fleet = ControlFleet(world.control, SIDE_BY_SIDE)
+    return Problem(fleet, pi, world.control.horizon, own, None, found)
+
+
+def _robot(name: str, target: int, logs: str, seed: int) -> Problem:
+    """A robot; the target policy offers ten actions."""
+    if logs != "none":
+        raise InputError(f"logs: got {logs!r} for a robot, expected none")
+    pi = robot_policies(name, "reported")[target]
+    fleet = Robots(name, SIDE_BY_SIDE)
+    alone = collect(fleet, pi, horizon=HORIZON, episodes=MEASURED["robots"], seed=seed + 10**6)
+    returns = alone.returns()
+    own = Own(float(returns.mean()), float(returns.var()), float(alone.costs().mean()))
+    return Problem(fleet, pi, HORIZON, own)
 
 
 # -- Gridworlds ------------------------------------------------------------------------------------
@@ -121,7 +203,7 @@ def _gridworld(size: int, target: int, logs: str, seed: int) -> Problem:
         found = found.select(found.obs // size >= size // 2)  # half of the columns
     if found is not None and logs in ("corrupted", "bad"):
         found = _corrupted(found, own)
-    return Problem(mdp, pi, cells(size), found)
+    return _modeled(mdp, pi, cells(size), found)
 
 
 def _deterministic(mdp: TabularMDP, seed: int) -> TabularPolicy:
