@@ -286,6 +286,48 @@ def test_settings_are_checked(wrong):
         Refitting(**wrong)
 
 
+# -- safety ----------------------------------------------------------------------------------------
+
+#: Much more expensive than the target policy.
+GREEDY = TabularPolicy(0.1 * PI.table(1)[0] + 0.9 * np.eye(4)[GRID.cost.argmax(axis=1)])
+
+
+def test_a_refuted_promise_ends_all_tilting():
+    """Unbiased all the same; fails by chance with probability below 1e-5."""
+    settings = Refitting(features=cells(5), first=300)
+    found = evaluate(GRID, PI, GREEDY, episodes=900, refit=settings, seed=3)
+    first, second = found.stages[0], found.stages[1]
+    assert first.refuted is not None
+    assert first.certificate.verdict == "refuted"
+    assert 0 < first.by_target < first.episodes
+    assert second.by_target == second.episodes
+    assert found.guard.switched_after < 300
+    assert abs(found.estimate - TRUTH.value) < 5 * np.sqrt(found.on_policy.variance / 300)
+
+
+def test_short_stages_are_judged_together(monkeypatch):
+    """No stage alone has enough episodes to be judged, but all of them together have."""
+
+    def expensive(self, asked):
+        return Plan(GREEDY, Prediction(1.0, 1.0, 1.0, 1.0), 0.0, "greedy", new=True)
+
+    monkeypatch.setattr(StageDesigner, "_designed", expensive)
+    settings = Refitting(first=20, growth=1.2)
+    found = evaluate(GRID, PI, episodes=300, refit=settings, seed=3)
+    assert found.guard.switched_after is not None
+    refuted = [stage.number for stage in found.stages if stage.refuted is not None]
+    assert len(refuted) == 1
+    assert found.stages[refuted[0] - 1].episodes < 50  # the burn-in of a stage's own guard
+    assert all(stage.on_policy for stage in found.stages[refuted[0] :])
+
+
+def test_a_stage_has_its_own_promise():
+    found = evaluate(GRID, PI, episodes=240, refit=QUICK, epsilon=0.1, seed=2)
+    assert {stage.epsilon for stage in found.stages if not stage.on_policy} == {0.1}
+    assert found.certificate.epsilon == 0.1
+    assert found.stages[0].certificate is None
+
+
 # -- the fleet -------------------------------------------------------------------------------------
 
 

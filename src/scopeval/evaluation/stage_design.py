@@ -183,7 +183,9 @@ class StageDesigner:
             else ("earlier episodes" if self._seen else "the logs")
         )
         why = f"designed from {report.rows:,} steps of {source}"
-        promised = max(made.recipe.epsilon, asked - 1.0)
+        promised = made.recipe.epsilon
+        if asked < 1.0:  # a point of the frontier may be cheaper than what was asked
+            promised = max(promised, asked - 1.0)
         if asked < 1.0 and made.predicted.cost > asked + 0.005:
             why += f"; the cross-check allows no less than {made.predicted.cost:.2f} of the cost"
         return Plan(

@@ -26,6 +26,7 @@ from scopeval.evaluation.source_choice import (
 )
 from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stopping import StoppingPlan
@@ -94,6 +95,9 @@ class _StagedRun:
         self._budget = StageBudget(terms.epsilon, settings.promise, task.episodes)
         self._planned = len(list(stage_sizes(settings, task.episodes))) if task.episodes else None
         self._own = task.guard if isinstance(task.guard, Guard) else None
+        self._whole = Guard(
+            epsilon=max(terms.epsilon, 0.0), alpha=0.5 * task.alpha, bound=task.bound
+        )
         self._switched: int | None = None  # the target policy runs everything from here on
         self._report: GuardReport | None = None
         self._decisions: dict[str, int] = {}
@@ -180,7 +184,8 @@ class _StagedRun:
         """The user's own guard watches all stages; else every stage has one of its own.
 
         It watches the stage's own promise; below the target policy's own cost it watches that cost
-        instead, because only then is the target policy cheaper. The stages share alpha.
+        instead, because only then is the target policy cheaper. Half of alpha is for all stages
+        together, the stages share the other half.
         """
         task = self._task
         if not task.guard or not task.costs or self._switched is not None:
@@ -191,7 +196,12 @@ class _StagedRun:
             return None
         k = len(self.totals.stages) + 1
         part = 1.0 / self._planned if self._planned else 6.0 / (math.pi * k) ** 2
-        return Guard(epsilon=max(plan.epsilon, 0.0), alpha=task.alpha * part, bound=task.bound)
+        return StageGuard(
+            self._whole,
+            epsilon=max(plan.epsilon, 0.0),
+            alpha=0.5 * task.alpha * part,
+            bound=task.bound,
+        )
 
     def result(self) -> Evaluation:
         """The evaluation."""
