@@ -218,6 +218,8 @@ def test_commands_page_is_up_to_date():
 def test_results_page_says_what_the_stored_results_say():
     text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
     assert text == script("make_results").page(text), "run: python tools/make_results.py"
+    text = (DOCS / "adaptive.md").read_text(encoding="utf-8")
+    assert text == script("make_adaptive").page(text), "run: python tools/make_adaptive.py"
 
 
 def test_figures_are_small_and_self_contained():
