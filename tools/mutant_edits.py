@@ -334,15 +334,38 @@ EDITS = (
     Edit(
         "epsilon is not part of the promise",
         "safety/certificate.py",
-        "return g, w, g - (1 + self.epsilon) * w",
-        "return g, w, g - w",
+        "costs.cost - (1 + self.epsilon) * costs.weighted_cost",
+        "costs.cost - costs.weighted_cost",
         (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
+    ),
+    Edit(
+        "a behavior policy that leaves out actions of the target policy is refuted",
+        "safety/certificate.py",
+        "elif difference.low > tolerance and covered:",
+        "elif difference.low > tolerance:",
+        (
+            "evaluation/test_evaluator.py::test_a_behavior_that_leaves_actions_out_cannot_be_refuted",
+        ),
+    ),
+    Edit(
+        "doubts about the evidence do not change the verdict",
+        "safety/certificate.py",
+        'if doubts and verdict in ("safe", "refuted"):',
+        "if False:",
+        (f"{SAFETY}::test_no_cost_at_all",),
+    ),
+    Edit(
+        "a cost above the stated bound goes unnoticed",
+        "safety/guard.py",
+        "if self._bounded.violated is not None:",
+        "if False:",
+        ("safety/test_cost_bound.py::test_costs_above_the_bound_void_it_and_trip_the_guard",),
     ),
     Edit(
         "the guard trips by the estimate, without evidence",
         "safety/guard.py",
-        "if found.n and found.low > tolerance:",
-        "if found.n and found.estimate > tolerance:",
+        "bool(covered and found.n and found.low > tolerance)",
+        "bool(covered and found.n and found.estimate > tolerance)",
         (f"{SAFETY}::test_false_alarms_over_all_time",),
     ),
     Edit(
@@ -465,7 +488,7 @@ EDITS = (
     ),
     Edit(
         "the doubt about a frontier's cost is added to it instead of subtracted",
-        "behavior/frontier.py",
+        "behavior/frontier_point.py",
         "max(self.checked_cost - self.doubt - self.cost, 0.0)",
         "max(self.checked_cost + self.doubt - self.cost, 0.0)",
         (f"{DECISION}::test_the_safe_cost_of_a_frontier_point",),
