@@ -15,7 +15,7 @@ from scopeval.collection.collector import collect
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError
 from scopeval.evaluation.refitting import Shares, expected_variance, stage_sizes
 from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.sources import summarize
@@ -284,6 +284,42 @@ def test_refitting_stops_when_nothing_is_left_to_gain():
 def test_settings_are_checked(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         Refitting(**wrong)
+
+
+def test_an_interrupt_while_a_design_is_made_keeps_what_was_finished(monkeypatch):
+    usual, calls = StageDesigner._designed, []
+
+    def slow(self, asked):
+        calls.append(asked)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return usual(self, asked)
+
+    monkeypatch.setattr(StageDesigner, "_designed", slow)
+    found = evaluate(GRID, PI, episodes=500, refit=QUICK, seed=3)
+    assert found.stopped == "interrupted by the user"
+    assert [stage.episodes for stage in found.stages] == [30, 30]
+    assert found.interval.method == "asymptotic sequence"
+
+
+def test_a_design_that_fails_does_not_end_the_evaluation(monkeypatch):
+    def broken(self, logged, asked):
+        raise DataError("logged: not today")
+
+    monkeypatch.setattr(StageDesigner, "_design", broken)
+    found = evaluate(GRID, PI, episodes=100, refit=QUICK, seed=3)
+    assert found.finished == 100
+    assert found.by_target == 100
+    assert "no design could be made (logged: not today)" in found.stages[1].why
+    with pytest.raises(DataError, match="not today"):  # logs that are given must be sound
+        evaluate(GRID, PI, episodes=100, refit=QUICK, logs=gridworld_logs(GRID, 50), seed=3)
+
+
+def test_episodes_of_several_designs_name_none_of_them():
+    found = evaluate(GRID, PI, episodes=120, refit=QUICK, seed=3, keep=True)
+    assert len(found.episodes) == 120
+    assert found.episodes.provenance.behavior is None
+    assert found.episodes.provenance.target is not None
 
 
 # -- safety ----------------------------------------------------------------------------------------

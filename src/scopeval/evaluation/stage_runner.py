@@ -29,7 +29,7 @@ from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
-from scopeval.evaluation.stopping import StoppingPlan
+from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard
@@ -68,7 +68,10 @@ def evaluate_in_stages(
     """Run stages until the plan ends; `evaluate` describes the rest."""
     run = _StagedRun(task, sources, plan, settings, given, logs)
     for size in stage_sizes(settings, task.episodes):
-        run.stage(size)
+        try:
+            run.stage(size)
+        except KeyboardInterrupt:  # while a design was made; batches end by themselves
+            plan.stopped, plan.adaptive = INTERRUPTED, True
         if plan.stopped:
             break
     if not run.totals.finished:
@@ -103,7 +106,6 @@ class _StagedRun:
         self._decisions: dict[str, int] = {}
         self._uncovered: str | None = None
         self._agreements: list[Agreement] = []
-        self._ran: Behavior | Policy | None = None
         self.totals = StagedTotals(
             alpha=task.alpha,
             # a promise of stages below the target policy's own cost is judged stage by stage
@@ -146,7 +148,6 @@ class _StagedRun:
         for key, n in decisions_of(plan.behavior).items():
             self._decisions[key] = self._decisions.get(key, 0) + n - before[key]
         self._uncovered = self._uncovered or source.uncovered
-        self._ran = plan.behavior
         totals.end(plan, refuted, covered=source.uncovered is None, costs=task.costs)
         self._budget.add(totals.stages[-1].episodes, plan.cost)
         self._learn()
@@ -229,4 +230,7 @@ class _StagedRun:
         found = replace(found, stages=stages, learning=learning)
         if found.episodes is None:
             return found
-        return replace(found, episodes=self._sources.described(found.episodes, self._ran))
+        first = stages[0].behavior
+        same = all(stage.behavior is first for stage in stages)
+        one = first if same else None  # of several, none is named
+        return replace(found, episodes=self._sources.described(found.episodes, one))
