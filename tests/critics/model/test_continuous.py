@@ -271,6 +271,28 @@ def test_a_variance_that_diverges_stays_finite(logged, target):
     assert np.isfinite(e.q).all()
 
 
+def test_where_episodes_end_is_found_in_few_steps(monkeypatch):
+    """Rare ends at a sharp border: the logistic regression after training finds it."""
+    rng = np.random.default_rng(6)
+    rows = [_ending(rng, 3000) for _ in range(2)]
+    encoder = Encoder(np.empty((0, 1)), np.ones(2, bool))
+    how, entropies = Training(hidden=32, steps=400), []
+    for steps in (0, 8):
+        monkeypatch.setattr("scopeval.critics.model.training.NEWTON_STEPS", steps)
+        network = learn_network(*rows, encoder, how, 0)
+        said = network.predict(np.asarray(rows[1].obs), rows[1].action[:, None], 0).end[:, 0]
+        ended = rows[1].alive == 0
+        entropies.append(-np.mean(np.log(np.where(ended, said, 1.0 - said) + 1e-12)))
+    assert entropies[1] < 0.5 * entropies[0]
+
+
+def _ending(rng, n):
+    obs, action = rng.standard_normal((n, 2)), rng.standard_normal((n, 1))
+    after = obs + 0.1 * action
+    columns = np.zeros(n, int), obs, action, obs[:, 0], action[:, 0] ** 2, after
+    return Rows.of(Transitions(*columns, after[:, 0] + after[:, 1] > 2.8))
+
+
 def test_dropout_keeps_a_wide_network_from_learning_noise():
     """Few noisy rows and many steps: without dropout the noise is learned by heart."""
     rng = np.random.default_rng(8)
