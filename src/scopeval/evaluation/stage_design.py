@@ -171,6 +171,8 @@ class StageDesigner:
                 raise
             # an evaluation that runs goes on with what it has
             return self._continued(f"no design could be made ({error})", (str(error),))
+        if made is None:
+            return self._continued("the cross-check allows no lower cost than the target policy's")
         seconds = time.perf_counter() - began
         report = made.report
         if report.fallback is not None:
@@ -192,7 +194,8 @@ class StageDesigner:
             made, made.predicted, promised, why, True, report.rows, seconds, report.warnings
         )
 
-    def _design(self, logged: Transitions, asked: float) -> BehaviorPolicy:
+    def _design(self, logged: Transitions, asked: float) -> BehaviorPolicy | None:
+        """The design; None: the last one, which is cheaper than any that could be made now."""
         from scopeval.behavior.designer import design  # loads numba
         from scopeval.behavior.frontier import frontier
 
@@ -215,6 +218,8 @@ class StageDesigner:
             cost = _affordable(curve, asked, s.most_variance)
             if cost is not None:
                 return curve.at(cost=cost)
+            if self._last is not None and self._last.cost < 0.99:
+                return None
         return design(
             logged,
             self._target,
