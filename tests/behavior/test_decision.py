@@ -13,7 +13,7 @@ from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import with_margin
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
-from scopeval.behavior.frontier_point import COST_SHARE, Point
+from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
@@ -111,10 +111,10 @@ def test_the_budget_is_a_share_of_the_target_policys_cost():
 
 
 def test_the_safe_cost_of_a_frontier_point():
-    """The predicted cost, and more only where the check exceeds it beyond the doubt."""
+    """The larger of predicted and checked cost, and the doubt."""
     for checked_cost, doubt in ((0.9, 0.0), (0.9, 0.1), (0.8, 0.15), (0.6, 0.0)):
         found = Point(1.0, 0.5, 0.7, 0.5, checked_cost, doubt).safe_cost
-        assert found == pytest.approx(0.7 + COST_SHARE * max(checked_cost - doubt - 0.7, 0.0))
+        assert found == pytest.approx(max(checked_cost, 0.7) + doubt)
 
 
 # -- the cross-check -----------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def design(
             default, and the paper's setting), every logged row serves every time step.
         floor: at least this share of the target's own probabilities stays in the mixture: bounds
             every importance ratio by 1/floor, so that the estimate is unbiased whatever the
-            critics say.
+            critics say. Below zero epsilon the default is that of `frontier`.
         constraint: "behavior" or "target": whose cost-to-go the budget is spent on.
         limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
             target's.
@@ -115,7 +115,7 @@ def design(
             regression=regression,
             features=features,
             time_varying=time_varying,
-            floor=floor,
+            floor=None if floor == FLOOR else floor,
             seed=seed,
             device=device,
             progress=progress,

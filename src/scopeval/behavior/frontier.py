@@ -23,7 +23,7 @@ from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
 from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.settings import FLOOR, Settings
+from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
@@ -47,6 +47,8 @@ PRICES, MODEL_PRICES = 40, 24
 DECADES = (3.0, 6.0)
 #: Points are offered up to so many decades above it.
 HIGHEST = 3.0
+#: Least share of the target policy, unless given.
+LEAST_SHARE = 0.005
 #: Weight that no episode exceeds.
 CAP = 30.0
 
@@ -58,8 +60,9 @@ class _Judged:
     whole: Swept
     variance: Floats
     cost: Floats
-    checked_variance: Floats
-    checked_cost: Floats  # [2, k]
+    more_variance: Floats  # factor of the variance by the other half's critics, over that by own
+    more_cost: Floats  # likewise a difference
+    doubt: Floats
 
 
 class Frontier:
@@ -89,9 +92,9 @@ class Frontier:
                     float(price),
                     float(judged.variance[j]),
                     float(judged.cost[j]),
-                    float(judged.checked_variance[j]),
-                    float(judged.checked_cost[:, j].mean()),
-                    0.5 * float(abs(judged.checked_cost[0, j] - judged.checked_cost[1, j])),
+                    float(judged.variance[j] * judged.more_variance[j]),
+                    float(judged.cost[j] + judged.more_cost[j]),
+                    float(judged.doubt[j]),
                 )
                 for j, price in enumerate(self._grid.prices)
                 if price <= unit * 10.0**HIGHEST
@@ -126,19 +129,22 @@ class Frontier:
         many = 1 + grid.count
         whole = e.sweep(e.whole, follow_prices(method, recipe, grid), many)
         halves = [e.sweep(half, follow_prices(method, recipe, grid), many) for half in e.halves]
-        base, variance, costs = 0.0, np.zeros(grid.count), np.zeros((2, grid.count))
+        variance, costs, doubts = np.ones(grid.count), np.zeros((2, grid.count)), []
         for k in range(2):
             fixed = follow_fixed_prices(method, recipe, grid, halves[k].critics)
             judged = e.sweep(e.halves[1 - k], fixed, many)
-            variance += judged.variance[1:]
-            base += float(judged.variance[0])
-            costs[k] = ratio(judged.cost[1:], judged.cost[0])
+            found = ratio(judged.cost[1:], judged.cost[0])
+            costs[k] = found - ratio(halves[k].cost[1:], halves[k].cost[0])
+            doubts.append(found)
+            own = ratio(halves[k].variance[1:], halves[k].variance[0])
+            variance *= ratio(ratio(judged.variance[1:], judged.variance[0]), own)
         return _Judged(
             whole,
             ratio(whole.variance[1:], whole.variance[0]),
             ratio(whole.cost[1:], whole.cost[0]),
-            ratio(variance, base),
-            costs,
+            np.sqrt(variance),
+            costs.mean(axis=0),
+            0.5 * np.abs(doubts[0] - doubts[1]),
         )
 
     # -- choosing ----------------------------------------------------------------------------
@@ -220,7 +226,7 @@ class Frontier:
     def _capped(self, price: float) -> tuple[Swept, PriceGrid, Point]:
         """The design at a price with the cap in force, and the grid it is on.
 
-        It is checked without the cap: what held-out logs say is carried over as a ratio.
+        It is checked without the cap: what held-out logs say more is carried over.
         """
         method, recipe, e = self._decision.method, self._recipe, self._evidence
         grid, k = self._grid.within_cap(price, self._cap)
@@ -232,19 +238,8 @@ class Frontier:
         def read(values: Floats) -> float:
             return float(np.interp(np.log(price), prices, values))
 
-        checked = [read(free.checked_cost[k] / free.cost) for k in range(2)]
-        return (
-            swept,
-            grid,
-            Point(
-                price,
-                variance,
-                cost,
-                variance * read(free.checked_variance / free.variance),
-                cost * 0.5 * (checked[0] + checked[1]),
-                cost * 0.5 * abs(checked[0] - checked[1]),
-            ),
-        )
+        checked = variance * read(free.more_variance), cost + read(free.more_cost)
+        return swept, grid, Point(price, variance, cost, *checked, read(free.doubt))
 
     def _designed(self, swept: Swept, grid: PriceGrid, point: Point) -> BehaviorPolicy:
         evidence = self._evidence
@@ -297,7 +292,7 @@ def frontier(
     regression: str | Regression | ModelRegression = "auto",
     features: NDArray[Any] | None = None,
     time_varying: bool = False,
-    floor: float = FLOOR,
+    floor: float | None = None,
     cap: float = CAP,
     prices: int | None = None,
     seed: int = 0,
@@ -316,7 +311,8 @@ def frontier(
         regression: how critics are learned,
         features: coordinates of states,
         time_varying: whether rewards or dynamics depend on t,
-        floor: the least share of the target policy.
+        floor: the least share of the target policy; None: 0.005, less than a design's, because the
+            cap bounds the weights already.
         cap: the weight of an episode never exceeds it.
         prices: how many points the frontier has.
         seed: of the halving and the networks.
@@ -332,7 +328,7 @@ def frontier(
             regression=regression,
             features=features,
             time_varying=time_varying,
-            floor=floor,
+            floor=LEAST_SHARE if floor is None else floor,
             seed=seed,
             device=device,
             progress=told,

@@ -14,8 +14,8 @@ __all__ = ["Curve", "Point", "draw_curve"]
 
 #: Checked variance, relative to predicted, up to which a point is offered.
 AGREEMENT = 3.0
-#: How much the check counts in the variance that is reported (as a power), and in the cost.
-CHECK_SHARE, COST_SHARE = 0.3, 0.25
+#: How much the check counts in the variance that is reported, as a power.
+CHECK_SHARE = 0.2
 #: Variances above are not drawn: the axis is for what is worth running.
 MOST = 2.0
 #: Colors that reports know: ours, the others', doubt.
@@ -30,9 +30,10 @@ class Point:
         price: of cost, in units of variance.
         variance: predicted relative variance.
         cost: predicted relative cost.
-        checked_variance: the same by critics of held-out logs.
-        checked_cost: likewise.
-        doubt: half of the difference between the two halves' checked costs.
+        checked_variance: the predicted one, times what designs from one half of the logs have more
+            by the critics of the other half than by their own.
+        checked_cost: the predicted one, and what such designs cost more, likewise.
+        doubt: half of the difference between the costs that the two halves check.
     """
 
     price: float
@@ -58,8 +59,12 @@ class Point:
 
     @property
     def safe_cost(self) -> float:
-        """The predicted cost, and a part of how much held-out logs say it is more."""
-        return self.cost + COST_SHARE * max(self.checked_cost - self.doubt - self.cost, 0.0)
+        """What is promised: the larger of predicted and checked cost, and the doubt.
+
+        Critics are too optimistic about designs that they made; how much, the check tells. And it
+        is as wrong as its two halves differ.
+        """
+        return max(self.checked_cost, self.cost) + self.doubt
 
 
 @dataclass(frozen=True)
