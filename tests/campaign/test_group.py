@@ -6,7 +6,8 @@ import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
 from scopeval import Campaign
-from scopeval.errors import CampaignError, InputError
+from scopeval.campaign.terms import Limit
+from scopeval.errors import CampaignError, DataError, InputError
 
 TARGET, BEHAVIOR = tables()
 
@@ -75,3 +76,63 @@ def test_a_group_that_fails_leaves_nothing(campaign):
     run_episode(campaign, "b")
     assert campaign.status().finished == 2
     assert campaign.status().state == "running"
+
+
+@pytest.mark.parametrize("verb", ["act", "observe"])
+def test_a_step_that_another_process_has_recorded_fails_the_group(campaign, place, verb):
+    """It is noticed when the rows of the group are written; then nothing of the group is."""
+    mine, bystander = campaign.start("a"), campaign.start("b")
+    if verb == "observe":
+        mine.act(1)
+    with Campaign.open(place / "c.campaign", TARGET) as other:
+        theirs = other.resume_episode("a")
+        theirs.act(1)
+        if verb == "observe":
+            theirs.observe(1.0, 2.0, 3)
+    with pytest.raises(DataError, match="another process"):
+        record(campaign, mine, bystander, verb)
+    assert campaign.resume_episode("b").decided is None
+    again = campaign.resume_episode("a")
+    assert (again.step, again.decided is None) == ((1, True) if verb == "observe" else (0, False))
+    assert again.act(1, step=0) == theirs.act(1, step=0)
+
+
+def record(campaign, mine, bystander, verb):
+    with campaign.group():
+        bystander.act(2)
+        mine.act(1) if verb == "act" else mine.observe(1.0, 2.0, 3)
+
+
+def test_rows_of_calls_before_stay_when_a_part_is_undone(campaign):
+    with campaign.group():
+        one, two = campaign.start("a"), campaign.start("b")
+        first = one.act(1)
+        with pytest.raises(RuntimeError, match="changed my mind"):
+            in_vain(campaign, lambda: two.act(2), campaign.pause)
+        with pytest.raises(RuntimeError, match="changed my mind"):
+            undone(campaign, campaign.episode(two.number))
+        one.observe(1.0, 2.0, 3)
+        second = one.act(3)
+    found = campaign.resume_episode("a")
+    assert (found.step, found.act(1, step=0), found.decided.action) == (1, first, second)
+    assert campaign.resume_episode("b").decided is None
+
+
+def undone(campaign, episode):
+    with campaign.journal.append_together():
+        episode.act(1)
+        episode.observe(1.0, 2.0, 3)
+        raise RuntimeError("changed my mind")
+
+
+def test_limits_on_totals_count_what_the_group_has_recorded(place):
+    limit = Limit(total=5.0, action="pause")
+    with Campaign.create(place / "d.campaign", TARGET, horizon=HORIZON, guards=[limit]) as campaign:
+        episodes = [campaign.start(plant) for plant in "abc"]
+        with campaign.group():
+            for episode in episodes:
+                episode.act(1)
+            for episode in episodes:
+                episode.observe(0.0, 2.0, 1)
+        assert campaign.status().state == "paused"
+        assert "6" in campaign.status().reason

@@ -285,6 +285,12 @@ class Campaign:
             state = self._recorder.state(connection)
             return status_of(connection, state, self._recorder.clock())
 
+    @property
+    def running(self) -> int:
+        """Number of episodes that have started and not ended."""
+        with self._recorder.lock, self.journal.read() as connection:
+            return len(self._recorder.state(connection).open)
+
     def events(self, after: int = 0) -> list[Event]:
         """What happened, in order."""
         with self.journal.read() as connection:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from scopeval.campaign import schema
+from scopeval.campaign import schema, statements
 from scopeval.errors import DataError
 
 __all__ = ["Event", "Journal", "decode", "encode"]
@@ -64,9 +64,28 @@ class Event:
 
 
 class _Grouped(threading.local):
-    """The transaction of a `Journal.group`; every thread has its own."""
+    """The transaction of a `Journal.group`; every thread has its own.
+
+    Attributes:
+        connection: None: there is no group.
+        current: the events of other processes were read in this group.
+        decisions, outcomes, lengths: rows that are written before anything else is.
+        broken: why the group cannot be committed; None: it can.
+    """
 
     connection: sa.Connection | None = None
+    current: bool = False
+
+    def __init__(self) -> None:
+        self.decisions: list[dict[str, Any]] = []
+        self.outcomes: list[dict[str, Any]] = []
+        self.lengths: list[dict[str, Any]] = []
+        self.broken: Exception | None = None
+
+    def forget_rows(self) -> None:
+        """Forget rows that were not written."""
+        for rows in (self.decisions, self.outcomes, self.lengths):
+            rows.clear()
 
 
 class Journal:
@@ -107,10 +126,22 @@ class Journal:
         """
         group = self._grouped.connection
         if group is not None:
-            with self._translated(), group.begin_nested():
+            with self._translated(), self._part_of(group):
                 yield group
             return
         with self._translated(), self.engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def append(self) -> Iterator[sa.Connection]:
+        """A `write` of nothing but decisions and outcomes.
+
+        Inside a `group` these rows are collected, and written together.
+        """
+        if self._grouped.connection is not None:
+            yield self._grouped.connection
+            return
+        with self.write() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -124,16 +155,87 @@ class Journal:
                 yield
             return
         with self._translated(), self.engine.begin() as connection:
-            self._grouped.connection = connection
+            grouped = self._grouped
+            grouped.connection, grouped.current, grouped.broken = connection, False, None
             try:
                 yield
+                self.settle(connection)
+                if grouped.broken is not None:
+                    raise grouped.broken
             finally:
-                self._grouped.connection = None
+                grouped.connection = None
+                grouped.forget_rows()
+
+    @contextlib.contextmanager
+    def _part_of(self, group: sa.Connection) -> Iterator[None]:
+        """A part of a group that is taken back alone where it fails."""
+        self.settle(group)  # of calls before: they stay whatever happens here
+        group.exec_driver_sql("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self._grouped.forget_rows()
+            group.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
+            group.exec_driver_sql("RELEASE SAVEPOINT part")
+            raise
+        group.exec_driver_sql("RELEASE SAVEPOINT part")
+
+    @contextlib.contextmanager
+    def append_together(self) -> Iterator[None]:
+        """Several appends inside a group, all or none; nothing else may be written between them."""
+        grouped = self._grouped
+        lists = (grouped.decisions, grouped.outcomes, grouped.lengths)
+        before = [len(rows) for rows in lists]
+        try:
+            yield
+        except BaseException:
+            for rows, n in zip(lists, before, strict=True):
+                del rows[n:]
+            raise
+
+    def settle(self, connection: sa.Connection) -> None:
+        """Write what a group has collected; where that fails, the group is not committed."""
+        grouped = self._grouped
+        try:
+            with self._translated():
+                whole = self._settled(connection)
+        except IntegrityError:
+            whole = False
+        except Exception as error:
+            grouped.broken = error
+            raise
+        finally:
+            grouped.forget_rows()
+        if not whole:
+            grouped.broken = DataError(
+                f"{self.name}: another process has recorded one of these steps; nothing of this "
+                "group was recorded, fetch its episodes again"
+            )
+            raise grouped.broken
+
+    def _settled(self, connection: sa.Connection) -> bool:
+        """Write the rows; False: one of the outcomes was there already."""
+        grouped = self._grouped
+        if grouped.decisions:
+            connection.execute(statements.add_decision, grouped.decisions)
+        if not grouped.outcomes:
+            return True
+        written = self._write_outcomes(connection)
+        connection.execute(statements.set_length, grouped.lengths)
+        return written == len(grouped.outcomes)
+
+    def _write_outcomes(self, connection: sa.Connection) -> int:
+        """How many rows were changed."""
+        rows = self._grouped.outcomes
+        if connection.dialect.supports_sane_multi_rowcount:
+            return connection.execute(statements.add_outcome, rows).rowcount
+        return sum(connection.execute(statements.add_outcome, row).rowcount for row in rows)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A consistent view."""
         if self._grouped.connection is not None:
+            self.settle(self._grouped.connection)
             yield self._grouped.connection
             return
         with self._translated(), self.engine.connect() as connection:
@@ -158,6 +260,7 @@ class Journal:
     def order(self, connection: sa.Connection) -> None:
         """Be the only one to number events and episodes until the transaction ends."""
         if self._ordered:  # SQLite has one writer at a time anyway
+            self._grouped.current = False
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ORDER_LOCK)))
 
     # -- facts ---------------------------------------------------------------------------------
@@ -177,31 +280,26 @@ class Journal:
 
     def add_event(self, connection: sa.Connection, event: Event, time: float) -> Event:
         """Write an event; the lock of `order` is held."""
-        table = schema.events
-        last = connection.execute(sa.select(sa.func.max(table.c.number))).scalar()
+        last = connection.execute(statements.last_event).scalar()
         number = 1 if last is None else int(last) + 1
-        connection.execute(
-            table.insert().values(
-                number=number,
-                time=time,
-                kind=event.kind,
-                text=event.text,
-                plant=event.plant,
-                episode=event.episode,
-                who=event.who,
-                data=json.dumps(dict(event.data)),
-            )
-        )
+        row = {
+            "number": number,
+            "time": time,
+            "kind": event.kind,
+            "text": event.text,
+            "plant": event.plant,
+            "episode": event.episode,
+            "who": event.who,
+            "data": json.dumps(dict(event.data)),
+        }
+        connection.execute(statements.add_event, row)
         return Event(
             event.kind, event.text, event.plant, event.episode, event.who, event.data, number, time
         )
 
     def events_after(self, connection: sa.Connection, number: int) -> list[Event]:
         """Events after one, in order."""
-        table = schema.events
-        rows = connection.execute(
-            sa.select(table).where(table.c.number > number).order_by(table.c.number)
-        )
+        rows = connection.execute(statements.events_after, {"after": number})
         return [
             Event(
                 row.kind, row.text, row.plant, row.episode, row.who, json.loads(row.data),
@@ -209,6 +307,46 @@ class Journal:
             )
             for row in rows
         ]  # fmt: skip
+
+    def news_after(self, connection: sa.Connection, number: int) -> list[Event]:
+        """Events after one; inside a group they are read once.
+
+        Nobody else can write in between (SQLite), or it is seen by the next group (PostgreSQL).
+        """
+        if self._grouped.connection is not None and self._grouped.current:
+            return []
+        self._grouped.current = True
+        return self.events_after(connection, number)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def add_decision(self, connection: sa.Connection, row: dict[str, Any]) -> None:
+        """Write a decision.
+
+        Raises:
+            IntegrityError: the step was decided already; not inside a group.
+        """
+        if self._grouped.connection is not None:
+            self._grouped.decisions.append(row)
+        else:
+            connection.execute(statements.add_decision, row)
+
+    def add_outcome(
+        self, connection: sa.Connection, outcome: dict[str, Any], length: dict[str, Any]
+    ) -> bool:
+        """Write the outcome of a step, and the new length of its episode.
+
+        Returns:
+            False: it was written already; not inside a group.
+        """
+        if self._grouped.connection is not None:
+            self._grouped.outcomes.append(outcome)
+            self._grouped.lengths.append(length)
+            return True
+        if connection.execute(statements.add_outcome, outcome).rowcount != 1:
+            return False
+        connection.execute(statements.set_length, length)
+        return True
 
     def close(self) -> None:
         """Give the connections back."""

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from scopeval.campaign import schema
+from scopeval.campaign import schema, statements
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import CampaignEpisode, Decided, Observed, action_of, same
 from scopeval.campaign.journal import Event, Journal, encode
@@ -64,7 +64,10 @@ class Recorder:
         with self.lock:
             if self._state is None:
                 self._state = CampaignState(self.terms)
-            for event in self.journal.events_after(connection, self._state.cursor):
+                news = self.journal.events_after(connection, 0)
+            else:
+                news = self.journal.news_after(connection, self._state.cursor)
+            for event in news:
                 self._state.fold(event)
             return self._state
 
@@ -108,7 +111,7 @@ class Recorder:
             if t < episode.step or episode.decided is not None:
                 return self._repeated(episode, seen, t)
             try:
-                with self.journal.write() as connection:
+                with self.journal.append() as connection:
                     if episode.shadow:
                         choice = self._follow(connection, episode, seen, t, incumbent)
                     else:
@@ -172,21 +175,20 @@ class Recorder:
         choice: Choice,
         would: str | None = None,
     ) -> None:
-        connection.execute(
-            schema.steps.insert().values(
-                episode=episode.number,
-                step=t,
-                obs=encode(obs),
-                action=json.dumps(_plain(choice.action)),
-                probability=choice.probability,
-                target_probability=choice.target_probability,
-                control=choice.control,
-                baseline=choice.baseline,
-                chooser=choice.chooser,
-                would=would,
-                decided=self.clock(),
-            )
-        )
+        row = {
+            "episode": episode.number,
+            "step": t,
+            "obs": encode(obs),
+            "action": json.dumps(_plain(choice.action)),
+            "probability": choice.probability,
+            "target_probability": choice.target_probability,
+            "control": choice.control,
+            "baseline": choice.baseline,
+            "chooser": choice.chooser,
+            "would": would,
+            "decided": self.clock(),
+        }
+        self.journal.add_decision(connection, row)
 
     def _check_open(self, state: CampaignState, episode: CampaignEpisode, verb: str) -> None:
         """See that no other process has ended or lost the episode."""
@@ -225,7 +227,7 @@ class Recorder:
                 raise CampaignError(
                     f"observe: step {t} of episode {episode.number} was not decided; expected act()"
                 )
-            with self.undoing(), self.journal.write() as connection:
+            with self.undoing(), self.journal.append() as connection:
                 self._check_open(self.state(connection), episode, "observe")
                 written = self._write_outcome(connection, episode, found, t)
                 if written:
@@ -239,31 +241,23 @@ class Recorder:
     def _write_outcome(
         self, connection: sa.Connection, episode: CampaignEpisode, found: Observed, t: int
     ) -> bool:
-        steps, episodes = schema.steps, schema.episodes
-        done = connection.execute(
-            steps.update()
-            .where(steps.c.episode == episode.number, steps.c.step == t, steps.c.reward.is_(None))
-            .values(
-                reward=found.reward,
-                cost=found.cost,
-                signals=json.dumps(dict(found.signals)) if found.signals else None,
-                next_obs=encode(found.next_obs),
-                terminated=found.terminated,
-                observed=self.clock(),
-            )
-        )
-        if done.rowcount != 1:
-            return False
-        connection.execute(
-            episodes.update()
-            .where(episodes.c.number == episode.number)
-            .values(
-                length=t + 1,
-                spent=episode.sums.get(COST, 0.0) + found.cost,
-                terminated=found.terminated,
-            )
-        )
-        return True
+        outcome = {
+            "of_episode": episode.number,
+            "of_step": t,
+            "reward": found.reward,
+            "cost": found.cost,
+            "signals": json.dumps(dict(found.signals)) if found.signals else None,
+            "next_obs": encode(found.next_obs),
+            "terminated": found.terminated,
+            "observed": self.clock(),
+        }
+        length = {
+            "of_episode": episode.number,
+            "length": t + 1,
+            "spent": episode.sums.get(COST, 0.0) + found.cost,
+            "terminated": found.terminated,
+        }
+        return self.journal.add_outcome(connection, outcome, length)
 
     def _check_limits(
         self, connection: sa.Connection, episode: CampaignEpisode, found: Observed
@@ -280,6 +274,7 @@ class Recorder:
 
     def _totals(self, connection: sa.Connection, state: CampaignState) -> dict[str, float]:
         """Sums over all episodes, running ones included."""
+        self.journal.settle(connection)
         running = list(state.open)
         totals = {COST: state.spent, **state.totals}
         if not running:
@@ -343,7 +338,7 @@ class Recorder:
         """End or lose an episode, inside a transaction."""
         self.journal.order(connection)
         table = schema.episodes
-        row = connection.execute(sa.select(table).where(table.c.number == number)).one()
+        row = connection.execute(statements.episode_by_number, {"of_episode": number}).one()
         if row.state != "open":
             if row.state == state:
                 return
@@ -384,12 +379,7 @@ class Recorder:
 
     def _rows(self, connection: sa.Connection, number: int) -> Sequence[sa.Row[Any]]:
         """The observed steps of an episode."""
-        table = schema.steps
-        return connection.execute(
-            sa.select(table)
-            .where(table.c.episode == number, table.c.reward.is_not(None))
-            .order_by(table.c.step)
-        ).all()
+        return connection.execute(statements.observed_steps, {"of_episode": number}).all()
 
 
 def _plain(action: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from scopeval.campaign import schema
+from scopeval.campaign import schema, statements
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
 from scopeval.campaign.recorder import Recorder
@@ -41,7 +41,7 @@ class Registry:
                     raise CampaignError(
                         f"start: the campaign starts no episodes now ({state.word}; {why})"
                     )
-                last = connection.execute(sa.select(sa.func.max(table.c.number))).scalar()
+                last = connection.execute(statements.last_episode).scalar()
                 number = 0 if last is None else int(last) + 1
                 behavior = self._recorder.designs.behavior(state.design)
                 row: dict[str, Any] = {
@@ -58,7 +58,7 @@ class Registry:
                     "spent": 0.0,
                     "terminated": False,
                 }
-                connection.execute(table.insert().values(**row))
+                connection.execute(table.insert(), row)
                 self.seen(connection, plant)
                 data = {"stage": state.stage, "design": state.design, "shadow": not state.live}
                 self._recorder.happen(
@@ -81,14 +81,9 @@ class Registry:
 
     def open_on(self, plant: str) -> int | None:
         """Number of the plant's open episode."""
-        table = schema.episodes
         with self._journal.read() as connection:
-            return connection.execute(
-                sa.select(table.c.number)
-                .where(table.c.plant == plant, table.c.state == "open")
-                .order_by(table.c.number.desc())
-                .limit(1)
-            ).scalar()
+            found = connection.execute(statements.number_open_on, {"on_plant": plant}).scalar()
+        return None if found is None else int(found)
 
     def on_plant(self, plant: str) -> list[tuple[int, str, int]]:
         """Number, state and steps of all episodes of a plant."""
@@ -103,10 +98,9 @@ class Registry:
 
     def by_request(self, request: str) -> CampaignEpisode | None:
         """The episode that a call with this word has begun."""
-        table = schema.episodes
         with self._journal.read() as connection:
             number = connection.execute(
-                sa.select(table.c.number).where(table.c.request == request)
+                statements.number_by_request, {"by_request": request}
             ).scalar()
         return None if number is None else self.episode(number)
 
@@ -123,7 +117,7 @@ class Registry:
     def seen(self, connection: sa.Connection, plant: str) -> None:
         """Note a sign of life."""
         table, moment = schema.plants, self._recorder.clock()
-        done = connection.execute(table.update().where(table.c.name == plant).values(seen=moment))
+        done = connection.execute(statements.set_seen, {"of_plant": plant, "seen": moment})
         if not done.rowcount:
             connection.execute(table.insert().values(name=plant, seen=moment))
 

@@ -68,6 +68,7 @@ class RemoteEpisode:
         design: number of the design that it uses.
         share: of the behavior policy in its decisions.
         by_target: the target policy decides all of it.
+        shadow: it is recorded what the behavior policy would do.
         step: number of steps whose outcome is recorded.
         over: there is no further step.
         terminated: the last step ended it for good.
@@ -81,18 +82,20 @@ class RemoteEpisode:
     design: int
     share: float
     by_target: bool
+    shadow: bool
     step: int
     over: bool
     terminated: bool
     state: str
     decided: RemoteDecision | None
 
-    def act(self, obs: Any, *, step: int | None = None) -> Any:
+    def act(self, obs: Any, *, step: int | None = None, incumbent: Any = None) -> Any:
         """The action to take now: a number, or a vector. It is on the service's disk.
 
         Args:
             obs: the observation.
             step: number of the step, to repeat a call; None: the next one.
+            incumbent: in shadow, the action that the plant's own controller takes.
 
         Raises:
             InputError: a bad reading, or another observation for a step that was decided.
@@ -100,7 +103,10 @@ class RemoteEpisode:
             ServiceError: the service could not be reached for as long as `patience`.
         """
         t = self.step if step is None else step
-        told = self._call("act", {"step": t, "obs": _plain(obs)})
+        body = {"step": t, "obs": _plain(obs)}
+        if incumbent is not None:
+            body["incumbent"] = _plain(incumbent)
+        told = self._call("act", body)
         action = _action(told["action"])
         if t == self.step:
             self.decided = RemoteDecision(np.asarray(obs), action)
@@ -310,7 +316,10 @@ class RemoteCampaign:
 
     def _episode(self, told: dict[str, Any]) -> RemoteEpisode:
         decided = told["decided"]
-        names = ("number", "plant", "design", "share", "by_target", "step", "over", "terminated")
+        names = (
+            *("number", "plant", "design", "share", "by_target", "shadow"),
+            *("step", "over", "terminated"),
+        )
         return RemoteEpisode(
             self._line,
             **{name: told[name] for name in names},

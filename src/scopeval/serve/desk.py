@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,11 @@ import sqlalchemy as sa
 from scopeval.campaign import schema
 from scopeval.campaign.campaign import Campaign
 from scopeval.campaign.episode import CampaignEpisode
+from scopeval.campaign.terms import Limit
 from scopeval.errors import CampaignError, InputError, ScopevalError
 from scopeval.serve.audit import AuditEntry, AuditLog
 from scopeval.serve.limits import Limits
-from scopeval.serve.models import ObserveBody, StartBody
+from scopeval.serve.models import ActBody, ObserveBody, StartBody
 from scopeval.serve.tokens import Token
 
 __all__ = ["ForbiddenError", "PlantDesk", "TooManyError", "problem_of"]
@@ -58,9 +60,9 @@ class PlantDesk:
         # a word belongs to its token: one plant cannot take another's episode by guessing
         request = f"{token.key}:{body.plant}:{body.request}"
         with self._campaign.group():
-            before = self._open_count()
+            before = self._campaign.running
             episode = self._campaign.start(body.plant, resume=body.resume, request=request)
-            if self._open_count() > max(before, self._limits.open_episodes):
+            if self._campaign.running > max(before, self._limits.open_episodes):
                 raise TooManyError(
                     f"start: {before} episodes are open, and no more than "
                     f"{self._limits.open_episodes} may be; end() or lose() some"
@@ -70,19 +72,17 @@ class PlantDesk:
         self._keep(episode)
         return self.describe(episode)
 
-    def _open_count(self) -> int:
-        table = schema.episodes
-        with self._campaign.journal.read() as connection:
-            query = sa.select(sa.func.count()).where(table.c.state == "open")
-            return int(connection.execute(query).scalar_one())
-
-    def act(self, token: Token, number: int, step: int, obs: Any) -> dict[str, Any]:
+    def act(self, token: Token, number: int, body: ActBody) -> dict[str, Any]:
         """Decide a step."""
-        return self._safely(token, number, lambda episode: self._act(episode, step, obs))
+        return self._safely(
+            token, number, lambda one: self._act(one, body.step, body.obs, body.incumbent)
+        )
 
-    def _act(self, episode: CampaignEpisode, step: int, obs: Any) -> dict[str, Any]:
+    def _act(
+        self, episode: CampaignEpisode, step: int, obs: Any, incumbent: Any = None
+    ) -> dict[str, Any]:
         try:
-            action = episode.act(obs, step=step)
+            action = episode.act(obs, step=step, incumbent=incumbent)
         except ScopevalError:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -112,7 +112,7 @@ class PlantDesk:
         """Record an outcome and decide the next step, both or neither."""
 
         def both(episode: CampaignEpisode) -> dict[str, Any]:
-            with self._campaign.group():
+            with self._together():
                 told = self._observe(episode, body)
                 last = body.terminated or body.step + 1 >= self._campaign.terms.horizon
                 if last:
@@ -121,6 +121,11 @@ class PlantDesk:
                 return told | {"action": decided["action"]}
 
         return self._safely(token, number, both)
+
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        """An outcome and a decision, both or neither."""
+        alarms = any(isinstance(guard, Limit) for guard in self._campaign.terms.guards)
+        return self._campaign.group() if alarms else self._campaign.journal.append_together()
 
     def end(self, token: Token, number: int, steps: int) -> dict[str, Any]:
         """End an episode of so many steps."""
@@ -223,6 +228,7 @@ class PlantDesk:
             "over": episode.over,
             "terminated": episode.terminated,
             "by_target": episode.by_target,
+            "shadow": episode.shadow,
             "design": episode.design,
             "share": episode.share,
             "horizon": self._campaign.terms.horizon,

@@ -58,10 +58,11 @@ class StartBody(Body):
 
 
 class ActBody(Body):
-    """Ask for the action of a step."""
+    """Ask for the action of a step; in shadow, tell what the plant's own controller does."""
 
     step: Step
     obs: Reading
+    incumbent: Reading | None = None
 
 
 class ObserveBody(Body):
@@ -110,6 +111,7 @@ class EpisodeAnswer(BaseModel):
     over: bool
     terminated: bool
     by_target: bool
+    shadow: bool
     design: int
     share: float
     horizon: int

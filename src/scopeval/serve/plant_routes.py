@@ -45,7 +45,7 @@ async def episode(number: EpisodeNumber, parts: Parts, token: PlantCaller) -> An
 @router.post("/episodes/{number}/act", response_model=ActionAnswer)
 async def act(number: EpisodeNumber, body: ActBody, parts: Parts, token: PlantCaller) -> Any:
     """The action of a step; it is on disk before this answers."""
-    return await parts.write(lambda: parts.desk.act(token, number, body.step, body.obs))
+    return await parts.write(lambda: parts.desk.act(token, number, body))
 
 
 @router.post("/episodes/{number}/observe", response_model=ObserveAnswer)
