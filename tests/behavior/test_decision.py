@@ -78,10 +78,11 @@ def test_designs_spend_the_cost_budget_less_the_margin():
     ("costs", "epsilon", "own", "margin"),
     [
         ((1.0, 1.0), 0.0, 0.0, 0.0),
-        ((1.02, 1.0), 0.0, 0.0, 0.01),  # the mean of the halves is too expensive by 0.01
+        ((1.006, 1.002), 0.0, 0.0, 0.004),  # the mean of the halves is too expensive by 0.004
+        ((1.02, 1.0), 0.0, 0.0, 0.03),  # by 0.01, and they differ by 0.02
         ((0.9, 0.8), 0.0, 0.0, 0.0),  # cheaper than allowed: nothing is added
         ((1.2, 1.2), 0.1, 0.0, 0.1),
-        ((1.02, 1.0), 0.0, 0.05, 0.06),  # the regression's own margin is added
+        ((1.02, 1.0), 0.0, 0.05, 0.08),  # the regression's own margin is added
         ((1.0, 1.0), 0.0, 0.05, 0.05),
         ((np.nan, 1.0), 0.0, 0.0, 0.0),
         ((3.0, 5.0), 0.0, 0.0, 0.5),  # at most half of the budget

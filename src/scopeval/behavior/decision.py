@@ -113,13 +113,19 @@ def check(evidence: Evidence, candidate: Candidate, thresholds: Thresholds) -> C
 def with_margin(
     method: Method, checked: CrossCheck, caution: Caution, thresholds: Thresholds
 ) -> Recipe:
-    """The best choice; it leaves unspent by how much its checked cost came out too high."""
+    """The best choice; it leaves unspent by how much its checked cost came out too high.
+
+    If that is not small, also by how far the halves are apart.
+    """
     recipe = checked.choices[checked.best]
     if not method.tilted:
         return replace(recipe, method=method.name, budget="state", floor=1.0, share=1.0)
     if not method.constrained or recipe.limit is not None:
         return recipe
-    excess = float(np.nan_to_num(checked.cost[:, checked.best].mean())) - (1.0 + recipe.epsilon)
+    costs = np.nan_to_num(checked.cost[:, checked.best])
+    excess = float(costs.mean()) - (1.0 + recipe.epsilon)
+    if excess > thresholds.cost_doubt:
+        excess += float(np.ptp(costs))  # twice the standard error of the mean of two
     margin = max(excess, 0.0) + caution.margin
     return replace(recipe, margin=float(min(margin, thresholds.largest_margin)))
 
