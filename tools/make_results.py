@@ -12,6 +12,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from scopeval.paper.tables.foreign import measured
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reproduce.md"
 RESULTS = DOCS / "results" / "gridworld"
@@ -98,9 +100,9 @@ def _counted(groups: list[dict[str, Any]]) -> str:
             f"{group['designs']}",
             f"{group['fall_back']}",
             f"{group['mean_variance']:.3f}",
-            f"{group['worst_variance']:.3f}",
+            measured(group["worst_variance"], group["worst_variance_error"]),
             f"{group['too_variable']}",
-            f"{group['worst_cost']:.4f}",
+            measured(group["worst_cost"], group["worst_cost_error"], 4),
             f"{group['too_expensive']}",
             "" if predicted is None else f"{predicted:.0%}",
         ]
@@ -124,11 +126,10 @@ def _outside(rows: list[dict[str, Any]]) -> str:
             f"{row['environment']} {row['target']}",
             f"{row['episodes']:,}" if row["logs"] == "mixed" else row["logs"],
             asked if asked == used else f"{asked}, used {used}",
-            *(
-                f"{row[name]:.3f}"
-                for name in ("variance", "predicted_variance", "checked_variance")
-            ),
-            *(f"{row[name]:.4f}" for name in ("cost", "predicted_cost", "checked_cost")),
+            measured(row["variance"], row["variance_error"]),
+            *(f"{row[name]:.3f}" for name in ("predicted_variance", "checked_variance")),
+            measured(row["cost"], row["cost_error"], 4),
+            *(f"{row[name]:.4f}" for name in ("predicted_cost", "checked_cost")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

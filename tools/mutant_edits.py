@@ -248,7 +248,7 @@ EDITS = (
     Edit(
         "logs that show nothing of the target policy are enough",
         "behavior/verdicts.py",
-        "if not method.tilted or support >= thresholds.least_support:",
+        "if not method.tilted or support >= least:",
         "if not method.tilted or support >= 0.0:",
         (f"{DECISION}::test_support",),
     ),

@@ -168,6 +168,14 @@ def test_support():
     assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS) is None
 
 
+def test_support_of_vectors_has_its_own_threshold():
+    least = THRESHOLDS.least_vector_support
+    assert judge_support(least, SCOPE, THRESHOLDS, True) is None
+    found = judge_support(least * BELOW, SCOPE, THRESHOLDS, True)
+    assert found.all_but_target
+    assert "as near to the logs" in found.reason
+
+
 def test_the_checked_cost_is_heeded():
     for epsilon in (0.0, 0.3):
         most = 1 + epsilon + THRESHOLDS.cost_excess

@@ -63,7 +63,7 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
     warnings: list[str] = []
     fallback: str | None = None
     checked: CrossCheck | None = None
-    rejected = judge_support(evidence.support, method, thresholds)
+    rejected = judge_support(evidence.support, method, thresholds, evidence.vectors)
     for candidate in candidates(method, evidence.settings.budget):
         if rejected is not None:
             warnings += [rejected.reason] if rejected.reason else []

@@ -75,6 +75,11 @@ class Evidence:
         regression = self.regression
         return regression.caution if isinstance(regression, Cautious) else USUAL_CAUTION
 
+    @property
+    def vectors(self) -> bool:
+        """Whether observations are vectors."""
+        return self.log.rows.obs.ndim > 1
+
     @cached_property
     def support(self) -> float:
         """Share of the target policy's own steps that the logs show.

@@ -18,6 +18,7 @@ class Thresholds:
         cost_doubt: the predicted cost and the doubt about it (`unseen_cost`) together may be this
             much beyond what is allowed; else the design falls back.
         least_support: share of the target policy's steps that the logs must show; else fall back.
+        least_vector_support: the same for vectors, where nearness decides (`support`).
         control_variate_support: the same for a control variate; else b = 0.
         control_variate_variance: checked relative variance below which a control variate is used.
         agreement: checked variance, relative to predicted, up to which a prediction is believed; a
@@ -35,6 +36,7 @@ class Thresholds:
     cost_excess: float = 0.02
     cost_doubt: float = 0.005
     least_support: float = 0.25
+    least_vector_support: float = 0.5
     control_variate_support: float = 0.5
     control_variate_variance: float = 0.9
     agreement: float = 1.08

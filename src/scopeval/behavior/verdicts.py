@@ -39,14 +39,18 @@ class Rejected:
         return self.with_control_variate and method.control_variate
 
 
-def judge_support(support: float, method: Method, thresholds: Thresholds) -> Rejected | None:
+def judge_support(
+    support: float, method: Method, thresholds: Thresholds, vectors: bool = False
+) -> Rejected | None:
     """Whether the logs show enough of what the target policy does."""
-    if not method.tilted or support >= thresholds.least_support:
+    least = thresholds.least_vector_support if vectors else thresholds.least_support
+    if not method.tilted or support >= least:
         return None
+    shown = "as near to the logs as logged steps are" if vectors else "in the logs"
     return Rejected(
-        f"the logs show only {support:.0%} of the target policy's own steps, too few to judge a "
+        f"only {support:.0%} of the target policy's own steps are {shown}, too few to judge a "
         "departure from it. The design falls back to the target policy: use on-policy evaluation, "
-        "or log more",
+        "or log episodes of controllers that act like the target policy",
         all_but_target=True,
     )
 

@@ -17,6 +17,7 @@ from scopeval.behavior.designer import design
 from scopeval.cli.app import app
 from scopeval.errors import InputError
 from scopeval.paper.experiments import foreign
+from scopeval.paper.experiments.foreign_vectors import VECTOR_LOGS
 from scopeval.paper.experiments.foreign_worlds import (
     FINITE,
     HIDDEN,
@@ -142,7 +143,7 @@ def test_unknown_names_are_refused():
 
 
 def test_rows_are_exact_assessments(result):
-    assert len(result.rows) == 2 * 2 * len(SMALL.logs) * len(SMALL.methods)
+    assert len(result.rows) == 2 * 2 * len(SMALL.logs("Blackjack")) * len(SMALL.methods)
     world = finite_world("CliffWalking", SMALL.seed)
     target = world.target(1)
     logs = world.logs("mixed", 300, 1)
@@ -188,6 +189,36 @@ def test_groups_count_what_is_outside_the_limits(result):
     assert (counts["worst_cost"], counts["worst_variance"]) == (1.0051, 1.051)
     assert made.exceptions == rows[1:5]
     assert [group.environment for group in made.groups] == ["CliffWalking"] * 2 + ["all"] * 2
+
+
+def test_two_standard_errors_are_allowed_for_what_is_measured(result):
+    row = replace(result.rows[0], variance=1.1, cost=1.01, predicted_variance=1.1)
+    assert row.too_variable
+    assert row.too_expensive
+    near = replace(row, variance_error=0.026, cost_error=0.0026)
+    assert not near.too_variable
+    assert not near.too_expensive
+    far = replace(row, variance_error=0.024, cost_error=0.0024)
+    assert far.too_variable
+    assert far.too_expensive
+
+
+def test_designs_for_vectors_are_measured():
+    """A small shard: what falls back is 1 exactly, the rest has standard errors."""
+    config = foreign.Config(("CartPole",), vector_targets=1, vector_episodes=(40,), measured=300)
+    shard = foreign.Shard("CartPole", 0, 0, (("mixed", 40),), config.methods, 300, "")
+    rows = [foreign.ForeignDesign(**row) for row in foreign.judge_designs(shard)["rows"]]
+    assert [row.method for row in rows] == list(config.methods)
+    for row in rows:
+        if row.falls_back:
+            assert (row.variance, row.cost, row.cost_error) == (1.0, 1.0, 0.0)
+        else:
+            assert 0.0 < row.cost_error < 0.2
+            assert 0.0 < row.variance_error < 0.5
+            assert abs(row.cost - 1.0) < 0.5
+    assert config.logs("CartPole")[0] == ("mixed", 40)
+    assert [kind for kind, _ in config.logs("CartPole")][1:] == list(VECTOR_LOGS[1:])
+    assert len(config.numbers("CartPole")) == 1
 
 
 def test_reproduce_foreign_writes_what_it_prints(tmp_path):

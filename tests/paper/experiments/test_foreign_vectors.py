@@ -6,6 +6,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from scopeval.behavior.designer import design
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.training import Training
 from scopeval.errors import InputError
 from scopeval.paper.experiments import foreign_vectors
 from scopeval.paper.experiments.foreign_vectors import (
@@ -103,6 +106,22 @@ def test_the_hidden_region_is_a_tenth_of_the_steps():
 def test_random_logs_of_the_mountain_car_never_reach_the_flag():
     log = vector_world("MountainCar").logs("random", 100, 0)
     assert not log.terminated.any()
+
+
+def test_logs_that_never_reach_the_flag_are_noticed():
+    """The target reaches it; most of its steps are unlike anything in these logs."""
+    world = vector_world("MountainCar")
+    quick = ModelRegression(training=Training(steps=500), paths=50)
+    found = {}
+    for kind in ("random", "mixed"):
+        learned = design(world.logs(kind, 20, 0), world.target(0), horizon=200, regression=quick)
+        found[kind] = learned.report.support
+        if kind == "random":
+            assert learned.falls_back
+            assert "as near to the logs" in learned.report.fallback
+            assert f"{learned.report.support:.1%} of the target policy's own" in learned.summary()
+    assert found["random"] < 0.5
+    assert found["mixed"] > 0.8
 
 
 class Tilted:

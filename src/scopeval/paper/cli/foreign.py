@@ -18,17 +18,28 @@ def foreign(
     environment: Annotated[
         list[str] | None,
         typer.Option(
-            help="FrozenLake, CliffWalking, Taxi or Blackjack; may be repeated.",
+            help="FrozenLake, CliffWalking, Taxi, Blackjack, CartPole, MountainCar, Acrobot or "
+            "Pendulum; may be repeated.",
             show_default="all",
         ),
     ] = None,
     targets: Annotated[
         int | None,
         typer.Option(
-            help="Number of target policies of each environment.",
+            help="Number of target policies of each finite environment.",
             show_default="10; 2 with --quick",
         ),
     ] = None,
+    vector_targets: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of target policies of each environment with vectors.",
+            show_default="4; 2 with --quick",
+        ),
+    ] = None,
+    measured: Annotated[
+        int, typer.Option(help="Episodes in which a design for vectors is measured.")
+    ] = 20_000,
     methods: options.Methods = None,
     seed: Annotated[int, typer.Option(help="Seed of targets, loggers, logs and designs.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
@@ -49,9 +60,22 @@ def foreign(
 
     names = environment or list(experiment.ENVIRONMENTS)
     many = targets if targets is not None else 2 if quick else 10
-    ctx.params |= {"environment": names, "targets": many, "quick": False}
+    vectors = vector_targets if vector_targets is not None else 2 if quick else 4
+    ctx.params |= {
+        "environment": names,
+        "targets": many,
+        "vector_targets": vectors,
+        "quick": False,
+    }
     chosen = options.methods_from(ctx, methods, experiment.Config.methods)
-    config = experiment.Config(tuple(names), targets=many, seed=seed, methods=chosen)
+    config = experiment.Config(
+        tuple(names),
+        targets=many,
+        vector_targets=vectors,
+        measured=measured,
+        seed=seed,
+        methods=chosen,
+    )
     folder = check_folder(out_dir, "foreign")
     how = options.running(backend, workers, address)
     work = partial(experiment.run, config, folder=folder / "shards", **how)

@@ -4,7 +4,7 @@ The same dynamics, starts, rewards and ends as `CartPole-v1`, `MountainCar-v0`, 
 `Pendulum-v1` (the tests compare them step by step), on arrays instead of one episode at a time.
 That is what measuring small differences in cost needs. Costs are ours:
 
-- ``CartPole``: x^2 / 2.4^2, the distance from the middle of the track;
+- ``CartPole``: |x| / 2.4, the distance from the middle of the track;
 - ``MountainCar`` and ``Acrobot``: 1 for every step with the engine or motor on;
 - ``Pendulum``: the square of the torque, relative to the largest. The torque is one of five.
 """
@@ -95,7 +95,7 @@ class CartPole:
         speed = push - 0.05 * turn * cos / 1.1
         after = state + 0.02 * np.column_stack([dx, speed, spin, turn])
         ended = (np.abs(after[:, 0]) > self.track) | (np.abs(after[:, 2]) > self.fallen)
-        return Stepped(after, np.ones(len(state)), (after[:, 0] / self.track) ** 2, ended)
+        return Stepped(after, np.ones(len(state)), np.abs(after[:, 0]) / self.track, ended)
 
     def steer(self, obs: Floats, gains: Floats) -> Floats:
         """Push toward where the pole leans."""

@@ -1,13 +1,15 @@
 """Environments that scopeval was not tuned on: do its designs keep their promises there?
 
-For every environment, target policy and kind of logs (`foreign_worlds`), each method designs a
-behavior policy at default settings. Finite environments are judged exactly: relative variance and
-cost in the true model, beside what the design predicted and what its cross-check said.
+For every environment, target policy and kind of logs, each method designs a behavior policy at
+default settings. Finite environments (`foreign_worlds`) are judged exactly: relative variance and
+cost in the true model, beside what the design predicted and what its cross-check said. Environments
+with vectors (`foreign_vectors`) are measured in many episodes, with standard errors.
 
 The targets are split into two halves. Thresholds of the decision may be chosen on the first half
 (target numbers 0, 2, 4, ...) only; the second half (1, 3, 5, ...) is what counts. A design breaks a
-promise if its relative cost is above 1.005 or its relative variance above 1.05, and its prediction
-is good if predicted / true variance is between 0.7 and 1.4.
+promise if its relative cost is above 1.005 or its relative variance above 1.05, by two standard
+errors where they are measured. Its prediction is good if predicted / true variance is between 0.7
+and 1.4.
 """
 
 from __future__ import annotations
@@ -17,13 +19,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Unpack
 
+import numpy as np
+
 from scopeval import exact
-from scopeval.arrays import check_whole
+from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.designer import designs
+from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
 from scopeval.paper.backends.shards import ShardOptions, run_shards
+from scopeval.paper.experiments.foreign_vectors import (
+    VECTOR_LOGS,
+    VECTORS,
+    Measured,
+    measure,
+    vector_world,
+)
 from scopeval.paper.experiments.foreign_worlds import FINITE, LOGS, finite_world
+from scopeval.paper.experiments.mujoco_outcome import variance_error
 from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
 from scopeval.paper.results import as_columns
 
@@ -41,7 +54,7 @@ __all__ = [
 ]
 
 HALVES = ("chosen on", "reported on")
-ENVIRONMENTS = FINITE
+ENVIRONMENTS = FINITE + VECTORS
 #: Relative cost above which a design breaks its promise.
 MOST_COST = 1.005
 #: Relative variance above which it does.
@@ -57,11 +70,19 @@ class Config:
     environments: tuple[str, ...] = ENVIRONMENTS
     """Their names."""
     targets: int = 10
-    """Number of target policies of each environment."""
+    """Number of target policies of each finite environment."""
     episodes: tuple[int, ...] = (1000, 100, 32)
     """Numbers of episodes of the logs by all loggers."""
     missing_episodes: int = 1000
     """Number of episodes of the logs that miss a part of what the target does."""
+    vector_targets: int = 4
+    """Number of target policies of each environment with vectors."""
+    vector_episodes: tuple[int, ...] = (300, 30)
+    """Numbers of episodes of the logs by all loggers there."""
+    vector_missing_episodes: int = 300
+    """Number of episodes there of the logs that miss a part."""
+    measured: int = 20_000
+    """Episodes in which a design for vectors is measured; the target, in five times as many."""
     seed: int = 0
     """Of targets, loggers, logs and designs."""
     methods: tuple[str, ...] = ("scope", "scope-dr")
@@ -74,16 +95,26 @@ class Config:
                     f"environments: got {name!r}, expected some of {', '.join(ENVIRONMENTS)}"
                 )
         check_whole("targets", self.targets, 1)
+        check_whole("vector_targets", self.vector_targets, 1)
         check_whole("seed", self.seed, 0)
-        for number in (*self.episodes, self.missing_episodes):
+        check_whole("measured", self.measured, 2)
+        for number in (*self.episodes, self.missing_episodes, *self.vector_episodes):
             check_whole("episodes", number, 1)
         check_methods(tuple(dict.fromkeys((REFERENCE, *self.methods))))
 
-    @property
-    def logs(self) -> tuple[tuple[str, int], ...]:
-        """Kind and number of episodes of all logs."""
-        mixed = tuple((LOGS[0], number) for number in self.episodes)
-        return mixed + tuple((kind, self.missing_episodes) for kind in LOGS[1:])
+    def logs(self, environment: str) -> tuple[tuple[str, int], ...]:
+        """Kind and number of episodes of all logs of an environment."""
+        if environment in FINITE:
+            kinds, several, missing = LOGS, self.episodes, self.missing_episodes
+        else:
+            kinds, several = VECTOR_LOGS, self.vector_episodes
+            missing = self.vector_missing_episodes
+        mixed = tuple((kinds[0], number) for number in several)
+        return mixed + tuple((kind, missing) for kind in kinds[1:])
+
+    def numbers(self, environment: str) -> range:
+        """The targets of an environment."""
+        return range(self.targets if environment in FINITE else self.vector_targets)
 
 
 @dataclass(frozen=True)
@@ -95,6 +126,7 @@ class Shard:
     seed: int
     logs: tuple[tuple[str, int], ...]
     methods: tuple[str, ...]
+    measured: int
     digest: str
     """Of the methods' code."""
 
@@ -121,8 +153,10 @@ class ForeignDesign:
         predicted_cost: likewise.
         checked_variance: what its cross-check said,
         checked_cost: likewise.
-        variance: the truth: relative to running the target policy, exact.
+        variance: the truth: relative to running the target policy; exact, or measured.
         cost: likewise.
+        variance_error: standard error of the variance; 0 where it is exact, and so is
+        cost_error: that of the cost.
     """
 
     environment: str
@@ -139,6 +173,8 @@ class ForeignDesign:
     checked_cost: float
     variance: float
     cost: float
+    variance_error: float = 0.0
+    cost_error: float = 0.0
 
     @property
     def half(self) -> str:
@@ -157,13 +193,13 @@ class ForeignDesign:
 
     @property
     def too_expensive(self) -> bool:
-        """Whether the cost is above what was promised."""
-        return self.cost > MOST_COST
+        """Whether the cost is above what was promised, by two standard errors."""
+        return self.cost - 2.0 * self.cost_error > MOST_COST
 
     @property
     def too_variable(self) -> bool:
-        """Whether the variance is above the target policy's own."""
-        return self.variance > MOST_VARIANCE
+        """Whether the variance is above the target policy's own, by two standard errors."""
+        return self.variance - 2.0 * self.variance_error > MOST_VARIANCE
 
     @property
     def well_predicted(self) -> bool:
@@ -203,14 +239,18 @@ class Group:
         """The counts, for JSON; numbers of the designs that do not fall back where it matters."""
         away = self.departures
         many = len(away)
+        variable = max(self.rows, key=lambda row: row.variance)
+        expensive = max(self.rows, key=lambda row: row.cost)
         return {
             "environment": self.environment,
             "half": self.half,
             "designs": len(self.rows),
             "fall_back": len(self.rows) - many,
             "mean_variance": sum(row.variance for row in self.rows) / len(self.rows),
-            "worst_variance": max(row.variance for row in self.rows),
-            "worst_cost": max(row.cost for row in self.rows),
+            "worst_variance": variable.variance,
+            "worst_variance_error": variable.variance_error,
+            "worst_cost": expensive.cost,
+            "worst_cost_error": expensive.cost_error,
             "too_variable": _count(row.too_variable for row in self.rows),
             "too_expensive": _count(row.too_expensive for row in self.rows),
             "well_predicted": _count(row.well_predicted for row in self.rows) / len(self.rows),
@@ -270,10 +310,11 @@ def run(
     config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> ForeignResult:
     """Run the whole experiment; a pure function of the config (see `run_shards` for the rest)."""
+    digest = digest_of(config.methods)
     shards = [
-        Shard(name, k, config.seed, config.logs, config.methods, digest_of(config.methods))
+        Shard(name, k, config.seed, config.logs(name), config.methods, config.measured, digest)
         for name in config.environments
-        for k in range(config.targets)
+        for k in config.numbers(name)
     ]
     answers = run_shards(judge_designs, shards, folder=folder, **how)
     return ForeignResult(
@@ -283,6 +324,10 @@ def run(
 
 def judge_designs(shard: Shard) -> dict[str, Any]:
     """The work of one shard: a row for each kind of logs and method."""
+    return {"rows": _exact_rows(shard) if shard.environment in FINITE else _measured_rows(shard)}
+
+
+def _exact_rows(shard: Shard) -> list[dict[str, Any]]:
     world = finite_world(shard.environment, shard.seed)
     target = world.target(shard.target)
     alone = exact.assess(world.mdp, target, target)
@@ -292,25 +337,82 @@ def judge_designs(shard: Shard) -> dict[str, Any]:
         logged = world.logs(kind, episodes, shard.target)
         for method, learned in designs(logged, target, names_of(shard.methods), settings).items():
             found = exact.assess(world.mdp, target, learned)
-            predicted = learned.predicted
-            row = ForeignDesign(
-                environment=shard.environment,
-                target=shard.target,
-                logs=kind,
-                episodes=episodes,
-                method=method,
-                used=learned.recipe.method,
-                warnings=len(learned.report.warnings),
-                support=learned.report.support,
-                predicted_variance=predicted.variance,
-                predicted_cost=predicted.cost,
-                checked_variance=predicted.checked_variance,
-                checked_cost=predicted.checked_cost,
-                variance=found.variance / alone.variance,
-                cost=found.cost / alone.cost,
-            )
-            rows.append(asdict(row))
-    return {"rows": rows}
+            truth = {
+                "variance": found.variance / alone.variance,
+                "cost": found.cost / alone.cost,
+            }
+            rows.append(_row(shard, (kind, episodes), method, learned, truth))
+    return rows
+
+
+def _measured_rows(shard: Shard) -> list[dict[str, Any]]:
+    world = vector_world(shard.environment, shard.seed)
+    target = world.target(shard.target)
+    key = (shard.seed, 5, shard.target)
+    alone = measure(world, target, None, 5 * shard.measured, np.random.default_rng(key))
+    settings = Settings(horizon=world.control.horizon, seed=shard.seed)
+    rows = []
+    for k, (kind, episodes) in enumerate(shard.logs):
+        logged = world.logs(kind, episodes, shard.target)
+        known: dict[str, dict[str, float]] = {REFERENCE: {"variance": 1.0, "cost": 1.0}}
+        for method, learned in designs(logged, target, names_of(shard.methods), settings).items():
+            used = learned.recipe.method
+            if used not in known:  # what falls back is what it is compared with
+                rng = np.random.default_rng((*key, k))
+                known[used] = _relative(measure(world, target, learned, shard.measured, rng), alone)
+            rows.append(_row(shard, (kind, episodes), method, learned, known[used]))
+    return rows
+
+
+def _relative(found: Measured, alone: Measured) -> dict[str, float]:
+    """Variance and cost relative to the target's, with standard errors."""
+    variance = _ratio(
+        (float(found.value.var(ddof=1)), variance_error(found.value)),
+        (float(alone.value.var(ddof=1)), variance_error(alone.value)),
+    )
+    cost = _ratio(_mean(found.cost), _mean(alone.cost))
+    return {
+        "variance": variance[0],
+        "variance_error": variance[1],
+        "cost": cost[0],
+        "cost_error": cost[1],
+    }
+
+
+def _ratio(value: tuple[float, float], own: tuple[float, float]) -> tuple[float, float]:
+    """Of two independent numbers, each with its standard error."""
+    ratio = value[0] / own[0]
+    return ratio, float(np.hypot(value[1], ratio * own[1]) / own[0])
+
+
+def _mean(values: Floats) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _row(
+    shard: Shard,
+    logs: tuple[str, int],
+    method: str,
+    learned: BehaviorPolicy,
+    truth: dict[str, float],
+) -> dict[str, Any]:
+    predicted = learned.predicted
+    row = ForeignDesign(
+        environment=shard.environment,
+        target=shard.target,
+        logs=logs[0],
+        episodes=logs[1],
+        method=method,
+        used=learned.recipe.method,
+        warnings=len(learned.report.warnings),
+        support=learned.report.support,
+        predicted_variance=predicted.variance,
+        predicted_cost=predicted.cost,
+        checked_variance=predicted.checked_variance,
+        checked_cost=predicted.checked_cost,
+        **truth,
+    )
+    return asdict(row)
 
 
 def _count(flags: Iterable[bool]) -> int:

@@ -9,7 +9,7 @@ from scopeval.report.page import Table
 if TYPE_CHECKING:
     from scopeval.paper.experiments.foreign import ForeignResult
 
-__all__ = ["show_foreign"]
+__all__ = ["measured", "show_foreign"]
 
 
 def show_foreign(result: ForeignResult) -> list[Table | str]:
@@ -21,9 +21,12 @@ def show_foreign(result: ForeignResult) -> list[Table | str]:
     return [
         _counts(result),
         *([_exceptions(result)] if result.exceptions else []),
-        f"{config.targets} targets in each environment, seed {config.seed}; half of them (even "
-        "numbers) thresholds may be chosen on, the other half is what counts. Variance and cost "
-        "of one episode under the learned design, relative to running the target policy, exact. "
+        f"{config.targets} targets in each finite environment, {config.vector_targets} in those "
+        f"with vectors, seed {config.seed}; half of them (even numbers) thresholds may be chosen "
+        "on, the other half is what counts. Variance and cost of one episode under the learned "
+        "design, relative to running the target policy: exact in finite environments; from "
+        f"{config.measured:,} episodes (the target policy's from five times as many), with "
+        "standard errors, in those with vectors, where two standard errors are allowed. "
         f"Limits: variance {MOST_VARIANCE}, cost {MOST_COST}, predicted / true variance {low} to "
         f"{high}. Well predicted: share within these, of the designs that do not fall back to the "
         "target policy.",
@@ -42,9 +45,9 @@ def _counts(result: ForeignResult) -> Table:
                 f"{found['designs']}",
                 f"{found['fall_back']}",
                 f"{found['mean_variance']:.3f}",
-                f"{found['worst_variance']:.3f}",
+                measured(found["worst_variance"], found["worst_variance_error"]),
                 f"{found['too_variable']}",
-                f"{found['worst_cost']:.4f}",
+                measured(found["worst_cost"], found["worst_cost_error"], 4),
                 f"{found['too_expensive']}",
                 "" if predicted is None else f"{predicted:.0%}",
             )
@@ -62,10 +65,10 @@ def _exceptions(result: ForeignResult) -> Table:
             f"{row.environment} {row.target}",
             f"{row.episodes:,}" if row.logs == "mixed" else row.logs,
             row.method,
-            f"{row.variance:.3f}",
+            measured(row.variance, row.variance_error),
             f"{row.predicted_variance:.3f}",
             f"{row.checked_variance:.3f}",
-            f"{row.cost:.3f}",
+            measured(row.cost, row.cost_error),
             f"{row.predicted_cost:.3f}",
             f"{row.checked_cost:.3f}",
         )
@@ -74,3 +77,9 @@ def _exceptions(result: ForeignResult) -> Table:
     header = ("environment, target", "logs", "method", "vari\xadance", "pre\xaddicted", "checked",
               "cost", "pre\xaddicted", "checked")  # fmt: skip
     return Table("Designs outside the limits", header, tuple(rows))
+
+
+def measured(value: float, error: float, digits: int = 3) -> str:
+    """A number with its standard error, if it has one."""
+    shown = f"{value:.{digits}f}"
+    return f"{shown} \xb1 {error:.{digits}f}" if error > 0.0 else shown
