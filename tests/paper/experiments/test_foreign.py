@@ -17,6 +17,7 @@ from scopeval.behavior.designer import design
 from scopeval.cli.app import app
 from scopeval.errors import InputError
 from scopeval.paper.experiments import foreign
+from scopeval.paper.experiments.foreign_designs import HALVES, ForeignDesign
 from scopeval.paper.experiments.foreign_vectors import VECTOR_LOGS
 from scopeval.paper.experiments.foreign_worlds import (
     FINITE,
@@ -180,7 +181,7 @@ def test_groups_count_what_is_outside_the_limits(result):
     )
     made = foreign.ForeignResult(SMALL, rows)
     chosen, reported = made.groups[:2]
-    assert (chosen.half, reported.half) == foreign.HALVES
+    assert (chosen.half, reported.half) == HALVES
     counts = chosen.as_dict()
     assert (counts["designs"], counts["fall_back"]) == (6, 1)
     assert (counts["too_expensive"], counts["too_variable"]) == (1, 1)
@@ -207,7 +208,7 @@ def test_designs_for_vectors_are_measured():
     """A small shard: what falls back is 1 exactly, the rest has standard errors."""
     config = foreign.Config(("CartPole",), vector_targets=1, vector_episodes=(40,), measured=300)
     shard = foreign.Shard("CartPole", 0, 0, (("mixed", 40),), config.methods, 300, "")
-    rows = [foreign.ForeignDesign(**row) for row in foreign.judge_designs(shard)["rows"]]
+    rows = [ForeignDesign(**row) for row in foreign.judge_designs(shard)["rows"]]
     assert [row.method for row in rows] == list(config.methods)
     for row in rows:
         if row.falls_back:

@@ -14,7 +14,7 @@ __all__ = ["measured", "show_foreign"]
 
 def show_foreign(result: ForeignResult) -> list[Table | str]:
     """A table that counts, and one of the designs that broke a promise or predicted badly."""
-    from scopeval.paper.experiments.foreign import MOST_COST, MOST_VARIANCE, PREDICTION
+    from scopeval.paper.experiments.foreign_designs import MOST_COST, MOST_VARIANCE, PREDICTION
 
     config = result.config
     low, high = PREDICTION
