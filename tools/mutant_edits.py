@@ -487,10 +487,10 @@ EDITS = (
         ),
     ),
     Edit(
-        "the doubt about a frontier's cost is added to it instead of subtracted",
+        "the doubt about a frontier's cost is subtracted from it instead of added",
         "behavior/frontier_point.py",
-        "max(self.checked_cost - self.doubt - self.cost, 0.0)",
-        "max(self.checked_cost + self.doubt - self.cost, 0.0)",
+        "return max(self.checked_cost, self.cost) + self.doubt",
+        "return max(self.checked_cost, self.cost) - self.doubt",
         (f"{DECISION}::test_the_safe_cost_of_a_frontier_point",),
     ),
 )

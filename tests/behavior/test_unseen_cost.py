@@ -23,8 +23,11 @@ from scopeval.policies.adapters import TabularPolicy
 S, A, T = 5, 2, 4
 
 
-def small_log(rng, rows=400):
-    """Random rows, each an episode's step; none starts from the last state."""
+def small_log(rng, rows=400, wild=1):
+    """Random rows, each an episode's step; none starts from the last state.
+
+    Rewards of action `wild` vary most. Action 1 often leads to the last state.
+    """
     state = rng.integers(S - 1, size=rows)
     state[:40] = 0
     action = rng.integers(A, size=rows)
@@ -33,7 +36,7 @@ def small_log(rng, rows=400):
         t=np.where(np.arange(rows) < 40, 0, 1),
         obs=state,
         action=action,
-        reward=rng.normal(size=rows) * (1.0 + 5.0 * action),
+        reward=rng.normal(size=rows) * (1.0 + 5.0 * (action == wild)),
         cost=rng.uniform(0.1, 1.0, rows),
         next_obs=np.where(away, S - 1, rng.integers(S, size=rows)),
         terminated=np.zeros(rows, bool),
@@ -59,10 +62,12 @@ def by_trajectories(log, pi, mu, v_cost):
     return float(sum(abs(arrivals[1, t] - arrivals[0, t]) * v_cost[t] for t in range(T)))
 
 
+@pytest.mark.parametrize("wild", [0, 1])
 @pytest.mark.parametrize("seed", range(3))
-def test_doubt_is_what_depends_on_the_guess(seed):
+def test_doubt_is_what_depends_on_the_guess(seed, wild):
+    """Also where the behavior policy comes to the last state less often than the target."""
     rng = np.random.default_rng(seed)
-    log = small_log(rng)
+    log = small_log(rng, wild=wild)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
     evidence = gather_evidence(log, pi, Settings(horizon=T))
     method = method_named("odi")  # departs without regard to cost

@@ -3,8 +3,8 @@
 Large errors of the next observation count by their size and not by their square, so that a rare
 contact which nobody can predict does not spoil the fit elsewhere. Reward and cost are then fitted
 to the last layer by least squares: there the mean is wanted, with rare large values in full. So is
-the probability of an end, by a logistic regression: ends are rare, and steps of few rows alone would
-take long to find where they begin.
+the probability of an end, by a logistic regression: ends are rare, and steps of few rows alone
+would take long to find where they begin.
 """
 
 from __future__ import annotations
