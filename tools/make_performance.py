@@ -21,6 +21,7 @@ TITLES = {
     "simulate": "Simulation and estimate, time per step",
     "collect": "Collecting episodes of a robot, time per step",
     "act": "One action for one observation, 99th percentile",
+    "campaign": "One decision of a campaign, on disk",
     "scale": "Growth: exponent of time and memory, 1 is linear",
 }
 

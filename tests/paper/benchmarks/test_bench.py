@@ -65,6 +65,7 @@ TINY = {
             study=Study(paths=20, hidden=8, steps=20),
         ),
     },
+    "campaign": {"calls": 20},
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},
 }
 FIELDS = {"name", "ours", "peer", "unit", "sense", "goal", "note", "stopped", "ratio", "met"}

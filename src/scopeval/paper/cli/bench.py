@@ -72,6 +72,12 @@ BENCHMARKS = {
         ("numpy", "numba", "torch"),
         {"calls": 2_000, "rows": 2_000},
     ),
+    "campaign": Benchmark(
+        "One decision of a campaign beside one durable commit of SQLite.",
+        "one decision on disk",
+        ("numpy", "sqlalchemy"),
+        {"calls": 200},
+    ),
     "scale": Benchmark(
         "Growth of time and memory with the size of the problem.",
         "growth",
