@@ -158,6 +158,20 @@ class BehaviorPolicy:
             raise InputError("probs: the action set is continuous; use act() or weigh()")
         return self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t).probs
 
+    def start_values(self, obs: Observations, seed: int = 0) -> Floats:
+        """Estimated value of the target from first observations [B]: see `adjust_starts`.
+
+        By the critics of the first step; 0 where they know nothing. For continuous actions the mean
+        over what the target offers, drawn by `seed`.
+        """
+        if not self.critics or self.recipe.prices is not None:
+            return np.zeros(len(obs))
+        offered = offer(self.target, obs, 0, np.random.default_rng(seed))
+        acts = None if offered.actions.ndim == 2 else offered.actions
+        e = self._estimates(0, obs, offered.probs, acts)
+        value = (offered.probs * e.q).sum(axis=1)
+        return np.where(np.isfinite(value) & e.known.any(axis=1), value, 0.0)
+
     def act(
         self, obs: Any, t: int, rng: np.random.Generator, weight: float | None = None
     ) -> Action:
