@@ -100,9 +100,9 @@ def _counted(groups: list[dict[str, Any]]) -> str:
             f"{group['designs']}",
             f"{group['fall_back']}",
             f"{group['mean_variance']:.3f}",
-            measured(group["worst_variance"], group["worst_variance_error"]),
+            measured(group["worst_variance"], group.get("worst_variance_error", 0.0)),
             f"{group['too_variable']}",
-            measured(group["worst_cost"], group["worst_cost_error"], 4),
+            measured(group["worst_cost"], group.get("worst_cost_error", 0.0), 4),
             f"{group['too_expensive']}",
             "" if predicted is None else f"{predicted:.0%}",
         ]
@@ -126,9 +126,9 @@ def _outside(rows: list[dict[str, Any]]) -> str:
             f"{row['environment']} {row['target']}",
             f"{row['episodes']:,}" if row["logs"] == "mixed" else row["logs"],
             asked if asked == used else f"{asked}, used {used}",
-            measured(row["variance"], row["variance_error"]),
+            measured(row["variance"], row.get("variance_error", 0.0)),
             *(f"{row[name]:.3f}" for name in ("predicted_variance", "checked_variance")),
-            measured(row["cost"], row["cost_error"], 4),
+            measured(row["cost"], row.get("cost_error", 0.0), 4),
             *(f"{row[name]:.4f}" for name in ("predicted_cost", "checked_cost")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
