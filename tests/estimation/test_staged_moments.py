@@ -25,8 +25,14 @@ def test_one_stage_is_the_plain_interval(weight):
         staged.update(part)
         now = plain.update(part)
     fixed, wanted = staged.interval(), interval(x, alpha=0.1)
+    assert fixed.estimate == pytest.approx(wanted.estimate)
+    assert fixed.low == pytest.approx(wanted.low)
+    assert fixed.high > wanted.high  # the side of the long tail
+    plain_t = StagedMoments(0.1, 300, skew_factor=0.0)
+    plain_t.begin(weight)
+    plain_t.update(x)
+    assert plain_t.interval().high == pytest.approx(wanted.high)
     for end in ("estimate", "low", "high"):
-        assert getattr(fixed, end) == pytest.approx(getattr(wanted, end))
         assert getattr(staged.sequence(), end) == pytest.approx(getattr(now, end))
 
 
@@ -84,9 +90,9 @@ def adaptive_runs(law: str, runs: int):
         yield staged.interval(), missed
 
 
-@pytest.mark.parametrize(("law", "least"), [("normal", 0.935), ("exponential", 0.92)])
+@pytest.mark.parametrize(("law", "least"), [("normal", 0.935), ("exponential", 0.935)])
 def test_coverage_although_stages_adapt(law, least):
-    """1,500 runs at 95 %; normal values fall below 93.5 % by chance with probability 0.006, and
+    """1,500 runs at 95 %; values fall below 93.5 % by chance with probability 0.006, and
     the sequence ever misses in more than 6.5 % with probability 0.006 if its level holds."""
     found = list(adaptive_runs(law, 1500))
     covered = np.mean([one.contains(0.0) for one, _ in found])

@@ -49,7 +49,8 @@ class WeightedStage:
 class StagedMoments:
     """Weighted mean of values in stages, with intervals that are valid although stages adapt.
 
-    With one stage of weight 1 it says what `moments_interval` and `AsymptoticSequence` say.
+    With one stage it says what `AsymptoticSequence` says, and, without skewness, what
+    `moments_interval` says.
 
     Args:
         alpha: Probability of missing the mean.
@@ -114,6 +115,9 @@ class StagedMoments:
         """For a plan fixed in advance: estimate +- t_df sqrt(V) / sum_k w_k n_k.
 
         The degrees of freedom are those of Welch and Satterthwaite: V^2 / sum_k V_k^2 / (n_k - 1).
+        The end on the side of the long tail is moved out by the first term of the Edgeworth
+        expansion (half of what `AsymptoticSequence` does): stages are short, and values that depend
+        on rare events are skewed.
         A stage with fewer than two values has no spread of its own: the interval is then the whole
         line.
         """
@@ -126,10 +130,17 @@ class StagedMoments:
             return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, self.n)
         parts = math.fsum(stage.square**2 / (stage.moments.n - 1) for stage in filled)
         freedom = whole**2 / parts
-        half = quantile(self._alpha, freedom + 1.0) * math.sqrt(self.squared_error)
-        return Interval(
-            self.estimate, self.estimate - half, self.estimate + half, self._alpha, name, self.n
-        )
+        z, error = quantile(self._alpha, freedom + 1.0), math.sqrt(self.squared_error)
+        shift = 0.5 * self._shift(z)
+        low = self.estimate - error * (z + max(-shift, 0.0))
+        high = self.estimate + error * (z + max(shift, 0.0))
+        return Interval(self.estimate, low, high, self._alpha, name, self.n)
+
+    def _shift(self, z: float) -> float:
+        """How far the end on the side of the long tail is moved out, in standard errors."""
+        cubes = math.fsum(stage.weight**3 * stage.moments.cube for stage in self.stages)
+        squares = math.fsum(stage.weight**2 * stage.moments.square for stage in self.stages)
+        return self._skew_factor * cubes / squares**1.5 * (2 * z * z + 1) / 6
 
     def sequence(self) -> Interval:
         """Valid at all times at once, however the number of values was decided.
@@ -149,10 +160,7 @@ class StagedMoments:
         time = self._square / unit
         z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
         error = math.sqrt(self.squared_error)
-        cubes = math.fsum(stage.weight**3 * stage.moments.cube for stage in self.stages)
-        squares = math.fsum(stage.weight**2 * stage.moments.square for stage in self.stages)
-        skewness = cubes / squares**1.5
-        shift = self._skew_factor * skewness * (2 * z * z + 1) / 6
+        shift = self._shift(z)
         low = self.estimate - error * (z + max(-shift, 0.0))
         high = self.estimate + error * (z + max(shift, 0.0))
         return Interval(self.estimate, low, high, self._alpha, name, n)
