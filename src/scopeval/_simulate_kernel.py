@@ -129,9 +129,12 @@ def run_estimates(
     ratio: Any,  # [T, S, A] pi / mu
     control: Any,  # [T or 1, S, A] b
     baseline: Any,  # [T or 1, S] bbar
-    out: Any,  # out [8, N]: the fields of `simulate.Summaries`
+    cost_control: Any,  # [T or 1, S, A] b of the cost
+    cost_baseline: Any,  # [T or 1, S] its mean under pi
+    own_baseline: Any,  # [T or 1, S] its mean under mu
+    out: Any,  # out [10, N]: the fields of `simulate.Summaries`
 ) -> None:
-    """The same episodes, reduced on the way to eight numbers each.
+    """The same episodes, reduced on the way to ten numbers each.
 
     G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
     recursion of `exact` unrolled forwards.
@@ -149,6 +152,8 @@ def run_estimates(
         spent = 0.0
         owed = 0.0
         exposed = 0.0
+        controlled = 0.0
+        own = 0.0
         weight = 1.0  # W_{t-1}
         discount = 1.0
         for t in range(T):
@@ -164,6 +169,10 @@ def run_estimates(
             rho = ratio[t, s, a]
             b = control[t % len(control), s, a]
             estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            known = cost_control[t % len(cost_control), s, a]
+            mean = cost_baseline[t % len(cost_baseline), s]
+            controlled += discount * weight * (mean + rho * (c - known))
+            own += discount * (own_baseline[t % len(own_baseline), s] + c - known)
             weight *= rho
             paid += discount * c
             due += discount * weight * c
@@ -181,6 +190,8 @@ def run_estimates(
         out[5, n] = spent
         out[6, n] = owed
         out[7, n] = exposed
+        out[8, n] = controlled
+        out[9, n] = own
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -205,7 +216,9 @@ def run_weight_aware(
     pi: Any,  # [T, S, A]
     control: Any,  # [T or 1, S, A] b
     baseline: Any,  # [T or 1, S] bbar
-    out: Any,  # out [8, N]: the fields of `simulate.Summaries`
+    cost_control: Any,  # [T or 1, S, A] b of the cost
+    cost_baseline: Any,  # [T or 1, S] its mean under pi
+    out: Any,  # out [10, N]: the fields of `simulate.Summaries`
 ) -> None:
     """`run_estimates` for a behavior policy that depends on the weight of the episode so far."""
     T, _, A = pi.shape
@@ -214,7 +227,7 @@ def run_weight_aware(
     for n in range(out.shape[1]):
         key = stream(seed, first + n)
         s = draw(start, 0, len(start), uniform(key, 0))
-        estimate = paid = due = returned = spent = owed = exposed = 0.0
+        estimate = paid = due = returned = spent = owed = exposed = controlled = own = 0.0
         weight = discount = 1.0
         for t in range(T):
             k = 4 * t + 1
@@ -230,6 +243,12 @@ def run_weight_aware(
             rho = pi[t, s, a] / mu[a]
             b = control[t % len(control), s, a]
             estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            known = cost_control[t % len(cost_control), s, a]
+            mean = cost_baseline[t % len(cost_baseline), s]
+            controlled += discount * weight * (mean + rho * (c - known))
+            own += discount * (c - known)
+            for other in range(A):
+                own += discount * mu[other] * cost_control[t % len(cost_control), s, other]
             weight *= rho
             paid += discount * c
             due += discount * weight * c
@@ -247,6 +266,8 @@ def run_weight_aware(
         out[5, n] = spent
         out[6, n] = owed
         out[7, n] = exposed
+        out[8, n] = controlled
+        out[9, n] = own
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -60,6 +60,8 @@ class Summaries:
         weighted_spent: the same importance-weighted.
         exposure: sum_t gamma^t W_t of the weights after each step; mean sum_t gamma^t where mu
             covers pi.
+        target_controlled: as `weighted_cost`, with the control variate for the cost.
+        own_controlled: as `cost`, likewise.
     """
 
     estimate: Floats
@@ -70,6 +72,8 @@ class Summaries:
     spent: Floats
     weighted_spent: Floats
     exposure: Floats
+    target_controlled: Floats
+    own_controlled: Floats
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ def summaries(
     *,
     episodes: int,
     control_variate: ArrayLike | None = None,
+    cost_control: ArrayLike | None = None,
     seed: int = 0,
     first: int = 0,
     threads: int | None = None,
@@ -145,6 +150,7 @@ def summaries(
         behavior: mu; a table, or a `WeightedDesign` for this target.
         episodes: how many.
         control_variate: b, [S, A] or [T, S, A]; None is b = 0.
+        cost_control: likewise for the cost, an estimate of q^c; None is 0.
         seed: of the run.
         first: number of the first episode.
         threads: how many may work (default: all cores); the result does not depend on it.
@@ -152,13 +158,16 @@ def summaries(
     pi = policy_table(mdp, "target", target)
     b = np.ascontiguousarray(control_table(mdp, control_variate))
     bbar = (pi * b).sum(axis=2)
+    costs = np.zeros((1, mdp.states, mdp.actions))
+    if cost_control is not None:
+        costs = np.ascontiguousarray(control_table(mdp, cost_control))
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
-    out = np.empty((8, N))
+    out = np.empty((10, N))
     if isinstance(behavior, WeightedDesign):
-        run = _run_weight_aware(mdp, pi, behavior)
+        run = _run_weight_aware(mdp, pi, behavior, costs)
     else:
-        run = _run_table(mdp, pi, pi if behavior is None else behavior)
+        run = _run_table(mdp, pi, pi if behavior is None else behavior, costs)
 
     def work(lo: int, hi: int) -> None:
         run(seed, first + lo, b, bbar, out[:, lo:hi])
@@ -168,22 +177,25 @@ def summaries(
 
 
 def _run_table(
-    mdp: TabularMDP, pi: Floats, behavior: ArrayLike | TabularPolicy
+    mdp: TabularMDP, pi: Floats, behavior: ArrayLike | TabularPolicy, costs: Floats
 ) -> Callable[..., None]:
-    """The kernel for a behavior policy [T, S, A]."""
+    """The kernel for a behavior policy [T, S, A] and a control variate of the cost."""
     from scopeval._simulate_kernel import run_estimates
 
     mu = policy_table(mdp, "behavior", behavior)
     ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
     model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
+    control = costs, (pi * costs).sum(axis=2), (mu * costs).sum(axis=2)
 
-    def run(seed: int, first: int, *arrays: Floats) -> None:
-        run_estimates(seed, first, mdp.gamma, *model, sums, ratio, *arrays)
+    def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
+        run_estimates(seed, first, mdp.gamma, *model, sums, ratio, b, bbar, *control, out)
 
     return run
 
 
-def _run_weight_aware(mdp: TabularMDP, pi: Floats, behavior: WeightedDesign) -> Callable[..., None]:
+def _run_weight_aware(
+    mdp: TabularMDP, pi: Floats, behavior: WeightedDesign, costs: Floats
+) -> Callable[..., None]:
     """The kernel for a behavior policy that depends on the weight."""
     from scopeval._simulate_kernel import run_weight_aware
 
@@ -191,7 +203,10 @@ def _run_weight_aware(mdp: TabularMDP, pi: Floats, behavior: WeightedDesign) -> 
         raise InputError("behavior: designed for another target policy; expected this one")
     model, table, grid = plain_arrays(mdp), np.ascontiguousarray(pi), _grid(behavior)
 
-    def run(seed: int, first: int, *arrays: Floats) -> None:
+    control = costs, (pi * costs).sum(axis=2)
+
+    def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
+        arrays = (b, bbar, *control, out)
         run_weight_aware(seed, first, mdp.gamma, *model, behavior.mu, *grid, table, *arrays)
 
     return run

@@ -378,7 +378,7 @@ def test_zero_where_it_is_never_reached_is_no_hole():
     transition[:, :, 0] = 1.0  # state 1 is never reached
     mdp = TabularMDP([1.0, 0.0], transition, np.ones((2, 2)), np.ones((2, 2)), 2)
     found = evaluate(mdp, np.full((2, 2), 0.5), [[0.3, 0.7], [0.0, 1.0]], episodes=50)
-    assert found.diagnostics.warnings == ()
+    assert all("had the same return" in text for text in found.diagnostics.warnings)
     assert found.certificate.verdict == "not refuted"
 
 

@@ -109,12 +109,13 @@ def test_every_estimate_of_the_targets_cost_by_enumeration(
         assert bound is not None
         assert bound.violation(costs) is None
         assert (costs.cost <= bound.episode + 1e-12).all()
-        found = bound.estimates(costs)
+        found = bound.for_refutation(costs)
         assert len(found) == (2 if bound.step else 1)
-        for one in found:
-            assert chance @ one.values == pytest.approx(truth, abs=1e-12)
-            assert (one.values <= one.highest + 1e-12).all()
-            assert (one.values >= one.lowest - 1e-12).all()
+        for pair in found:
+            assert chance @ pair.target == pytest.approx(truth, abs=1e-12)
+            assert (pair.target <= pair.target_end + 1e-12).all()
+        (plain,) = bound.for_safety(costs)
+        assert (plain.target >= plain.target_end).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -135,8 +136,8 @@ def test_without_coverage_nothing_is_refuted_wrongly(seed: int) -> None:
         cost_bound_of(float(T), None, horizon=T, largest_weight=1e6),
     ):
         assert bound is not None
-        for one in bound.estimates(costs):
-            assert one.needs_coverage or chance @ one.values >= truth - 1e-12
+        for pair in bound.for_refutation(costs):
+            assert pair.needs_coverage or chance @ pair.target >= truth - 1e-12
 
 
 def test_the_simulator_knows_the_exposure() -> None:

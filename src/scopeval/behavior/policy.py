@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats
 from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.step import Counts, Recipe, Weigher
+from scopeval.behavior.step import LARGEST, Counts, Recipe, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.critics.fast_estimates import look
@@ -151,6 +151,29 @@ class BehaviorPolicy:
             weight,
             counts=self.counts,
         )
+
+    def cost_to_go(self, obs: Observations, t: int) -> Floats:
+        """The target's expected cost from here on, for every action [B, A]; not counted.
+
+        Estimates that are missing are those of the target's other actions on average.
+        """
+        pi = np.asarray(offer(self.target, obs, t, np.random.default_rng(0)).probs)
+        if not 0 <= t < len(self.critics):
+            return np.zeros_like(pi)
+        found = self._estimates(t, obs, pi, None)
+        cost = np.maximum(found.cost_target, 0.0)
+        known = found.known & (cost <= LARGEST)  # NaN is not
+        mass = (pi * known).sum(axis=1, keepdims=True)
+        mean = np.where(known, pi * cost, 0.0).sum(axis=1, keepdims=True)
+        return np.where(known, cost, mean / np.where(mass > 0, mass, 1.0))
+
+    def peek(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Floats:
+        """Mu over the offered actions [B, A] for episodes of these weights; not counted."""
+        counts, self.counts = self.counts, Counts()
+        try:
+            return self.weigh_at(offered, obs, t, weight).probs
+        finally:
+            self.counts = counts
 
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, A] (finite action sets)."""

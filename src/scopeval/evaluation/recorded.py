@@ -18,8 +18,9 @@ from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
-from scopeval.policies.protocols import ContinuousPolicy, probs_of
+from scopeval.policies.protocols import CapsWeights, ContinuousPolicy, probs_of
 from scopeval.safety.cost_bound import cost_bound_of
+from scopeval.safety.cost_control import KnowsCosts, cost_control_of
 
 __all__ = ["estimate"]
 
@@ -38,7 +39,7 @@ def estimate(
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
     return_bound: tuple[float, float] | None = None,
-    largest_weight: float = math.inf,
+    behavior: Any = None,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
 
@@ -58,7 +59,9 @@ def estimate(
         cost_bound: the most that one episode can cost (not discounted), if that is known.
         step_cost_bound: the most that one step can cost, likewise.
         return_bound: (low, high) that contain every possible return, discounted as the value is.
-        largest_weight: no weight within an episode can exceed it (`behavior.largest_weight`).
+        behavior: the behavior policy that ran, if it comes from `design`: the certificate then uses
+            its estimate of the target's expected cost as control variate, and the limit of its
+            weights. The estimate must not have been learned from these episodes.
 
     Raises:
         InputError: no finished episode, or an argument is wrong.
@@ -71,7 +74,9 @@ def estimate(
     if own:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
     name = unbiased_estimator(estimator, on_policy=own and episodes.control is None)
-    found = summarize(episodes, gamma, name)
+    pi = target if target is not None else _target_of(behavior)
+    control = None if pi is None else cost_control_of(as_policy(pi), behavior)
+    found = summarize(episodes, gamma, name, control)
     if not len(episodes):
         why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -87,7 +92,9 @@ def estimate(
             step_cost_bound,
             horizon=episodes.horizon,
             gamma=gamma,
-            largest_weight=largest_weight,
+            largest_weight=(
+                behavior.largest_weight if isinstance(behavior, CapsWeights) else math.inf
+            ),
         ),
         return_bound=return_bound,
     )
@@ -103,6 +110,11 @@ def estimate(
         notes=tuple(note for note in (repeated_streams(episodes),) if note is not None),
     )
     return totals.result(run)
+
+
+def _target_of(behavior: Any) -> Any:
+    """The target that a behavior policy was designed for; None: unknown."""
+    return behavior.target if isinstance(behavior, KnowsCosts) else None
 
 
 def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:

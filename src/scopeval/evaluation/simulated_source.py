@@ -21,6 +21,7 @@ from scopeval.exact import (
 )
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.simulate import summaries
 
@@ -65,7 +66,13 @@ def simulated_source(
         b = mu.control
     elif behavior is not None:
         mu, b = behavior_tables(mdp, pi, behavior)
-    source = SimulatedSource(mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed)
+    critic, q = cost_control_of(target, behavior), None
+    if critic is not None and not free:
+        every = np.arange(mdp.states)
+        q = np.stack([critic.critic.cost_to_go(every, t) for t in range(mdp.horizon)])
+    source = SimulatedSource(
+        mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed, cost_control=q
+    )
     if not keep:
         return source
     run_pi = TabularPolicy(pi)
@@ -82,7 +89,15 @@ def simulated_source(
             mdp, run_pi, how, episodes=count, seed=seed, first=first, free=free
         )
 
-    return CollectedSource(run, mdp.gamma, estimator, 1, quick=True, uncovered=source.uncovered)
+    return CollectedSource(
+        run,
+        mdp.gamma,
+        estimator,
+        1,
+        quick=True,
+        uncovered=source.uncovered,
+        cost_control=None if free else cost_control_of(run_pi, behavior),
+    )
 
 
 class SimulatedSource:
@@ -97,6 +112,7 @@ class SimulatedSource:
         estimator: as in `evaluate`.
         free: costs count as 0.
         seed: of the episodes.
+        cost_control: q^c [T, S, A] as the behavior policy estimates it; None: unknown.
     """
 
     side_by_side, quick = 1, True
@@ -112,6 +128,7 @@ class SimulatedSource:
         estimator: str,
         free: bool,
         seed: int,
+        cost_control: Floats | None = None,
     ) -> None:
         if estimator == "dr" and b is None:
             raise InputError(
@@ -125,6 +142,7 @@ class SimulatedSource:
                 "itself is run; try 'auto'"
             )
         self._seed, self._own = seed, own
+        self._cost_control = cost_control
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
@@ -175,6 +193,7 @@ class SimulatedSource:
             self._pi,
             self._pi if target else self._mu,
             control_variate=self._control,
+            cost_control=self._cost_control,
             episodes=count,
             seed=self._seed,
             first=first,
@@ -183,7 +202,14 @@ class SimulatedSource:
             value=done.weight * done.returned if self._whole else done.estimate,
             returned=done.returned,
             weight=done.weight,
-            costs=EpisodeCosts(done.cost, done.weighted_cost, done.weight, done.exposure),
+            costs=EpisodeCosts(
+                done.cost,
+                done.weighted_cost,
+                done.weight,
+                done.exposure,
+                own_controlled=None if self._cost_control is None else done.own_controlled,
+                target_controlled=None if self._cost_control is None else done.target_controlled,
+            ),
             spent=done.spent,
             target_spent=done.weighted_spent,
             by_target=np.full(count, target),

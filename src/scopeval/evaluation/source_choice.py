@@ -28,6 +28,7 @@ from scopeval.policies.protocols import (
     Policy,
 )
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
+from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.guard import Guard
 
 __all__ = [
@@ -190,6 +191,7 @@ class Sources:
             estimator,
             len(environments),
             uncovered=_missing_entries(self.target, behavior),
+            cost_control=None if self.cost == "none" else cost_control_of(self.target, behavior),
         )
 
     def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:
@@ -214,7 +216,15 @@ def open_sources(
     modeled = isinstance(env, TabularMDP)
     with nullcontext() if modeled else open_environments(env, batch, cost) as environments:
         yield Sources(
-            env, environments, target, terms.gamma, terms.horizon, horizon, cost, batch, seed
+            env,
+            environments,
+            target,
+            terms.gamma,
+            terms.horizon,
+            horizon,
+            cost,
+            batch,
+            seed,
         )
 
 

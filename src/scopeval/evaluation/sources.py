@@ -18,6 +18,7 @@ from scopeval.arrays import Bools, Floats
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
+from scopeval.safety.cost_control import CostControl
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of
 
 __all__ = ["Batch", "CollectedSource", "Source", "summarize"]
@@ -101,16 +102,19 @@ class CollectedSource:
     side_by_side: int
     quick: bool = False
     uncovered: str | None = None
+    cost_control: CostControl | None = None
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
         episodes = self.collect(first, count, by_target=by_target)
         if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
             raise NoEpisodeError(episodes)
-        return summarize(episodes, self.gamma, self.estimator)
+        return summarize(episodes, self.gamma, self.estimator, self.cost_control)
 
 
-def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
+def summarize(
+    episodes: Episodes, gamma: float, estimator: str, cost_control: CostControl | None = None
+) -> Batch:
     """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
     controlled = episodes.control is not None
     returned, spent = episodes.returns(gamma), episodes.costs()
@@ -127,7 +131,7 @@ def summarize(episodes: Episodes, gamma: float, estimator: str) -> Batch:
         value=value,
         returned=returned,
         weight=episodes.weights,
-        costs=costs_of(episodes, gamma),
+        costs=costs_of(episodes, gamma, cost_control),
         spent=spent,
         target_spent=target_spent,
         by_target=episodes.by_target,

@@ -10,7 +10,7 @@ import numpy as np
 from scopeval.arrays import Bools, Floats
 from scopeval.estimation.capital import Capital, mean_capital
 from scopeval.estimation.running_moments import check_alpha
-from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.cost_bound import CostBound, CostPair
 from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = ["BoundedComparison", "Ends"]
@@ -61,9 +61,11 @@ class BoundedComparison:
         self._ratios = slice(0, len(ratios))
         self._differences = slice(len(ratios), None)
         self._promise = len(ratios) // 2
-        self._above: list[tuple[Capital, bool]] | None = None  # one for each estimate of P
-        room = np.maximum(bound.episode - self._difference, _LEAST * bound.episode)
-        self._below = None if lower_only else Capital(room)
+        # one for each kind of estimate of P; the first episodes decide which there are
+        self._above: dict[str, Capital] | None = None
+        self._below: dict[str, Capital] | None = None
+        self._uncovered: set[str] = set()  # kinds that need coverage
+        self._lower_only = lower_only
         self.violated: str | None = None
 
     def update(self, costs: EpisodeCosts) -> None:
@@ -72,20 +74,33 @@ class BoundedComparison:
             self.violated = self.bound.violation(costs)
         if self.violated is not None or not len(costs):
             return
-        cost = costs.cost[:, None]
-        estimates = self.bound.estimates(costs)
-        if self._above is None:
-            self._above = [(self._capital(e.highest), e.needs_coverage) for e in estimates]
-        for (capital, _), target in zip(self._above, estimates, strict=True):
-            capital.update(cost - self._ratio * target.values[:, None] - self._difference)
-        if self._below is not None:
-            plain = costs.weighted_cost[:, None]
-            self._below.update(self._difference - cost + self._ratio * plain)
+        above = self.bound.for_refutation(costs)
+        below = () if self._lower_only else self.bound.for_safety(costs)
+        if self._above is None or self._below is None:
+            self._above = {e.kind: self._capital_above(e) for e in above}
+            self._below = {e.kind: self._capital_below(e) for e in below}
+            self._uncovered = {e.kind for e in above if e.needs_coverage}
+        for pair in above:
+            if pair.kind in self._above:
+                self._above[pair.kind].update(self._excess(pair))
+        for pair in below:
+            if pair.kind in self._below:
+                self._below[pair.kind].update(-self._excess(pair))
 
-    def _capital(self, highest: float) -> Capital:
-        """D - m is never below -(theta times the highest estimate) - m."""
-        most = self._ratio * highest
+    def _excess(self, pair: CostPair) -> Floats:
+        """D(theta) - m, [k, hypotheses]."""
+        owed = self._ratio * pair.target[:, None]
+        return np.asarray(pair.own[:, None] - owed - self._difference, np.float64)
+
+    def _capital_above(self, pair: CostPair) -> Capital:
+        """D - m is never below what its ends say."""
+        most = self._ratio * pair.target_end - pair.own_end
         return Capital(np.maximum(most + self._difference, _LEAST * most))
+
+    def _capital_below(self, pair: CostPair) -> Capital:
+        """D - m is never above what its ends say."""
+        most = pair.own_end - self._ratio * pair.target_end
+        return Capital(np.maximum(most - self._difference, _LEAST * most))
 
     def refuted(self, *, covered: bool) -> bool:
         """Whether the promise is refuted."""
@@ -120,8 +135,8 @@ class BoundedComparison:
         """Hypotheses E[D] <= m that are rejected."""
         logs = [
             capital.logarithm
-            for capital, needs_coverage in self._above or []
-            if covered or not needs_coverage
+            for kind, capital in (self._above or {}).items()
+            if covered or kind not in self._uncovered
         ]
         if self.violated is not None or not logs:
             return np.zeros(len(self._ratio), np.bool_)
@@ -129,9 +144,10 @@ class BoundedComparison:
 
     def _rejected_from_above(self) -> Bools:
         """Hypotheses E[D] >= m that are rejected."""
-        if self.violated is not None or self._below is None:
+        if self.violated is not None or not self._below:
             return np.zeros(len(self._ratio), np.bool_)
-        return np.asarray(self._below.logarithm >= self._threshold)
+        logs = np.stack([capital.logarithm for capital in self._below.values()])
+        return np.asarray(mean_capital(logs) >= self._threshold)
 
 
 def _both_ways(steps: Floats) -> Floats:

@@ -19,6 +19,9 @@ of an episode, costs at least 0. What is bounded, for D = C - theta P with theta
   with B for P''. Where mu leaves out actions of pi, weights average less than 1, P' and P'' are too
   large and D' too small: "refuted" remains right, without any assumption about coverage.
 
+With a critic of the target's expected cost, both ends also have an estimate with far less noise
+(`cost_control`); capital is shared among all of them.
+
 The price of counting from the top is noise: weights of cheap episodes count too. Where a cap is
 known both lower ends are used, half of the capital each, which costs a factor of two at most.
 """
@@ -27,34 +30,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from scopeval.arrays import Floats, is_number
 from scopeval.collection.episodes import discounts
 from scopeval.errors import InputError
+from scopeval.safety.cost_control import ROOM
 from scopeval.safety.episode_costs import EpisodeCosts
 
-__all__ = ["CostBound", "TargetCost", "cost_bound_of"]
+__all__ = ["CostBound", "CostPair", "cost_bound_of"]
 
 _SLACK = 1e-9  # relative: costs this little above their bound are rounding
 _WEIGHT_SLACK = 1e-6  # products of many ratios round more
 
 
-class TargetCost(NamedTuple):
-    """Estimates of the target's expected cost, one per episode, and their ends.
+class CostPair(NamedTuple):
+    """Estimates of both expected costs, one per episode, and their ends.
 
     Attributes:
-        values: [k].
-        lowest: no value is below this; -inf: unknown.
-        highest: no value is above this; inf: unknown.
-        needs_coverage: it is too small where mu leaves out actions of pi.
+        kind: which ones.
+        own: [k] the behavior policy's.
+        target: [k] the target's.
+        own_end: the end of `own` that matters: its highest for a proof of safety, its lowest for a
+            refutation.
+        target_end: the end of `target` that matters: its lowest for a proof of safety, its highest
+            for a refutation.
+        needs_coverage: `target` is too small where mu leaves out actions of pi.
     """
 
-    values: Floats
-    lowest: float
-    highest: float
+    kind: Literal["weighted", "controlled", "from the top"]
+    own: Floats
+    target: Floats
+    own_end: float
+    target_end: float
     needs_coverage: bool = False
 
 
@@ -106,20 +116,36 @@ class CostBound:
             )
         return None
 
-    def estimates(self, costs: EpisodeCosts) -> tuple[TargetCost, ...]:
-        """Estimates of the target's cost that a refutation may use: their upper ends are known."""
+    def for_safety(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
+        """What a proof of safety may use: D is bounded above."""
+        most = self.episode
+        found = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
+        if costs.steps is not None:
+            room = ROOM * most
+            own = costs.steps.own.not_above(1.0, most, self.step)
+            target = costs.steps.target.not_below(room)
+            found.append(CostPair("controlled", own, target, most + room, -room))
+        return tuple(found)
+
+    def for_refutation(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
+        """What a refutation may use: D is bounded below."""
         found = []
-        if math.isfinite(self.largest_weight):
-            most = self.largest_weight * self.episode
-            found.append(TargetCost(costs.weighted_cost, 0.0, most, needs_coverage=True))
+        cost, most, heaviest = costs.cost, self.episode, self.largest_weight
+        if math.isfinite(heaviest):
+            top = heaviest * most
+            found.append(CostPair("weighted", cost, costs.weighted_cost, 0.0, top, True))
+            if costs.steps is not None:
+                room = ROOM * most
+                own = costs.steps.own.not_below(room)
+                target = costs.steps.target.not_above(heaviest, most, self.step)
+                found.append(CostPair("controlled", own, target, -room, top + room, True))
         if self.step is not None and costs.exposure is not None:
             top = self.step * self.duration
             counted = top - self.step * costs.exposure + costs.weighted_cost
-            found.append(TargetCost(counted, -math.inf, top))
+            found.append(CostPair("from the top", cost, counted, 0.0, top))
         elif costs.weight is not None:
-            rest = np.maximum(self.episode - costs.cost, 0.0)
-            counted = self.episode - costs.weight * rest
-            found.append(TargetCost(counted, -math.inf, self.episode))
+            counted = most - costs.weight * np.maximum(most - cost, 0.0)
+            found.append(CostPair("from the top", cost, counted, 0.0, most))
         return tuple(found)
 
 

@@ -14,8 +14,20 @@ from scopeval.collection.episodes import Episodes, discounts
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost, step_weights
 from scopeval.estimation.running_moments import finite_column
+from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps
 
 __all__ = ["EpisodeCosts", "costs_of"]
+
+#: One number per episode each.
+_COLUMNS = (
+    "cost",
+    "weighted_cost",
+    "weight",
+    "exposure",
+    "largest_step",
+    "own_controlled",
+    "target_controlled",
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,9 @@ class EpisodeCosts:
         weight: of the whole episode; None: unknown.
         exposure: sum_{t<T} gamma^t W_t, where an ended episode keeps its weight; None: unknown.
         largest_step: the most that one of its steps cost; None: unknown.
+        own_controlled: the cost with q^c as control variate (`cost_control`); None: no critic.
+        target_controlled: the target's, likewise; None exactly when `own_controlled` is.
+        steps: what it is made of, for proofs; None: unknown.
     """
 
     cost: Floats
@@ -36,9 +51,12 @@ class EpisodeCosts:
     weight: Floats | None = None
     exposure: Floats | None = None
     largest_step: Floats | None = None
+    own_controlled: Floats | None = None
+    target_controlled: Floats | None = None
+    steps: CostSteps | None = None
 
     def __post_init__(self) -> None:
-        for name in ("cost", "weighted_cost", "weight", "exposure", "largest_step"):
+        for name in _COLUMNS:
             column = getattr(self, name)
             if column is None:
                 continue
@@ -62,13 +80,13 @@ class EpisodeCosts:
             name: np.array([row[name] for row in rows], np.float64)
             if name in ("cost", "weighted_cost") or all(name in row for row in rows)
             else None
-            for name in EpisodeCosts.__dataclass_fields__
+            for name in _COLUMNS
         }
         return EpisodeCosts(**known)
 
     def columns(self) -> dict[str, Floats]:
         """The columns that are known, by name."""
-        every = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        every = {name: getattr(self, name) for name in _COLUMNS}
         return {name: column for name, column in every.items() if column is not None}
 
     def __len__(self) -> int:
@@ -78,20 +96,40 @@ class EpisodeCosts:
         """Some of the episodes, by mask or numbers."""
         columns: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
-            for name in self.__dataclass_fields__
+            for name in _COLUMNS
         }
-        return replace(self, **columns)
+        steps = None if self.steps is None else self.steps.select(rows)
+        return replace(self, **columns, steps=steps)
+
+    @property
+    def pair(self) -> tuple[Floats, Floats]:
+        """The best estimates of both expected costs: with a control variate, or the plain ones."""
+        if self.own_controlled is None or self.target_controlled is None:
+            return self.cost, self.weighted_cost
+        return self.own_controlled, self.target_controlled
 
 
-def costs_of(episodes: Episodes, gamma: float = 1.0) -> EpisodeCosts:
-    """Of recorded episodes."""
+def costs_of(
+    episodes: Episodes, gamma: float = 1.0, control: CostControl | None = None
+) -> EpisodeCosts:
+    """Of recorded episodes.
+
+    Args:
+        episodes: finished.
+        gamma: discount.
+        control: finds the control variate; None: none.
+    """
     if not len(episodes):
         none = np.empty(0)
         return EpisodeCosts(none, none, none, none, none)
+    steps = controlled_steps(episodes, gamma, control)
     return EpisodeCosts(
         episodes.costs(gamma),
         pdis_cost(episodes, gamma),
         episodes.weights,
         step_weights(episodes) @ discounts(gamma, episodes.horizon),
         episodes.cost.max(axis=1),
+        None if steps is None else steps.own.plain(),
+        None if steps is None else steps.target.plain(),
+        steps,
     )

@@ -37,6 +37,8 @@ class Certificate:
             number of episodes and every distribution of costs up to it. None: nothing was stated,
             and the intervals hold for many episodes and costs like those seen.
         reasons: Why there is not enough evidence, or none, in words.
+        expected_cost: Estimate of the behavior policy's expected cost with a control variate, which
+            the ratio is about; NaN: there is none, and `cost` takes its place.
     """
 
     difference: Interval
@@ -50,6 +52,7 @@ class Certificate:
     largest_cost: float = math.nan
     cost_bound: float | None = None
     reasons: tuple[str, ...] = ()
+    expected_cost: float = math.nan
 
     @property
     def proved(self) -> bool:
@@ -65,9 +68,12 @@ class Certificate:
                 f"{self._claim()} None of {self._counted()} had any cost; {self._sure()} fewer "
                 f"than {100 * rare:.2g}% of episodes have one."
             )
+        spent = f"it cost {self.cost:.4g} per episode"
+        if math.isfinite(self.expected_cost):
+            spent += f"; its expected cost is estimated as {self.expected_cost:.4g},"
         return (
-            f"{self._claim()} Over {self._counted()} it cost {self.cost:.4g} per episode against "
-            f"an estimated {self.target_cost:.4g} for the target{self._ratio()}.{self._seen()}"
+            f"{self._claim()} Over {self._counted()} {spent} against an estimated "
+            f"{self.target_cost:.4g} for the target{self._ratio()}.{self._seen()}"
         )
 
     def _claim(self) -> str:

@@ -1,0 +1,232 @@
+"""Expected costs with q^c as control variate: the same means, far less noise.
+
+With b an estimate of the target's expected cost to go q^c, an episode of mu gives
+
+    P^b = sum_t gamma^t [ W_{t-1} bbar_t + W_t (c_t - b_t) ]    bbar = sum_a pi b
+    C^b = sum_t gamma^t [ bmu_t + (c_t - b_t) ]                 bmu = sum_a mu b
+
+whose means are the target's expected cost and mu's, whatever b is, as long as b is known before the
+action is drawn: E[rho_t b_t(A) | past] = bbar_t and E[b_t(A) | past] = bmu_t. The same b in both
+keeps what the two have in common, so that their difference is precise both where mu is close to pi
+and where it is far from it.
+
+b may be scaled by any factor a_t that is known before the action. Such factors keep the sums
+between known ends, however large weights and errors of b are. Both sums are of the form above; for
+C^b all weights are 1. S is the sum so far.
+
+- **Not below -m**: in step t S falls by a_t gamma^t W_{t-1} (h_t - bbar_t) at most, where
+  h_t = max_a rho_t(a) b_t(a). The largest factor up to 1 that keeps S >= -m is taken.
+- **Not above U = (K + 1/4) B**, where no weight exceeds K and no episode costs more than B: in step
+  t S rises by a_t gamma^t W_{t-1} bbar_t and by W_t times the cost, b being at least 0. With r the
+  most that the rest of the episode can still cost, the largest factor up to 1 that keeps
+  S + K r <= U after the first of them is taken; costs then use up K r and nothing else.
+
+Where b is any good the factors are 1 nearly always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.collection.episodes import Episodes, discounts
+from scopeval.errors import InputError
+from scopeval.policies.protocols import (
+    Candidates,
+    ContinuousPolicy,
+    Observations,
+    Policy,
+    probs_of,
+)
+
+__all__ = [
+    "ControlledSum",
+    "CostControl",
+    "CostSteps",
+    "KnowsCosts",
+    "controlled_steps",
+    "cost_control_of",
+]
+
+#: How far below 0 an estimate may go, and above K times the bound, in units of the bound.
+ROOM = 0.25
+
+
+@runtime_checkable
+class KnowsCosts(Protocol):
+    """A behavior policy with an estimate of the target's expected cost to go."""
+
+    @property
+    def target(self) -> Any:
+        """The target policy."""
+        ...
+
+    def cost_to_go(self, obs: Observations, t: int) -> Floats:
+        """q^c of the target [B, A]: finite and at least 0; not counted as a decision."""
+        ...
+
+    def peek(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Floats:
+        """Mu over the offered actions [B, A]; not counted as a decision."""
+        ...
+
+
+@dataclass(frozen=True)
+class ControlledSum:
+    """Step by step what P^b or C^b is made of, [k, T] each.
+
+    Attributes:
+        weights: W_t; an ended episode keeps its weight. All 1 for C^b.
+        cost: c_t.
+        control: b_t of the action taken, at least 0.
+        baseline: bbar_t, or bmu_t.
+        peak: h_t = max_a rho_t(a) b_t(a); for C^b max_a b_t(a).
+        discount: gamma^t, [T].
+    """
+
+    weights: Floats
+    cost: Floats
+    control: Floats
+    baseline: Floats
+    peak: Floats
+    discount: Floats
+
+    def select(self, rows: Any) -> ControlledSum:
+        """Some of the episodes, by mask or numbers."""
+        return replace(
+            self,
+            weights=self.weights[rows],
+            cost=self.cost[rows],
+            control=self.control[rows],
+            baseline=self.baseline[rows],
+            peak=self.peak[rows],
+        )
+
+    def plain(self) -> Floats:
+        """The sum, [k]."""
+        before = self._before()
+        terms = before * self.baseline + self.weights * (self.cost - self.control)
+        return np.asarray(terms @ self.discount)
+
+    def not_below(self, floor: float) -> Floats:
+        """With factors that keep it at or above -floor, [k]."""
+        before, total = self._before(), np.zeros(len(self.cost))
+        for t, g in enumerate(self.discount):
+            fall = g * before[:, t] * (self.peak[:, t] - self.baseline[:, t])
+            factor = _share(total + floor, fall)
+            total = total + self._step(before, t, factor)
+        return total
+
+    def not_above(self, largest_weight: float, episode: float, step: float | None) -> Floats:
+        """With factors that keep it at or below (K + 1/4) B, [k]."""
+        before, total = self._before(), np.zeros(len(self.cost))
+        most = (largest_weight + ROOM) * episode
+        left = np.full(len(self.cost), episode)  # the most that the rest can still cost
+        for t, g in enumerate(self.discount):
+            if step is not None:
+                left = np.minimum(left, step * self.discount[t:].sum())
+            rise = g * before[:, t] * self.baseline[:, t]
+            factor = _share(most - largest_weight * left - total, rise)
+            total = total + self._step(before, t, factor)
+            left = left - g * self.cost[:, t]
+        return total
+
+    def _before(self) -> Floats:
+        """W_{t-1}."""
+        before = np.ones_like(self.weights)
+        before[:, 1:] = self.weights[:, :-1]
+        return before
+
+    def _step(self, before: Floats, t: int, factor: Floats) -> Floats:
+        controlled = before[:, t] * self.baseline[:, t] - self.weights[:, t] * self.control[:, t]
+        return np.asarray(
+            self.discount[t] * (factor * controlled + self.weights[:, t] * self.cost[:, t])
+        )
+
+
+def _share(room: Floats, need: Floats) -> Floats:
+    """The largest factor in [0, 1] with factor * need <= room."""
+    room = np.maximum(room, 0.0)
+    return np.where(need > room, room / np.where(need > 0, need, 1.0), 1.0)
+
+
+@dataclass(frozen=True)
+class CostSteps:
+    """Both sums of the same episodes.
+
+    Attributes:
+        own: C^b, whose mean is the behavior policy's expected cost.
+        target: P^b, whose mean is the target's.
+    """
+
+    own: ControlledSum
+    target: ControlledSum
+
+    def select(self, rows: Any) -> CostSteps:
+        """Some of the episodes, by mask or numbers."""
+        return CostSteps(self.own.select(rows), self.target.select(rows))
+
+
+@dataclass(frozen=True)
+class CostControl:
+    """Finds b of recorded episodes: finite action sets, critics that did not see the episodes.
+
+    Attributes:
+        target: pi.
+        critic: the behavior policy, which brings an estimate of q^c.
+    """
+
+    target: Policy
+    critic: KnowsCosts
+
+    def steps(self, episodes: Episodes, gamma: float) -> CostSteps:
+        """Of the episodes."""
+        weights = np.cumprod(episodes.ratios, axis=1, dtype=np.float64)
+        b, mean, own_mean, peak, own_peak = np.zeros((5, *episodes.cost.shape))
+        for t in range(episodes.horizon):
+            rows = np.flatnonzero(episodes.length > t)
+            if not len(rows):
+                break
+            obs, action = episodes.obs[rows, t], episodes.action[rows, t]
+            pi: Floats = probs_of(self.target, obs, t)
+            q = self.critic.cost_to_go(obs, t)
+            if q.shape != pi.shape:
+                raise InputError(f"cost_to_go: got shape {q.shape} at t={t}, expected {pi.shape}")
+            every = np.broadcast_to(np.arange(pi.shape[1]), pi.shape)
+            so_far = np.ones(len(rows)) if t == 0 else weights[rows, t - 1]
+            designed = self.critic.peek(Candidates(every, pi), obs, t, so_far)
+            # from there on a guard, or the target's turn, gave the steps to the target
+            given = episodes.by_target[rows] | (t >= (episodes.length - episodes.guarded)[rows])
+            mu: Floats = np.where(given[:, None], pi, designed)
+            ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+            b[rows, t] = q[np.arange(len(rows)), action]
+            mean[rows, t], own_mean[rows, t] = (pi * q).sum(axis=1), (mu * q).sum(axis=1)
+            peak[rows, t], own_peak[rows, t] = (ratio * q).max(axis=1), q.max(axis=1)
+        g, c = discounts(gamma, episodes.horizon), episodes.cost
+        return CostSteps(
+            ControlledSum(np.ones_like(c), c, b, own_mean, own_peak, g),
+            ControlledSum(weights, c, b, mean, peak, g),
+        )
+
+
+def cost_control_of(target: Any, behavior: Any) -> CostControl | None:
+    """For a behavior policy that knows costs, and a target with finitely many actions."""
+    if isinstance(target, ContinuousPolicy) or not isinstance(behavior, KnowsCosts):
+        return None
+    return CostControl(target, behavior)
+
+
+def controlled_steps(
+    episodes: Episodes, gamma: float, control: CostControl | None
+) -> CostSteps | None:
+    """Of the episodes; None where there is no critic, or actions are continuous.
+
+    Nor where the behavior policy failed at some step: which probabilities were used there is not
+    known afterwards.
+    """
+    finite = episodes.action.ndim == 2 and np.issubdtype(episodes.action.dtype, np.integer)
+    if control is None or not finite or not len(episodes) or episodes.fallbacks.any():
+        return None
+    return control.steps(episodes, gamma)
