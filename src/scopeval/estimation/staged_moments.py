@@ -140,7 +140,7 @@ class StagedMoments:
         """How far the end on the side of the long tail is moved out, in standard errors."""
         cubes = math.fsum(stage.weight**3 * stage.moments.cube for stage in self.stages)
         squares = math.fsum(stage.weight**2 * stage.moments.square for stage in self.stages)
-        return self._skew_factor * cubes / squares**1.5 * (2 * z * z + 1) / 6
+        return self._skew_factor * cubes / float(squares**1.5) * (2 * z * z + 1) / 6
 
     def sequence(self) -> Interval:
         """Valid at all times at once, however the number of values was decided.
