@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.collection.collector import collect as collect
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
     from scopeval.collection.episodes import Episodes as Episodes
+    from scopeval.critics.model.world import World as World
     from scopeval.data.parquet import write_logged as write_logged
     from scopeval.data.readers import read_logged as read_logged
     from scopeval.data.readers import stream_logged as stream_logged
@@ -59,6 +60,7 @@ _PUBLIC = {
     "TabularPolicy": "scopeval.policies.adapters",
     "TorchPolicy": "scopeval.policies.adapters",
     "Transitions": "scopeval.data.transitions",
+    "World": "scopeval.critics.model.world",
     "as_policy": "scopeval.policies.adapters",
     "collect": "scopeval.collection.collector",
     "connect": "scopeval.serve.client",

@@ -32,6 +32,7 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Settings
 from scopeval.behavior.summary import Report, Shape
 from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.world import World
 from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
@@ -42,7 +43,7 @@ __all__ = ["design", "designs"]
 
 
 def design(
-    logged: Transitions | Iterable[Transitions],
+    logged: Transitions | World | Iterable[Transitions],
     target: object,
     *,
     horizon: int,
@@ -65,8 +66,8 @@ def design(
     """Learn a behavior policy for `target` from logs of unknown controllers.
 
     Args:
-        logged: the log, or batches of it (`stream_logged`), which are then merged as they come:
-            state numbers only.
+        logged: the log; a `World` learned from it, which serves many designs; or batches of it
+            (`stream_logged`), which are then merged as they come: state numbers only.
         target: pi: a policy, a table, a torch module that gives logits, or a function.
         horizon: T, the length of an episode.
         method: "scope" (the paper's), "scope-dr" (with a control variate), "odi", "dopt",
@@ -153,7 +154,7 @@ def _check_frontier(method: Method, constraint: str, limit: float | None, epsilo
 
 
 def designs(
-    logged: Transitions | Iterable[Transitions],
+    logged: Transitions | World | Iterable[Transitions],
     target: object,
     methods: Sequence[str | Method],
     settings: Settings,

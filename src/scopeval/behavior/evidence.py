@@ -25,6 +25,7 @@ from scopeval.critics.log_rows import Log, gather
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.model.simulator import KnownDynamics
+from scopeval.critics.model.world import World
 from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
 from scopeval.critics.sweep_data import SweepData, logged_sweep_data
 from scopeval.critics.table import TableRegression
@@ -32,6 +33,7 @@ from scopeval.data.diagnosis import Problem, diagnosis_of, examine
 from scopeval.data.log_statistics import LogStatistics
 from scopeval.data.readers import LoggedStream
 from scopeval.data.transitions import Transitions
+from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
@@ -122,7 +124,7 @@ class Evidence:
 
 
 def gather_evidence(
-    logged: Transitions | Iterable[Transitions],
+    logged: Transitions | World | Iterable[Transitions],
     target: object,
     settings: Settings,
     methods: Sequence[Method] = (),
@@ -136,13 +138,17 @@ def gather_evidence(
         methods: that will be designed; progress is reported relative to their number of sweeps.
     """
     pi = as_policy(target)
-    if isinstance(logged, Transitions):
+    regression, fold = settings.regression, None
+    if isinstance(logged, World):
+        regression, fold = _regression_in(logged, regression), logged.fold
+        # its copies count once already: the rows must be those that were halved
+        logged = logged.logged.with_notes(_examined(logged.logged, pi, settings).notes)
+    elif isinstance(logged, Transitions):
         logged = _examined(logged, pi, settings)
     elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream):
         logged = _examined_batches(logged, pi, settings)
-    regression = settings.regression
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
-    log = gather(logged, pi, settings.horizon, settings.seed, merge)
+    log = gather(logged, pi, settings.horizon, settings.seed, merge, fold)
     learn = choose_regression(regression, log, pi, settings.features)
     if settings.device is not None:
         learn = put_on_device(learn, settings.device)
@@ -154,6 +160,18 @@ def gather_evidence(
     for method in methods:
         evidence.steps_expected += settings.horizon * _sweeps(evidence, method)
     return evidence
+
+
+def _regression_in(world: World, regression: str | Regression | ModelRegression) -> ModelRegression:
+    """The critics of a model of the world, with the dynamics that were learned."""
+    if regression in ("auto", "model"):
+        regression = ModelRegression()
+    if not isinstance(regression, ModelRegression) or regression.dynamics is not None:
+        raise InputError(
+            f"regression: got {regression!r} with a World, which has its own dynamics; expected "
+            "'auto', or a ModelRegression without dynamics"
+        )
+    return replace(regression, dynamics=world.dynamics)
 
 
 def _examined(

@@ -29,6 +29,7 @@ from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
 from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.world import World
 from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
@@ -283,7 +284,7 @@ class Frontier:
 
 
 def frontier(
-    logged: Transitions | Iterable[Transitions],
+    logged: Transitions | World | Iterable[Transitions],
     target: object,
     *,
     horizon: int,

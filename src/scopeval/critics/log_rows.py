@@ -15,7 +15,7 @@ from scopeval.data.transitions import Transitions, not_a_log
 from scopeval.errors import InputError
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
-__all__ = ["Log", "gather"]
+__all__ = ["Log", "following_obs", "gather", "halved"]
 
 #: Batches of a stream that are kept apart before they are merged into one.
 MOST_PARTS = 8
@@ -56,6 +56,7 @@ def gather(
     horizon: int,
     seed: int,
     merge: bool,
+    fold: Ints | None = None,
 ) -> Log:
     """Rows, folds and starts of a log, read once.
 
@@ -67,6 +68,7 @@ def gather(
         merge: equal rows of state numbers become one. Only a table may merge: other regressions
             draw folds of their own among the rows, and all rows of one outcome would then be in
             the same fold.
+        fold: the half of each row, where it is known already; else the seed decides.
     """
     streamed = not isinstance(logged, Transitions)
     parts: list[_Part] = []
@@ -78,7 +80,7 @@ def gather(
         actions = actions or _offered(batch, target)
         finite = not isinstance(target, ContinuousPolicy)
         batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
-        parts.append(_part(batch, target, count, merge, rng))
+        parts.append(_part(batch, target, count, merge, rng, fold))
         count += len(batch)
         notes = tuple(dict.fromkeys((*notes, *batch.notes)))
         if len(parts) > MOST_PARTS:  # a stream may be larger than memory
@@ -144,22 +146,35 @@ def _part(
     count: int,
     merge: bool,
     rng: np.random.Generator,
+    fold: Ints | None,
 ) -> _Part:
     """The rows of a batch, halved at random; `count` rows came before, so halves stay equal."""
     rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
-    fold = ((rng.permutation(len(rows)) + count) % 2).astype(np.int64)
+    if fold is None:
+        fold = halved(len(rows), rng, count)
     part = _Part(rows, rows.select(np.flatnonzero(rows.t == rows.t.min())), fold)
     return _merged([part]) if merge and batch.discrete_obs else part
 
 
-def _following(
-    batch: Transitions, target: Policy | ContinuousPolicy, rng: np.random.Generator
-) -> Observations:
+def halved(rows: int, rng: np.random.Generator, before: int = 0) -> Ints:
+    """The half, 0 or 1, of each of some rows that come after others; halves stay equal."""
+    return np.asarray((rng.permutation(rows) + before) % 2, np.int64)
+
+
+def following_obs(batch: Transitions) -> Observations:
     """Next observations; after the end of an episode there is none, so its own stands in."""
     following: Observations = batch.next_obs
     if batch.terminated.any():
         ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
         following = np.where(ended, batch.obs, batch.next_obs)
+    return following
+
+
+def _following(
+    batch: Transitions, target: Policy | ContinuousPolicy, rng: np.random.Generator
+) -> Observations:
+    """The same; what the target policy draws itself is drawn."""
+    following = following_obs(batch)
     if isinstance(target, Redraws):  # the logs hold another policy's draws
         following = target.redraw(following, batch.t + 1, rng)
     return following

@@ -17,13 +17,13 @@ import numpy as np
 from scopeval._parallel import fan_out
 from scopeval.critics.log_rows import Log
 from scopeval.critics.model.critic import LearnedModel, RolloutRegression, StoredPredictions
-from scopeval.critics.model.network import Dynamics, Network
+from scopeval.critics.model.network import Dynamics
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
 from scopeval.critics.model.rollouts import Rollouts, sample_returns, simulate_episodes
 from scopeval.critics.model.simulator import KnownDynamics, SimulatorModel
 from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction
-from scopeval.critics.model.training import Training, learn_network
+from scopeval.critics.model.training import learn_halves
 from scopeval.critics.protocols import Rows
 from scopeval.critics.sweep_data import Points, SweepData
 from scopeval.errors import InputError
@@ -115,9 +115,19 @@ class ModelTask:
             known = given.model(self._encoder(log))
             return [known, known], known.compare(log.rows, self.seed)
         if given is None:
-            networks: list[StepModel] = [*self._learn_networks(halves, log)]
+            ticker = partial(self._ticker, "learning the dynamics")
+            how = self.how.trainings
+            networks: list[StepModel] = [
+                *learn_halves(halves, self._encoder(log), how, self.seed, ticker)
+            ]
         elif given.learned:
             networks = list(given.networks)
+            if not given.encoder.same(self._encoder(log)):
+                raise InputError(
+                    "dynamics: learned for other observations, actions or times than those of "
+                    "this target policy; expected the same numbers and vectors of actions, and "
+                    "the same time_varying"
+                )
         else:
             raise InputError(
                 "dynamics: got those of a design that has a simulator; expected KnownDynamics, "
@@ -125,22 +135,6 @@ class ModelTask:
             )
         losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
         return networks, {"dynamics": float(np.sqrt(np.mean(losses))) if losses else float("nan")}
-
-    def _learn_networks(self, halves: list[Rows], log: Log) -> list[Network]:
-        """One for each half; of several trainings, those with the least held-out error."""
-        if min(len(half) for half in halves) < 4:
-            raise InputError(f"logged: got {log.count} rows, expected at least 8 for a model")
-        encoder, tried = self._encoder(log), self.how.trainings
-        steps = sum(how.schedule(len(half)).steps for how in tried for half in halves)
-        tick = self._ticker("learning the dynamics", steps)
-
-        def learn(how: Training, k: int) -> Network:
-            seed = 2 * self.seed + k
-            return learn_network(halves[k], halves[1 - k], encoder, how, seed, tick)
-
-        each = [fan_out(partial(learn, how), HALVES) for how in tried]
-        losses = [np.mean([network.loss for network in both]) for both in each]
-        return each[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
     def _learn_returns(self, steps: list[StepModel], log: Log) -> list[ReturnNetworks]:
         """The return features in the model of each half."""

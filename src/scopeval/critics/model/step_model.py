@@ -36,6 +36,14 @@ class Encoder:
         """Whether actions are numbers."""
         return len(self.embedding) > 0
 
+    def same(self, other: Encoder) -> bool:
+        """Whether two encoders have the same inputs."""
+        return (
+            np.array_equal(self.embedding, other.embedding)
+            and np.array_equal(self.predicted, other.predicted)
+            and self.horizon == other.horizon
+        )
+
     def vectors(self, actions: NDArray[Any]) -> Floats:
         """Actions [...] or [..., m] as vectors [..., m]."""
         return self.embedding[actions] if self.finite else np.asarray(actions, np.float64)

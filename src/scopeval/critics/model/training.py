@@ -9,22 +9,24 @@ would take long to find where they begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, check_whole
 from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
-from scopeval.critics.model.layers import fresh_layers, hidden_layers
+from scopeval.critics.model.layers import LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
 from scopeval.critics.protocols import Rows
 from scopeval.errors import InputError
 
-__all__ = ["WIDE", "Training", "learn_network"]
+__all__ = ["WIDE", "Training", "learn_halves", "learn_network"]
 
 #: Held-out errors that a network keeps to draw from.
 ERRORS = 4096
@@ -38,6 +40,12 @@ CERTAIN = 30.0
 
 #: Penalty on leaving the weights of an end that training found, and most steps to better ones.
 END_PENALTY, NEWTON_STEPS = 3e-4, 8
+
+#: Shares of the steps and of the rate for networks that were trained on a part of the rows already.
+WARM_STEPS, WARM_RATE = 0.3, 0.5
+
+#: A network is trained anew if its inputs or outputs have moved, or spread, by this factor.
+MOVED = 2.0
 
 #: Steps of Adam where a training does not say: so many times the root of the number of rows, and
 #: at most so many. Short logs are learned by heart if they are seen too often.
@@ -72,17 +80,53 @@ class Training:
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"dropout: got {self.dropout!r}, expected a number in [0, 1)")
 
-    def schedule(self, rows: int) -> Schedule:
-        """Steps, batch and rate for so many rows."""
+    def schedule(self, rows: int, *, warm: bool = False) -> Schedule:
+        """Steps, batch and rate for so many rows; fewer and slower ones from a trained network."""
         steps = self.steps
         if steps is None:
             steps = int(np.clip(STEPS_PER_ROOT * np.sqrt(rows), LEAST_STEPS, MOST_STEPS))
-        return Schedule(steps, self.batch, self.rate, self.dropout)
+        if warm:
+            steps = max(int(WARM_STEPS * steps), 1)
+        rate = WARM_RATE * self.rate if warm else self.rate
+        return Schedule(steps, self.batch, rate, self.dropout)
 
 
 #: Where errors stay large (contacts), this learns more from the same logs, in about ten times the
 #: time. Smooth worlds lose by it. The held-out error decides: `Report.holdout`, "dynamics".
 WIDE = Training(hidden=256, steps=20_000, batch=256, rate=5e-3, dropout=0.05)
+
+
+def learn_halves(
+    halves: Sequence[Rows],
+    encoder: Encoder,
+    tried: Sequence[Training],
+    seed: int,
+    ticker: Callable[[int], Callable[[int], None]],
+    start: Sequence[Network] | None = None,
+) -> list[Network]:
+    """A network for each half of the logs; of several trainings, the one with the least error.
+
+    Args:
+        halves: the rows of each.
+        encoder: of the inputs.
+        tried: ways to train.
+        seed: of everything random.
+        ticker: makes, for a number of steps in all, what is called with the steps just taken.
+        start: networks of earlier rows to go on from, one for each half.
+    """
+    rows = sum(len(half) for half in halves)
+    if min(len(half) for half in halves) < 4:
+        raise InputError(f"logged: got {rows} rows, expected at least 8 for a model")
+    warm = start is not None
+    tick = ticker(sum(how.schedule(len(half), warm=warm).steps for how in tried for half in halves))
+
+    def learn(how: Training, k: int) -> Network:
+        own = None if start is None else start[k]
+        return learn_network(halves[k], halves[1 - k], encoder, how, 2 * seed + k, tick, own)
+
+    each = [fan_out(partial(learn, how), range(2)) for how in tried]
+    losses = [np.mean([network.loss for network in both]) for both in each]
+    return each[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
 
 def learn_network(
@@ -92,6 +136,7 @@ def learn_network(
     how: Training,
     seed: int,
     tick: Callable[[int], None] = lambda steps: None,
+    start: Network | None = None,
 ) -> Network:
     """Train a network on some rows, and measure its errors on others.
 
@@ -104,9 +149,11 @@ def learn_network(
         how: width, steps and rate.
         seed: of the first weights, the batches and the errors that are kept.
         tick: called with the number of steps just taken.
+        start: a network of some of these rows, from which training goes on; one that does not fit
+            these rows any more is not used.
     """
     for _ in range(4):
-        network = _trained(rows, held_out, encoder, how, seed, tick)
+        network = _trained(rows, held_out, encoder, how, seed, tick, start)
         if all(np.isfinite(value).all() for value in network.weights.values()):
             return network
         how = replace(how, rate=how.rate / 4.0)
@@ -123,10 +170,15 @@ def _trained(
     how: Training,
     seed: int,
     tick: Callable[[int], None],
+    start: Network | None,
 ) -> Network:
     rng = np.random.default_rng((seed, 21))
     problem = _standardized(rows, encoder)
-    weights = _fitted(problem, how, rng, tick)
+    if start is not None and _still_fits(start, problem, how):
+        problem = _standardized(rows, encoder, start)
+        weights = _fitted(problem, how, rng, tick, {k: start.weights[k] for k in LAYERS})
+    else:
+        weights = _fitted(problem, how, rng, tick)
     weights |= {"mean": problem.mean, "scale": problem.scale}
     weights["centre"] = np.append(problem.centre, 0.0).astype(np.float32)
     weights["spread"] = np.append(problem.spread, 1.0).astype(np.float32)
@@ -137,6 +189,24 @@ def _trained(
     network = Network(encoder, weights, low - room, high + room, nothing, 0.0, float("nan"))
     _measure_errors(network, held_out, problem.spread, rng)
     return network
+
+
+def _still_fits(start: Network, problem: _Problem, how: Training) -> bool:
+    """Whether a trained network can go on with these rows: its units are about theirs."""
+    w = start.weights
+    if w["w1"].shape != (problem.x.shape[1], how.hidden):
+        return False
+    ended = bool(0 < problem.end.mean() < 1)
+    if ended != bool(w["w3"][:, -1].any()):
+        return False  # there was nothing to learn about ends, and now there is, or the reverse
+    for centre, spread, old_centre, old_spread in (
+        (problem.mean, problem.scale, w["mean"], w["scale"]),
+        (problem.centre, problem.spread, w["centre"][:-1], w["spread"][:-1]),
+    ):
+        wider = np.maximum(spread / old_spread, old_spread / spread)
+        if (wider > MOVED).any() or (np.abs(centre - old_centre) > MOVED * old_spread).any():
+            return False
+    return True
 
 
 class _Problem(NamedTuple):
@@ -152,7 +222,8 @@ class _Problem(NamedTuple):
     spread: Floats
 
 
-def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
+def _standardized(rows: Rows, encoder: Encoder, units: Network | None = None) -> _Problem:
+    """Rows in standard units: their own, or those of a network."""
     x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
     y, end = _targets(rows, encoder)
     w = y.shape[1] - 2
@@ -163,6 +234,10 @@ def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
     centre, spread = y.mean(axis=0), y.std(axis=0)
     centre[:w], spread[:w] = y[some, :w].mean(axis=0), y[some, :w].std(axis=0)
     spread = np.where(spread > 1e-9, spread, 1.0)
+    if units is not None:
+        mean, scale = units.weights["mean"], units.weights["scale"]
+        centre = units.weights["centre"][:-1].astype(np.float64)
+        spread = units.weights["spread"][:-1].astype(np.float64)
     # after the end of an episode the next observation means nothing: no loss there
     counts = np.ones_like(y, dtype=np.float32)
     counts[~goes_on, :w] = 0.0
@@ -179,15 +254,22 @@ def _standardized(rows: Rows, encoder: Encoder) -> _Problem:
 
 
 def _fitted(
-    problem: _Problem, how: Training, rng: np.random.Generator, tick: Callable[[int], None]
+    problem: _Problem,
+    how: Training,
+    rng: np.random.Generator,
+    tick: Callable[[int], None],
+    start: dict[str, Weights] | None = None,
 ) -> dict[str, Weights]:
-    """The layers after training, with reward and cost fitted to the last one."""
+    """The layers after training, from `start` on; reward, cost and end are fitted again."""
     x, y = problem.x, problem.y
     sometimes_ends = bool(0 < problem.end.mean() < 1)
     end = problem.end.astype(np.float32) if sometimes_ends else np.empty(0, np.float32)
-    fresh = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng)
+    layers = start
+    if layers is None:
+        layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng)
     examples = Examples(x, y, problem.counts, end)
-    weights = fit_layers(fresh, examples, how.schedule(len(x)), rng, tick)
+    schedule = how.schedule(len(x), warm=start is not None)
+    weights = fit_layers(layers, examples, schedule, rng, tick)
     last = hidden_layers(weights, x)
     if all(np.isfinite(value).all() for value in weights.values()):  # else `learn_network` sees it
         _fit_means(weights, last, x, y[:, -2:])
