@@ -14,6 +14,7 @@ from logged_worlds import cells, rows_of
 from random_mdps import random_case
 from scopeval import design, exact, load
 from scopeval.behavior.frontier import frontier
+from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Counts, Recipe
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
@@ -215,6 +216,34 @@ def test_weights_must_be_given(learned):
         policy.act(3, 0, rng)
     with pytest.raises(InputError, match="depends on the weight of the episode so far"):
         policy.probs(np.array([3]), 0)
+
+
+def test_a_frontier_without_a_gain_at_the_targets_own_cost():
+    """Rewards that no action changes: a design is refused, but half of the cost can be saved."""
+    short, pi = Gridworld(4, seed=1).mdp(), target_policies(1, 4, seed=1)[0]
+    rng = np.random.default_rng(0)
+    reward = np.repeat(rng.random((16, 1)), 4, axis=1)
+    flat = exact.TabularMDP(
+        short.initial, np.repeat(np.eye(16)[None], 4, axis=0).transpose(1, 0, 2).reshape(64, 16),
+        reward, short.cost, 6, reward_variance=np.ones((16, 4)),
+    )  # fmt: skip
+    logs = logs_of(flat, [TabularPolicy(np.full((16, 4), 0.25))], 2000, seed=1)
+    assert design(logs, pi, horizon=6, method="scope-dr").falls_back
+    curve = frontier(logs, pi, horizon=6)
+    assert "no gain in variance" in curve.warnings[0]
+    found = exact.tabulate(flat, pi, curve.at(cost=0.8)).predicted
+    assert found.relative_cost <= 0.81
+    assert found.relative_variance <= 1.5
+
+
+def test_points_are_offered_where_held_out_logs_agree_or_say_it_is_better():
+    for variance, checked, offered in (
+        (0.2, 0.6, True), (0.2, 0.9, True), (0.2, 1.01, False), (0.5, 1.5, True),
+        (0.5, 1.51, False), (0.0, 0.9, True),
+    ):  # fmt: skip
+        point = Point(1.0, variance, 0.7, checked, 0.7, 0.0)
+        assert point.offered == offered
+        assert point.safe_variance >= checked / 3.0
 
 
 def test_logs_that_show_nothing_have_no_frontier():

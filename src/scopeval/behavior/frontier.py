@@ -27,6 +27,8 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
+from scopeval.behavior.thresholds import THRESHOLDS
+from scopeval.behavior.verdicts import judge_support
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.world import World
@@ -46,6 +48,10 @@ PRICES, MODEL_PRICES = 40, 24
 #: The grid reaches so many decades below and above variance / cost of the target policy. Above,
 #: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
 DECADES = (3.0, 6.0)
+ONLY_CHEAPER = (
+    "at the target policy's own cost the logs bear out no gain in variance; cheaper points are "
+    "offered as far as held-out logs agree, and may have more variance than predicted"
+)
 #: Points are offered up to so many decades above it.
 HIGHEST = 3.0
 #: Least share of the target policy, unless given.
@@ -61,9 +67,15 @@ class _Judged:
     whole: Swept
     variance: Floats
     cost: Floats
-    more_variance: Floats  # factor of the variance by the other half's critics, over that by own
-    more_cost: Floats  # likewise a difference
+    more_variance: Floats  # of a half's design by the other half's critics than by its own
+    more_cost: Floats  # likewise
     doubt: Floats
+
+
+def relative(swept: Swept, by: str) -> Floats:
+    """Variance or cost of the behavior policies at all prices, relative to the target's."""
+    values = swept.variance if by == "variance" else swept.cost
+    return np.asarray(ratio(values[1:], values[0]))
 
 
 class Frontier:
@@ -93,7 +105,7 @@ class Frontier:
                     float(price),
                     float(judged.variance[j]),
                     float(judged.cost[j]),
-                    float(judged.variance[j] * judged.more_variance[j]),
+                    float(max(judged.variance[j] + judged.more_variance[j], 0.0)),
                     float(judged.cost[j] + judged.more_cost[j]),
                     float(judged.doubt[j]),
                 )
@@ -101,6 +113,14 @@ class Frontier:
                 if price <= unit * 10.0**HIGHEST
             ]
             self.points = tuple(point for point in every if point.offered)
+            if not self.points:
+                first = every[0]
+                self.warnings = (
+                    *self.warnings,
+                    "held-out logs deny what the critics predict at every price: a relative "
+                    f"variance of {first.variance:.3g} was predicted, they say "
+                    f"{first.checked_variance:.3g}",
+                )
 
     @cached_property
     def curve(self) -> Curve:
@@ -130,22 +150,20 @@ class Frontier:
         many = 1 + grid.count
         whole = e.sweep(e.whole, follow_prices(method, recipe, grid), many)
         halves = [e.sweep(half, follow_prices(method, recipe, grid), many) for half in e.halves]
-        variance, costs, doubts = np.ones(grid.count), np.zeros((2, grid.count)), []
+        more, costs = np.zeros((2, grid.count)), []
         for k in range(2):
             fixed = follow_fixed_prices(method, recipe, grid, halves[k].critics)
             judged = e.sweep(e.halves[1 - k], fixed, many)
-            found = ratio(judged.cost[1:], judged.cost[0])
-            costs[k] = found - ratio(halves[k].cost[1:], halves[k].cost[0])
-            doubts.append(found)
-            own = ratio(halves[k].variance[1:], halves[k].variance[0])
-            variance *= ratio(ratio(judged.variance[1:], judged.variance[0]), own)
+            for j, by in enumerate(("variance", "cost")):
+                other, own = (relative(swept, by) for swept in (judged, halves[k]))
+                more[j] += 0.5 * (other - own)
+            costs.append(relative(judged, "cost"))
         return _Judged(
             whole,
-            ratio(whole.variance[1:], whole.variance[0]),
-            ratio(whole.cost[1:], whole.cost[0]),
-            np.sqrt(variance),
-            costs.mean(axis=0),
-            0.5 * np.abs(doubts[0] - doubts[1]),
+            relative(whole, "variance"),
+            relative(whole, "cost"),
+            *more,
+            0.5 * np.abs(costs[0] - costs[1]),
         )
 
     # -- choosing ----------------------------------------------------------------------------
@@ -239,7 +257,7 @@ class Frontier:
         def read(values: Floats) -> float:
             return float(np.interp(np.log(price), prices, values))
 
-        checked = variance * read(free.more_variance), cost + read(free.more_cost)
+        checked = max(variance + read(free.more_variance), 0.0), cost + read(free.more_cost)
         return swept, grid, Point(price, variance, cost, *checked, read(free.doubt))
 
     def _designed(self, swept: Swept, grid: PriceGrid, point: Point) -> BehaviorPolicy:
@@ -336,6 +354,10 @@ def frontier(
         )
         evidence = gather_evidence(logged, target, settings)
         decision = decide(evidence, how)
+        if not decision.method.tilted and judge_support(evidence.support, how, THRESHOLDS) is None:
+            # a design that saves no variance at the target's own cost may still save cost: the
+            # cross-check of every point decides
+            decision = replace(decision, method=how, warnings=(ONLY_CHEAPER,))
         recipe = replace(
             settings.recipe(decision.method.name), share=decision.design.recipe.share, cap=cap
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "Point", "draw_curve"]
 
-#: Checked variance, relative to predicted, up to which a point is offered.
+#: Checked variance, relative to predicted, up to which a prediction is believed.
 AGREEMENT = 3.0
 #: How much the check counts in the variance that is reported, as a power.
 CHECK_SHARE = 0.2
@@ -30,9 +30,9 @@ class Point:
         price: of cost, in units of variance.
         variance: predicted relative variance.
         cost: predicted relative cost.
-        checked_variance: the predicted one, times what designs from one half of the logs have more
-            by the critics of the other half than by their own.
-        checked_cost: the predicted one, and what such designs cost more, likewise.
+        checked_variance: the predicted one, and what designs from one half of the logs have more by
+            the critics of the other half than by their own.
+        checked_cost: likewise.
         doubt: half of the difference between the costs that the two halves check.
     """
 
@@ -45,8 +45,8 @@ class Point:
 
     @property
     def offered(self) -> bool:
-        """Whether held-out logs bear it out."""
-        return bool(self.checked_variance <= AGREEMENT * max(self.variance, 1e-12))
+        """Whether held-out logs bear it out: they agree, or say that it beats the target policy."""
+        return bool(self.checked_variance <= max(AGREEMENT * self.variance, 1.0))
 
     @property
     def safe_variance(self) -> float:
@@ -55,7 +55,8 @@ class Point:
         The check judges designs from half of the logs, so it is pessimistic; the prediction is by
         the critics that made the design, so it is optimistic.
         """
-        return float(self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE)
+        between = self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE
+        return float(max(between, self.checked_variance / AGREEMENT))
 
     @property
     def safe_cost(self) -> float:

@@ -93,23 +93,26 @@ class Config:
     @property
     def shards(self) -> tuple[Shard, ...]:
         """One for each target, in the order of the blocks."""
+        same = (self.seed, self.asked, self.cap)
         grids = [
-            Shard(f"{size} x {size}, {law}", k, self, size, law)
+            Shard(f"{size} x {size}, {law}", k, *same, size, law)
             for size in self.sizes
             for law in self.cost_laws
             for k in range(self.targets)
         ]
-        others = [Shard(name, k, self) for name in self.environments for k in range(len(TEMPERS))]
+        others = [Shard(name, k, *same) for name in self.environments for k in range(len(TEMPERS))]
         return (*grids, *others)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One target."""
+    """One target; everything that its results depend on."""
 
     world: str
     target: int
-    config: Config
+    seed: int
+    asked: tuple[float, ...]
+    cap: float
     size: int = 0
     cost_law: str = ""
 
@@ -215,19 +218,18 @@ def run(
 
 def trace_frontiers(shard: Shard) -> dict[str, Any]:
     """The work of one shard: (variance, cost) for each family and asked cost, or (None, None)."""
-    config = shard.config
-    mdp, target = world_of(shard.world, shard.target, config.seed, shard.size, shard.cost_law)
-    curve = exact.frontier(mdp, target, cap=config.cap, threads=1)
+    mdp, target = world_of(shard.world, shard.target, shard.seed, shard.size, shard.cost_law)
+    curve = exact.frontier(mdp, target, cap=shard.cap, threads=1)
     plain = exact.frontier(mdp, target, control_variate="none", cap=None, threads=1)
     best = curve.best().predicted
     even = _point(curve, variance=1.0)
-    blind = _blind_curve(mdp, target, curve, min(config.asked))
+    blind = _blind_curve(mdp, target, curve, min(shard.asked))
     return {
-        "weight-aware": [_point(curve, cost=asked) for asked in config.asked],
-        "weight-blind": [_read(*blind, asked) for asked in config.asked],
+        "weight-aware": [_point(curve, cost=asked) for asked in shard.asked],
+        "weight-blind": [_read(*blind, asked) for asked in shard.asked],
         "b = 0": [
             _read(plain.prices, plain.relative_variance, plain.relative_cost, asked)
-            for asked in config.asked
+            for asked in shard.asked
         ],
         "even": even[1],
         "product": best.relative_variance * best.relative_cost,
