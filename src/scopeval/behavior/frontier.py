@@ -162,7 +162,8 @@ class Frontier:
             whole,
             relative(whole, "variance"),
             relative(whole, "cost"),
-            *more,
+            more[0],
+            more[1],
             0.5 * np.abs(costs[0] - costs[1]),
         )
 
