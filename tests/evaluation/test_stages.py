@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scopeval import Refitting, evaluate, exact
+from scopeval import Refitting, Transitions, evaluate, exact
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.collector import collect
 from scopeval.collection.episodes import Episodes
@@ -23,7 +23,7 @@ from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stage_runner import StagedTask, evaluate_in_stages
 from scopeval.evaluation.stopping import StoppingPlan
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.adapters import CallablePolicy, TabularPolicy
 from small_worlds import random_mdp, random_rows
 
 GRID = Gridworld(5, seed=1).mdp()
@@ -320,6 +320,29 @@ def test_episodes_of_several_designs_name_none_of_them():
     assert len(found.episodes) == 120
     assert found.episodes.provenance.behavior is None
     assert found.episodes.provenance.target is not None
+
+
+def test_stages_of_vectors_refit_one_learned_world():
+    rng = np.random.default_rng(0)
+
+    def part(rows):
+        obs = rng.normal(size=(rows, 2))
+        action = rng.integers(2, size=rows)
+        after = 0.9 * obs + action[:, None]
+        return Transitions(np.zeros(rows, int), obs, action, obs[:, 0], action, after)
+
+    target = CallablePolicy(lambda obs, t: np.full((len(obs), 2), 0.5))
+    designer = StageDesigner(target, Terms(1, 1.0, 0.0), Refitting(), None, None, 0)
+    parts = [part(200)]
+    first = designer._data(parts)
+    assert (len(first.logged), first.refits) == (200, 0)
+    assert designer._data(parts) is first
+    parts.append(part(100))
+    second = designer._data(parts)
+    assert (len(second.logged), second.refits) == (300, 1)
+    assert np.array_equal(second.fold[:200], first.fold)
+    designer.forget("earlier stages")
+    assert designer._data(parts[1:]).refits == 0
 
 
 # -- safety ----------------------------------------------------------------------------------------

@@ -19,11 +19,18 @@ from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError, ScopevalError
 from scopeval.evaluation.refitting import Refitting, expected_variance
 from scopeval.evaluation.source_choice import Terms
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.policies.protocols import (
+    Behavior,
+    ContinuousPolicy,
+    EmbedsActions,
+    Policy,
+    Redraws,
+)
 
 if TYPE_CHECKING:
     from scopeval.behavior.frontier import Frontier
     from scopeval.behavior.policy import BehaviorPolicy
+    from scopeval.critics.model.world import World
 
 __all__ = ["Plan", "StageDesigner"]
 
@@ -89,6 +96,8 @@ class StageDesigner:
         self._seen: list[Transitions] = []
         self._last: Plan | None = None
         self._variances: deque[float] = deque(maxlen=PATIENCE + 1)
+        self._world: World | None = None  # learned from the first parts of the data, so many:
+        self._in_world = 0
         self.stopped: str | None = None  # why there are no more refits
 
     def add(self, episodes: Episodes) -> None:
@@ -108,7 +117,7 @@ class StageDesigner:
 
     def forget(self, what: str) -> None:
         """Do not learn from these data any more; an environment that changed makes both wrong."""
-        self.logs = None
+        self.logs, self._world = None, None
         if what == STAGES:
             self._seen.clear()
 
@@ -163,9 +172,8 @@ class StageDesigner:
     def _designed(self, asked: float) -> Plan:
         began = time.perf_counter()
         parts = [] if self.logs is None else [self.logs]
-        logged = Transitions.concat([*parts, *self._seen])
         try:
-            made = self._design(logged, asked)
+            made = self._design(self._data([*parts, *self._seen]), asked)
         except ScopevalError as error:
             if self._last is None:
                 raise
@@ -194,7 +202,33 @@ class StageDesigner:
             made, made.predicted, promised, why, True, report.rows, seconds, report.warnings
         )
 
-    def _design(self, logged: Transitions, asked: float) -> BehaviorPolicy | None:
+    def _data(self, parts: list[Transitions]) -> Transitions | World:
+        """What a design learns from; of vectors one learned world, which is refitted."""
+        from scopeval.critics.model.world import World  # loads numba
+
+        whole, s = Transitions.concat(parts), self._settings
+        if whole.discrete_obs or s.regression not in ("auto", "model"):
+            return whole
+        target = self._target
+        if self._world is None:
+            embedding = target.embedding if isinstance(target, EmbedsActions) else None
+            many = None
+            if not isinstance(target, ContinuousPolicy):
+                many = target.probs(whole.obs[:1], 0).shape[1]
+            self._world = World.learn(
+                whole,
+                actions=many,
+                embedding=embedding,
+                drawn=target.drawn if isinstance(target, Redraws) else 0,
+                horizon=self._terms.horizon if s.time_varying else None,
+                seed=self._seed,
+            )
+        elif len(parts) > self._in_world:
+            self._world = self._world.refit(Transitions.concat(parts[self._in_world :]))
+        self._in_world = len(parts)
+        return self._world
+
+    def _design(self, logged: Transitions | World, asked: float) -> BehaviorPolicy | None:
         """The design; None: the last one, which is cheaper than any that could be made now."""
         from scopeval.behavior.designer import design  # loads numba
         from scopeval.behavior.frontier import frontier
