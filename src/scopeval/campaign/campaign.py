@@ -15,9 +15,11 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
-from scopeval.campaign.opening import NoTarget, create_recorder, open_recorder
+from scopeval.campaign.opening import NoTarget, create_recorder, first_behavior, open_recorder
 from scopeval.campaign.outcome import evaluation_of
 from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.refit import refit_now
+from scopeval.campaign.refit_process import RefitProcess
 from scopeval.campaign.registry import Registry, check_name
 from scopeval.campaign.rows import read_episodes
 from scopeval.campaign.shadow import ShadowReport, shadow_report
@@ -27,6 +29,7 @@ from scopeval.campaign.verification import Verification, verify_decisions
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
 from scopeval.errors import CampaignError, InputError
+from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
 from scopeval.policies.adapters import as_policy
 
@@ -51,13 +54,17 @@ class Campaign:
     Attributes:
         terms: what it was created with.
         journal: its database.
+        refitting: the process that computes new designs.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, target_name: str | None = None) -> None:
         self._recorder = recorder
         self.journal = recorder.journal
         self._registry = Registry(recorder)
         self.terms = recorder.terms
+        self.refitting = RefitProcess(recorder.journal, recorder.target, target_name)
+        if self.refitting.able:
+            recorder.on_refit = self.refitting.start
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -83,6 +90,8 @@ class Campaign:
         cost_bound: float | None = None,
         step_cost_bound: float | None = None,
         return_bound: tuple[float, float] | None = None,
+        refit: bool | Refitting = False,
+        target_name: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
         """Begin a campaign.
@@ -113,6 +122,11 @@ class Campaign:
             step_cost_bound: the most that one step can cost, certificate and guard are proofs for
                 any number of episodes.
             return_bound: least and greatest possible return, if these are known.
+            refit: design the behavior policy anew as episodes finish, from the logs and all of
+                them; the settings are those of `evaluate`. The design is computed in a process of
+                its own, and used by episodes that start afterwards.
+            target_name: "module:attribute" of a target that is no table, for that process; else
+                call `refit` when the status says that one is due.
             clock: seconds since 1970.
 
         Raises:
@@ -120,23 +134,10 @@ class Campaign:
             DataError: there is a campaign already, or the place cannot be written.
         """
         policy = as_policy(target)
-        if behavior is None and logs is not None:
-            from scopeval.behavior.designer import design
-
-            behavior = design(
-                logs,
-                policy,
-                horizon=horizon,
-                method=method,
-                epsilon=epsilon or 0.0,
-                gamma=1.0 if gamma is None else gamma,
-                seed=seed,
-            )
+        behavior = first_behavior(
+            policy, behavior, logs, horizon, method=method, epsilon=epsilon, gamma=gamma, seed=seed
+        )
         own = behavior.recipe if isinstance(behavior, BehaviorPolicy) else None
-        if own is not None and own.horizon != horizon:
-            raise InputError(
-                f"horizon: got {horizon}, the behavior policy was designed for {own.horizon}"
-            )
         terms = Terms(
             horizon=horizon,
             epsilon=float(epsilon if epsilon is not None else own.epsilon if own else 0.0),
@@ -151,9 +152,10 @@ class Campaign:
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,
+            refit=(Refitting() if refit else None) if isinstance(refit, bool) else refit,
         )
         recorder = create_recorder(where, terms, policy, behavior, logs, clock)
-        return cls(recorder)
+        return cls(recorder, target_name)
 
     @classmethod
     def open(
@@ -163,6 +165,7 @@ class Campaign:
         *,
         behavior: Any = None,
         check: bool = True,
+        target_name: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
         """Go on with a campaign, after any restart.
@@ -172,6 +175,7 @@ class Campaign:
             target: the same policy. None: only to look; nothing can be decided.
             behavior: needed where it is an object that no database can hold.
             check: see that the target is the same, by what is kept of it.
+            target_name: as for `create`.
             clock: seconds since 1970.
 
         Raises:
@@ -179,7 +183,7 @@ class Campaign:
             InputError: another target.
         """
         policy = None if target is None else as_policy(target)
-        return cls(open_recorder(where, policy, behavior, check, clock))
+        return cls(open_recorder(where, policy, behavior, check, clock), target_name)
 
     # -- episodes ------------------------------------------------------------------------------
 
@@ -219,8 +223,7 @@ class Campaign:
     def resume_episode(self, plant: str = "plant") -> CampaignEpisode:
         """The plant's open episode, with all that was recorded of it.
 
-        Where `episode.decided` is not None, a decision awaits its outcome: carry it out (again, if
-        it is not known whether it was) and call `observe`.
+        Where `episode.decided` is not None, a decision awaits its outcome: call `observe`.
 
         Raises:
             CampaignError: there is none.
@@ -306,6 +309,10 @@ class Campaign:
         with self.journal.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
 
+    def refit(self) -> bool:
+        """Compute the design that is due, in this process; False: none is due."""
+        return refit_now(self._recorder)
+
     def verify(self) -> Verification:
         """Draw every decision again and compare it with the journal: an audit."""
         with self.journal.read() as connection:
@@ -375,6 +382,7 @@ class Campaign:
 
     def close(self) -> None:
         """Give the connections to the database back."""
+        self.refitting.leave()
         self.journal.close()
 
     def __enter__(self) -> Campaign:

@@ -8,18 +8,56 @@ from typing import Any
 
 from scopeval._files import now, versions
 from scopeval.arrays import Floats
+from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.identity import check_target, remember_target
 from scopeval.campaign.journal import Event, Journal
 from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.refit import keep_logs
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Target
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
 from scopeval.policies.protocols import Observations, Time
 
-__all__ = ["NoTarget", "create_recorder", "open_recorder"]
+__all__ = ["NoTarget", "create_recorder", "first_behavior", "open_recorder"]
+
+
+def first_behavior(
+    target: Target,
+    behavior: Any,
+    logs: Transitions | None,
+    horizon: int,
+    *,
+    method: str,
+    epsilon: float | None,
+    gamma: float | None,
+    seed: int,
+) -> Any:
+    """The behavior policy that a campaign begins with: as given, or designed from the logs.
+
+    Raises:
+        InputError: it was designed for another horizon.
+    """
+    if behavior is None and logs is not None:
+        from scopeval.behavior.designer import design
+
+        return design(
+            logs,
+            target,
+            horizon=horizon,
+            method=method,
+            epsilon=epsilon or 0.0,
+            gamma=1.0 if gamma is None else gamma,
+            seed=seed,
+        )
+    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
+        raise InputError(
+            f"horizon: got {horizon}, the behavior policy was designed for "
+            f"{behavior.recipe.horizon}"
+        )
+    return behavior
 
 
 def create_recorder(
@@ -51,6 +89,8 @@ def create_recorder(
             journal.set_fact(connection, "terms", terms.to_json())
             journal.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
             remember_target(journal, connection, target, terms.horizon, behavior, logs)
+            if terms.refit is not None and logs is not None:
+                keep_logs(connection, logs)
             designs.keep(connection, 0, behavior, clock(), "the first")
             recorder.happen(connection, Event("created", f"the campaign was created {now()}"))
     except BaseException:

@@ -51,6 +51,7 @@ class Recorder:
     ) -> None:
         self.journal, self.terms, self.target, self.designs = journal, terms, target, designs
         self.clock = clock
+        self.on_refit: Callable[[], None] | None = None  # called when a new design is due
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
         self._streams = CounterStreams(terms.seed)
         self._state: CampaignState | None = None
@@ -96,7 +97,7 @@ class Recorder:
             if event.kind in ("ended", "lost"):
                 queue += state.refuted()
                 stage = None if queue else state.next_stage()
-                queue += [] if stage is None else [stage]
+                queue += [event for event in (stage, state.next_refit()) if event is not None]
         return state
 
     # -- the verbs of an episode ---------------------------------------------------------------
@@ -331,6 +332,9 @@ class Recorder:
         with self.undoing(), self.journal.write() as connection:
             self.close_in(connection, episode.number, state, reason)
         episode.state = state
+        known = self._state
+        if self.on_refit is not None and known and known.refits_due > known.refits_done:
+            self.on_refit()
 
     def close_in(
         self, connection: sa.Connection, number: int, state: str, reason: str | None

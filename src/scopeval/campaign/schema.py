@@ -23,6 +23,7 @@ __all__ = [
     "episodes",
     "events",
     "facts",
+    "logs",
     "open_engine",
     "plants",
     "steps",
@@ -54,6 +55,14 @@ designs = sa.Table(
     sa.Column("content", sa.LargeBinary),
     sa.Column("made", sa.Double, nullable=False),
     sa.Column("about", sa.Text, nullable=False),  # JSON: versions, predictions, why
+)
+
+#: Logs that the campaign began with, where later designs need them.
+logs = sa.Table(
+    "logs",
+    tables,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
 )
 
 plants = sa.Table(

@@ -46,6 +46,7 @@ class CampaignState:
         reason: of the last of these, in words.
         design: number of the design that new episodes use.
         stage: of the ramp.
+        refits_due, refits_done: how many new designs were due, and how many are there.
         alarms: what the guards have told, in order.
         open: running episodes by number.
         started, finished, lost: numbers of episodes; shadow episodes are counted in
@@ -64,6 +65,8 @@ class CampaignState:
     reason: str | None = None
     design: int = 0
     stage: int = 0
+    refits_due: int = 0
+    refits_done: int = 0
     alarms: list[Event] = field(default_factory=list)
     open: dict[int, OpenEpisode] = field(default_factory=dict)
     started: int = 0
@@ -143,8 +146,11 @@ class CampaignState:
             self.finished, self.lost = self.finished - 1, self.lost + 1
         elif event.kind == "stage":
             self.stage, self._in_stage = int(event.data["stage"]), 0
+        elif event.kind == "refit":
+            self.refits_due = int(event.data["refit"])
         elif event.kind == "design":
             self.design = int(event.data["design"])
+            self.refits_done = int(event.data["refit"])
         elif event.kind == "alarm":
             self.alarms.append(event)
             self._fired.add((int(event.data["guard"]), str(event.data["limit"]), event.episode))
@@ -253,6 +259,16 @@ class CampaignState:
         share = ramp.shares[self.stage + 1]
         text = f"stage {self.stage + 2} of {len(ramp.shares)}: the behavior policy's share is "
         return Event("stage", f"{text}{share:g}", data={"stage": self.stage + 1, "share": share})
+
+    def next_refit(self) -> Event | None:
+        """Tells that a new design is due, where it is and the one before was made."""
+        if self.refits_due > self.refits_done or self.handed_over:
+            return None
+        due = self.terms.refit_after(self.refits_due)
+        if due is None or self.finished < due:
+            return None
+        text = f"a new design is due after {self.finished:,} finished episodes"
+        return Event("refit", text, data={"refit": self.refits_due + 1})
 
     @property
     def limited_totals(self) -> bool:

@@ -74,6 +74,7 @@ class CampaignStatus:
         spent: cost of all episodes, running ones included.
         interval: anytime-valid, of the value.
         design: number of the design that new episodes use.
+        refit_due: a new design is due and not there yet.
         stage: of the ramp, from 0.
         share: of the behavior policy in new episodes.
         guards: what is watched.
@@ -93,6 +94,7 @@ class CampaignStatus:
     spent: float
     interval: Interval
     design: int
+    refit_due: bool
     stage: int
     share: float
     guards: tuple[GuardStatus, ...]
@@ -144,6 +146,7 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
         spent=state.spent + float(running or 0.0),
         interval=state.interval,
         design=state.design,
+        refit_due=state.refits_due > state.refits_done,
         stage=state.stage,
         share=state.share,
         guards=tuple(_guards(state)),

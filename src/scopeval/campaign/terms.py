@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
+from scopeval.evaluation.refitting import Refitting, stage_sizes
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 
 __all__ = ["COST", "GuardAction", "Limit", "Plan", "Promise", "Ramp", "Terms"]
@@ -166,6 +169,7 @@ class Terms:
         step_cost_bound: the most that a step can cost; None: unknown. With a bound, certificate and
             promises about the cost are proofs.
         return_bound: least and greatest possible return; None: unknown.
+        refit: how the behavior policy is designed anew from finished episodes; None: never.
     """
 
     horizon: int
@@ -181,6 +185,7 @@ class Terms:
     cost_bound: float | None = None
     step_cost_bound: float | None = None
     return_bound: tuple[float, float] | None = None
+    refit: Refitting | None = None
 
     def __post_init__(self) -> None:
         check_whole("horizon", self.horizon, 1, " of steps")
@@ -198,6 +203,25 @@ class Terms:
         if self.return_bound is not None:
             object.__setattr__(self, "return_bound", tuple(self.return_bound))
         self.bound()
+        refit = self.refit
+        if refit is not None and not (
+            isinstance(refit.method, str) and isinstance(refit.regression, str)
+        ):
+            raise InputError(
+                "refit: got a method or a regression of your own, which no database can hold; "
+                "expected their names"
+            )
+
+    def refit_after(self, number: int) -> int | None:
+        """Finished episodes after which refit `number` (from 0) is due; None: never."""
+        if self.refit is None:
+            return None
+        done = 0
+        for count, size in enumerate(stage_sizes(self.refit, self.plan.episodes)):
+            done += size
+            if count == number:
+                return done if self.plan.episodes is None or done < self.plan.episodes else None
+        return None
 
     def bound(self) -> CostBound | None:
         """What is known about the cost of episodes; None: nothing."""
@@ -213,6 +237,8 @@ class Terms:
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""
         content = asdict(self)
+        if self.refit is not None and self.refit.features is not None:
+            content["refit"]["features"] = np.asarray(self.refit.features).tolist()
         content["guards"] = [
             {"kind": type(guard).__name__, **asdict(guard)} for guard in self.guards
         ]
@@ -230,6 +256,11 @@ class Terms:
         found["guards"] = tuple(guards)
         found["plan"] = Plan(**found["plan"])
         found["ramp"] = None if found["ramp"] is None else Ramp(**found["ramp"])
+        refit = found.get("refit")
+        if refit is not None:
+            features = refit["features"]
+            known = {"features": None if features is None else np.asarray(features)}
+            found["refit"] = Refitting(**refit | known)
         return cls(**found)
 
 

@@ -29,7 +29,8 @@ __all__ = ["export_journal", "import_journal"]
 KIND = "scopeval campaign"
 #: In an order in which rows refer to earlier ones only.
 TABLES = (
-    schema.facts, schema.designs, schema.plants, schema.episodes, schema.steps, schema.events,
+    schema.facts, schema.designs, schema.logs, schema.plants, schema.episodes, schema.steps,
+    schema.events,
 )  # fmt: skip
 #: Longest line that is read, and rows that are written together.
 LONGEST, TOGETHER = 1 << 30, 500
