@@ -218,6 +218,7 @@ def test_commands_page_is_up_to_date():
 def test_results_page_says_what_the_stored_results_say():
     text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
     assert text == script("make_results").page(text), "run: python tools/make_results.py"
+    assert text == script("make_frontier").page(text), "run: python tools/make_frontier.py"
     text = (DOCS / "adaptive.md").read_text(encoding="utf-8")
     assert text == script("make_adaptive").page(text), "run: python tools/make_adaptive.py"
 
@@ -238,6 +239,12 @@ def test_figures_are_those_of_the_script():
         assert words_in(drawn.document(draw())) == words_in(stored), (
             "run: python tools/make_figures.py"
         )
+
+
+def test_the_headline_figure_is_that_of_the_stored_results():
+    made = script("make_frontier")
+    stored = made.HEADLINE.read_text(encoding="utf-8")
+    assert words_in(made.headline()) == words_in(stored), "run: python tools/make_frontier.py"
 
 
 def words_in(svg):
