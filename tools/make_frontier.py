@@ -19,7 +19,8 @@ PAGE = DOCS / "reproduce.md"
 #: Folders of runs; each may hold exact frontiers and learned ones.
 FOLDERS = ("frontier", "frontier-30", "frontier-environments")
 #: Where the headline figure is, and the largest variance in it.
-HEADLINE, HIGHEST = DOCS / "figures" / "what-precision-costs.svg", 1.5
+HEADLINE = DOCS / "results" / "frontier" / "what-precision-costs.svg"
+HIGHEST = 1.5
 NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"
 
 
@@ -46,7 +47,7 @@ def stored(file: str, table: Callable[[dict[str, Any]], str]) -> str:
         parts.append(f"\n    {content['command']}\n")
         parts += [f"\n**{block['world']}**\n\n{table(block)}" for block in content["blocks"]]
         exact = file == "frontier.json"
-        for figure in sorted(place.parent.glob("*.svg")):
+        for figure in sorted(place.parent.glob("frontier-*.svg")):
             if (figure.stem == "frontier-learned") != exact:
                 address = f"results/{folder}/{figure.name}"
                 parts.append(f"\n![Relative variance against relative cost]({address})\n")
