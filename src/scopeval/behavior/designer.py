@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from scopeval._progress import LOGGER, Progress, follow_phases
 from scopeval.arrays import is_number
+from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier import frontier
@@ -56,6 +57,8 @@ def design(
     floor: float = FLOOR,
     constraint: str = "behavior",
     limit: float | None = None,
+    reference: object = None,
+    cost_limit: float | None = None,
     budget: str = "state",
     least_gain: float = LEAST_GAIN,
     seed: int = 0,
@@ -88,6 +91,10 @@ def design(
         constraint: "behavior" or "target": whose cost-to-go the budget is spent on.
         limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
             target's.
+        reference: another policy over the same finite actions, such as the one that runs today: an
+            episode may cost (1+epsilon) times what its episodes cost, instead of the target's. The
+            costs of both are estimated from the logs; `evaluate(reference=...)` judges the promise.
+        cost_limit: or what an episode may cost, likewise.
         budget: "state": the promise holds from every state on (the paper's). "episode": it holds
             for whole episodes; what is saved in one state may be spent in another, often for far
             less variance. Held-out logs decide whether it is used.
@@ -105,6 +112,20 @@ def design(
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
     how = method_named(method)
+    allowed: AllowedCost | None = None
+    if reference is not None or cost_limit is not None:
+        check_allowed(reference, cost_limit, epsilon=epsilon, limit=limit, logged=logged)
+        settings = Settings(
+            horizon=horizon,
+            gamma=gamma,
+            regression=regression,
+            features=features,
+            time_varying=time_varying,
+            seed=seed,
+            device=device,
+        )
+        allowed = _allowed(logged, target, reference, cost_limit, epsilon, settings)
+        epsilon, budget = allowed.epsilon, "episode"
     if is_number(epsilon) and -1.0 < epsilon < 0.0:
         _check_frontier(how, constraint, limit, epsilon)
         curve = frontier(
@@ -122,7 +143,7 @@ def design(
             progress=progress,
             verbose=verbose,
         )
-        return curve.at(epsilon=epsilon)
+        return noted(curve.at(epsilon=epsilon), allowed)
     with follow_phases(progress, verbose=verbose) as told:
         settings = Settings(
             horizon=horizon,
@@ -140,7 +161,34 @@ def design(
             device=device,
             progress=told,
         )
-        return designs(logged, target, [how], settings)[how.name]
+        return noted(designs(logged, target, [how], settings)[how.name], allowed)
+
+
+def _allowed(
+    logged: Any,
+    target: object,
+    reference: object,
+    cost_limit: float | None,
+    epsilon: float,
+    settings: Settings,
+) -> AllowedCost:
+    """What the budget of another policy, or a limit, is relative to the target's own cost."""
+
+    def cost_of(policy: object) -> float:
+        own = designs(logged, policy, ["on-policy"], settings)["on-policy"]
+        return expected_cost(own, logged)
+
+    own = cost_of(target)
+    if cost_limit is not None:
+        most, whose = (1.0 + epsilon) * cost_limit, "the limit allows"
+    else:
+        theirs = cost_of(reference)
+        most, whose = (1.0 + epsilon) * theirs, f"the reference policy's {theirs:.4g} allows"
+    words = (
+        f"by the logs an episode of the target policy costs {own:.4g}; {whose} {most / own:.3g} "
+        "times that, and the certificate judges it"
+    )
+    return AllowedCost(most / own - 1.0, words)
 
 
 def _check_frontier(method: Method, constraint: str, limit: float | None, epsilon: float) -> None:

@@ -83,6 +83,17 @@ def evaluate(
             help="Switch to the target policy if the cost is refuted to be within the budget."
         ),
     ] = True,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="A policy whose expected cost must not be exceeded, as --policy.",
+            show_default="the target policy",
+        ),
+    ] = None,
+    cost_limit: Annotated[
+        float | None,
+        typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
+    ] = None,
     cost_bound: Annotated[
         float | None,
         typer.Option(help="The most that an episode can cost: certificate and guard are proofs."),
@@ -138,6 +149,8 @@ def evaluate(
             estimator=estimator,
             cost=cost_from(cost),
             guard=guard,
+            reference=None if reference is None else policy_from(reference),
+            cost_limit=cost_limit,
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,

@@ -41,6 +41,7 @@ def run_batches(
     *,
     until: int | None = None,
     by_target: bool = False,
+    hands_over: bool = True,
 ) -> int | None:
     """Run batches until the plan says stop; returns after how many episodes the guard switched.
 
@@ -53,6 +54,7 @@ def run_batches(
         episodes: how many are wanted in all, for `progress`.
         until: end when so many episodes were started, also if the plan goes on.
         by_target: the target policy runs from the beginning.
+        hands_over: the target policy goes on after an alarm; else the alarm ends the evaluation.
     """
     switched: int | None = totals.started if by_target else None
     try:
@@ -70,6 +72,8 @@ def run_batches(
                     covered=source.uncovered is None,
                 )
                 switched = totals.started if state.tripped else None
+                if state.tripped and not hands_over:
+                    plan.stopped, plan.adaptive = f"stopped by the guard: {state.reason}", True
             if progress is not None:
                 now = totals.interval(anytime=True)
                 progress(Running(totals.started, episodes, now, totals.total))

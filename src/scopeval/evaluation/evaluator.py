@@ -33,6 +33,7 @@ from scopeval.evaluation.stage_runner import StagedTask, evaluate_in_stages
 from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.safety.guard import Guard
+from scopeval.safety.promise import Promise, promise_of
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
 
@@ -52,6 +53,8 @@ def evaluate(
     estimator: str = "auto",
     interval: IntervalMethod = "t",
     guard: bool | Guard | None = True,
+    reference: Any = None,
+    cost_limit: float | None = None,
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
     return_bound: tuple[float, float] | None = None,
@@ -90,6 +93,12 @@ def evaluate(
         interval: for a fixed number of episodes: "t" or "normal"; "sequence": anytime-valid always.
         guard: watch the promise and let the target run the remaining episodes once it is refuted;
             a `Guard` of your own may also have limits, which act at once, within an episode.
+        reference: another policy over the same finite actions, such as the one that runs today: the
+            promise is then about its cost instead of the target's. Its cost comes from the same
+            episodes, weighted. When the guard refutes the promise the evaluation ends, because the
+            target is not known to keep it.
+        cost_limit: or a limit on the expected cost of an episode, likewise; epsilon is then 0
+            unless it is given.
         cost_bound: the most that one episode can cost (not discounted), if that is known.
             Certificate and guard then hold for any number of episodes and any distribution of
             costs up to it (see `safety.cost_bound`).
@@ -118,7 +127,8 @@ def evaluate(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    terms = terms_of(env, behavior, horizon=horizon, gamma=gamma, epsilon=epsilon)
+    promise = promise_of(reference, cost_limit)
+    terms = terms_of(env, behavior, horizon=horizon, gamma=gamma, epsilon=epsilon, promise=promise)
     name = unbiased_estimator(estimator, on_policy=behavior is None)
     plan = StoppingPlan(episodes, precision, cost_budget, chunk)
     check_whole("seed", seed, 0)
@@ -127,8 +137,7 @@ def evaluate(
         raise InputError("cost_budget: given with cost='none', expected costs to count")
     settings = _refitting(refit, logs)
     if settings is not None:
-        if return_bound is not None:
-            raise InputError("return_bound: stages are weighted, expected refit=False with it")
+        _check_stages(promise, return_bound)
         bound, costs = bound_of(env, terms, None, cost_bound, step_cost_bound), cost != "none"
         task = StagedTask(
             terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, progress, bound
@@ -147,18 +156,22 @@ def evaluate(
         on_policy=how is None,
         keep=keep,
         bound=bound,
+        whose=promise.whose,
         return_bound=return_bound,
     )
     watch = None
     if guard and how is not None and cost != "none":
-        usual = Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound)
+        usual = Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound, whose=promise.whose)
         watch = guard if isinstance(guard, Guard) else usual
     with open_sources(
         env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
     ) as sources:
         source = sources.of(how, name, watch, keep=keep)
         plan.suit(source, watch)
-        switched = run_batches(source, plan, totals, watch, progress, episodes)
+        to_target = promise.whose == "target"  # which then keeps the promise by itself
+        switched = run_batches(
+            source, plan, totals, watch, progress, episodes, hands_over=to_target
+        )
     if not totals.finished:
         raise KeyboardInterrupt  # before there was anything to report
     run = RunInfo(
@@ -174,6 +187,13 @@ def evaluate(
     if result.episodes is None:
         return result
     return replace(result, episodes=sources.described(result.episodes, how))
+
+
+def _check_stages(promise: Promise, return_bound: tuple[float, float] | None) -> None:
+    if return_bound is not None or promise.whose != "target":
+        raise InputError(
+            "return_bound, reference, cost_limit: stages have none; expected refit=False with them"
+        )
 
 
 def _refitting(refit: bool | Refitting, logs: Transitions | None) -> Refitting | None:

@@ -21,6 +21,8 @@ from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import CapsWeights, ContinuousPolicy, probs_of
 from scopeval.safety.cost_bound import cost_bound_of
 from scopeval.safety.cost_control import KnowsCosts, cost_control_of
+from scopeval.safety.episode_costs import costs_of
+from scopeval.safety.promise import promise_of
 
 __all__ = ["estimate"]
 
@@ -36,6 +38,8 @@ def estimate(
     estimator: str = "auto",
     interval: IntervalMethod = "t",
     anytime: bool = False,
+    reference: Any = None,
+    cost_limit: float | None = None,
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
     return_bound: tuple[float, float] | None = None,
@@ -56,6 +60,8 @@ def estimate(
         interval: as in `evaluate`.
         anytime: the number of episodes was decided by what they showed: the intervals are then
             anytime-valid.
+        reference: as in `evaluate`.
+        cost_limit: as in `evaluate`.
         cost_bound: the most that one episode can cost (not discounted), if that is known.
         step_cost_bound: the most that one step can cost, likewise.
         return_bound: (low, high) that contain every possible return, discounted as the value is.
@@ -77,6 +83,11 @@ def estimate(
     pi = target if target is not None else _target_of(behavior)
     control = None if pi is None else cost_control_of(as_policy(pi), behavior)
     found = summarize(episodes, gamma, name, control)
+    promise = promise_of(reference, cost_limit)
+    if promise.whose != "target" and len(episodes):
+        known = None if pi is None else as_policy(pi)
+        finite = None if isinstance(known, ContinuousPolicy) else known
+        found = replace(found, costs=costs_of(episodes, gamma, None, promise, finite))
     if not len(episodes):
         why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -96,6 +107,7 @@ def estimate(
                 behavior.largest_weight if isinstance(behavior, CapsWeights) else math.inf
             ),
         ),
+        whose=promise.whose,
         return_bound=return_bound,
     )
     totals.add(found)

@@ -265,6 +265,8 @@ class Evaluation:
         assert self.guard is not None
         if self.guard.switched_after is None:
             return "checked every batch and did not switch"
+        if self.stopped.startswith("stopped by the guard"):
+            return f"stopped the evaluation after {self.guard.switched_after:,} episodes"
         return (
             f"switched to the target after {self.guard.switched_after:,} episodes: "
             f"{self.guard.state.reason}"

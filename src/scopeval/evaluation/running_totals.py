@@ -37,6 +37,7 @@ from scopeval.evaluation.result import Diagnostics, Evaluation, GuardReport, OnP
 from scopeval.evaluation.sources import Batch
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.promise import Whose
 
 __all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
 
@@ -89,6 +90,7 @@ class RunningTotals:
         on_policy: the target is what was to be run.
         keep: keep the episodes.
         bound: what is known about the costs of episodes; None: nothing.
+        whose: what the promise compares with.
         return_bound: (low, high) that contain every possible return; None: unknown.
     """
 
@@ -102,6 +104,7 @@ class RunningTotals:
         on_policy: bool,
         keep: bool,
         bound: CostBound | None = None,
+        whose: Whose = "target",
         return_bound: tuple[float, float] | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
@@ -111,7 +114,9 @@ class RunningTotals:
         self._sequence = AsymptoticSequence(alpha, target_n)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
-        self._ledger = Ledger(epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound)
+        self._ledger = Ledger(
+            epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound, whose=whose
+        )
         self._returns = None if return_bound is None else BoundedReturns(return_bound, alpha)
         self._outcomes = FewOutcomes()
         self._alpha, self._method = alpha, method

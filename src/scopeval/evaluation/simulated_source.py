@@ -22,8 +22,9 @@ from scopeval.exact import (
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.safety.cost_control import cost_control_of
-from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.simulate import summaries
+from scopeval.safety.episode_costs import EpisodeCosts, limit_costs
+from scopeval.safety.promise import TARGET, Promise
+from scopeval.simulate import Summaries, summaries
 
 __all__ = ["SimulatedSource", "simulated_source"]
 
@@ -38,6 +39,7 @@ def simulated_source(
     free: bool,
     seed: int,
     keep: bool,
+    promise: Promise = TARGET,
 ) -> Source:
     """The source for a `TabularMDP`.
 
@@ -50,6 +52,7 @@ def simulated_source(
         free: costs count as 0.
         seed: of the episodes.
         keep: keep whole episodes and not only their numbers.
+        promise: whose cost the behavior policy is compared with.
     """
     if isinstance(target, ContinuousPolicy):
         raise InputError("target: has continuous actions, the TabularMDP finitely many")
@@ -73,6 +76,7 @@ def simulated_source(
     source = SimulatedSource(
         mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed, cost_control=q
     )
+    source.promise = promise
     if not keep:
         return source
     run_pi = TabularPolicy(pi)
@@ -97,6 +101,8 @@ def simulated_source(
         quick=True,
         uncovered=source.uncovered,
         cost_control=None if free else cost_control_of(run_pi, behavior),
+        promise=promise,
+        target=run_pi,
     )
 
 
@@ -143,6 +149,7 @@ class SimulatedSource:
             )
         self._seed, self._own = seed, own
         self._cost_control = cost_control
+        self.promise = TARGET  # whose cost the behavior policy is compared with
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
@@ -202,16 +209,43 @@ class SimulatedSource:
             value=done.weight * done.returned if self._whole else done.estimate,
             returned=done.returned,
             weight=done.weight,
-            costs=EpisodeCosts(
-                done.cost,
-                done.weighted_cost,
-                done.weight,
-                done.exposure,
-                own_controlled=None if self._cost_control is None else done.own_controlled,
-                target_controlled=None if self._cost_control is None else done.target_controlled,
-            ),
+            costs=self._costs(done, first, self._pi if target else self._mu),
             spent=done.spent,
             target_spent=done.weighted_spent,
             by_target=np.full(count, target),
             controlled=self._control is not None,
+        )
+
+    def _costs(
+        self, done: Summaries, first: int, ran: TabularPolicy | WeightedDesign
+    ) -> EpisodeCosts:
+        """What the promise is about; the same episodes weighted for a reference policy."""
+        if self.promise.whose == "limit":
+            return limit_costs(done.cost, self.promise.limit)
+        if self.promise.reference is None:
+            controlled = self._cost_control is not None
+            return EpisodeCosts(
+                done.cost,
+                done.weighted_cost,
+                done.weight,
+                done.exposure,
+                own_controlled=done.own_controlled if controlled else None,
+                target_controlled=done.target_controlled if controlled else None,
+            )
+        if isinstance(ran, WeightedDesign):
+            raise InputError(
+                "reference: the simulator weighs episodes of a weight-aware behavior policy for "
+                "its own target only; try env=TabularEnv(mdp)"
+            )
+        other = policy_table(self._mdp, "reference", self.promise.reference)
+        again = summaries(
+            self._mdp, other, ran, episodes=len(done.cost), seed=self._seed, first=first
+        )
+        holes = (other > 0) & (ran.table(self._mdp.horizon) <= 0)
+        return EpisodeCosts(
+            again.cost,
+            again.weighted_cost,
+            again.weight,
+            again.exposure,
+            covered=not holes.any(),
         )

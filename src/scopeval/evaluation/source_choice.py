@@ -30,6 +30,7 @@ from scopeval.policies.protocols import (
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.guard import Guard
+from scopeval.safety.promise import TARGET, Promise
 
 __all__ = [
     "Sources",
@@ -51,6 +52,7 @@ class Terms(NamedTuple):
     horizon: int | None
     gamma: float
     epsilon: float
+    promise: Promise = TARGET
 
 
 def terms_of(
@@ -60,6 +62,7 @@ def terms_of(
     horizon: int | None,
     gamma: float | None,
     epsilon: float | None,
+    promise: Promise = TARGET,
 ) -> Terms:
     """What is not given comes from the `TabularMDP`, or from a learned behavior policy."""
     own = behavior.recipe if isinstance(behavior, LearnedBehavior) else None
@@ -70,8 +73,9 @@ def terms_of(
     if own is not None:
         horizon = own.horizon if horizon is None else horizon
         gamma = own.gamma if gamma is None else gamma
-        epsilon = own.epsilon if epsilon is None else epsilon
-    return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0))
+        if promise.whose == "target":  # it promises nothing about other costs
+            epsilon = own.epsilon if epsilon is None else epsilon
+    return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0), promise)
 
 
 def bound_of(
@@ -109,6 +113,7 @@ class Sources:
         cost: as it was given.
         batch: as it was given.
         seed: of the episodes.
+        promise: whose cost the behavior policy is compared with.
     """
 
     env: Any
@@ -120,6 +125,7 @@ class Sources:
     cost: str | StepCost | None
     batch: int | None
     seed: int
+    promise: Promise = TARGET
 
     @property
     def steps(self) -> int | None:
@@ -163,6 +169,7 @@ class Sources:
             free=self.cost == "none",
             seed=self.seed,
             keep=keep,
+            promise=self.promise,
         )
 
     def _in_environments(
@@ -192,6 +199,8 @@ class Sources:
             len(environments),
             uncovered=_missing_entries(self.target, behavior),
             cost_control=None if self.cost == "none" else cost_control_of(self.target, behavior),
+            promise=self.promise,
+            target=None if isinstance(self.target, ContinuousPolicy) else self.target,
         )
 
     def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:
@@ -225,6 +234,7 @@ def open_sources(
             cost,
             batch,
             seed,
+            terms.promise,
         )
 
 

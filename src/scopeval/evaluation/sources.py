@@ -9,7 +9,7 @@ any time to let the target itself run; the control variate, if there is one, sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +18,10 @@ from scopeval.arrays import Bools, Floats
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
+from scopeval.policies.protocols import Policy
 from scopeval.safety.cost_control import CostControl
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of
+from scopeval.safety.promise import TARGET, Promise
 
 __all__ = ["Batch", "CollectedSource", "Source", "summarize"]
 
@@ -103,13 +105,19 @@ class CollectedSource:
     quick: bool = False
     uncovered: str | None = None
     cost_control: CostControl | None = None
+    promise: Promise = TARGET
+    target: Policy | None = None
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
         episodes = self.collect(first, count, by_target=by_target)
         if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
             raise NoEpisodeError(episodes)
-        return summarize(episodes, self.gamma, self.estimator, self.cost_control)
+        found = summarize(episodes, self.gamma, self.estimator, self.cost_control)
+        if self.promise.whose == "target":
+            return found
+        costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
+        return replace(found, costs=costs)
 
 
 def summarize(

@@ -100,7 +100,7 @@ class BoundedComparison:
     def _capital_below(self, pair: CostPair) -> Capital:
         """D - m is never above what its ends say."""
         most = pair.own_end - self._ratio * pair.target_end
-        return Capital(np.maximum(most - self._difference, _LEAST * most))
+        return Capital(np.maximum(most - self._difference, _LEAST * pair.own_end))
 
     def refuted(self, *, covered: bool) -> bool:
         """Whether the promise is refuted."""

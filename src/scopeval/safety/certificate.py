@@ -33,6 +33,7 @@ from scopeval.estimation.running_moments import (
 from scopeval.safety.bounded_comparison import BoundedComparison, Ends
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.promise import Whose
 from scopeval.safety.seen import RESOLUTION, UNSEEN, Seen
 from scopeval.safety.verdict import Certificate, Verdict
 
@@ -153,6 +154,7 @@ class Ledger:
         alpha: Probability with which an interval may miss.
         target_n: Number of episodes at which the anytime-valid certificate is to be sharpest.
         bound: What is known about the costs of episodes; None: nothing.
+        whose: What the promise compares with, for the words.
     """
 
     def __init__(
@@ -162,8 +164,10 @@ class Ledger:
         alpha: float = 0.05,
         target_n: int = 1000,
         bound: CostBound | None = None,
+        whose: Whose = "target",
     ) -> None:
         self._difference = CostDifference(epsilon)
+        self._whose = whose
         self._alpha = alpha
         self._best = _Sums(alpha, target_n)
         self._plain = _Sums(alpha, target_n)  # without a control variate
@@ -231,6 +235,7 @@ class Ledger:
             raise InputError(
                 "got no episodes; a certificate needs at least one, and two to say much"
             )
+        covered = covered and self._seen.covered
         bound = self._bounded
         void = None if bound is None else bound.violated
         doubts: tuple[str, ...] = ()
@@ -256,6 +261,7 @@ class Ledger:
             largest_cost=self._seen.largest_cost,
             cost_bound=None if bound is None or void is not None else bound.bound.episode,
             reasons=doubts,
+            whose=self._whose,
             expected_cost=float(self._pairs.mean[0]) if self._controlled else math.nan,
         )
 
@@ -318,10 +324,11 @@ class Ledger:
     def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
         """Whether a few more episodes like the most expensive one would change the verdict."""
         safe = verdict == "safe"
+        allowed = 1 + self._difference.epsilon
         worst = (
-            self._seen.largest_cost
+            self._seen.largest_cost - allowed * self._seen.limit
             if safe
-            else -(1 + self._difference.epsilon) * self._seen.largest_weighted
+            else -allowed * self._seen.largest_weighted
         )
         sequence = deepcopy(self._sequence)
         sequence.update(np.full(UNSEEN, worst))

@@ -119,6 +119,8 @@ class CostBound:
     def for_safety(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
         """What a proof of safety may use: D is bounded above."""
         most = self.episode
+        if costs.limit is not None:
+            return (CostPair("weighted", costs.cost, costs.weighted_cost, most, costs.limit),)
         found = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
         if costs.steps is not None:
             room = ROOM * most
@@ -129,6 +131,8 @@ class CostBound:
 
     def for_refutation(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
         """What a refutation may use: D is bounded below."""
+        if costs.limit is not None:
+            return (CostPair("weighted", costs.cost, costs.weighted_cost, 0.0, costs.limit),)
         found = []
         cost, most, heaviest = costs.cost, self.episode, self.largest_weight
         if math.isfinite(heaviest):

@@ -14,9 +14,11 @@ from scopeval.collection.episodes import Episodes, discounts
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost, step_weights
 from scopeval.estimation.running_moments import finite_column
+from scopeval.policies.protocols import Policy
 from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps
+from scopeval.safety.promise import TARGET, Promise
 
-__all__ = ["EpisodeCosts", "costs_of"]
+__all__ = ["EpisodeCosts", "costs_of", "limit_costs"]
 
 #: One number per episode each.
 _COLUMNS = (
@@ -44,6 +46,9 @@ class EpisodeCosts:
         own_controlled: the cost with q^c as control variate (`cost_control`); None: no critic.
         target_controlled: the target's, likewise; None exactly when `own_controlled` is.
         steps: what it is made of, for proofs; None: unknown.
+        limit: the promise is about this limit, which `weighted_cost` then holds; None: about the
+            cost of a policy.
+        covered: no action of the policy that the promise is about is known to be left out.
     """
 
     cost: Floats
@@ -54,6 +59,8 @@ class EpisodeCosts:
     own_controlled: Floats | None = None
     target_controlled: Floats | None = None
     steps: CostSteps | None = None
+    limit: float | None = None
+    covered: bool = True
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
@@ -110,26 +117,43 @@ class EpisodeCosts:
 
 
 def costs_of(
-    episodes: Episodes, gamma: float = 1.0, control: CostControl | None = None
+    episodes: Episodes,
+    gamma: float = 1.0,
+    control: CostControl | None = None,
+    promise: Promise = TARGET,
+    target: Policy | None = None,
 ) -> EpisodeCosts:
     """Of recorded episodes.
 
     Args:
         episodes: finished.
         gamma: discount.
-        control: finds the control variate; None: none.
+        control: finds the control variate; None: none. For the target's cost only.
+        promise: whose cost they are compared with.
+        target: the target policy, to check whether a reference policy is covered.
     """
     if not len(episodes):
         none = np.empty(0)
         return EpisodeCosts(none, none, none, none, none)
+    largest, covered = episodes.cost.max(axis=1), True
+    if promise.whose == "limit":
+        return limit_costs(episodes.costs(gamma), promise.limit, largest)
+    if promise.whose == "reference":
+        (episodes, covered), control = promise.reweighted(episodes, target), None
     steps = controlled_steps(episodes, gamma, control)
     return EpisodeCosts(
         episodes.costs(gamma),
         pdis_cost(episodes, gamma),
         episodes.weights,
         step_weights(episodes) @ discounts(gamma, episodes.horizon),
-        episodes.cost.max(axis=1),
+        largest,
         None if steps is None else steps.own.plain(),
         None if steps is None else steps.target.plain(),
         steps,
+        covered=covered,
     )
+
+
+def limit_costs(cost: Floats, limit: float, largest_step: Floats | None = None) -> EpisodeCosts:
+    """Costs that are compared with a limit per episode: weights do not matter."""
+    return EpisodeCosts(cost, np.full(len(cost), limit), largest_step=largest_step, limit=limit)

@@ -21,6 +21,7 @@ from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.promise import Whose
 
 __all__ = ["Guard", "GuardState"]
 
@@ -82,6 +83,8 @@ class Guard:
         total_cost_limit: The most that all episodes together may cost; None for no limit.
         bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
         bounds: (lo, hi) that contain every possible D, if there are such; not with `bound`.
+        whose: What the promise compares with, for the words: the target's cost, that of a
+            reference policy, or a limit per episode.
         target_n: Number of episodes at which the bound on E[D] is to be tightest.
         burn_in: Episodes before E[D] is judged at all. Not used with `bound` or `bounds`, nor is
             `target_n`.
@@ -96,10 +99,12 @@ class Guard:
         total_cost_limit: float | None = None,
         bound: CostBound | None = None,
         bounds: tuple[float, float] | None = None,
+        whose: Whose = "target",
         target_n: int = 1000,
         burn_in: int = 50,
     ) -> None:
         self._difference = CostDifference(epsilon)
+        self._whose = whose
         for name, limit in (
             ("episode_cost_limit", episode_cost_limit),
             ("total_cost_limit", total_cost_limit),
@@ -178,12 +183,14 @@ class Guard:
         if (
             self._bounded is not None
             and costs.weight is None
+            and costs.limit is None
             and math.isinf(self._bounded.bound.largest_weight)
         ):
             raise InputError(
                 "weight: unknown, but a guard with a bound needs the weights of the episodes; use "
                 "add(costs_of(episodes)), or state the largest weight in the bound"
             )
+        covered = covered and costs.covered
         paid = costs.cost if spent is None else finite_column(spent, "spent")
         found = self._sequence.update(self._difference.of(costs))
         if self._bounded is not None:
@@ -236,10 +243,15 @@ class Guard:
             return None
         epsilon = self._difference.epsilon
         times = f"{1 + epsilon:.4g} times " if epsilon else ""
+        whose = {
+            "target": "the target's",
+            "reference": "the reference policy's",
+            "limit": "the limit",
+        }[self._whose]
         seen = "" if self._bounded is not None else " as far as seen"
         return (
             f"the promise is refuted{seen} after {found.n:,} episodes: the expected cost is above "
-            f"{times}the target's by at least {found.low:.4g} "
+            f"{times}{whose} by at least {found.low:.4g} "
             f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
         )
 

@@ -40,6 +40,8 @@ class Seen:
     same: bool = True  # the behavior policy acted as the target does in every episode
     equal: bool = True  # cost and weighted cost are equal in every episode
     weighed: bool = True  # weights are known
+    covered: bool = True  # no action is known to be left out
+    limit: float = 0.0  # that the promise is about; 0: the cost of a policy
     _weights: RunningWeights = field(default_factory=RunningWeights)
     _mean: Moments = field(default_factory=Moments)  # of the weights
 
@@ -49,12 +51,16 @@ class Seen:
             return
         g, w = costs.cost, costs.weighted_cost
         self.episodes += len(costs)
-        self.events += int(((g != 0) | (w != 0)).sum())
+        self.events += int(((g != 0) | ((w != 0) & (costs.limit is None))).sum())
         self.largest_cost = max(self.largest_cost, float(g.max()))
         self.largest_weighted = max(self.largest_weighted, float(w.max()))
         gap = np.abs(g - w) <= RESOLUTION * np.maximum(np.abs(g), np.abs(w))
         self.equal &= bool(gap.all())
-        if costs.weight is None:
+        self.covered &= costs.covered
+        if costs.limit is not None:  # there is nothing that could be the same, nor any weight
+            self.same = self.weighed = False
+            self.limit = costs.limit
+        elif costs.weight is None:
             self.weighed = False
             self.same &= bool((gap & (g != 0)).all())
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scopeval.estimation.running_moments import Interval
+from scopeval.safety.promise import Whose
 
 __all__ = ["Certificate", "Verdict"]
 
@@ -39,6 +40,8 @@ class Certificate:
         reasons: Why there is not enough evidence, or none, in words.
         expected_cost: Estimate of the behavior policy's expected cost with a control variate, which
             the ratio is about; NaN: there is none, and `cost` takes its place.
+        whose: What the promise compares with: the target's cost, that of a reference policy, or a
+            limit per episode, which `target_cost` then is.
     """
 
     difference: Interval
@@ -53,6 +56,7 @@ class Certificate:
     cost_bound: float | None = None
     reasons: tuple[str, ...] = ()
     expected_cost: float = math.nan
+    whose: Whose = "target"
 
     @property
     def proved(self) -> bool:
@@ -71,15 +75,22 @@ class Certificate:
         spent = f"it cost {self.cost:.4g} per episode"
         if math.isfinite(self.expected_cost):
             spent += f"; its expected cost is estimated as {self.expected_cost:.4g},"
+        against = f" against an estimated {self.target_cost:.4g} for the {self._policy()}"
+        if self.whose == "limit":
+            against = ""
         return (
-            f"{self._claim()} Over {self._counted()} {spent} against an estimated "
-            f"{self.target_cost:.4g} for the target{self._ratio()}.{self._seen()}"
+            f"{self._claim()} Over {self._counted()} {spent}{against}{self._ratio()}.{self._seen()}"
         )
 
+    def _policy(self) -> str:
+        return "target" if self.whose == "target" else "reference policy"
+
     def _claim(self) -> str:
-        limit = (
-            "the target's" if self.epsilon == 0 else f"{1 + self.epsilon:.4g} times the target's"
-        )
+        limit = f"the {self._policy()}'s"
+        if self.epsilon != 0:
+            limit = f"{1 + self.epsilon:.4g} times {limit}"
+        if self.whose == "limit":
+            limit = f"the limit of {(1 + self.epsilon) * self.target_cost:.4g} per episode"
         seen = "" if self.proved else " as far as seen"
         if self.verdict == "safe":
             return (
@@ -93,8 +104,9 @@ class Certificate:
             )
         if self.verdict == "not covered":
             return (
-                "Not covered: the behavior policy leaves out actions that the target takes, so "
-                "the target's cost is underestimated and the promise can be proved but not refuted."
+                f"Not covered: the behavior policy leaves out actions that the {self._policy()} "
+                f"takes, so the {self._policy()}'s cost is underestimated and the promise can be "
+                "proved but not refuted."
             )
         if self.verdict == "not enough evidence":
             return (
@@ -130,6 +142,11 @@ class Certificate:
 
     def _ratio(self) -> str:
         r = self.ratio
+        if self.whose == "limit":
+            if not math.isfinite(r.high):
+                return ""
+            low, high = (x * self.target_cost for x in (r.low, r.high))
+            return f" (between {low:.4g} and {high:.4g})"
         if math.isfinite(r.high):
             return f", a ratio of {r.estimate:.4g} (between {r.low:.4g} and {r.high:.4g})"
         if math.isfinite(r.low) and r.low > 0:

@@ -1,0 +1,168 @@
+"""Whose cost: a reference policy or a limit instead of the target, in design and evaluation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from scopeval import design, estimate, evaluate, exact
+from scopeval.collection.collector import collect
+from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
+from scopeval.envs.tabular import TabularEnv
+from scopeval.errors import InputError
+from scopeval.policies.adapters import TabularPolicy
+from scopeval.safety.episode_costs import costs_of
+from scopeval.safety.promise import Promise, promise_of
+from small_worlds import every_trajectory, random_mdp, random_rows
+
+MDP = Gridworld(5, "same-tilt", seed=0).mdp()
+PI, INCUMBENT = target_policies(2, 5)
+MU = exact.design(MDP, PI, "scope")
+COST = {name: exact.assess(MDP, p, p).cost for name, p in (("pi", PI), ("incumbent", INCUMBENT))}
+OWN = exact.assess(MDP, PI, MU).cost
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_references_cost_by_enumeration(seed: int) -> None:
+    """Over all trajectories the weighted cost is the reference's, or too small where uncovered."""
+    rng = np.random.default_rng(seed)
+    mdp = random_mdp(rng, gamma=0.9, ends=bool(seed % 2))
+    T, S, A = mdp.horizon, mdp.states, mdp.actions
+    pi, mu, nu = (random_rows(rng, T, S, A) for _ in range(3))
+    truth = mdp.initial @ exact.cost_values(mdp, TabularPolicy(nu)).v[0]
+    promise = Promise("reference", TabularPolicy(nu))
+    holes = pi.copy()
+    holes[1] = [0.0, 1.0]
+    for table, covered in ((pi, True), (holes, False)):
+        target = TabularPolicy(table)
+        behavior = TabularPolicy(mu if covered else table)
+        episodes, chance = every_trajectory(mdp, target, behavior, ends=bool(seed % 2))
+        costs = costs_of(episodes, 0.9, None, promise, target)
+        assert costs.covered == covered
+        if covered:
+            assert chance @ costs.weighted_cost == pytest.approx(truth, abs=1e-12)
+        else:
+            assert chance @ costs.weighted_cost < truth - 1e-6
+
+
+def test_a_limit_needs_no_weights() -> None:
+    episodes = collect(MDP, PI, MU, episodes=300)
+    costs = costs_of(episodes, 1.0, None, promise_of(None, 2.0))
+    assert costs.weight is None
+    assert (costs.weighted_cost == 2.0).all()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_limits_are_judged(keep: bool, bounded: bool) -> None:
+    """20 % above and below what an episode costs: safe and refuted, in the words of a limit."""
+    bound = {"step_cost_bound": 1.0} if bounded else {}
+    for share, verdict in ((1.2, "safe"), (0.8, "refuted")):
+        found = evaluate(
+            MDP, PI, MU, episodes=2000, cost_limit=share * OWN, guard=None, keep=keep, **bound
+        )
+        c = found.certificate
+        assert c is not None
+        assert c.verdict == verdict
+        assert c.proved == bounded
+        assert c.whose == "limit"
+        assert f"the limit of {share * OWN:.4g} per episode" in c.sentence
+        assert c.ratio.contains(1 / share)
+        assert "target" not in c.sentence
+        assert not math.isnan(c.ratio.high)
+
+
+@pytest.mark.parametrize("environment", [False, True])
+def test_a_reference_is_judged(environment: bool) -> None:
+    """The incumbent's own cost is found by weights; promises 15 % above and below it are told."""
+    env = TabularEnv(MDP) if environment else MDP
+    many, ratio = (600 if environment else 20_000), OWN / COST["incumbent"]
+    unsure = {"not enough evidence", "not refuted"} if environment else {"not enough evidence"}
+    for share, verdicts in ((1.3, {"safe"} | unsure), (0.7, {"refuted"} | unsure)):
+        found = evaluate(
+            env,
+            PI,
+            MU,
+            episodes=many,
+            horizon=5,
+            reference=INCUMBENT,
+            epsilon=share * ratio - 1,
+            guard=None,
+        )
+        c = found.certificate
+        assert c is not None
+        assert c.whose == "reference"
+        assert c.verdict in verdicts
+        assert "reference policy's" in c.sentence
+        assert c.target_cost == pytest.approx(COST["incumbent"], rel=0.2 if environment else 0.05)
+
+
+def test_the_guard_ends_an_evaluation_whose_promise_is_not_the_targets() -> None:
+    found = evaluate(MDP, PI, MU, episodes=5000, cost_limit=0.7 * OWN)
+    assert found.by_target == 0
+    assert found.finished < 5000
+    assert found.stopped.startswith("stopped by the guard")
+    assert "above the limit" in found.stopped
+    assert "stopped the evaluation" in found.summary()
+
+
+def test_recorded_episodes_too() -> None:
+    episodes = collect(MDP, PI, MU, episodes=500)
+    same = estimate(episodes, cost_limit=1.3 * OWN).certificate
+    assert same is not None
+    assert same.verdict == "safe"
+    other = estimate(episodes, reference=INCUMBENT).certificate
+    assert other is not None
+    assert other.whose == "reference"
+
+
+# --- design ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def logged():
+    return logs_of(MDP, logging_policies(10, MDP, seed=0), 400, seed=0)
+
+
+@pytest.mark.parametrize("share", [1.1, 0.9])
+def test_designs_spend_what_a_limit_or_a_reference_allows(logged, share: float) -> None:
+    """The exact cost of the design is at most 3 % above what is allowed; critics are learned."""
+    settings = {"horizon": 5, "method": "scope-dr", "epsilon": 0.0}
+    try:
+        made = design(logged, PI, cost_limit=share * COST["pi"], **settings)
+    except InputError:  # the logs bear out no point of a frontier: told, and nothing is promised
+        assert share < 1
+        return
+    assert made.recipe.epsilon == pytest.approx(share - 1, abs=0.03)
+    assert "by the logs an episode of the target policy costs" in made.summary()
+    ran = evaluate(MDP, PI, made, episodes=4000, cost_limit=share * COST["pi"], guard=None)
+    assert ran.cost.per_episode <= 1.03 * share * COST["pi"]
+
+
+def test_a_reference_in_design(logged) -> None:
+    expected = COST["incumbent"] / COST["pi"] - 1
+    made = design(logged, PI, reference=INCUMBENT, horizon=5, method="scope-dr")
+    assert made.recipe.epsilon == pytest.approx(expected, abs=0.05)
+    assert "reference policy's" in made.summary()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"reference": INCUMBENT, "cost_limit": 1.0}, "got both"),
+        ({"cost_limit": -1.0}, "cost_limit"),
+        ({"cost_limit": 1.0, "limit": 3.0}, "limit: it is for every state"),
+    ],
+)
+def test_contradictions(logged, more, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        design(logged, PI, horizon=5, **more)
+
+
+def test_contradictions_in_evaluate() -> None:
+    with pytest.raises(InputError, match="got both"):
+        evaluate(MDP, PI, MU, episodes=5, reference=INCUMBENT, cost_limit=1.0)
+    with pytest.raises(InputError, match="refit=False"):
+        evaluate(MDP, PI, episodes=5, refit=True, cost_limit=1.0)
