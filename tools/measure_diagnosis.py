@@ -3,9 +3,10 @@
     python tools/measure_diagnosis.py [--rows 2000000] [--repeats 7]
 
 A clean log of state numbers and one of vectors with four entries are written to a temporary folder,
-as CSV and as Parquet. Each is read and diagnosed several times, in turn; the least times count,
-because other work on the machine only adds to them. Reading is everything that happens before the
-diagnosis: decoding, checks of columns, ranges and missing values.
+as CSV and as Parquet. Each is read and diagnosed several times, in turn; the least times count.
+Times are those of the processor, all threads together, so that other work on the machine hardly
+matters. Reading is everything that happens before the diagnosis: decoding, checks of columns,
+ranges and missing values.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ def clean_log(rows: int, vectors: bool, seed: int = 0) -> pa.Table:
 
 
 def measure(path: Path, repeats: int) -> tuple[float, float]:
-    """Least seconds of reading and of the diagnosis."""
+    """Least processor seconds of reading and of the diagnosis."""
     reading, diagnosis = [], []
     for _ in range(repeats):
         statistics, spent = LogStatistics(), 0.0
-        start = time.perf_counter()
+        start = time.process_time()
         for batch in logged_batches(path, problem=PROBLEM)[0]:
-            before = time.perf_counter()
+            before = time.process_time()
             statistics.add(batch.log)
-            spent += time.perf_counter() - before
-        done = time.perf_counter()
+            spent += time.process_time() - before
+        done = time.process_time()
         diagnosis_of(statistics, PROBLEM)
         reading.append(done - start - spent)
-        diagnosis.append(spent + time.perf_counter() - done)
+        diagnosis.append(spent + time.process_time() - done)
     return min(reading), min(diagnosis)
 
 

@@ -22,7 +22,7 @@ from scopeval.arrays import Ints
 __all__ = ["Repeats", "RowSample", "rows_once"]
 
 #: Most rows in the sample. Above this the level goes up, and about half of the contents leave.
-CAPACITY = 1 << 13
+CAPACITY = 1 << 12
 #: Distinct rows that a verdict needs: a log stored once is judged wrongly with probability 2^-24.
 LEAST_DISTINCT = 24
 #: Bits that choose the sample: of the key, then of a hash of a few columns, then of the whole row.
@@ -149,7 +149,8 @@ class RowSample:
     def _by_key(self, key: Ints) -> NDArray[np.bool_]:
         mask = (1 << min(self.level, KEY_BITS)) - 1
         low: NDArray[np.uint16] = key.astype(np.uint16)  # short numbers are compared faster
-        return np.asarray((low & np.uint16(mask)) == np.uint16(self._first & mask))
+        low &= np.uint16(mask)
+        return np.asarray(low == np.uint16(self._first & mask))
 
     def _by_few(self, hashes: _Hashes) -> NDArray[np.bool_]:
         return _starts_with_zeros(hashes, min(self.level - KEY_BITS, FEW_BITS))
