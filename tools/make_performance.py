@@ -22,6 +22,7 @@ TITLES = {
     "collect": "Collecting episodes of a robot, time per step",
     "act": "One action for one observation, 99th percentile",
     "campaign": "One decision of a campaign, on disk",
+    "serve": "A served campaign: many plants at once",
     "scale": "Growth: exponent of time and memory, 1 is linear",
 }
 

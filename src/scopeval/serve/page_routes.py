@@ -248,14 +248,10 @@ async def docs(request: Request, parts: Parts) -> Response:
     groups: dict[str, list[dict[str, str]]] = {}
     for path, methods in described["paths"].items():
         for method, about in methods.items():
-            ref = (
-                about.get("requestBody", {})
-                .get("content", {})
-                .get("application/json", {})
-                .get("schema", {})
-                .get("$ref", "")
-            )
-            fields = schemas.get(ref.rpartition("/")[2], {}).get("properties", {})
+            content = about.get("requestBody", {}).get("content", {})
+            schema = content.get("application/json", {}).get("schema", {})
+            ref = schema.get("$ref", "").rpartition("/")[2]
+            fields = schemas.get(ref, schema).get("properties", {})
             groups.setdefault(about["tags"][0], []).append(
                 {
                     "method": method.upper(),

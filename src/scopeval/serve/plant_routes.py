@@ -1,14 +1,18 @@
 """What plants call: begin an episode, ask for actions, tell outcomes, end it.
 
 Every call may be repeated after a lost answer: an episode is begun once for every `request`, a step
-is decided and observed once.
+is decided and observed once. These routes are called at every step, so bodies are read by pydantic
+straight from their bytes, and answers are written without another check.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
 
 from scopeval.serve.models import (
     ActBody,
@@ -16,68 +20,138 @@ from scopeval.serve.models import (
     AdvanceAnswer,
     EndBody,
     EpisodeAnswer,
-    EpisodeNumber,
     HeartbeatBody,
     LoseBody,
     ObserveAnswer,
     ObserveBody,
     StartBody,
 )
-from scopeval.serve.state import Parts, PlantCaller
+from scopeval.serve.state import ServiceParts, parts_of
+from scopeval.serve.tokens import Token
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["plants"])
+Given = TypeVar("Given", bound=BaseModel)
+
+#: Largest number of an episode.
+LAST = 2**31 - 1
 
 
-@router.post("/episodes", response_model=EpisodeAnswer)
-async def start(body: StartBody, parts: Parts, token: PlantCaller) -> Any:
+def _described(body: type[BaseModel] | None, number: bool = True) -> dict[str, Any]:
+    """The part of the description that the signature does not tell."""
+    found: dict[str, Any] = {}
+    if number:
+        kind = {"type": "integer", "minimum": 0, "maximum": LAST}
+        found["parameters"] = [{"name": "number", "in": "path", "required": True, "schema": kind}]
+    if body is not None:
+        content = {"application/json": {"schema": body.model_json_schema()}}
+        found["requestBody"] = {"required": True, "content": content}
+    return found
+
+
+def _caller(request: Request) -> tuple[ServiceParts, Token]:
+    parts = parts_of(request)
+    return parts, parts.access.caller(request, "plant")
+
+
+async def _body(request: Request, kind: type[Given]) -> Given:
+    """The body, checked. Only JSON: a page elsewhere cannot send that without being asked first."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise HTTPException(422, "the body: expected Content-Type: application/json")
+    try:
+        return kind.model_validate_json(await request.body())
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in wrong]
+        ) from error
+
+
+def _number(request: Request) -> int:
+    text = str(request.path_params["number"])
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= LAST):
+        raise HTTPException(422, f"number: expected a whole number from 0 to {LAST}")
+    return int(text)
+
+
+@router.post(
+    "/episodes", response_model=EpisodeAnswer, openapi_extra=_described(StartBody, number=False)
+)
+async def start(request: Request) -> Response:
     """Begin an episode on a plant; or resume its open one."""
-    return await parts.write(lambda: parts.desk.start(token, body))
+    parts, token = _caller(request)
+    body = await _body(request, StartBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.start(token, body)))
 
 
-@router.get("/episodes/{number}", response_model=EpisodeAnswer)
-async def episode(number: EpisodeNumber, parts: Parts, token: PlantCaller) -> Any:
+@router.get("/episodes/{number}", response_model=EpisodeAnswer, openapi_extra=_described(None))
+async def episode(request: Request) -> Response:
     """An episode, as it stands in the journal."""
-    return await parts.write(lambda: parts.desk.look_up(token, number))
+    parts, token = _caller(request)
+    number = _number(request)
+    return JSONResponse(await parts.write(lambda: parts.desk.look_up(token, number)))
 
 
-@router.post("/episodes/{number}/act", response_model=ActionAnswer)
-async def act(number: EpisodeNumber, body: ActBody, parts: Parts, token: PlantCaller) -> Any:
+@router.post(
+    "/episodes/{number}/act", response_model=ActionAnswer, openapi_extra=_described(ActBody)
+)
+async def act(request: Request) -> Response:
     """The action of a step; it is on disk before this answers."""
-    return await parts.write(lambda: parts.desk.act(token, number, body))
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, ActBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.act(token, number, body)))
 
 
-@router.post("/episodes/{number}/observe", response_model=ObserveAnswer)
-async def observe(
-    number: EpisodeNumber, body: ObserveBody, parts: Parts, token: PlantCaller
-) -> Any:
+@router.post(
+    "/episodes/{number}/observe",
+    response_model=ObserveAnswer,
+    openapi_extra=_described(ObserveBody),
+)
+async def observe(request: Request) -> Response:
     """Record what the action of a step has led to."""
-    return await parts.write(lambda: parts.desk.observe(token, number, body))
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, ObserveBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.observe(token, number, body)))
 
 
-@router.post("/episodes/{number}/advance", response_model=AdvanceAnswer)
-async def advance(
-    number: EpisodeNumber, body: ObserveBody, parts: Parts, token: PlantCaller
-) -> Any:
+@router.post(
+    "/episodes/{number}/advance",
+    response_model=AdvanceAnswer,
+    openapi_extra=_described(ObserveBody),
+)
+async def advance(request: Request) -> Response:
     """Record the outcome of a step and decide the next one, in one call."""
-    return await parts.write(lambda: parts.desk.advance(token, number, body))
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, ObserveBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.advance(token, number, body)))
 
 
-@router.post("/episodes/{number}/end", response_model=EpisodeAnswer)
-async def end(number: EpisodeNumber, body: EndBody, parts: Parts, token: PlantCaller) -> Any:
+@router.post(
+    "/episodes/{number}/end", response_model=EpisodeAnswer, openapi_extra=_described(EndBody)
+)
+async def end(request: Request) -> Response:
     """End an episode; it is evidence from now on."""
-    return await parts.write(lambda: parts.desk.end(token, number, body.steps))
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, EndBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.end(token, number, body.steps)))
 
 
-@router.post("/episodes/{number}/lose", response_model=EpisodeAnswer)
-async def lose(number: EpisodeNumber, body: LoseBody, parts: Parts, token: PlantCaller) -> Any:
+@router.post(
+    "/episodes/{number}/lose", response_model=EpisodeAnswer, openapi_extra=_described(LoseBody)
+)
+async def lose(request: Request) -> Response:
     """Give an episode up; it is counted as lost, with what it has cost."""
-    return await parts.write(lambda: parts.desk.lose(token, number, body.reason))
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, LoseBody)
+    return JSONResponse(await parts.write(lambda: parts.desk.lose(token, number, body.reason)))
 
 
-@router.post("/heartbeat", status_code=204)
-async def heartbeat(body: HeartbeatBody, parts: Parts, token: PlantCaller) -> Response:
+@router.post("/heartbeat", status_code=204, openapi_extra=_described(HeartbeatBody, number=False))
+async def heartbeat(request: Request) -> Response:
     """Tell that a plant is alive."""
+    parts, token = _caller(request)
+    body = await _body(request, HeartbeatBody)
     await parts.write(lambda: parts.desk.heartbeat(token, body.plant))
     return Response(status_code=204)

@@ -19,7 +19,7 @@ from scopeval.serve.metrics import Metrics
 from scopeval.serve.tokens import Token
 from scopeval.serve.viewer import Viewer
 
-__all__ = ["OperatorCaller", "Parts", "PlantCaller", "ServiceParts", "ViewerCaller"]
+__all__ = ["OperatorCaller", "Parts", "ServiceParts", "ViewerCaller", "parts_of"]
 
 Answer = TypeVar("Answer")
 
@@ -70,10 +70,6 @@ async def _parts(request: Request) -> ServiceParts:
     return parts_of(request)
 
 
-async def _plant(request: Request) -> Token:
-    return parts_of(request).access.caller(request, "plant")
-
-
 async def _viewer(request: Request) -> Token:
     return parts_of(request).access.caller(request, "viewer")
 
@@ -83,6 +79,5 @@ async def _operator(request: Request) -> Token:
 
 
 Parts = Annotated[ServiceParts, Depends(_parts)]
-PlantCaller = Annotated[Token, Depends(_plant)]
 ViewerCaller = Annotated[Token, Depends(_viewer)]
 OperatorCaller = Annotated[Token, Depends(_operator)]

@@ -66,6 +66,7 @@ TINY = {
         ),
     },
     "campaign": {"calls": 20},
+    "serve": {"plants": 3, "seconds": 1.5, "turns": 1},
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},
 }
 FIELDS = {"name", "ours", "peer", "unit", "sense", "goal", "note", "stopped", "ratio", "met"}
@@ -83,6 +84,22 @@ def tiny(monkeypatch, tmp_path):
         monkeypatch.setitem(command.BENCHMARKS, name, changed)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_the_load_on_a_service_is_counted(tiny):
+    module = importlib.import_module("scopeval.paper.benchmarks.serve")
+    rows = module.run(module.Config(**TINY["serve"]))
+    assert [row.name for row in rows] == [
+        "decisions, act and observe",
+        "decisions, advance",
+        "act, p99",
+        "memory, end over beginning",
+    ]
+    assert [row.goal for row in rows] == [2.0, 2.0, None, 1.1]
+    assert all(np.isfinite(row.ours) and row.ours > 0 for row in rows)
+    assert "no error" in rows[0].note
+    with pytest.raises(InputError, match="seconds"):
+        module.Config(seconds=0.0)
 
 
 # -- rows ----------------------------------------------------------------------------------------

@@ -78,6 +78,12 @@ BENCHMARKS = {
         ("numpy", "sqlalchemy"),
         {"calls": 200},
     ),
+    "serve": Benchmark(
+        "A served campaign beside an endpoint that commits one row.",
+        "service, many plants at once",
+        ("numpy", "sqlalchemy", "fastapi", "uvicorn"),
+        {"plants": 20, "seconds": 6.0, "turns": 2},
+    ),
     "scale": Benchmark(
         "Growth of time and memory with the size of the problem.",
         "growth",
@@ -104,7 +110,7 @@ def every(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = PLACE,
     quick: Quick = False,
 ) -> None:
-    """Every benchmark, one after the other (10 minutes on 2 cores)."""
+    """Every benchmark, one after the other (15 minutes on 2 cores)."""
     for name in BENCHMARKS:
         try:
             _measure(ctx, name, out_dir / f"{name}.json", quick)
