@@ -334,8 +334,8 @@ EDITS = (
     Edit(
         "epsilon is not part of the promise",
         "safety/certificate.py",
-        "costs.cost - (1 + self.epsilon) * costs.weighted_cost",
-        "costs.cost - costs.weighted_cost",
+        "own - (1 + self.epsilon) * target",
+        "own - target",
         (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
     ),
     Edit(
