@@ -21,6 +21,7 @@ TITLES = {
     "simulate": "Simulation and estimate, time per step",
     "collect": "Collecting episodes of a robot, time per step",
     "act": "One action for one observation, 99th percentile",
+    "frontier": "A whole frontier, in designs",
     "campaign": "One decision of a campaign, on disk",
     "serve": "A served campaign: many plants at once",
     "scale": "Growth: exponent of time and memory, 1 is linear",

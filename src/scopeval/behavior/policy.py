@@ -77,6 +77,7 @@ class BehaviorPolicy:
         self.fingerprint = fingerprint
         self._identity: Identity | None = None
         self.counts = Counts()
+        self._grid = None if recipe.prices is None else PriceGrid(*recipe.prices)
         self._method: Method = method_named(recipe.method) if method is None else method
         self._weigher = Weigher(self._method, recipe)
         self._normalized = isinstance(target, TabularPolicy | CallablePolicy | TorchPolicy)
@@ -140,11 +141,11 @@ class BehaviorPolicy:
         if not 0 <= t < len(self.critics):
             self.counts.unseen += len(pi)
             return pi, np.zeros_like(pi)
-        assert self.recipe.prices is not None
+        assert self._grid is not None
         return weigh_weighted(
             self._method,
             self.recipe,
-            PriceGrid(*self.recipe.prices),
+            self._grid,
             pi,
             self._estimates(t, obs, pi, actions),
             t,

@@ -17,7 +17,9 @@ The cap: mu is mixed with a share W/K of pi, so that rho <= K/W and the weight n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -68,7 +70,7 @@ class PriceGrid:
         k = min(max(int(np.ceil(cells)), 1), self.count - 2)
         return PriceGrid(price / cap**2, float(self.ratio ** (cells / k)), self.count), k
 
-    @property
+    @cached_property
     def prices(self) -> Floats:
         """[count] prices."""
         return np.asarray(self.low * self.ratio ** np.arange(self.count))
@@ -177,12 +179,15 @@ def weigh_weighted(
     """
     from scopeval.behavior import _frontier_kernel as kernel
 
-    weight = np.asarray(weight, np.float64)
-    with np.errstate(divide="ignore", over="ignore"):
-        own = recipe.price / (recipe.gamma**t * weight**2)
-    floors = np.full(len(weight), recipe.floor)
-    if recipe.cap is not None:
-        floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
+    if len(weight) == 1:  # a controller may be waiting
+        own, floors = _one_price(recipe, float(weight[0]), t)
+    else:
+        weight = np.asarray(weight, np.float64)
+        with np.errstate(divide="ignore", over="ignore"):
+            own = recipe.price / (recipe.gamma**t * weight**2)
+        floors = np.full(len(weight), recipe.floor)
+        if recipe.cap is not None:
+            floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
     share = float(recipe.share) if method.control_variate else -1.0
     mu, b, (unseen, not_finite) = kernel.weigh_weighted(
         e.q, e.noise, e.carried, e.cost_behavior, e.known, np.ascontiguousarray(pi, np.float64),
@@ -192,3 +197,13 @@ def weigh_weighted(
         counts.unseen += unseen
         counts.not_finite += not_finite
     return mu, b
+
+
+def _one_price(recipe: Recipe, weight: float, t: int) -> tuple[Floats, Floats]:
+    """Price and share of the target policy of one episode, [1] each; as for many."""
+    square = recipe.gamma**t * weight * weight
+    price = recipe.price / square if square > 0.0 else math.inf
+    floor = recipe.floor
+    if recipe.cap is not None:
+        floor = max(floor, min(weight / recipe.cap, 1.0))
+    return np.array([price]), np.array([floor])

@@ -324,6 +324,17 @@ class TableCritic:
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         """Rows of the table; a state outside of it is unknown."""
         states: Ints = np.asarray(obs)
+        if len(states) == 1 and 0 <= states[0] < len(self.q):  # a controller may be waiting
+            one = slice(int(states[0]), int(states[0]) + 1)
+            return Estimates(
+                self.q[one],
+                self.cost_target[one],
+                self.cost_behavior[one],
+                self.carried[one],
+                self.noise[one],
+                self.error[one],
+                self.known[one],
+            )
         if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
             return Estimates(**self.arrays())  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))

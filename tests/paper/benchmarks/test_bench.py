@@ -18,7 +18,7 @@ from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.paper.benchmarks import act, collect, gpu, harness, scale, sweep
+from scopeval.paper.benchmarks import act, collect, frontier, gpu, harness, scale, sweep
 from scopeval.paper.benchmarks.harness import (
     Comparison,
     in_own_process,
@@ -55,6 +55,7 @@ TINY = {
         ),
         "repeats": 1,
     },
+    "frontier": {"size": 4, "episodes": 150, "prices": 12, "repeats": 1, "calls": 60},
     "act": {
         "calls": 150,
         "rows": 200,
@@ -143,6 +144,14 @@ def test_a_process_of_its_own():
 
 
 # -- each benchmark ------------------------------------------------------------------------------
+
+
+def test_a_frontier_is_measured_beside_a_design():
+    whole, *act = frontier.run(frontier.Config(**TINY["frontier"]))
+    assert whole.name == "frontier, 4 x 4, 12 prices"
+    assert whole.goal == 40.0
+    assert [row.name for row in act] in ([], ["act at a weight"])
+    assert min(row.ours for row in (whole, *act)) > 0
 
 
 @pytest.mark.parametrize("name", ["act", "scale", "collect"])

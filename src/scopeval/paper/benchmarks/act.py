@@ -27,7 +27,7 @@ from scopeval.paper.benchmarks.harness import Comparison, quiet
 from scopeval.paper.benchmarks.quadratic import Quadratic
 from scopeval.policies.adapters import TorchPolicy
 
-__all__ = ["Config", "run"]
+__all__ = ["Config", "alternating", "run"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run(config: Config) -> list[Comparison]:
         ("mlp", networks, vectors),
         ("model", model, vectors),
     ):
-        took = _alternating(_acting(policy, observations, rng), forward, config.calls)
+        took = alternating(_acting(policy, observations, rng), forward, config.calls)
         middle = np.median(took, axis=1) * 1e6
         last = np.quantile(took, 0.99, axis=1)
         rows.append(
@@ -93,9 +93,7 @@ def _acting(
     return lambda i: policy.act(observations[i % many], i % horizon, rng)
 
 
-def _alternating(
-    ours: Callable[[int], object], peer: Callable[[int], object], calls: int
-) -> Floats:
+def alternating(ours: Callable[[int], object], peer: Callable[[int], object], calls: int) -> Floats:
     """Seconds [2, calls] of every call, a hundred of one side after a hundred of the other."""
     took = np.empty((2, calls))
     for call in (ours, peer):

@@ -72,6 +72,12 @@ BENCHMARKS = {
         ("numpy", "numba", "torch"),
         {"calls": 2_000, "rows": 2_000},
     ),
+    "frontier": Benchmark(
+        "A whole frontier beside one design.",
+        "frontier",
+        ("numpy", "numba"),
+        {"size": 10, "episodes": 300, "repeats": 1, "calls": 2_000},
+    ),
     "campaign": Benchmark(
         "One decision of a campaign beside one durable commit of SQLite.",
         "one decision on disk",
