@@ -8,6 +8,7 @@ from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
 from scopeval import Campaign, estimate
 from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.policies.protocols import Weighing
 
 TARGET, BEHAVIOR = tables()
 
@@ -213,3 +214,90 @@ def test_places_that_cannot_be_are_told(place, campaign, where):
         Campaign.create(where, TARGET, horizon=HORIZON)
     with pytest.raises(InputError, match="mysql"):
         Campaign.create("mysql://x/y", TARGET, horizon=HORIZON)
+
+
+class Weighted:
+    """A behavior policy that depends on the weight of the episode so far."""
+
+    def __init__(self):
+        self.seen = []
+
+    def weigh(self, offered, obs, t):
+        raise AssertionError("the weight is known")
+
+    def weigh_at(self, offered, obs, t, weight):
+        self.seen.append(float(weight[0]))
+        share = 0.5 * np.minimum(weight, 1.0)[:, None]
+        return Weighing((1 - share) * np.asarray(BEHAVIOR)[obs] + share * offered.probs)
+
+
+def test_the_weight_travels_with_the_episode_through_restarts(place):
+    where = place / "w.campaign"
+    behavior = Weighted()
+    with Campaign.create(where, TARGET, horizon=HORIZON, behavior=behavior) as campaign:
+        episode = campaign.start()
+        episode.act(1)
+        episode.observe(0.0, 1.0, 2)
+        episode.act(2)
+        weight = episode.weight
+    with pytest.raises(InputError, match="object of your own"):
+        Campaign.open(where, TARGET)
+    again = Weighted()
+    with Campaign.open(where, TARGET, behavior=again) as campaign:
+        episode = campaign.resume_episode()
+        assert episode.weight == weight
+        episode.observe(0.0, 1.0, 3)
+        episode.act(3)
+        assert again.seen == [weight]
+        assert behavior.seen[0] == 1.0
+        assert campaign.verify().good
+
+
+def test_another_design_is_found_by_verification(place):
+    where = place / "w.campaign"
+    with Campaign.create(where, TARGET, horizon=HORIZON, behavior=Weighted()) as campaign:
+        run_episode(campaign)
+
+    class Other(Weighted):
+        def weigh_at(self, offered, obs, t, weight):
+            return Weighing(offered.probs)
+
+    with Campaign.open(where, TARGET, behavior=Other()) as campaign:
+        found = campaign.verify()
+        assert not found.good
+        assert found.different > 0
+
+
+def test_a_behavior_that_fails_falls_back_and_is_counted(place):
+    class Fails:
+        def weigh(self, offered, obs, t):
+            raise RuntimeError("no answer")
+
+    with Campaign.create(
+        place / "f", TARGET, horizon=HORIZON, behavior=Fails(), seed=1
+    ) as campaign:
+        for _ in range(3):
+            run_episode(campaign)
+        result = campaign.result()
+        assert result.diagnostics.fallbacks == int(campaign.episodes().length.sum())
+        assert any(
+            "fell back to the target policy in 100%" in w for w in result.diagnostics.warnings
+        )
+
+
+def test_a_frontier_point_is_kept_and_runs(place):
+    """A design below the target policy's own cost depends on the weight; its file is kept."""
+    from wearing_machine import HORIZON as LONG
+    from wearing_machine import machine_log, policy, transitions
+
+    logs = transitions(machine_log(300))
+    where = place / "e.campaign"
+    with Campaign.create(where, policy(), horizon=LONG, logs=logs, epsilon=-0.1) as campaign:
+        assert campaign.terms.epsilon == -0.1
+        episode = campaign.start()
+        for _ in range(5):
+            episode.act(1)
+            episode.observe(0.0, 1.0, 1)
+    with Campaign.open(where, policy()) as campaign:
+        assert campaign.verify().good
+        assert campaign.designs()[0].kind == "design"
