@@ -188,7 +188,10 @@ def test_a_silent_plant_is_told(place):
         assert [p.silent for p in campaign.status().plants] == [False]
         moment[0] += 2
         assert [p.silent for p in campaign.status().plants] == [True]
+        assert (campaign.tell_silence(), campaign.tell_silence()) == (["a"], [])
+        assert [e.plant for e in campaign.events() if e.kind == "silent"] == ["a"]
         campaign.heartbeat("a")
+        assert campaign.tell_silence() == []
         assert [p.silent for p in campaign.status().plants] == [False]
         moment[0] += 3600
         a.end()

@@ -11,6 +11,7 @@ from scopeval.campaign import schema, statements
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
 from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.status import plants_of
 from scopeval.errors import CampaignError, InputError
 
 __all__ = ["Registry", "check_name"]
@@ -120,6 +121,28 @@ class Registry:
         done = connection.execute(statements.set_seen, {"of_plant": plant, "seen": moment})
         if not done.rowcount:
             connection.execute(table.insert().values(name=plant, seen=moment))
+
+    def tell_silence(self) -> list[str]:
+        """Write an event for plants that have fallen silent, one for every silence."""
+        recorder, patience = self._recorder, self._recorder.terms.silent_after
+        with self._journal.read() as connection:
+            if not any(p.silent for p in plants_of(connection, recorder.clock(), patience)):
+                return []
+        table, told = schema.events, []
+        with recorder.lock, recorder.undoing(), self._journal.write() as connection:
+            self._journal.order(connection)
+            for plant in plants_of(connection, recorder.clock(), patience):
+                last = connection.execute(
+                    sa.select(sa.func.max(table.c.time)).where(
+                        table.c.kind == "silent", table.c.plant == plant.name
+                    )
+                ).scalar()
+                if plant.silent and (last is None or last < plant.seen):
+                    waited = recorder.clock() - plant.seen
+                    text = f"nothing was heard of {plant.name} for {waited:,.0f} s"
+                    recorder.happen(connection, Event("silent", text, plant.name, plant.episode))
+                    told.append(plant.name)
+        return told
 
     def episode(self, number: int) -> CampaignEpisode:
         """An episode by number, as the journal has it."""

@@ -13,7 +13,7 @@ from scopeval.campaign.journal import Event
 from scopeval.campaign.state import CampaignState
 from scopeval.estimation.running_moments import Interval
 
-__all__ = ["CampaignStatus", "GuardStatus", "PlantStatus", "status_of"]
+__all__ = ["CampaignStatus", "GuardStatus", "PlantStatus", "plants_of", "status_of"]
 
 
 @dataclass(frozen=True)

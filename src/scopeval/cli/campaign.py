@@ -64,6 +64,10 @@ def create(
         typer.Option(help="Shares of the behavior policy by stages, such as 0.1,0.3,1.0."),
     ] = None,
     ramp_episodes: Annotated[int, typer.Option(help="Finished episodes a stage needs.")] = 50,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit", help="Design the behavior policy anew as episodes finish."),
+    ] = False,
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Another controller runs; only record what would be.")
     ] = False,
@@ -101,6 +105,8 @@ def create(
         plan=Plan(episodes, precision, cost_budget),
         ramp=_ramp(ramp, ramp_episodes),
         shadow=shadow,
+        refit=refit,
+        target_name=policy if ":" in policy else None,
         cost_bound=cost_bound,
         step_cost_bound=step_cost_bound,
     )
