@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format mutants bench docs clean
+.PHONY: demo test lint types format mutants bench docs audit clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
@@ -32,6 +32,11 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# Known vulnerabilities of the versions in constraints.txt; asks pypi.org
+audit: $(VENV)/bin/python
+	$(PIP) pip-audit
+	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
 clean:
 	rm -rf $(VENV) dist build site results .mypy_cache .ruff_cache .pytest_cache .hypothesis

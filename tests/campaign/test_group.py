@@ -13,10 +13,8 @@ TARGET, BEHAVIOR = tables()
 
 
 @pytest.fixture
-def campaign(place):
-    with Campaign.create(
-        place / "c.campaign", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3
-    ) as made:
+def campaign(where):
+    with Campaign.create(where, TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3) as made:
         yield made
 
 
@@ -41,14 +39,14 @@ def test_calls_in_groups_give_what_single_calls_give(campaign, place):
         assert [e.kind for e in other.events()] == [e.kind for e in campaign.events()]
 
 
-def test_nothing_is_seen_before_the_end_and_all_after(campaign, place):
+def test_nothing_is_seen_before_the_end_and_all_after(campaign, where):
     with campaign.group():
         episode = campaign.start("a")
         action = episode.act(2)
-        with Campaign.open(place / "c.campaign", TARGET) as other:
+        with Campaign.open(where, TARGET) as other:
             assert other.status().started == 0
         assert episode.act(2, step=0) == action  # within the group it is seen
-    with Campaign.open(place / "c.campaign", TARGET) as other:
+    with Campaign.open(where, TARGET) as other:
         assert other.resume_episode("a").decided.action == action
 
 
@@ -79,14 +77,14 @@ def test_a_group_that_fails_leaves_nothing(campaign):
 
 
 @pytest.mark.parametrize("verb", ["act", "observe"])
-def test_a_step_that_another_process_has_recorded_fails_the_group(campaign, place, verb):
+def test_a_step_that_another_process_has_recorded_fails_the_group(campaign, where, verb):
     """It is noticed when the rows of the group are written; then nothing of the group is."""
     mine, bystander = campaign.start("a"), campaign.start("b")
     if verb == "observe":
         mine.act(1)
-    with Campaign.open(place / "c.campaign", TARGET) as other:
+    with Campaign.open(where, TARGET) as other:
         theirs = other.resume_episode("a")
-        theirs.act(1)
+        action = theirs.act(1)
         if verb == "observe":
             theirs.observe(1.0, 2.0, 3)
     with pytest.raises(DataError, match="another process"):
@@ -94,7 +92,7 @@ def test_a_step_that_another_process_has_recorded_fails_the_group(campaign, plac
     assert campaign.resume_episode("b").decided is None
     again = campaign.resume_episode("a")
     assert (again.step, again.decided is None) == ((1, True) if verb == "observe" else (0, False))
-    assert again.act(1, step=0) == theirs.act(1, step=0)
+    assert again.act(1, step=0) == action
 
 
 def record(campaign, mine, bystander, verb):
@@ -125,9 +123,9 @@ def undone(campaign, episode):
         raise RuntimeError("changed my mind")
 
 
-def test_limits_on_totals_count_what_the_group_has_recorded(place):
+def test_limits_on_totals_count_what_the_group_has_recorded(where):
     limit = Limit(total=5.0, action="pause")
-    with Campaign.create(place / "d.campaign", TARGET, horizon=HORIZON, guards=[limit]) as campaign:
+    with Campaign.create(where, TARGET, horizon=HORIZON, guards=[limit]) as campaign:
         episodes = [campaign.start(plant) for plant in "abc"]
         with campaign.group():
             for episode in episodes:

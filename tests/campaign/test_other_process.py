@@ -12,8 +12,7 @@ TARGET, BEHAVIOR = tables()
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_an_episode_that_another_process_has_lost_takes_no_more_steps(place, decided):
-    where = place / "c.campaign"
+def test_an_episode_that_another_process_has_lost_takes_no_more_steps(where, decided):
     with (
         Campaign.create(where, TARGET, horizon=HORIZON, behavior=BEHAVIOR) as one,
         Campaign.open(where, TARGET) as other,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,9 @@ from scopeval.serve.app import Settings
 from scopeval.serve.limits import Limits
 from scopeval.serve.server import Service, serving
 from scopeval.serve.tokens import TokenBook
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from postgres_server import MISSING, PostgresServer, binaries
 
 MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk
 TARGET, BEHAVIOR = tables()
@@ -51,3 +55,13 @@ def served(create):
     settings = Settings(limits=Limits(rate=1e6, failures=1e6))
     with serving(Service(where, TARGET, port=0, settings=settings)) as url:
         yield Served(where, url, tokens)
+
+
+@pytest.fixture
+def postgres():
+    """A running PostgreSQL server."""
+    if binaries() is None:
+        pytest.skip(MISSING)
+    server = PostgresServer()
+    yield server
+    server.remove()

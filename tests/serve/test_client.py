@@ -11,6 +11,7 @@ from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, InputError, ServiceError
 from scopeval.serve.line import Line
+from scopeval.serve.server import Service, serving
 
 TARGET, BEHAVIOR = tables()
 
@@ -148,16 +149,20 @@ def test_operators_are_written_down(served, plant, operator):
     operator.drop(number, "a broken sensor")
     operator.hand_over("too warm")
     assert operator.status().state == "handed over"
+    with pytest.raises(CampaignError, match="not there"):
+        operator.drop(999, "a mistake")
     operator.stop("the end")
     assert [e.kind for e in operator.events()][-1] == "stop"
     _, log, _ = served.call("GET", "/v1/audit", token="operator")
     assert [(one["verb"], one["reason"]) for one in log] == [
         ("stop", "the end"),
+        ("drop 999", "a mistake"),
         ("hand over", "too warm"),
         (f"drop {number}", "a broken sensor"),
         ("resume", "back again"),
         ("pause", "lunch"),
     ]
+    assert [one["outcome"][:7] for one in log] == ["done", "refused"] + ["done"] * 4
     assert {one["who"] for one in log} == {"the operator"}
     assert {one["address"] for one in log} == {"127.0.0.1"}
     assert {e.who for e in operator.events() if e.kind in ("pause", "stop")} == {"the operator"}
@@ -198,3 +203,21 @@ def test_patience_ends():
 def test_addresses_are_checked(url):
     with pytest.raises(InputError, match="url"):
         connect(url)
+
+
+def test_a_campaign_in_postgresql_is_served(postgres, place):
+    """Groups of calls there: the result is that of single calls in SQLite."""
+    where = postgres.url()
+    terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3}
+    Campaign.create(where, TARGET, **terms).close()
+    with serving(Service(where, TARGET, port=0)) as url, connect(url) as campaign:
+        for k in range(6):
+            run_remote(campaign, f"plant-{k % 3}", advance=k % 2 == 0)
+        campaign.pause("a storm")
+        with pytest.raises(CampaignError, match="a storm"):
+            campaign.start("a")
+        found = campaign.result()
+    with Campaign.create(place / "local.campaign", TARGET, **terms) as local:
+        for k in range(6):
+            run_episode(local, f"plant-{k % 3}")
+        assert found == local.result()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from scopeval.errors import CampaignError, InputError
 from scopeval.serve.access import address_of
 from scopeval.serve.audit import AuditEntry
 from scopeval.serve.metrics import campaign_lines
@@ -107,7 +109,7 @@ async def carry_out(
     body: CommandBody,
     number: int | None = None,
 ) -> None:
-    """Run an operator's verb; it is in the audit log with it."""
+    """Run an operator's verb; it is in the audit log with it, also where it is refused."""
     entry = AuditEntry(
         who=token.name,
         role=token.role,
@@ -117,7 +119,12 @@ async def carry_out(
         outcome="done",
         request=f"{token.key}:{body.request}",
     )
-    await parts.write(lambda: parts.desk.command(verb, entry, number))
+    try:
+        await parts.write(lambda: parts.desk.command(verb, entry, number))
+    except (CampaignError, InputError) as error:
+        refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
+        await parts.write(lambda: parts.audit.add(refused))
+        raise
     parts.viewer.expire()
 
 
