@@ -175,6 +175,16 @@ def test_operators_pause_hand_over_and_stop(campaign):
     assert [e.who for e in campaign.events() if e.kind == "pause"] == ["ada"]
 
 
+def test_the_report_tells_plants_guards_designs_and_events(campaign, place):
+    run_episode(campaign, "<b>hall</b>")
+    campaign.pause("a <i>noise</i>", who="ada")
+    text = campaign.report(place / "r.html").read_text()
+    assert "&lt;b&gt;hall&lt;/b&gt;" in text
+    assert "a &lt;i&gt;noise&lt;/i&gt;" in text
+    assert campaign.designs()[0].fingerprint[:12] in text
+    assert "expected cost at most 1 times the target policy" in text
+
+
 def test_a_finished_episode_can_be_dropped(campaign):
     for _ in range(3):
         run_episode(campaign)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from scopeval._files import now, versions
+from scopeval._files import versions
 from scopeval.arrays import Floats
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
@@ -92,7 +92,7 @@ def create_recorder(
             if terms.refit is not None and logs is not None:
                 keep_logs(connection, logs)
             designs.keep(connection, 0, behavior, clock(), "the first")
-            recorder.happen(connection, Event("created", f"the campaign was created {now()}"))
+            recorder.happen(connection, Event("created", "the campaign was created"))
     except BaseException:
         journal.close()
         raise

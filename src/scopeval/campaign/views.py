@@ -12,6 +12,7 @@ from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.journal import Event
 from scopeval.campaign.opening import NoTarget
 from scopeval.campaign.outcome import evaluation_of
+from scopeval.campaign.page_section import campaign_section
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.registry import Registry, check_name
 from scopeval.campaign.rows import read_episodes
@@ -120,7 +121,9 @@ class CampaignViews:
             gamma=self.terms.gamma,
             seed=self.terms.seed,
         )
-        return write_report(page, path)
+        about = campaign_section(self.status(), self.designs(), self.events())
+        whole = replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:]))
+        return write_report(whole, path)
 
     def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
         """Number, state and recorded steps of all episodes of a plant, in order."""
