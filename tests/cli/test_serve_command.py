@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from campaign.machine import HORIZON, tables
+from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.cli.app import app
 
@@ -65,11 +66,8 @@ def test_other_addresses_are_refused_without_tokens(where):
     assert "webhook" in done.output
 
 
-def test_a_service_starts_answers_and_ends(where):
-    token = run("create", where, "hall", "--role", "plant").output.strip()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def started(where, port):
+    """A service in a process of its own, which answers."""
     words = ["serve", where, "--policy", "policy.npy", "--port", str(port), "--title", "Hall"]
     program = "import sys; from scopeval.cli import main; main()"
     served = subprocess.Popen(
@@ -79,8 +77,21 @@ def test_a_service_starts_answers_and_ends(where):
         text=True,
         env=dict(os.environ),
     )
+    assert f"http://127.0.0.1:{port}/" in served.stdout.readline()
+    return served
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_a_service_starts_answers_and_ends(where, port):
+    token = run("create", where, "hall", "--role", "plant").output.strip()
+    served = started(where, port)
     try:
-        assert f"http://127.0.0.1:{port}/" in served.stdout.readline()
         with connect(f"http://127.0.0.1:{port}", token) as campaign:
             assert campaign.start("hall-1").number == 0
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
@@ -90,3 +101,40 @@ def test_a_service_starts_answers_and_ends(where):
         rest = served.communicate(timeout=60)[0]
     assert served.returncode in (0, 130)
     assert "Traceback" not in rest
+
+
+def test_a_plant_goes_on_when_the_service_is_killed_and_started_again(where, port, tmp_path):
+    """kill -9 between and within calls: nothing is lost or doubled, the result is the same."""
+    machine, killed, running = Machine(), [], [started(where, port)]
+
+    def kill():
+        running[-1].kill()
+        running[-1].communicate()
+        running.append(started(where, port))
+        killed.append(True)
+
+    with connect(f"http://127.0.0.1:{port}", patience=120.0) as campaign:
+        for number in range(6):
+            episode = campaign.start("hall-1", resume=True)
+            obs = machine.first(number)
+            restart = threading.Thread(target=kill) if number in (1, 3) else None
+            while not episode.over:
+                if restart is not None and episode.step == 1:
+                    restart.start()
+                action = episode.act(obs)
+                reward, cost, obs, ended = machine.step(number, episode.step, obs, action)
+                episode.observe(reward, cost, obs, terminated=ended)
+            episode.end()
+            if restart is not None and restart.ident is not None:
+                restart.join()
+        found = campaign.result()
+    running[-1].kill()
+    running[-1].communicate()
+    assert killed
+    with Campaign.create(
+        tmp_path / "local.campaign", TARGET, horizon=HORIZON, behavior=BEHAVIOR
+    ) as local:
+        for _ in range(6):
+            run_episode(local, "hall-1")
+        assert found == local.result()
+        assert len(found.diagnostics.warnings) == len(local.result().diagnostics.warnings)

@@ -297,9 +297,12 @@ class Journal:
             event.kind, event.text, event.plant, event.episode, event.who, event.data, number, time
         )
 
-    def events_after(self, connection: sa.Connection, number: int) -> list[Event]:
-        """Events after one, in order."""
-        rows = connection.execute(statements.events_after, {"after": number})
+    def events_after(
+        self, connection: sa.Connection, number: int, most: int | None = None
+    ) -> list[Event]:
+        """Events after one, in order; at most so many."""
+        chosen = statements.events_after
+        rows = connection.execute(chosen if most is None else chosen.limit(most), {"after": number})
         return [
             Event(
                 row.kind, row.text, row.plant, row.episode, row.who, json.loads(row.data),

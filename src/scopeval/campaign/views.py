@@ -52,10 +52,10 @@ class CampaignViews:
         with self._recorder.lock, self.journal.read() as connection:
             return len(self._recorder.state(connection).open)
 
-    def events(self, after: int = 0) -> list[Event]:
-        """What happened, in order."""
+    def events(self, after: int = 0, *, most: int | None = None) -> list[Event]:
+        """What happened after an event, in order; at most so many."""
         with self.journal.read() as connection:
-            return self.journal.events_after(connection, after)
+            return self.journal.events_after(connection, after, most)
 
     def designs(self) -> list[DesignRecord]:
         """Every behavior policy that was used."""

@@ -21,6 +21,9 @@ __all__ = ["Viewer"]
 #: Seconds for which a status is used again; many may look, and each look reads the database.
 FRESH = 0.5
 
+#: Events that are read at a time.
+CHUNK = 1_000
+
 
 class Viewer:
     """Looks at a campaign. Calls take their time and come from threads.
@@ -71,13 +74,14 @@ class Viewer:
 
     def events(self, after: int, many: int) -> list[Event]:
         """Events after a number."""
-        return self.campaign.events(after)[:many]
+        return self.campaign.events(after, most=many)
 
     def update_history(self) -> History:
         """What the page draws, with the newest events."""
         with self._reading:
-            for event in self.campaign.events(self.history.last):
-                self.history.fold(event)
+            while news := self.campaign.events(self.history.last, most=CHUNK):
+                for event in news:
+                    self.history.fold(event)
             return self.history
 
     def report(self) -> bytes:
