@@ -118,6 +118,26 @@ def test_vectors_that_agree_also_where_the_logs_are_wider():
         assert found.rows > 0
 
 
+def test_a_constant_column_agrees_with_itself():
+    old, new = driven(150, 7), driven(40, 8)
+    same, nothing = np.ones(len(old)), np.zeros(len(new))
+    found = compare(
+        with_column(old, reward=same, cost=0.0 * same),
+        with_column(new, reward=nothing + 1.0, cost=nothing),
+        time_varying=False,
+        seed=0,
+    )
+    assert found.p_value > 0.01
+    other = compare(
+        with_column(old, reward=same),
+        with_column(new, reward=nothing + 1.5),
+        time_varying=False,
+        seed=0,
+    )
+    assert other.p_value < 1e-3
+    assert other.column == "reward"
+
+
 @pytest.mark.parametrize(
     ("change", "column"), [({"gain": 2.0}, "next observation"), ({"shift": 1.0}, "reward")]
 )

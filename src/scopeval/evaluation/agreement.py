@@ -205,7 +205,9 @@ def _compare_vectors(old: Transitions, new: Transitions, rng: np.random.Generato
     p_values = {}
     parts = {"reward": slice(0, 1), "cost": slice(1, 2), "next observation": slice(2, None)}
     for name, part in parts.items():
-        unit = columns[near, part].var(axis=0) + 1e-12
+        # what hardly varies must not count by rounding
+        unit = columns[near, part].var(axis=0) + 1e-6 * (columns[near, part] ** 2).mean(axis=0)
+        unit = np.where(unit > 0.0, unit, 1.0)
         worse = ((guessed - columns)[near, part] ** 2 / unit).sum(axis=1)
         usual = ((own - columns)[near, part] ** 2 / unit).sum(axis=1)
         slack = LEAST_GAP * len(unit)
@@ -245,6 +247,7 @@ def _fit(inputs: Floats, outcomes: Floats) -> Floats:
     """Ridge regression."""
     x = _features(inputs)
     ridge = 1e-3 * len(x) * np.eye(x.shape[1])
+    ridge[0, 0] = 0.0  # the mean itself is not shrunk
     return np.asarray(np.linalg.solve(x.T @ x + ridge, x.T @ outcomes))
 
 
