@@ -48,14 +48,25 @@ def outdated(edits: Iterable[Edit], root: Path = ROOT) -> list[str]:
     return wrong
 
 
+#: Hypothesis need not look for the smallest example that fails.
+NO_SHRINKING = """
+from hypothesis import Phase, settings
+
+settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))
+settings.load_profile("mutants")
+"""
+
+
 def copied(goal: Path) -> None:
-    """Copy the repository; dates stay, so that compiled code stays valid."""
+    """Copy the repository; dates are kept, so that compiled code remains valid."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, goal / name, ignore=shutil.ignore_patterns(".hypothesis"))
         else:
             shutil.copy2(source, goal / name)
+    with (goal / "tests" / "conftest.py").open("a", encoding="utf-8") as file:
+        file.write(NO_SHRINKING)
 
 
 def run_tests(place: Path, tests: Sequence[str], compile_anew: bool) -> int:
@@ -100,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = outdated(EDITS)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     chosen = [edit for edit in EDITS if options.only in f"{edit.file}: {edit.why}"]
+    if not chosen:
+        parser.error(f"no edit has {options.only!r} in its file or reason; try --list")
     if options.list:
         print(*(f"{edit.file}: {edit.why}" for edit in chosen), sep="\n")
     if options.list or wrong:
