@@ -216,6 +216,17 @@ def test_it_fits_a_telephone(page, visit):
         run_episode(campaign, f"hall_with_a_name_that_is_much_longer_than_a_phone_is_wide_{k % 3}")
     tab = visit("operator", width=400)
     tab.wait_for_selector("figure svg")
+    outside = tab.evaluate(
+        """[...document.querySelectorAll('figure svg')].flatMap(svg => {
+             const frame = svg.getBoundingClientRect();
+             return [...svg.querySelectorAll('text')].filter(text => {
+               const box = text.getBoundingClientRect();
+               return box.left < frame.left - 2 || box.right > frame.right + 2
+                 || box.top < frame.top - 2 || box.bottom > frame.bottom + 2;
+             }).map(text => text.textContent);
+           })"""
+    )
+    assert outside == []
     for place in ("/", "/operate/stop", "/docs"):
         tab.goto(served.url + place)
         wide, window = tab.evaluate("[document.documentElement.scrollWidth, innerWidth]")

@@ -78,9 +78,10 @@ def spending_figure(trace: Trace, target_cost: float | None, budget: float | Non
             bbox_to_anchor=(-0.02, 1.0),
             ncols=3,
             borderpad=0.2,
-            columnspacing=1.2,
-            handlelength=1.6,
-            handletextpad=0.5,
+            columnspacing=0.9,
+            handlelength=1.3,
+            handletextpad=0.4,
+            fontsize=9.0,
         )
         beside = (
             ""
