@@ -457,9 +457,16 @@ EDITS = (
     Edit(
         "the weight of an episode is not capped",
         "behavior/weighted_step.py",
-        "    if recipe.cap is not None:\n",
-        "    if False:\n",
+        "            floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))",
+        "            floors = np.maximum(floors, 0.0)",
         (f"{FRONTIER}::test_the_weight_never_exceeds_the_cap",),
+    ),
+    Edit(
+        "the weight of an episode is not capped where one action is drawn",
+        "behavior/weighted_step.py",
+        "floor = max(floor, min(weight / recipe.cap, 1.0))",
+        "floor = max(floor, 0.0)",
+        (f"{SWEEP}::test_one_row_is_weighed_like_many",),
     ),
     Edit(
         "the price does not depend on the square of the weight",

@@ -66,30 +66,47 @@ def test_nothing_follows_a_termination():
         np.testing.assert_allclose(e.cost_target, [[1.0, 2.0], [50.0 * (3 - t)] * 2], rtol=1e-6)
 
 
-@pytest.mark.parametrize("weight", [0.3, 1.7, 4.0])
-@pytest.mark.parametrize("t", [0, 3])
-def test_the_price_is_relative_to_the_square_of_the_weight(weight, t):
-    """An episode of weight W at a price is one of weight 1 at the price over gamma^t W^2."""
-    rng = np.random.default_rng(int(10 * weight) + t)
-    grid, shape = PriceGrid(1e-3, 4.0, 9), (6, 3)
+GRID = PriceGrid(1e-3, 4.0, 9)
+RECIPE = Recipe(
+    "scope-dr", -0.3, 4, 0.9, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
+    prices=(GRID.low, GRID.ratio, GRID.count),
+)  # fmt: skip
+
+
+def weighed(recipe, t, weight, rows=slice(None)):
+    """Mu of six random states, or of some of them."""
+    rng, shape = np.random.default_rng(7), (6, 3)
     e = Estimates(
         q=rng.normal(size=shape),
         cost_target=rng.random(shape),
-        cost_behavior=rng.random((*shape, 1 + grid.count)),
-        carried=rng.random((*shape, 1 + grid.count)),
+        cost_behavior=rng.random((*shape, 1 + GRID.count)),
+        carried=rng.random((*shape, 1 + GRID.count)),
         noise=rng.random(shape),
         error=np.zeros(shape),
         known=np.ones(shape, bool),
     )
-    pi, gamma = rng.dirichlet(np.ones(3), 6), 0.9
-    recipe = Recipe(
-        "scope-dr", -0.3, 4, gamma, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
-        prices=(grid.low, grid.ratio, grid.count),
-    )  # fmt: skip
-    method, one = METHODS["scope-dr"], np.ones(6)
-    found = weigh_weighted(method, recipe, grid, pi, e, t, weight * one)
-    same = replace(recipe, price=0.3 / (gamma**t * weight**2))
-    wanted = weigh_weighted(method, same, grid, pi, e, 0, one)
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-9)
-    plain = weigh_weighted(method, recipe, grid, pi, e, 0, one)
-    assert np.abs(found[0] - plain[0]).max() > 1e-3
+    pi = rng.dirichlet(np.ones(3), 6)[rows]
+    weights = np.full(len(pi), weight)
+    return weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e.select(rows), t, weights)[0]
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.7, 4.0])
+def test_the_price_is_relative_to_the_square_of_the_weight(weight):
+    """An episode of weight W at a price is one of weight 1 at the price over W^2."""
+    same = replace(RECIPE, price=0.3 / weight**2)
+    np.testing.assert_allclose(weighed(RECIPE, 3, weight), weighed(same, 3, 1.0), rtol=1e-9)
+    assert np.abs(weighed(RECIPE, 3, weight) - weighed(RECIPE, 3, 1.0)).max() > 1e-3
+    # and relative to gamma^t
+    first = replace(RECIPE, price=0.3 / 0.9**3)
+    np.testing.assert_allclose(weighed(RECIPE, 3, weight), weighed(first, 0, weight), rtol=1e-9)
+
+
+@pytest.mark.parametrize("cap", [None, 5.0])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.7, 4.0])
+def test_one_row_is_weighed_like_many(weight, cap):
+    """A controller asks about one observation at a time."""
+    recipe = replace(RECIPE, cap=cap)
+    many = weighed(recipe, 2, weight)
+    for row in range(6):
+        one = weighed(recipe, 2, weight, slice(row, row + 1))
+        np.testing.assert_allclose(one[0], many[row], rtol=1e-12)
