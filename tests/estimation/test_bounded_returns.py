@@ -46,7 +46,7 @@ def test_rare_successes_are_covered(n: int) -> None:
     """Success with probability .0014, on-policy: both ends together miss at most ALPHA.
 
     A t interval of 1,000 such episodes is [0, 0] in a quarter of the runs. Seen to fail with the
-    threshold of 50 % confidence.
+    weights left out of the upper end.
     """
     rng = np.random.default_rng(n)
     runs, missed = 300, 0
@@ -113,6 +113,15 @@ def test_the_lower_end_is_where_the_capital_reaches_the_threshold(
         assert capital(low) >= threshold - 1e-9
     if x.any() and low < 100 * (1 - 1e-5):
         assert capital(max(low * (1 + 1e-5), 1e-9)) < threshold + 1e-3
+
+
+def test_each_end_spends_half_of_alpha() -> None:
+    """The capital that rejects is 2 / alpha, for both ends. Seen to fail with any other."""
+    rng = np.random.default_rng(7)
+    w, r = rng.lognormal(size=100), rng.random(100)
+    low, high = found(w, r, alpha=0.1)
+    assert low == lower_end(w * r, 1.0, math.log(20))
+    assert high == 1 - lower_end(w * (1 - r), 1.0, math.log(20))
 
 
 def test_ends_do_not_depend_on_order_or_batches() -> None:

@@ -26,7 +26,7 @@ from scopeval.policies.adapters import TabularPolicy
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import Ledger, certify
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.episode_costs import EpisodeCosts, costs_of
+from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
 from scopeval.safety.guard import Guard
 from small_worlds import every_trajectory, random_mdp, random_rows
 
@@ -228,6 +228,44 @@ def test_the_guard_with_a_bound_stops_the_planted_policy() -> None:
         assert found.certificate is not None
         assert found.certificate.verdict == "refuted"
         assert found.certificate.difference.method == "bets"
+
+
+@pytest.mark.parametrize(("cost", "verdict"), [(0.2, "safe"), (0.8, "refuted")])
+def test_a_verdict_takes_a_capital_of_two_over_alpha(cost: float, verdict: str) -> None:
+    """Equal costs against a limit of .5 and a bound of 1: the number of episodes is known exactly.
+
+    Every episode gains .3 of a largest loss of .5. Seen to fail with any other threshold.
+    """
+
+    def capital(n: int) -> float:
+        return float(np.mean((1 + FRACTIONS * 0.3 / 0.5) ** n))
+
+    needed = next(n for n in range(1, 200) if capital(n) >= 2 / ALPHA)
+    alarm = next(n for n in range(1, 200) if capital(n) >= 1 / ALPHA)
+    for n in (needed - 1, needed):
+        ledger = Ledger(alpha=ALPHA, bound=CostBound(1.0), whose="limit")
+        ledger.add(limit_costs(np.full(n, cost), 0.5))
+        assert (ledger.certificate().verdict == verdict) == (n == needed)
+    for n in (alarm - 1, alarm):
+        guard = Guard(alpha=ALPHA, bound=CostBound(1.0), whose="limit")
+        tripped = guard.add(limit_costs(np.full(n, cost), 0.5)).tripped
+        assert tripped == (n == alarm and verdict == "refuted")
+
+
+@pytest.mark.parametrize(("mean", "told"), [(0.941, True), (0.97, False), (1.06, True)])
+def test_weights_that_do_not_average_one_color_the_verdict(mean: float, told: bool) -> None:
+    """A mean weight of .941 +- .018 is no plain verdict, although the interval is clear."""
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=1000)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    weight = mean + 0.018 * math.sqrt(1000) * np.clip(noise, -1.6, 1.6)
+    weight += mean - weight.mean()
+    cost = rng.gamma(4.0, size=1000)
+    for share, verdict in ((0.5, "refuted"), (2.0, "safe")):
+        found = certify(cost, share * cost * rng.uniform(0.9, 1.1, 1000), weight=weight)
+        assert found.verdict == ("not enough evidence" if told else verdict)
+        assert any("weights average" in reason for reason in found.reasons) == told
+        assert (f"{mean:.3f} +- 0.01" in found.sentence) == told
 
 
 # --- stating a bound -----------------------------------------------------------------------------

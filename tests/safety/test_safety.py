@@ -244,6 +244,13 @@ def test_behavior_that_is_the_target_never_trips() -> None:
     assert Guard().update(same, 0.9 * same).tripped  # and a certain excess does
 
 
+def test_what_is_not_covered_is_not_refuted_by_the_guard() -> None:
+    """Seen to fail with coverage ignored."""
+    cost, weighted = episodes(np.random.default_rng(11), 1000, ratio=2.0)
+    assert Guard().update(cost, weighted).tripped
+    assert not Guard().update(cost, weighted, covered=False).tripped
+
+
 def test_total_cost_limit() -> None:
     guard = Guard(total_cost_limit=10.0)
     assert not guard.update([5.0, 5.0], [5.0, 5.0]).tripped
