@@ -1,6 +1,6 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
-    python tools/crash_campaigns.py [--kills 200] [--plants 4] [--seed 0] [--postgres] [--lose]
+    python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
 ``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
@@ -10,6 +10,10 @@ At the end
 - episodes, steps and result are bit for bit those of a campaign with the same seed that ran without
   a break (plants resume), or all cut episodes are counted as lost (``--lose``);
 - every decision is drawn again from the journal and is the same.
+
+With ``--apart`` every plant has a process of its own, all work on one campaign at the same time,
+and each is killed by itself. Which episode has which number then depends on the moment, so there is
+no undisturbed campaign to compare with.
 
 Prints a table, and exits with status 1 where something differs.
 """
@@ -25,7 +29,7 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +72,7 @@ class Driver:
         plants: how many.
         notes: file of the actions that plants were told.
         resume: whether plants go on with episodes that were cut.
+        only: the one plant that is run; None: all.
     """
 
     where: str
@@ -75,6 +80,7 @@ class Driver:
     plants: int
     notes: Path
     resume: bool
+    only: str | None = None
 
     def open(self) -> Campaign:
         """The campaign; it is created by whoever comes first."""
@@ -98,7 +104,8 @@ class Driver:
         """Run until all episodes are over."""
         with self.open() as campaign:
             running: dict[str, Any] = {}
-            turns = dict.fromkeys((f"plant-{i}" for i in range(self.plants)), 0)
+            names = [f"plant-{i}" for i in range(self.plants)]
+            turns = dict.fromkeys(names if self.only is None else [self.only], 0)
             for plant in turns:
                 found = campaign.episodes_on(plant)
                 turns[plant] = sum(length for _, _, length in found)
@@ -138,40 +145,54 @@ class Driver:
         return bool(episode.over)
 
 
-def disturbed(driver: Driver, rng: np.random.Generator, kills: int, server: Any) -> int:
-    """Run a campaign and kill it at random moments; returns how often."""
+def forked(driver: Driver, server: Any) -> int:
+    """Run a campaign in a process of its own; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 4
+    try:
+        driver.run()
+        code = 0
+    except DataError as error:  # the server is gone
+        code = 3 if server is not None else 4
+        if code == 4:
+            print(error, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, server: Any) -> int:
+    """Run drivers side by side and kill them at random moments; returns how often."""
     done = 0
-    while True:
-        child = os.fork()
-        if not child:
-            code = 4
-            try:
-                driver.run()
-                code = 0
-            except DataError as error:  # the server is gone
-                code = 3 if server is not None else 4
-                if code == 4:
-                    print(error, file=sys.stderr)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        until = time.monotonic() + (rng.exponential(MEAN) if done < kills else 1e9)
-        finished = 0
-        while time.monotonic() < until and not finished:
+    running: dict[int, tuple[Driver, float]] = {}
+    waiting = list(drivers)
+    while waiting or running:
+        for driver in waiting:
+            later = rng.exponential(MEAN * len(drivers)) if done < kills else 1e9
+            running[forked(driver, server)] = (driver, time.monotonic() + later)
+        waiting = []
+        time.sleep(0.002)
+        for child, (driver, until) in list(running.items()):
             finished, status = os.waitpid(child, os.WNOHANG)
-            time.sleep(0.002)
-        if not finished:
-            done += 1
-            if server is not None and rng.random() < 0.5:
-                server.stop("immediate")
-                server.start()
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        elif os.waitstatus_to_exitcode(status) == 0:
-            return done
-        elif os.waitstatus_to_exitcode(status) != 3:
-            raise SystemExit("a campaign failed: see above")
+            if finished:
+                del running[child]
+                code = os.waitstatus_to_exitcode(status)
+                if code not in (0, 3):
+                    raise SystemExit("a campaign failed: see above")
+                waiting += [driver] if code else []
+            elif time.monotonic() >= until:
+                done += 1
+                if server is not None and rng.random() < 0.5:
+                    server.stop("immediate")
+                    server.start()
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                del running[child]
+                waiting.append(driver)
+    return done
 
 
 def digest(campaign: Campaign) -> str:
@@ -229,6 +250,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--postgres", action="store_true", help="in PostgreSQL, and crash it too")
     parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
+    parser.add_argument("--apart", action="store_true", help="a process for every plant")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
     if asked.postgres and binaries() is None:
@@ -241,7 +263,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             while total["kills"] < asked.kills:
                 number = total["campaigns"]
-                names = [f"{number}-disturbed"] + ([] if asked.lose else [f"{number}-calm"])
+                alone = asked.lose or asked.apart
+                names = [f"{number}-disturbed"] + ([] if alone else [f"{number}-calm"])
                 drivers = [
                     Driver(
                         str(Path(folder, name)) if server is None else server.url(),
@@ -255,9 +278,14 @@ def main() -> int:
                 for driver in drivers:
                     driver.notes.touch()
                 left = asked.kills - total["kills"]
-                total["kills"] += disturbed(drivers[0], rng, left, server)
+                parts = [drivers[0]]
+                if asked.apart:
+                    drivers[0].open().close()
+                    plants = [f"plant-{i}" for i in range(asked.plants)]
+                    parts = [replace(drivers[0], only=plant) for plant in plants]
+                total["kills"] += disturbed(parts, rng, left, server)
                 for driver in drivers[1:]:
-                    disturbed(driver, rng, 0, None)
+                    disturbed([driver], rng, 0, None)
                 found = compare(drivers[0], drivers[1] if len(drivers) > 1 else None)
                 total["campaigns"] += 1
                 for name, n in found.items():

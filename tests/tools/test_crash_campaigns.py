@@ -14,7 +14,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "crash_campaigns.py"
 MEMORY = Path("/dev/shm")
 
 
-@pytest.mark.parametrize("options", [[], ["--postgres"], ["--lose"]], ids=str)
+@pytest.mark.parametrize("options", [[], ["--postgres"], ["--lose"], ["--apart"]], ids=str)
 def test_campaigns_survive_kills(options):
     kills = 3 if options == ["--postgres"] else 5
     place = {"TMPDIR": str(MEMORY)} if MEMORY.is_dir() and not options else {}
