@@ -10,7 +10,7 @@ import pytest
 
 from behaviors import RECIPE, estimates
 from scopeval.behavior.cross_check import CrossCheck, cross_check
-from scopeval.behavior.decision import with_margin
+from scopeval.behavior.decision import with_margin, worth_departing
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
 from scopeval.behavior.frontier_point import Point
@@ -279,3 +279,25 @@ def test_a_cost_that_depends_on_guesses_is_heeded():
         assert verdict(allowed - 0.1, 0.1 + ABOVE * most) is not None
         assert verdict(allowed + 0.0009, 0.0) is None  # without doubt, others judge the cost
         assert verdict(allowed, 1.0, limit=3.0) is None  # an absolute limit has no ratio
+
+
+@pytest.mark.parametrize(
+    ("variance", "cost", "best"),
+    [
+        (0.48, 1.0, 0),  # 4 % less than the control variate alone
+        (0.486, 1.0, 1),
+        (0.486, 0.99, 0),  # but also cheaper
+        (0.48, 1.02, 1),  # or more expensive
+        (0.45, np.nan, 1),
+    ],
+)
+def test_a_departure_must_be_worth_it_beside_the_control_variate_alone(variance, cost, best):
+    choices = [replace(RECIPE, floor=0.5), replace(RECIPE, floor=1.0), replace(RECIPE, floor=1.0)]
+    costs = np.array([[cost, 1.0, 1.0]] * 2)
+    found = CrossCheck(choices, np.array([variance, 0.5, 0.6]), 0.4, costs, {}, 0)
+    assert worth_departing(found, 0.03).best == best
+
+
+def test_without_a_control_variate_there_is_no_other_choice():
+    found = checked(0.999, (1.02, 1.0), floor=0.02)
+    assert worth_departing(found, 0.03) is found

@@ -107,7 +107,23 @@ def check(evidence: Evidence, candidate: Candidate, thresholds: Thresholds) -> C
         for budget in candidate.budgets
         for share in shares
     ]
-    return cross_check(evidence, method, floors, variants)
+    found = cross_check(evidence, method, floors, variants)
+    return worth_departing(found, settings.least_gain) if method.constrained else found
+
+
+def worth_departing(checked: CrossCheck, least_gain: float) -> CrossCheck:
+    """Where a control variate alone does nearly as well, the target policy itself is run with it.
+
+    Then its cost is certain. What counts is the cost of a given precision, variance times cost.
+    """
+    needed = checked.variance * checked.cost.mean(axis=0)
+    own = [j for j, recipe in enumerate(checked.choices) if recipe.floor >= 1.0]
+    if not own:
+        return checked
+    alone = min(own, key=lambda j: float(np.nan_to_num(needed[j], nan=np.inf)))
+    if needed[checked.best] <= (1.0 - least_gain) * needed[alone]:
+        return checked
+    return replace(checked, best=alone)
 
 
 def with_margin(
