@@ -77,6 +77,16 @@ def test_shares_are_those_of_least_variance_if_all_is_predicted():
     assert found[1] / found[0] == pytest.approx(5.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("episodes", [300, 1000, 5000])
+def test_designs_that_all_fall_back_cost_hardly_any_precision(episodes):
+    """Squared error relative to the plain mean of as many on-policy episodes."""
+    shares, square = Shares(episodes, Refitting()), 0.0
+    for k, size in enumerate(stage_sizes(Refitting(), episodes)):
+        weight = shares.next(size, 1.0, fell_back=k > 0)
+        square += (weight * size / episodes) ** 2 / size * episodes
+    assert 1.0 <= square < 1.05
+
+
 def test_a_prediction_has_a_floor_and_the_check_counts():
     settings = Refitting(least_variance=0.05)
     assert expected_variance(None, settings) == 1.0

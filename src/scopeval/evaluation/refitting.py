@@ -73,7 +73,7 @@ class Refitting:
     most_variance: float = 1.0
     worth: float = 1.0
     episode_seconds: float | None = None
-    prior_variance: float = 0.3
+    prior_variance: float = 0.4
     least_variance: float = 0.05
     significance: float = 0.01
 
@@ -132,7 +132,8 @@ class Shares:
     come the least variance that was expected so far is assumed, or less: the prior, as a power that
     is the share of all episodes that are still to come. So an episode of an early stage never
     counts more than those to come do on average: a prediction that is too optimistic cannot ruin
-    the estimate.
+    the estimate. Every design that falls back to the target policy takes the prior half of the way
+    to 1, on a logarithmic scale: later designs will hardly be better.
 
     Args:
         episodes: of the whole plan; None where it has no end.
@@ -143,21 +144,25 @@ class Shares:
         self._episodes, self._settings = episodes, settings
         self._begun, self._left = 0, 1.0
         self._least = math.inf
+        self._prior = settings.prior_variance
 
-    def next(self, size: int, variance: float) -> float:
+    def next(self, size: int, variance: float, *, fell_back: bool = False) -> float:
         """Weight of one episode of the next stage, in units of an average episode's.
 
         Args:
             size: number of its episodes.
             variance: relative variance that is expected of it.
+            fell_back: a design was tried, and fell back to the target policy.
         """
+        if fell_back:
+            self._prior = math.sqrt(min(self._prior, 1.0))
         variance = max(variance, self._settings.least_variance)
         self._least = min(self._least, variance)
         if self._episodes is None:
             return 1.0 / variance
         after = max(self._episodes - self._begun - size, 0)
         to_come = after / self._episodes
-        prior = min(self._settings.prior_variance, self._least)
+        prior = min(self._prior, self._least)
         here, there = size / variance, after / (self._least ** (1.0 - to_come) * prior**to_come)
         share = self._left if after == 0 else self._left * here / (here + there)
         self._begun += size

@@ -122,7 +122,11 @@ class _StagedRun:
         task, totals = self._task, self.totals
         left = None if task.episodes is None else task.episodes - totals.started
         plan = self._designer.next(left, self._budget.asked)
-        weight = self._shares.next(size, expected_variance(plan.prediction, self._settings))
+        weight = self._shares.next(
+            size,
+            expected_variance(plan.prediction, self._settings),
+            fell_back=plan.new and plan.prediction is None,
+        )
         totals.begin(weight, plan.epsilon)
         before = decisions_of(plan.behavior)
         guard = self._guard(plan)
