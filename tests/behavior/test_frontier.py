@@ -209,6 +209,19 @@ def test_bad_points(learned, point, message):
         learned[-1].at(**point)
 
 
+def test_a_cost_that_the_cap_does_not_allow_is_refused(learned, monkeypatch):
+    curve = learned[-1]
+    capped = curve._capped
+
+    def expensive(price):
+        swept, grid, point = capped(price)
+        return swept, grid, replace(point, doubt=0.5)
+
+    monkeypatch.setattr(curve, "_capped", expensive)
+    with pytest.raises(InputError, match="within the cap 30 the least that the logs bear out is"):
+        curve.at(cost=0.7)
+
+
 def test_weights_must_be_given(learned):
     policy = learned[-1].at(cost=0.7)
     rng = np.random.default_rng(0)

@@ -194,7 +194,8 @@ class Frontier:
             )
         if variance is not None:
             return self._cheapest(float(variance))
-        return self._most_precise(float(cost) if cost is not None else 1.0 + float(epsilon or 0.0))
+        most = float(cost) if cost is not None else 1.0 + float(epsilon or 0.0)
+        return self._most_precise(most, promised=True)
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
@@ -213,8 +214,12 @@ class Frontier:
             )
         return self._most_precise(min(p.safe_cost for p in fine))
 
-    def _most_precise(self, cost: float) -> BehaviorPolicy:
-        """The least price at which an episode costs no more, with the cap in force."""
+    def _most_precise(self, cost: float, *, promised: bool = False) -> BehaviorPolicy:
+        """The least price at which an episode costs no more, with the cap in force.
+
+        Where the cap does not allow that, it is refused if that cost was promised to someone, and
+        else the cheapest.
+        """
         self._need_points("cost")
         cheapest = min(p.safe_cost for p in self.points)
         if cost < cheapest * (1.0 - 1e-9):
@@ -228,6 +233,11 @@ class Frontier:
             if point.safe_cost <= cost * (1.0 + 1e-6) or price >= most:
                 break
             price = min(price * (1.02 + 3.0 * (point.safe_cost / cost - 1.0)), most)
+        if promised and point.safe_cost > cost * (1.0 + 1e-3):
+            raise InputError(
+                f"cost: got {cost:g} of the target policy's, but within the cap {self._cap:g} the "
+                f"least that the logs bear out is {point.safe_cost:.3f}; try that, or log more"
+            )
         return self._designed(swept, grid, point)
 
     def _price_for(self, cost: float) -> float:
