@@ -189,13 +189,6 @@ EDITS = (
         (f"{SOLVER}::test_left_over_probability_goes_to_the_free_cheapest_action",),
     ),
     Edit(
-        "what is spent too much is not moved to a cheapest action",
-        "solver/_kernel.py",
-        "most = max(total, spent)",
-        "most = total",
-        (f"{SOLVER}::test_solution_is_feasible_and_proves_itself_optimal",),
-    ),
-    Edit(
         "a budget below the cheapest action is accepted",
         "solver/_kernel.py",
         "        if gap < -tie:\n            status[i] = INFEASIBLE",
