@@ -18,6 +18,7 @@ PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.D
 TITLES = {
     "solver": "The safety program, time per row",
     "sweep": "Learning a behavior policy",
+    "vectors": "Designs on vectors, processor time",
     "simulate": "Simulation and estimate, time per step",
     "collect": "Collecting episodes of a robot, time per step",
     "act": "One action for one observation, 99th percentile",

@@ -44,6 +44,17 @@ TINY = {
         "networks": MLPRegression(hidden=4, batch=8, first_steps=4, steps=4),
         "repeats": 1,
     },
+    "vectors": {
+        "episodes": 30,
+        "horizon": 8,
+        "steps": 4,
+        "repeats": 1,
+        "model": ModelRegression(
+            training=Training(hidden=8, steps=20),
+            paths=20,
+            study=Study(paths=20, hidden=8, steps=20),
+        ),
+    },
     "simulate": {"size": 4, "episodes": 64, "peer_episodes": 8, "side_by_side": 4, "repeats": 1},
     "collect": {
         "robots": ("InvertedPendulum",),
@@ -300,6 +311,20 @@ def test_every_benchmark_prints_and_writes(tiny):
             assert row["name"] in result.stdout
 
 
+def test_the_logs_of_the_cart_are_episodes_that_end_or_reach_the_horizon():
+    from scopeval.data.diagnosis import diagnose
+    from scopeval.paper.benchmarks.vectors import cart_logs, cart_policy
+
+    log = cart_logs(200, 30, 0)
+    assert diagnose(log, horizon=30).errors == ()
+    assert (log.t == 0).sum() == 200
+    last = np.flatnonzero(np.append(log.t[1:] == 0, True))
+    assert (log.terminated[last] | (log.t[last] == 29)).all()
+    assert 0 < log.terminated.sum() == log.terminated[last].sum()
+    assert log == cart_logs(200, 30, 0)
+    np.testing.assert_allclose(cart_policy(log.obs, 0).sum(axis=1), 1.0)
+
+
 def test_one_benchmark_writes_where_it_says(tiny):
     result = invoke("simulate", "--quick")
     assert result.exit_code == 0, result.output
@@ -314,7 +339,7 @@ def test_a_benchmark_that_cannot_run_does_not_stop_the_others(tiny, monkeypatch)
         raise MissingExtraError("cvxpy", "bench", "The solver's benchmark")
 
     monkeypatch.setattr(solver, "run", without)
-    for name in ("sweep", "collect", "act", "scale"):
+    for name in ("sweep", "vectors", "collect", "act", "scale"):
         monkeypatch.delitem(command.BENCHMARKS, name)
     result = invoke("all", "--quick")
     assert result.exit_code == 0, result.output

@@ -49,7 +49,7 @@ MOVED = 2.0
 
 #: Steps of Adam where a training does not say: so many times the root of the number of rows, and
 #: at most so many. Short logs are learned by heart if they are seen too often.
-STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 44.0, 500, 8000
+STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 60.0, 500, 10_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Training:
     hidden: int = 128
     steps: int | None = None
     batch: int = 128
-    rate: float = 2e-2
+    rate: float = 1.5e-2
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

@@ -54,6 +54,12 @@ BENCHMARKS = {
         ("numpy", "numba", "torch", "d3rlpy"),
         {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
     ),
+    "vectors": Benchmark(
+        "Designs on vectors beside torch and numpy's products, in processor time.",
+        "designs on vectors, processor time",
+        ("numpy", "numba", "torch"),
+        {"episodes": 60, "horizon": 20, "steps": 20, "repeats": 1},
+    ),
     "simulate": Benchmark(
         "The simulator beside Gymnasium's vector environment and numpy.",
         "simulator, time per step",
