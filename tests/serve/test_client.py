@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, InputError, ServiceError
+from scopeval.serve.app import Settings
 from scopeval.serve.line import Line
 from scopeval.serve.server import Service, serving
 
@@ -221,3 +223,20 @@ def test_a_campaign_in_postgresql_is_served(postgres, place):
         for k in range(6):
             run_episode(local, f"plant-{k % 3}")
         assert found == local.result()
+
+
+def test_a_plant_that_falls_silent_is_told(create):
+    where, tokens = create(silent_after=0.2)
+    settings = Settings(silence_every=0.05)
+    with (
+        serving(Service(where, TARGET, port=0, settings=settings)) as url,
+        connect(url, tokens["plant"]) as plant,
+        connect(url, tokens["viewer"]) as viewer,
+    ):
+        plant.start("hall")
+        for _ in range(200):
+            told = [event.plant for event in viewer.events() if event.kind == "silent"]
+            if told:
+                break
+            time.sleep(0.1)
+    assert told == ["hall"]

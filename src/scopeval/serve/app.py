@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -50,6 +51,7 @@ class Settings:
         limits: what callers may use.
         title: of the page.
         webhooks: who is told about events.
+        silence_every: seconds after which plants are looked at again that may have fallen silent.
         clock: seconds since 1970.
     """
 
@@ -57,6 +59,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     title: str = "Campaign"
     webhooks: Sequence[Webhook] = ()
+    silence_every: float = 10.0
     clock: Callable[[], float] = time.time
 
 
@@ -86,13 +89,14 @@ def create_app(campaign: Campaign, viewing: Campaign, settings: Settings) -> Fas
         title=settings.title,
     )
     hooks = Webhooks(viewing, settings.webhooks)
+    tasks = (lambda: _reread(tokens), lambda: _tell_silence(parts, settings.silence_every))
     app = FastAPI(
         title="scopeval",
         version=__version__,
         description="The verbs of a campaign. Every call may be repeated after a lost answer.",
         docs_url=None,  # the usual pages load scripts from elsewhere; /docs is our own
         redoc_url=None,
-        lifespan=lambda app: _running(parts, tokens, hooks),
+        lifespan=lambda app: _running(parts, hooks, tasks),
         responses={
             code: {"model": Problem} for code in (401, 403, 404, 408, 409, 413, 422, 429, 503)
         },
@@ -107,14 +111,17 @@ def create_app(campaign: Campaign, viewing: Campaign, settings: Settings) -> Fas
 
 
 @contextlib.asynccontextmanager
-async def _running(parts: ServiceParts, tokens: TokenBook, hooks: Webhooks) -> AsyncIterator[None]:
+async def _running(
+    parts: ServiceParts, hooks: Webhooks, tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]]
+) -> AsyncIterator[None]:
     parts.writer.start()
     hooks.start()
-    task = asyncio.create_task(_reread(tokens))
+    running = [asyncio.create_task(task()) for task in tasks]
     try:
         yield
     finally:
-        task.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.to_thread(hooks.stop)
         await asyncio.to_thread(parts.writer.stop)
 
@@ -126,6 +133,16 @@ async def _reread(tokens: TokenBook) -> None:
             await asyncio.to_thread(tokens.refresh)
         except ScopevalError as error:
             log.warning("tokens could not be read: %s", error)
+
+
+async def _tell_silence(parts: ServiceParts, every: float) -> None:
+    """An event for every plant that falls silent, so that the page and webhooks tell it."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await parts.writer.do(parts.campaign.tell_silence)
+        except (ScopevalError, OverloadedError) as error:
+            log.warning("silent plants could not be told: %s", error)
 
 
 def _tell_errors(app: FastAPI) -> None:

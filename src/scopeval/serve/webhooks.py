@@ -31,7 +31,18 @@ __all__ = ["TOLD", "Webhook", "Webhooks", "check_url", "send"]
 log = logging.getLogger("scopeval.serve")
 
 #: Kinds of events that are told by default; those of single episodes are many.
-TOLD = ("alarm", "lost", "dropped", "pause", "resume", "hand over", "stop", "stage", "design")
+TOLD = (
+    "alarm",
+    "silent",
+    "lost",
+    "dropped",
+    "pause",
+    "resume",
+    "hand over",
+    "stop",
+    "stage",
+    "design",
+)
 
 #: Seconds that an address has for an answer, and that are waited between attempts.
 TIMEOUT, WAITS = 5.0, (1.0, 5.0, 30.0, 120.0)
