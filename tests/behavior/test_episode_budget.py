@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from logged_worlds import cells
 from random_mdps import cases, random_case
 from scopeval import exact
-from scopeval.behavior import cross_check, decision, evidence, step, sweep
+from scopeval.behavior import cross_check, evidence, final_design, step, sweep
 from scopeval.behavior.designer import design
 from scopeval.behavior.evidence import gather_evidence, with_price
 from scopeval.behavior.file import load
@@ -324,7 +324,7 @@ def test_a_price_that_fails_in_the_end_is_dropped(worlds, monkeypatch):
         found = with_price(evidence, data, how, recipe)
         return replace(found, price=1e6 * found.price) if found.budget == "episode" else found
 
-    monkeypatch.setattr(decision, "with_price", wrong)
+    monkeypatch.setattr(final_design, "with_price", wrong)
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, budget=budget) for budget in ("episode", "state")

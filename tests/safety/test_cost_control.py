@@ -134,7 +134,10 @@ PI = target_policies(1, SIZE)[0]
 def learned():
     loggers = logging_policies(10, MDP, seed=0)
     logged = logs_of(MDP, loggers, 400, seed=0)
-    return design(logged, PI, horizon=SIZE, method="scope-dr", seed=0)
+    found = design(logged, PI, horizon=SIZE, method="scope-dr", seed=0, least_gain=0.0)
+    assert not found.falls_back
+    assert found.recipe.floor < 1.0  # else there is no difference in cost to find
+    return found
 
 
 def test_less_noise_with_learned_critics(learned) -> None:

@@ -60,9 +60,10 @@ def adaptive(
         "results/adaptive"
     ),
 ) -> None:
-    """Evaluations that learn while they run, with and without logs (hours; --quick: minutes).
+    """Evaluations that learn while they run, with and without logs.
 
-    Running it again after an interruption continues where it stopped.
+    This takes hours; with --quick minutes. Running it again after an interruption continues where
+    it stopped.
     """
     from scopeval.paper.experiments import adaptive as experiment
     from scopeval.paper.saving import check_folder

@@ -55,7 +55,7 @@ BENCHMARKS = {
         {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
     ),
     "vectors": Benchmark(
-        "Designs on vectors beside torch and numpy's products, in processor time.",
+        "Designs on vectors beside torch and numpy's products.",
         "designs on vectors, processor time",
         ("numpy", "numba", "torch"),
         {"episodes": 60, "horizon": 20, "steps": 20, "repeats": 1},
