@@ -308,8 +308,11 @@ class Frontier:
 
     def _need_points(self, name: str) -> None:
         if not self.points:
-            reason = "; ".join(self.warnings) or "the target policy costs nothing"
-            raise InputError(f"{name}: the logs bear out no point of a frontier ({reason})")
+            reason = "; ".join(self.warnings) or "held-out logs confirm no design"
+            raise InputError(
+                f"{name}: the logs bear out no point of a frontier ({reason}); log more, or run the "
+                "target policy"
+            )
 
 
 def frontier(
