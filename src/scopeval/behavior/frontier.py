@@ -310,8 +310,8 @@ class Frontier:
         if not self.points:
             reason = "; ".join(self.warnings) or "held-out logs confirm no design"
             raise InputError(
-                f"{name}: the logs bear out no point of a frontier ({reason}); log more, or run the "
-                "target policy"
+                f"{name}: the logs bear out no point of a frontier ({reason}); log more, or run "
+                "the target policy"
             )
 
 
