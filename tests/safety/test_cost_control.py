@@ -16,7 +16,7 @@ from scopeval.policies.adapters import TabularPolicy
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import cost_bound_of
 from scopeval.safety.cost_control import ROOM, CostControl
-from scopeval.safety.episode_costs import costs_of
+from scopeval.safety.episode_costs import EpisodeCosts, costs_of
 from scopeval.simulate import summaries
 from small_worlds import every_trajectory, random_mdp, random_rows
 
@@ -202,3 +202,31 @@ def test_proofs_need_fewer_episodes_with_a_control_variate() -> None:
     assert found["q"].verdict == "safe"
     assert found["q"].proved
     assert found["q"].difference.high < found["plain"].difference.high
+
+
+@pytest.mark.parametrize(("surprise", "firm"), [(0.1, True), (6.0, False)])
+@pytest.mark.parametrize("safe", [True, False])
+def test_a_verdict_survives_episodes_like_the_worst_estimates_seen(
+    safe: bool, firm: bool, surprise: float
+) -> None:
+    """With a control variate the worst episode is the worst of its estimates, not of plain costs.
+
+    Plain costs reach 9 here, and three more episodes of 9 would undo any verdict about a difference
+    of .03. Estimates with a control variate are within .1 of 2, so that three more change nothing,
+    unless one of them was off by 6. Seen to fail with plain costs in place of the estimates.
+    """
+    rng = np.random.default_rng(5)
+    n = 1000
+    cost = rng.gamma(2.0, size=n)
+    weight = np.exp(rng.normal(-0.005, 0.1, n))
+    own = 2.0 + (-0.03 if safe else 0.03) + rng.uniform(-0.1, 0.1, n)
+    target = 2.0 + rng.uniform(-0.1, 0.1, n)
+    own[7] += surprise if safe else 0.0
+    target[7] += 0.0 if safe else surprise
+    ledger = Ledger()
+    ledger.add(EpisodeCosts(cost, cost * weight, weight, None, None, own, target))
+    found = ledger.certificate()
+    assert found.verdict == ("not enough evidence" if not firm else "safe" if safe else "refuted")
+    if not firm:
+        larger = own[7] if safe else target[7]
+        assert f"{larger:.4g}" in found.reasons[0]

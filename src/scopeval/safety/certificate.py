@@ -69,7 +69,7 @@ def certify(
     One episode decides nothing. Differences below a millionth of the cost count as rounding. Like
     every t interval this one relies on enough episodes for the central limit theorem, and on costs
     like those seen. A firm verdict is therefore "not enough evidence" where that is doubtful
-    (`seen`): three more episodes like the most expensive one would change it, the interval has no
+    (`seen`): three more episodes of the worst kind would change it, the interval has no
     width, hardly any episode had a cost, or the weights are not in order. With a `bound` none of
     this is needed: the intervals are those of `BoundedComparison`, for any number of episodes and
     any tail. The number of episodes must not have been chosen by looking at their costs, unless
@@ -123,16 +123,21 @@ class CostDifference:
 
 
 class _Sums:
-    """Sums of D, and of cost and the target's cost in pairs."""
+    """Sums of D, and of cost and the target's cost in pairs, with the least and most of both."""
 
     def __init__(self, alpha: float, target_n: int) -> None:
         self.sequence = AsymptoticSequence(alpha, target_n)
         self.pairs = Scatter(2)
+        self.least = np.full(2, np.inf)
+        self.most = np.full(2, -np.inf)
 
     def update(self, cost: FloatArray, target_cost: FloatArray, allowed: float) -> None:
         """Take in a batch."""
+        pairs = np.stack([cost, target_cost], axis=1)
         self.sequence.update(cost - allowed * target_cost)
-        self.pairs.merge(np.stack([cost, target_cost], axis=1))
+        self.pairs.merge(pairs)
+        self.least = np.minimum(self.least, pairs.min(axis=0, initial=np.inf))
+        self.most = np.maximum(self.most, pairs.max(axis=0, initial=-np.inf))
 
 
 @dataclass(frozen=True)
@@ -314,26 +319,35 @@ class Ledger:
         if narrow or self._sequence.moments.constant:
             doubts.append("the costs seen leave no spread to judge by")
         elif self._would_change(verdict, anytime):
-            doubts.append(
-                f"{UNSEEN} more episodes like the most expensive one seen (cost "
-                f"{seen.largest_cost:.4g}, weighted {seen.largest_weighted:.4g}) would change the "
-                "verdict"
-            )
+            doubts.append(self._unseen(verdict))
         return tuple(doubts)
 
-    def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
-        """Whether a few more episodes like the most expensive one would change the verdict."""
-        safe = verdict == "safe"
-        allowed = 1 + self._difference.epsilon
-        worst = (
-            self._seen.largest_cost - allowed * self._seen.limit
-            if safe
-            else -allowed * self._seen.largest_weighted
+    def _extremes(self, verdict: Verdict) -> tuple[float, float]:
+        """Both costs of the worst episode for this verdict that the ones seen suggest.
+
+        The larger of the two is the most that was seen. The other is 0, as for an episode that the
+        target never has: with a control variate that is an estimation error like any other, and the
+        least that was seen.
+        """
+        sums, controlled = self._sums, self._controlled
+        if verdict == "safe":
+            return float(sums.most[0]), float(sums.least[1]) if controlled else self._seen.limit
+        return float(sums.least[0]) if controlled else 0.0, float(sums.most[1])
+
+    def _unseen(self, verdict: Verdict) -> str:
+        own, target = self._extremes(verdict)
+        return (
+            f"{UNSEEN} more episodes at the worst of the costs seen ({own:.4g}, where the target's "
+            f"is {target:.4g}) would change the verdict"
         )
+
+    def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
+        """Whether a few more episodes of the worst kind would change the verdict."""
+        own, target = self._extremes(verdict)
         sequence = deepcopy(self._sequence)
-        sequence.update(np.full(UNSEEN, worst))
+        sequence.update(np.full(UNSEEN, own - (1 + self._difference.epsilon) * target))
         found = self._interval(sequence, anytime)
-        return found.high > self._tolerance if safe else found.low <= self._tolerance
+        return found.high > self._tolerance if verdict == "safe" else found.low <= self._tolerance
 
     def _ratio(self, anytime: bool) -> Interval:
         n = self._pairs.n

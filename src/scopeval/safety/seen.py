@@ -21,7 +21,7 @@ __all__ = ["RESOLUTION", "UNSEEN", "Seen"]
 RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the weights
 
 #: Rule of three: an event of probability 3 / n has been missed by n episodes with probability 5 %.
-#: A verdict must survive that many more episodes like the most expensive one.
+#: A verdict must survive that many more episodes of the worst kind that those seen suggest.
 UNSEEN = 3
 
 _FEWEST_EVENTS = 10  # episodes with any cost
