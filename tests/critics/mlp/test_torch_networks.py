@@ -87,7 +87,7 @@ def test_the_same_rows_are_drawn():
     state, expected = np.uint64(3_000_000_000), []
     with np.errstate(over="ignore"):
         for _ in range(50):
-            z, state = kernel._next.py_func(state)
+            z, state = kernel.next_random.py_func(state)
             expected.append(float(z >> np.uint64(11)) / 2**53)
     drawn = torch_networks._uniform(torch.tensor([1, 3_000_000_000]), 10, 40)
     assert drawn[1].tolist() == expected[10:]

@@ -12,6 +12,8 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval.critics._adam_kernel import adam, next_random
+
 #: A network must lower the held-out error by this share to be better than none.
 WORTH = 0.02
 
@@ -21,16 +23,8 @@ BLOCK = 64
 compiled = nb.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 #: Like `compiled`, but NaN stays NaN, so that an observation that is not finite is noticed.
 honest = nb.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-
-
-@compiled  # type: ignore[untyped-decorator]
-def _next(state: Any) -> Any:
-    """SplitMix64: a random 64-bit number, and the state after it."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31)), state
+#: Not cached by itself: the file would be that of the other loop, which rounds otherwise.
+_adam = nb.njit(nogil=True, fastmath=True, error_model="numpy")(adam)
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -106,18 +100,6 @@ def _taken(x: Any, hidden: Any, b2: Any, w2: Any, w3: Any) -> Any:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def _adam(w: Any, g: Any, m: Any, v: Any, rate: float, first: float, second: float) -> None:
-    """One step of Adam; first and second correct the means m and v for their start at zero."""
-    a, b = np.float32(0.9), np.float32(0.999)
-    scale = np.float32(rate / first)
-    over = np.float32(1.0 / second)
-    for i in range(len(w)):
-        m[i] = a * m[i] + (np.float32(1.0) - a) * g[i]
-        v[i] = b * v[i] + (np.float32(1.0) - b) * g[i] * g[i]
-        w[i] -= scale * m[i] / (np.sqrt(v[i] * over) + np.float32(1e-8))
-
-
-@compiled  # type: ignore[untyped-decorator]
 def train(
     inputs: Any,  # `FoldInputs` of the rows to learn from
     y: Any,  # [n]
@@ -159,11 +141,10 @@ def train(
     even = True
     for i in range(len(upto)):
         even = even and upto[i] == i + 1.0
-    first = second = 1.0
     state = np.uint64(seed)
     for step in range(1, steps + 1):
         for i in range(batch):
-            z, state = _next(state)
+            z, state = next_random(state)
             u = (z >> np.uint64(11)) * (1.0 / 9007199254740992.0) * upto[-1]
             pick[i] = _drawn(upto, u, even)
         if sparse:
@@ -196,11 +177,9 @@ def train(
                     bias[j] += back[j]
         if not sparse:
             np.dot(bx.T, dh, g1)
-        first_power = 0.9**step
-        second_power = 0.999**step
-        first, second = 1.0 - first_power, 1.0 - second_power
         now = rate if step <= 0.7 * steps else 0.3 * rate
-        _adam(flat[:o3], gradient, m, v, now, first, second)
+        scale, over = np.float32(now / (1.0 - 0.9**step)), np.float32(1.0 / (1.0 - 0.999**step))
+        _adam(flat[:o3], gradient, m, v, scale, over)
         if step % 20 == 0 or step == steps:
             answer = predict(held, w1, w2, b2, w3)
             error = np.mean((answer - held_y) ** 2)

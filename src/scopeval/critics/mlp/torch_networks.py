@@ -2,8 +2,9 @@
 
 Rows are drawn, and networks are trained, stopped and switched off, as in the compiled loop
 (`_kernel`). So results differ by the rounding of float32 alone, and where rounding decides when to
-stop. Adam is written by hand, because its steps are recorded as a CUDA graph. Vectors only. This
-module needs torch and numpy and nothing else, so that it runs on a bare machine with a GPU.
+stop. Adam is written again for tensors, because its steps are recorded as a CUDA graph, which the
+compiled step (`critics._adam_kernel`) cannot join. Vectors only. This module needs torch and numpy
+and nothing else, so that it runs on a bare machine with a GPU.
 """
 
 from __future__ import annotations

@@ -11,23 +11,17 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval.critics._adam_kernel import adam, next_random
+
 __all__ = ["train"]
 
 #: Every operation rounds as it is written: with fast arithmetic, code just compiled and the
 #: same code from the cache differ in their last bits, which training makes large.
 exactly = nb.njit(cache=True, nogil=True, error_model="numpy")
+#: Not cached by itself: the file would be that of the other loop, which rounds otherwise.
+_adam = nb.njit(nogil=True, error_model="numpy")(adam)
 
 ONE, HALF = np.float32(1.0), np.float32(0.5)
-
-
-@exactly  # type: ignore[untyped-decorator]
-def _next(state: Any) -> Any:
-    """SplitMix64: a random 64-bit number, and the state after it."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31)), state
 
 
 @exactly  # type: ignore[untyped-decorator]
@@ -50,7 +44,7 @@ def _drop(hidden: Any, slope: Any, share: float, state: Any) -> Any:
     scale = np.float32(1.0 / (1.0 - share))
     for i in range(hidden.shape[0]):
         for j in range(hidden.shape[1]):
-            z, state = _next(state)
+            z, state = next_random(state)
             kept = scale if z >= least else np.float32(0.0)
             hidden[i, j] *= kept
             slope[i, j] *= kept
@@ -104,16 +98,6 @@ def _sums(rows: Any, out: Any) -> None:
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
             out[j] += rows[i, j]
-
-
-@exactly  # type: ignore[untyped-decorator]
-def _adam(w: Any, g: Any, m: Any, v: Any, scale: Any, over: Any) -> None:
-    """One step of Adam; scale and over contain the rate and correct m and v for their start."""
-    a, b = np.float32(0.9), np.float32(0.999)
-    for i in range(len(w)):
-        m[i] = a * m[i] + (ONE - a) * g[i]
-        v[i] = b * v[i] + (ONE - b) * g[i] * g[i]
-        w[i] -= scale * m[i] / (np.sqrt(v[i] * over) + np.float32(1e-8))
 
 
 @exactly  # type: ignore[untyped-decorator]

@@ -146,6 +146,7 @@ def train_modules(log: Transitions, actions: int, how: MLPRegression, networks: 
     for _ in range(networks):
         hidden = torch.nn.Linear(obs.shape[1], how.hidden)
         net = torch.nn.Sequential(hidden, torch.nn.ReLU(), torch.nn.Linear(how.hidden, actions))
+        # Torch's own: what is measured here is how long torch as it comes takes.
         adam = torch.optim.Adam(net.parameters(), lr=how.rate)
         for _ in range(how.steps):
             pick = torch.randint(half, (how.batch,))

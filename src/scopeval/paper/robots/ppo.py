@@ -122,6 +122,7 @@ class _Run:
         self.critic = self._network(d, 1, 1.0)
         self.log_std = nn.Parameter(torch.zeros(k))
         self.parameters = [*self.actor.parameters(), *self.critic.parameters(), self.log_std]
+        # Torch's own Adam: gradients come from autograd, over several networks and a clipped loss.
         self.optimizer = torch.optim.Adam(self.parameters, eps=1e-5, fused=True)
         self.inputs = _Running(d)
         self.gains = _Running(1)
