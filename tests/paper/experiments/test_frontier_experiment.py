@@ -15,6 +15,7 @@ from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.paper.experiments import frontier_exact as experiment
 from scopeval.paper.experiments.foreign_worlds import finite_world
+from scopeval.paper.experiments.frontier_worlds import ENVIRONMENTS, softmax_target
 from scopeval.paper.figures.drawing import svg
 from scopeval.paper.figures.frontier_exact import frontiers_by_cost
 from scopeval.paper.tables.frontier_exact import show_frontier
@@ -74,11 +75,11 @@ def test_what_is_too_cheap_has_no_design(result):
 
 
 def test_targets_of_environments_go_from_good_to_random():
-    for name, about in experiment.ENVIRONMENTS.items():
+    for name, about in ENVIRONMENTS.items():
         mdp = finite_world(name).mdp.shortened(about.horizon)
         worth = [
             exact.assess(mdp, pi, pi).value
-            for pi in (experiment.softmax_target(mdp, beta) for beta in about.betas)
+            for pi in (softmax_target(mdp, beta) for beta in about.betas)
         ]
         assert worth == sorted(worth, reverse=True)
 

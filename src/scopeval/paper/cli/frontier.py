@@ -101,8 +101,8 @@ def _laws(every: bool) -> list[str]:
 
 
 def _environments(exact: bool, quick: bool) -> list[str]:
-    from scopeval.paper.experiments.frontier_exact import ENVIRONMENTS
     from scopeval.paper.experiments.frontier_learned import LearnedConfig
+    from scopeval.paper.experiments.frontier_worlds import ENVIRONMENTS
 
     if quick:
         return ["FrozenLake"]

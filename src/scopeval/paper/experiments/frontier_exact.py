@@ -9,9 +9,7 @@ variance of three families of behavior policies:
 - ``b = 0``: `exact.frontier` without a control variate, its curve without the cap.
 
 Beside them the least cost at no more than the target's own variance, and the least product of
-variance and cost. The worlds are the paper's Gridworld and Gymnasium's finite environments; the
-targets there are a softmax of the optimal values, from nearly optimal (mild) to nearly random
-(wild).
+variance and cost. Worlds and targets are those of `frontier_worlds`.
 """
 
 from __future__ import annotations
@@ -24,102 +22,44 @@ from typing import Any, Unpack
 import numpy as np
 
 from scopeval import exact
-from scopeval.arrays import Floats, check_whole, is_number
-from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
+from scopeval.arrays import Floats
 from scopeval.errors import InputError
 from scopeval.exact import Frontier, TabularMDP
 from scopeval.paper.backends.shards import ShardOptions, run_shards
-from scopeval.paper.experiments.foreign_worlds import FINITE, finite_world
+from scopeval.paper.experiments.frontier_worlds import Place, Worlds, by_world
 from scopeval.paper.results import Result, Statistic
 from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["ENVIRONMENTS", "FAMILIES", "TEMPERS", "Config", "FrontierBlock", "run", "world_of"]
+__all__ = ["FAMILIES", "Config", "FrontierBlock", "run"]
 
 FAMILIES = ("weight-aware", "weight-blind", "b = 0")
-TEMPERS = ("mild", "medium", "wild")
 
 
 @dataclass(frozen=True)
-class Environment:
-    """A finite environment: its horizon, and beta of the softmax of each of `TEMPERS`."""
-
-    horizon: int
-    betas: tuple[float, float, float]
-
-
-ENVIRONMENTS = {
-    "FrozenLake": Environment(60, (10.0, 3.0, 1.0)),
-    "CliffWalking": Environment(40, (1.0, 0.3, 0.1)),
-    "Taxi": Environment(20, (3.0, 1.0, 0.3)),
-    "Blackjack": Environment(10, (3.0, 1.0, 0.3)),
-}
-assert set(ENVIRONMENTS) <= set(FINITE)
-
-
-@dataclass(frozen=True)
-class Config:
+class Config(Worlds):
     """What to compute."""
 
-    sizes: tuple[int, ...] = (10, 30)
-    """Sizes of the Gridworld: cells along one side, also the horizon."""
-    cost_laws: tuple[str, ...] = COST_LAWS
-    """How its costs are drawn, see `envs.gridworld`."""
-    targets: int = 30
-    """Number of target policies of each Gridworld, each in its own world."""
-    environments: tuple[str, ...] = tuple(ENVIRONMENTS)
-    """Finite environments of Gymnasium."""
-    asked: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
-    """Costs, relative to the target's own."""
     cap: float = 30.0
     """Largest weight of an episode."""
-    seed: int = 0
-    """Target k is in world seed + k."""
-
-    def __post_init__(self) -> None:
-        check_whole("targets", self.targets, 1)
-        check_whole("seed", self.seed, 0)
-        for size in self.sizes:
-            for law in self.cost_laws:
-                Gridworld(size, law)
-        for name in self.environments:
-            if name not in ENVIRONMENTS:
-                raise InputError(
-                    f"environments: got {name!r}, expected some of {', '.join(ENVIRONMENTS)}"
-                )
-        for cost in self.asked:
-            if not (is_number(cost) and cost > 0):
-                raise InputError(f"asked: got {cost!r}, expected relative costs > 0")
 
     @property
     def shards(self) -> tuple[Shard, ...]:
         """One for each target, in the order of the blocks."""
-        same = (self.seed, self.asked, self.cap)
-        grids = [
-            Shard(f"{size} x {size}, {law}", k, *same, size, law)
-            for size in self.sizes
-            for law in self.cost_laws
-            for k in range(self.targets)
-        ]
-        others = [Shard(name, k, *same) for name in self.environments for k in range(len(TEMPERS))]
-        return (*grids, *others)
+        return tuple(Shard(place, self.asked, self.cap) for place in self.places)
 
 
 @dataclass(frozen=True)
 class Shard:
     """One target; everything that its results depend on."""
 
-    world: str
-    target: int
-    seed: int
+    place: Place
     asked: tuple[float, ...]
     cap: float
-    size: int = 0
-    cost_law: str = ""
 
     @property
     def label(self) -> str:
         """The name used in messages."""
-        return f"{self.world}, target {self.target}"
+        return self.place.label
 
 
 @dataclass(frozen=True)
@@ -192,25 +132,19 @@ def run(
     config: Config, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[Config, FrontierBlock]:
     """Compute everything; a pure function of the config (see `run_shards` for the rest)."""
-    shards = config.shards
-    answers = run_shards(trace_frontiers, shards, folder=folder, **how)
-    worlds = dict.fromkeys(shard.world for shard in shards)
+    answers = run_shards(trace_frontiers, config.shards, folder=folder, **how)
     blocks = []
-    for world in worlds:
-        found = [(s, a) for s, a in zip(shards, answers, strict=True) if s.world == world]
-        names = tuple(str(s.target) if s.size else TEMPERS[s.target] for s, _ in found)
-        points = {
-            family: np.array([a[family] for _, a in found], np.float64) for family in FAMILIES
-        }
+    for title, names, found in by_world(config.places, answers):
+        points = {family: np.array([a[family] for a in found], np.float64) for family in FAMILIES}
         blocks.append(
             FrontierBlock(
-                title=world if world in ENVIRONMENTS else f"Gridworld {world}",
+                title=title,
                 targets=names,
                 asked=config.asked,
                 variance={family: x[:, :, 0] for family, x in points.items()},
                 cost={family: x[:, :, 1] for family, x in points.items()},
-                even=np.array([a["even"] for _, a in found], np.float64),
-                product=np.array([a["product"] for _, a in found], np.float64),
+                even=np.array([a["even"] for a in found], np.float64),
+                product=np.array([a["product"] for a in found], np.float64),
             )
         )
     return Result("frontier", config, tuple(blocks))
@@ -218,7 +152,7 @@ def run(
 
 def trace_frontiers(shard: Shard) -> dict[str, Any]:
     """The work of one shard: (variance, cost) for each family and asked cost, or (None, None)."""
-    mdp, target = world_of(shard.world, shard.target, shard.seed, shard.size, shard.cost_law)
+    mdp, target = shard.place.model()
     curve = exact.frontier(mdp, target, cap=shard.cap, threads=1)
     plain = exact.frontier(mdp, target, control_variate="none", cap=None, threads=1)
     best = curve.best().predicted
@@ -234,32 +168,6 @@ def trace_frontiers(shard: Shard) -> dict[str, Any]:
         "even": even[1],
         "product": best.relative_variance * best.relative_cost,
     }
-
-
-def world_of(
-    world: str, target: int, seed: int, size: int = 0, cost_law: str = ""
-) -> tuple[TabularMDP, TabularPolicy]:
-    """The model of a Gridworld of this size (0: of an environment by name), and a target."""
-    if size:
-        mdp = Gridworld(size, cost_law, seed + target).mdp()
-        return mdp, target_policies(target + 1, size, seed=seed)[target]
-    about = ENVIRONMENTS[world]
-    mdp = finite_world(world).mdp.shortened(about.horizon)
-    return mdp, softmax_target(mdp, about.betas[target])
-
-
-def softmax_target(mdp: TabularMDP, beta: float) -> TabularPolicy:
-    """pi_t(a | s) proportional to exp(beta (Q* - V*) / scale), scale the mean gap of Q*."""
-    q = np.empty((mdp.horizon, mdp.states, mdp.actions))
-    best = np.zeros(mdp.states)
-    for t in reversed(range(mdp.horizon)):
-        q[t] = mdp.at("reward", t) + mdp.gamma * mdp.expect(best)
-        best = q[t].max(axis=1)
-    gap = q - q.max(axis=2, keepdims=True)
-    mean = -gap.mean(axis=2)
-    scale = float(mean[mean > 1e-9].mean())
-    weight = np.exp(beta * gap / scale)
-    return TabularPolicy(weight / weight.sum(axis=2, keepdims=True))
 
 
 def _point(

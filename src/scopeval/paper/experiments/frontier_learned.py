@@ -3,7 +3,7 @@
 For every target policy `scopeval.frontier` learns from logged episodes and designs a behavior
 policy at every asked cost, relative to the target's own. Each is judged exactly in the true model
 (`exact.tabulate`): its relative variance and cost, beside what was predicted and what a design with
-exact values reaches at the same cost. Worlds and targets are those of `frontier_exact`; the logs
+exact values reaches at the same cost. Worlds and targets are those of `frontier_worlds`; the logs
 are the Gridworld's and those of `foreign_worlds`.
 """
 
@@ -16,16 +16,16 @@ from typing import Any, Unpack
 import numpy as np
 
 from scopeval import exact
-from scopeval.arrays import Floats, check_whole, is_number
+from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.frontier import Frontier, frontier
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.data.transitions import Transitions
-from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs
+from scopeval.envs.gridworld import cells, gridworld_logs
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.foreign_worlds import finite_world
-from scopeval.paper.experiments.frontier_exact import ENVIRONMENTS, TEMPERS, world_of
+from scopeval.paper.experiments.frontier_worlds import Place, Worlds, by_world
 from scopeval.paper.results import Result, Statistic
 
 __all__ = ["FIELDS", "LearnedBlock", "LearnedConfig", "run"]
@@ -45,70 +45,37 @@ POINTS = 48
 
 
 @dataclass(frozen=True)
-class LearnedConfig:
+class LearnedConfig(Worlds):
     """What to compute."""
 
-    sizes: tuple[int, ...] = (10, 30)
-    """Sizes of the Gridworld: cells along one side, also the horizon."""
     cost_laws: tuple[str, ...] = ("same-tilt",)
-    """How its costs are drawn, see `envs.gridworld`."""
-    targets: int = 30
-    """Number of target policies of each Gridworld, each in its own world."""
     environments: tuple[str, ...] = ("FrozenLake", "CliffWalking", "Taxi")
-    """Finite environments of Gymnasium."""
     asked: tuple[float, ...] = (1.0, 0.8, 0.6, 0.5)
-    """Costs, relative to the target's own."""
     logged: int = 1000
     """Logged episodes."""
-    seed: int = 0
-    """Target k is in world seed + k."""
 
     def __post_init__(self) -> None:
-        for name, number in (("targets", self.targets), ("logged", self.logged)):
-            check_whole(name, number, 1)
-        check_whole("seed", self.seed, 0)
-        for size in self.sizes:
-            for law in self.cost_laws:
-                Gridworld(size, law)
-        for name in self.environments:
-            if name not in ENVIRONMENTS:
-                raise InputError(
-                    f"environments: got {name!r}, expected some of {', '.join(ENVIRONMENTS)}"
-                )
-        for cost in self.asked:
-            if not (is_number(cost) and cost > 0):
-                raise InputError(f"asked: got {cost!r}, expected relative costs > 0")
+        super().__post_init__()
+        check_whole("logged", self.logged, 1)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
         """One for each target, in the order of the blocks."""
-        same = (self.seed, self.asked, self.logged)
-        grids = [
-            Shard(f"{size} x {size}, {law}", k, *same, size, law)
-            for size in self.sizes
-            for law in self.cost_laws
-            for k in range(self.targets)
-        ]
-        others = [Shard(name, k, *same) for name in self.environments for k in range(len(TEMPERS))]
-        return (*grids, *others)
+        return tuple(Shard(place, self.asked, self.logged) for place in self.places)
 
 
 @dataclass(frozen=True)
 class Shard:
     """One target; everything that its results depend on."""
 
-    world: str
-    target: int
-    seed: int
+    place: Place
     asked: tuple[float, ...]
     logged: int
-    size: int = 0
-    cost_law: str = ""
 
     @property
     def label(self) -> str:
         """The name used in messages."""
-        return f"{self.world}, target {self.target}"
+        return self.place.label
 
 
 @dataclass(frozen=True)
@@ -194,22 +161,20 @@ def run(
     config: LearnedConfig, *, folder: str | os.PathLike[str], **how: Unpack[ShardOptions]
 ) -> Result[LearnedConfig, LearnedBlock]:
     """Compute everything; a pure function of the config (see `run_shards` for the rest)."""
-    shards = config.shards
-    answers = run_shards(learn_frontier, shards, folder=folder, **how)
+    answers = run_shards(learn_frontier, config.shards, folder=folder, **how)
     blocks = []
-    for world in dict.fromkeys(shard.world for shard in shards):
-        found = [(s, a) for s, a in zip(shards, answers, strict=True) if s.world == world]
+    for title, names, found in by_world(config.places, answers):
         points = np.array(
-            [[[p[name] for name in FIELDS] for p in a["points"]] for _, a in found], np.float64
+            [[[p[name] for name in FIELDS] for p in a["points"]] for a in found], np.float64
         )
         blocks.append(
             LearnedBlock(
-                title=world if world in ENVIRONMENTS else f"Gridworld {world}",
-                targets=tuple(str(s.target) if s.size else TEMPERS[s.target] for s, _ in found),
+                title=title,
+                targets=names,
                 asked=config.asked,
                 found={name: points[:, :, k] for k, name in enumerate(FIELDS)},
-                even=np.array([a["even"] for _, a in found], np.float64),
-                best=np.array([a["best"] for _, a in found], np.float64),
+                even=np.array([a["even"] for a in found], np.float64),
+                best=np.array([a["best"] for a in found], np.float64),
             )
         )
     return Result("frontier-learned", config, tuple(blocks))
@@ -217,15 +182,16 @@ def run(
 
 def learn_frontier(shard: Shard) -> dict[str, Any]:
     """The work of one shard: `FIELDS` at every asked cost, None where nothing is offered."""
-    mdp, target = world_of(shard.world, shard.target, shard.seed, shard.size, shard.cost_law)
+    place = shard.place
+    mdp, target = place.model()
     curve = frontier(
-        _logs(shard, mdp),
+        _logs(place, mdp, shard.logged),
         target,
         horizon=mdp.horizon,
         gamma=mdp.gamma,
         regression="table",
-        features=cells(shard.size) if shard.size else None,
-        seed=shard.seed + shard.target,
+        features=cells(place.size) if place.size else None,
+        seed=place.seed + place.target,
     )
     limit = exact.frontier(mdp, target, threads=1)
 
@@ -251,11 +217,11 @@ def learn_frontier(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _logs(shard: Shard, mdp: TabularMDP) -> Transitions:
-    if shard.size:
-        return gridworld_logs(mdp, shard.logged, seed=shard.seed + shard.target)
-    world = replace(finite_world(shard.world, shard.seed), mdp=mdp)
-    return world.logs("mixed", shard.logged, shard.target)
+def _logs(place: Place, mdp: TabularMDP, episodes: int) -> Transitions:
+    if place.size:
+        return gridworld_logs(mdp, episodes, seed=place.seed + place.target)
+    world = replace(finite_world(place.world, place.seed), mdp=mdp)
+    return world.logs("mixed", episodes, place.target)
 
 
 def _offered(

@@ -17,7 +17,7 @@ __all__ = ["show_frontier"]
 
 def show_frontier(result: Result[Config, FrontierBlock]) -> list[Table | str]:
     """One table for each world."""
-    from scopeval.paper.experiments.frontier_exact import ENVIRONMENTS
+    from scopeval.paper.experiments.frontier_worlds import ENVIRONMENTS
 
     config = result.config
     return [

@@ -17,7 +17,7 @@ __all__ = ["show_learned_frontier"]
 
 def show_learned_frontier(result: Result[LearnedConfig, LearnedBlock]) -> list[Table | str]:
     """One table for each world."""
-    from scopeval.paper.experiments.frontier_exact import ENVIRONMENTS
+    from scopeval.paper.experiments.frontier_worlds import ENVIRONMENTS
 
     config = result.config
     return [
