@@ -1,6 +1,6 @@
 """Change critical code, one wrong edit at a time, and see whether the tests notice.
 
-    python tools/mutants.py [--only TEXT] [--list]
+    python tools/mutants.py [--only TEXT] [--range FIRST:LAST] [--list]
 
 The edits are in `mutant_edits.py`. Each is made in a temporary copy of the repository, where its
 tests are run. Before, all of these tests must pass in a copy without an edit. An edit that no test
@@ -102,34 +102,52 @@ def survives(edit: Edit) -> bool | None:
     return {0: True, 1: False, -1: False}.get(status)
 
 
+def numbered(part: str, text: str) -> list[tuple[int, Edit]]:
+    """The edits with numbers FIRST:LAST, both included, whose file or reason contains the text."""
+    first, colon, last = part.partition(":")
+    if not colon or not all(end.isdigit() for end in (first, last) if end):
+        raise ValueError(f"--range: got {part!r}, expected FIRST:LAST, such as 1:10")
+    low, high = int(first or 1), int(last or len(EDITS))
+    chosen = [
+        (n, edit)
+        for n, edit in enumerate(EDITS, 1)
+        if low <= n <= high and text in f"{edit.file}: {edit.why}"
+    ]
+    if not chosen:
+        raise ValueError(f"no edit {part} has {text!r} in its file or reason; try --list")
+    return chosen
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for every edit."""
     parser = argparse.ArgumentParser(description="See whether tests notice wrong edits.")
     parser.add_argument("--only", default="", help="edits whose file or reason contains this")
+    parser.add_argument("--range", default=":", help="edits with these numbers, such as 1:10")
     parser.add_argument("--list", action="store_true", help="check and print the list only")
     options = parser.parse_args(arguments)
     wrong = outdated(EDITS)
     print(*wrong, sep="\n", end="\n" if wrong else "")
-    chosen = [edit for edit in EDITS if options.only in f"{edit.file}: {edit.why}"]
-    if not chosen:
-        parser.error(f"no edit has {options.only!r} in its file or reason; try --list")
+    try:
+        chosen = numbered(options.range, options.only)
+    except ValueError as error:
+        parser.error(str(error))
     if options.list:
-        print(*(f"{edit.file}: {edit.why}" for edit in chosen), sep="\n")
+        print(*(f"{n:>3} {edit.file}: {edit.why}" for n, edit in chosen), sep="\n")
     if options.list or wrong:
         return int(bool(wrong))
     with tempfile.TemporaryDirectory() as folder:
         copied(Path(folder))
-        tests = sorted({test for edit in chosen for test in edit.tests})
+        tests = sorted({test for _, edit in chosen for test in edit.tests})
         if run_tests(Path(folder), tests, compile_anew=False) != 0:
             print("the tests do not pass without an edit")
             return 1
     counts = {"noticed": 0, "survives": 0, "not run": 0}
-    for edit in chosen:
+    for n, edit in chosen:
         start = time.monotonic()
         found = {True: "survives", False: "noticed", None: "not run"}[survives(edit)]
         counts[found] += 1
         took = time.monotonic() - start
-        print(f"{found:<9} {took:5.0f} s  {edit.file}: {edit.why}", flush=True)
+        print(f"{n:>3} {found:<9} {took:5.0f} s  {edit.file}: {edit.why}", flush=True)
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
     return int(counts["noticed"] < len(chosen))
 

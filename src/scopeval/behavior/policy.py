@@ -183,12 +183,12 @@ class BehaviorPolicy:
         return self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t).probs
 
     def start_values(self, obs: Observations, seed: int = 0) -> Floats:
-        """Estimated value of the target from first observations [B]: see `adjust_starts`.
+        """Estimated value of the target from first observations [B]: see `StartControl`.
 
         By the critics of the first step; 0 where they know nothing. For continuous actions the mean
         over what the target offers, drawn by `seed`.
         """
-        if not self.critics or self.recipe.prices is not None:
+        if not self.critics:
             return np.zeros(len(obs))
         offered = offer(self.target, obs, 0, np.random.default_rng(seed))
         acts = None if offered.actions.ndim == 2 else offered.actions

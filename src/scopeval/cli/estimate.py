@@ -38,12 +38,31 @@ def estimate(
         bool,
         typer.Option("--anytime", help="What the episodes showed decided how many there are."),
     ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="A policy whose expected cost must not be exceeded, as --policy.",
+            show_default="the target policy",
+        ),
+    ] = None,
+    cost_limit: Annotated[
+        float | None,
+        typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
+    ] = None,
     cost_bound: Annotated[
         float | None,
         typer.Option(help="The most that an episode can cost: the certificate is a proof."),
     ] = None,
     step_cost_bound: Annotated[
         float | None, typer.Option(help="The most that one step can cost, likewise.")
+    ] = None,
+    return_bound: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LOW HIGH",
+            help="Least and greatest possible return: the interval holds for any number of "
+            "episodes.",
+        ),
     ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", help="Write the result to this file as well.")
@@ -71,8 +90,11 @@ def estimate(
         gamma=gamma,
         estimator=estimator,
         anytime=anytime,
+        reference=None if reference is None else policy_from(reference),
+        cost_limit=cost_limit,
         cost_bound=cost_bound,
         step_cost_bound=step_cost_bound,
+        return_bound=return_bound,
     )
     console = out()
     console.print(result.summary(), markup=False, soft_wrap=True)

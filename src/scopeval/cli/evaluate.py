@@ -109,6 +109,13 @@ def evaluate(
             "episodes.",
         ),
     ] = None,
+    starts: Annotated[
+        int | None,
+        typer.Option(
+            help="Reset the environment so many more times: the value of the start, as the "
+            "behavior policy estimates it, is then a control variate."
+        ),
+    ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
@@ -154,6 +161,7 @@ def evaluate(
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,
+            starts=starts,
             batch=batch,
             seed=seed,
             keep=report is not None,

@@ -9,67 +9,94 @@ and m further starts S'_j,
     variance = Var(G - k v(S)) / n  +  k^2 Var(v(S)) / m
 
 What it assumes: the further starts come from the same law as the episodes' own and are independent
-of them, and v was fixed before (learned from logs, say). Then the estimate is unbiased for any v.
-If v is the true value, k is the best factor, and of the variance of the starts n / (n + m) is left.
+of them, and v was fixed before (learned from logs that contain neither). Then the estimate is
+unbiased for any v and any k that is fixed as well. If v is the true value, this k is the best, and
+of the variance of the starts n / (n + m) is left. Where the law of the starts is known, m is
+infinite: k = 1, and the second term is 0.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import (
-    Interval,
-    check_alpha,
-    finite_column,
-    quantile,
-)
+from scopeval.estimation.running_moments import FloatArray, Interval, finite_column, quantile
 
-__all__ = ["adjust_starts", "start_share"]
+__all__ = ["StartControl"]
 
 
-def adjust_starts(
-    values: npt.ArrayLike, own: npt.ArrayLike, others: npt.ArrayLike, *, alpha: float = 0.05
-) -> Interval:
-    """Estimate and confidence interval of the value, with the part of the starts removed.
+@dataclass(frozen=True)
+class StartControl:
+    """The value of the start as a control variate, fixed before the episodes that it adjusts.
 
-    Args:
-        values: [n] one unbiased estimate per episode (`estimation.estimators`).
-        own: [n] v at the starts of these episodes (`BehaviorPolicy.start_values`).
-        others: [m] v at further, independent starts, such as resets of a simulator.
-        alpha: probability with which the interval may miss the value.
-
-    Returns:
-        The interval; it is normal, so right for large n and m.
+    Attributes:
+        mean: of v, over further starts.
+        error: standard error of that mean; 0 where the law of the starts is known.
+        further: number m of further starts; inf: their law is known.
+        factor: k, the share of v that is removed.
     """
-    check_alpha(alpha)
-    value, here, there = (
-        finite_column(column, name)
-        for column, name in ((values, "values"), (own, "own"), (others, "others"))
-    )
-    if len(value) != len(here):
-        raise InputError(
-            f"own: got {len(here)} values of starts for {len(value)} episodes, expected one each"
-        )
-    n, m = len(value), len(there)
-    if n < 2 or m < 2:
-        raise InputError(
-            f"adjust_starts: got {n} episode(s) and {m} further start(s), expected at least 2 each"
-        )
-    k = m / (n + m)
-    left = value - k * here
-    estimate = float(left.mean() + k * there.mean())
-    error = math.sqrt(float(left.var(ddof=1)) / n + k * k * float(there.var(ddof=1)) / m)
-    half = quantile(alpha) * error
-    return Interval(estimate, estimate - half, estimate + half, alpha, "normal, starts removed", n)
 
+    mean: float
+    error: float
+    further: float
+    factor: float
 
-def start_share(values: npt.ArrayLike, own: npt.ArrayLike) -> float:
-    """Share of the variance of the values that their starts explain: a squared correlation."""
-    value, here = finite_column(values, "values"), finite_column(own, "own")
-    if len(value) < 2 or value.std() == 0.0 or here.std() == 0.0:
-        return 0.0
-    return float(np.corrcoef(value, here)[0, 1] ** 2)
+    @classmethod
+    def of(cls, others: npt.ArrayLike, episodes: int) -> StartControl:
+        """From v at further starts.
+
+        Args:
+            others: [m] v at further, independent starts.
+            episodes: how many episodes are planned; the factor suits this number.
+
+        Raises:
+            InputError: fewer than two starts, or numbers that are not finite.
+        """
+        there = finite_column(others, "others")
+        m = len(there)
+        if m < 2:
+            raise InputError(f"starts: got {m} further start(s), expected at least 2")
+        spread = math.sqrt(float(there.var(ddof=1)) / m)
+        return cls(float(there.mean()), spread, m, m / (m + max(episodes, 1)))
+
+    @classmethod
+    def known(cls, values: npt.ArrayLike, chance: npt.ArrayLike) -> StartControl:
+        """From v [S] at every state, and the known probability [S] with which episodes start."""
+        v = finite_column(values, "values")
+        return cls(float(np.asarray(chance, np.float64) @ v), 0.0, math.inf, 1.0)
+
+    def adjusted(self, values: FloatArray, own: FloatArray) -> FloatArray:
+        """Values of episodes [n] less what v at their starts [n] says, plus its mean."""
+        return np.asarray(values - self.factor * (own - self.mean))
+
+    @property
+    def own_error(self) -> float:
+        """What the further starts add to the standard error of the estimate."""
+        return self.factor * self.error
+
+    def sequence_alpha(self, alpha: float) -> float:
+        """What a confidence sequence of adjusted values may miss: the mean of v has the rest."""
+        return alpha / 2 if self.error > 0 else alpha
+
+    def widened(self, found: Interval, alpha: float, *, anytime: bool) -> Interval:
+        """The interval with the error of the mean of v counted.
+
+        Args:
+            found: for the adjusted values, as if the mean of v were known: of level alpha, and of
+                level `sequence_alpha` if anytime.
+            alpha: probability with which the widened interval may miss the value.
+            anytime: found is a confidence sequence. Its misses and those of the mean of v then add
+                up, because the latter is the same at all times; else the variances add up.
+        """
+        if self.error == 0 or not math.isfinite(found.half_width):
+            return replace(found, alpha=alpha)
+        share = self.sequence_alpha(alpha) if anytime else alpha
+        ours = quantile(share, self.further) * self.own_error
+        if anytime:
+            return replace(found, low=found.low - ours, high=found.high + ours, alpha=alpha)
+        half = math.hypot(found.half_width, ours)
+        return replace(found, low=found.estimate - half, high=found.estimate + half, alpha=alpha)

@@ -30,6 +30,11 @@ from scopeval.evaluation.source_choice import (
     unbiased_estimator,
 )
 from scopeval.evaluation.stage_runner import StagedTask, evaluate_in_stages
+from scopeval.evaluation.start_control import (
+    Starts,
+    adjusted,
+    start_adjustment,
+)
 from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.safety.guard import Guard
@@ -58,6 +63,7 @@ def evaluate(
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
     return_bound: tuple[float, float] | None = None,
+    starts: Starts | None = None,
     cost: str | StepCost | None = None,
     seed: int = 0,
     batch: int | None = None,
@@ -106,6 +112,12 @@ def evaluate(
         return_bound: (low, high) that contain every possible return, discounted as the value is.
             The interval then holds for any number of episodes, any distribution of returns and any
             weights; it is wider.
+        starts: further first observations, [m] or [m, d]: the estimated value of a start, by a
+            behavior from `design`, then serves as a control variate (`StartControl`), and the
+            interval contains the error of its mean. They must have the same law as the episodes'
+            own starts and be independent of them and of the logs of the design. A number: so many
+            resets of the environment are made for it. "model": the law of a `TabularMDP`'s starts
+            is known.
         cost: where a step's cost is found, as in `collect`; "none": there are no costs.
         seed: of the episodes; the same seed gives the same result.
         batch: environments to run side by side.
@@ -136,42 +148,40 @@ def evaluate(
     if cost == "none" and cost_budget is not None:
         raise InputError("cost_budget: given with cost='none', expected costs to count")
     settings = _refitting(refit, logs)
+    opened = open_sources(env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed)
+    costs = cost != "none"
     if settings is not None:
-        _check_stages(promise, return_bound)
-        bound, costs = bound_of(env, terms, None, cost_bound, step_cost_bound), cost != "none"
+        _check_stages(promise, return_bound, starts)
+        bound = bound_of(env, terms, None, cost_bound, step_cost_bound)
         task = StagedTask(
             terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, progress, bound
         )
-        with open_sources(
-            env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
-        ) as sources:
+        with opened as sources:
             return evaluate_in_stages(task, sources, plan, settings, how, logs)
     counts = decisions_of(how)
     bound = bound_of(env, terms, how, cost_bound, step_cost_bound)
-    totals = RunningTotals(
-        alpha=alpha,
-        epsilon=terms.epsilon,
-        method=interval,
-        target_n=episodes or 1000,
-        on_policy=how is None,
-        keep=keep,
-        bound=bound,
-        whose=promise.whose,
-        return_bound=return_bound,
-    )
     watch = None
-    if guard and how is not None and cost != "none":
+    if how is not None and costs:
         usual = Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound, whose=promise.whose)
-        watch = guard if isinstance(guard, Guard) else usual
-    with open_sources(
-        env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed
-    ) as sources:
-        source = sources.of(how, name, watch, keep=keep)
-        plan.suit(source, watch)
-        to_target = promise.whose == "target"  # which then keeps the promise by itself
-        switched = run_batches(
-            source, plan, totals, watch, progress, episodes, hands_over=to_target
+        watch = _watch(guard, usual)
+    with opened as sources:
+        adjustment = start_adjustment(starts, how, episodes or 1000, return_bound, sources)
+        totals = RunningTotals(
+            alpha=alpha,
+            epsilon=terms.epsilon,
+            method=interval,
+            target_n=episodes or 1000,
+            on_policy=how is None,
+            keep=keep,
+            bound=bound,
+            whose=promise.whose,
+            return_bound=return_bound,
+            starts=None if adjustment is None else adjustment.control,
         )
+        source = adjusted(sources.of(how, name, watch, keep=keep or bool(adjustment)), adjustment)
+        plan.suit(source, watch)
+        own = promise.whose == "target"  # the target then keeps the promise by itself
+        switched = run_batches(source, plan, totals, watch, progress, episodes, hands_over=own)
     if not totals.finished:
         raise KeyboardInterrupt  # before there was anything to report
     run = RunInfo(
@@ -179,9 +189,10 @@ def evaluate(
         stopped=plan.stopped,
         anytime=plan.adaptive or switched is not None,
         uncovered=source.uncovered,
-        costs=cost != "none",
+        costs=costs,
         guard=None if watch is None else GuardReport(switched, watch.state),
         behavior={key: n - counts[key] for key, n in decisions_of(how).items()},
+        starts=None if adjustment is None else adjustment.report,
     )
     result = totals.result(run)
     if result.episodes is None:
@@ -189,10 +200,28 @@ def evaluate(
     return replace(result, episodes=sources.described(result.episodes, how))
 
 
-def _check_stages(promise: Promise, return_bound: tuple[float, float] | None) -> None:
-    if return_bound is not None or promise.whose != "target":
+def _watch(guard: bool | Guard | None, usual: Guard) -> Guard | None:
+    """The guard that was asked for."""
+    if isinstance(guard, Guard):
+        return guard
+    return usual if guard else None
+
+
+def _check_stages(
+    promise: Promise, return_bound: tuple[float, float] | None, starts: Starts | None
+) -> None:
+    """Stages are designed anew from their own episodes: what must be fixed before is refused."""
+    stated = {
+        "reference": promise.whose == "reference",
+        "cost_limit": promise.whose == "limit",
+        "return_bound": return_bound is not None,
+        "starts": starts is not None,
+    }
+    names = [name for name, given in stated.items() if given]
+    if names:
         raise InputError(
-            "return_bound, reference, cost_limit: stages have none; expected refit=False with them"
+            f"{', '.join(names)}: got it with refit, expected refit=False; try "
+            "behavior=design(logs, target, ...) and evaluate(env, target, behavior, ...) with it"
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.repeated_streams import repeated_streams
@@ -16,6 +17,7 @@ from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
 from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import summarize
+from scopeval.evaluation.start_control import start_adjustment
 from scopeval.evaluation.stopping import INTERRUPTED
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import CapsWeights, ContinuousPolicy, probs_of
@@ -43,6 +45,7 @@ def estimate(
     cost_bound: float | None = None,
     step_cost_bound: float | None = None,
     return_bound: tuple[float, float] | None = None,
+    starts: npt.ArrayLike | None = None,
     behavior: Any = None,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
@@ -65,6 +68,7 @@ def estimate(
         cost_bound: the most that one episode can cost (not discounted), if that is known.
         step_cost_bound: the most that one step can cost, likewise.
         return_bound: (low, high) that contain every possible return, discounted as the value is.
+        starts: further first observations, as in `evaluate`; needs `behavior`.
         behavior: the behavior policy that ran, if it comes from `design`: the certificate then uses
             its estimate of the target's expected cost as control variate, and the limit of its
             weights. The estimate must not have been learned from these episodes.
@@ -91,6 +95,8 @@ def estimate(
     if not len(episodes):
         why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
+    # what the episodes showed must not decide how much of the starts is removed
+    adjustment = start_adjustment(starts, behavior, 1 if anytime else len(episodes), return_bound)
     totals = RunningTotals(
         alpha=alpha,
         epsilon=epsilon,
@@ -109,8 +115,9 @@ def estimate(
         ),
         whose=promise.whose,
         return_bound=return_bound,
+        starts=None if adjustment is None else adjustment.control,
     )
-    totals.add(found)
+    totals.add(found if adjustment is None else adjustment.of(found, 0))
     run = RunInfo(
         estimator=name,
         stopped=INTERRUPTED if episodes.interrupted else "all episodes that were given",
@@ -120,6 +127,7 @@ def estimate(
         guard=None,
         behavior={},
         notes=tuple(note for note in (repeated_streams(episodes),) if note is not None),
+        starts=None if adjustment is None else adjustment.report,
     )
     return totals.result(run)
 

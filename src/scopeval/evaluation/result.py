@@ -20,9 +20,15 @@ __all__ = [
     "GuardReport",
     "OnPolicy",
     "Spent",
+    "StartReport",
     "plain_numbers",
     "rounded",
 ]
+
+#: Fields of an `Evaluation` that are dataclasses, or None.
+_PARTS = (
+    "interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning", "starts"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,36 @@ class GuardReport:
 
 
 @dataclass(frozen=True)
+class StartReport:
+    """What the value of the start, as a control variate, has done.
+
+    Attributes:
+        further: number of further starts; inf: the law of the starts is known.
+        factor: share of the value of the start that was removed.
+        mean: of the value of the start, over further starts.
+        error: its standard error, which the interval contains.
+        relative_variance: of the estimate, relative to that without this control variate.
+    """
+
+    further: float
+    factor: float
+    mean: float
+    error: float
+    relative_variance: float
+
+    @property
+    def sentence(self) -> str:
+        """What was done, in words."""
+        where = "by their known law"
+        if math.isfinite(self.further):
+            where = f"by {self.further:,.0f} further starts"
+        return (
+            f"the value of the start is a control variate, its mean known {where}: the estimate "
+            f"has {self.relative_variance:.3g} of the variance that it would have without"
+        )
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The value of a policy, with everything that belongs to it.
 
@@ -128,6 +164,7 @@ class Evaluation:
         episodes: everything that was recorded, where it was kept.
         stages: what was run in each stage, and what it showed; empty without stages.
         learning: what was learned between stages; None without stages.
+        starts: what the value of the start has done as a control variate; None: not used.
     """
 
     estimate: float
@@ -145,6 +182,7 @@ class Evaluation:
     episodes: Episodes | None = field(default=None, repr=False)
     stages: tuple[Stage, ...] = ()
     learning: Learning | None = None
+    starts: StartReport | None = None
 
     @property
     def on_policy_cost(self) -> float | None:
@@ -200,6 +238,8 @@ class Evaluation:
 
         add("interval", f"{self._interval()}; {self.stopped}")
         add("estimator", self.estimator)
+        if self.starts is not None:
+            add("starts", self.starts.sentence)
         for name, text in self._staged():
             add(name, text)
         if self.by_target == self.finished:
@@ -288,8 +328,7 @@ class Evaluation:
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content.pop("episodes")
         content["stages"] = [stage.as_dict() for stage in self.stages]
-        parts = ("interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning")
-        for name in parts:
+        for name in _PARTS:
             if content[name] is not None:
                 content[name] = asdict(content[name])
         if self.certificate is not None:

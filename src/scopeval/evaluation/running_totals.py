@@ -28,12 +28,20 @@ from scopeval.estimation.running_moments import (
     Scatter,
     moments_interval,
 )
+from scopeval.estimation.start_states import StartControl
 from scopeval.estimation.weight_diagnostics import (
     HEAVY_TAIL,
     RunningWeights,
     WeightDiagnostics,
 )
-from scopeval.evaluation.result import Diagnostics, Evaluation, GuardReport, OnPolicy, Spent
+from scopeval.evaluation.result import (
+    Diagnostics,
+    Evaluation,
+    GuardReport,
+    OnPolicy,
+    Spent,
+    StartReport,
+)
 from scopeval.evaluation.sources import Batch
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import CostBound
@@ -67,6 +75,7 @@ class RunInfo:
         guard: what the guard did; None without one.
         behavior: how often a learned behavior policy was asked, and why it fell back.
         notes: other warnings.
+        starts: what the value of the start has done as a control variate; None: not used.
     """
 
     estimator: str
@@ -77,6 +86,7 @@ class RunInfo:
     guard: GuardReport | None
     behavior: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    starts: StartReport | None = None
 
 
 class RunningTotals:
@@ -92,6 +102,7 @@ class RunningTotals:
         bound: what is known about the costs of episodes; None: nothing.
         whose: what the promise compares with.
         return_bound: (low, high) that contain every possible return; None: unknown.
+        starts: control variate that the values have been adjusted by; None: they have not.
     """
 
     def __init__(
@@ -106,12 +117,15 @@ class RunningTotals:
         bound: CostBound | None = None,
         whose: Whose = "target",
         return_bound: tuple[float, float] | None = None,
+        starts: StartControl | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
                 f"interval: got {method!r}, expected one of {get_args(IntervalMethod)}"
             )
-        self._sequence = AsymptoticSequence(alpha, target_n)
+        self._starts = starts
+        own = alpha if starts is None else starts.sequence_alpha(alpha)
+        self._sequence = AsymptoticSequence(own, target_n)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
         self._ledger = Ledger(
@@ -172,16 +186,22 @@ class RunningTotals:
     def squared_error(self) -> float:
         """Squared standard error of the estimate."""
         moments = self._sequence.moments
-        return moments.std**2 / max(moments.n, 1)
+        of_starts = 0.0 if self._starts is None else self._starts.own_error**2
+        return moments.std**2 / max(moments.n, 1) + of_starts
 
     def interval(self, *, anytime: bool) -> Interval:
         """Of the value: exact, the running sequence, or the one for a fixed number of episodes."""
         if self._returns is not None and self._returns.violated is None:
             mean, (low, high) = self._sequence.moments.mean, self._returns.ends
             return Interval(mean, low, high, self._alpha, "bets", self.finished)
-        if anytime or self._method == "sequence":
-            return self._sequence.interval
-        return moments_interval(self._sequence.moments, alpha=self._alpha, method=self._method)
+        anytime = anytime or self._method == "sequence"
+        found = self._sequence.interval
+        if not anytime:
+            moments = self._sequence.moments
+            found = moments_interval(moments, alpha=self._alpha, method=self._method)
+        if self._starts is None:
+            return found
+        return self._starts.widened(found, self._alpha, anytime=anytime)
 
     def result(self, run: RunInfo) -> Evaluation:
         """The evaluation."""
@@ -213,6 +233,7 @@ class RunningTotals:
             by_target=self._by_target,
             stopped=run.stopped,
             episodes=Episodes.concat(self._kept) if self._kept else None,
+            starts=run.starts,
         )
 
     def _diagnostics(
@@ -220,6 +241,11 @@ class RunningTotals:
     ) -> Diagnostics:
         warnings = [] if run.uncovered is None else [run.uncovered]
         warnings += [*run.notes, *_often_fell_back(run.behavior, self._fallbacks, self._steps)]
+        if run.starts is not None and run.starts.relative_variance > 1.0:
+            warnings.append(
+                "the value of the start, as the behavior policy estimates it, adds variance to the "
+                "estimate instead of removing some; leave starts out"
+            )
         if self._returns is None and self._outcomes.warning is not None:
             warnings.append(self._outcomes.warning)
         if self._returns is not None and self._returns.violated is not None:
