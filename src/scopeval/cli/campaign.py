@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import out
+from scopeval.cli import options
+from scopeval.cli.console import out, print_line
 
 if TYPE_CHECKING:
     from scopeval.campaign.terms import Limit, Promise, Ramp
@@ -26,11 +27,8 @@ Where = Annotated[str, typer.Argument(help="A SQLite file, or postgresql://user@
 @campaign.command("create")
 def create(
     where: Where,
-    policy: Annotated[
-        str,
-        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
-    ],
-    horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
+    policy: options.TargetPolicy,
+    horizon: options.Horizon,
     behavior: Annotated[
         str | None, typer.Option(help="The behavior policy: a .scope file, or as --policy.")
     ] = None,
@@ -46,12 +44,8 @@ def create(
         ),
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Start at most so many episodes.")] = None,
-    precision: Annotated[
-        float | None, typer.Option(help="Stop when the half-width of the interval is at most this.")
-    ] = None,
-    cost_budget: Annotated[
-        float | None, typer.Option(help="Stop when this cost has been spent.")
-    ] = None,
+    precision: options.Precision = None,
+    cost_budget: options.CostBudget = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,27 +65,18 @@ def create(
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Another controller runs; only record what would be.")
     ] = False,
-    cost_bound: Annotated[
-        float | None,
-        typer.Option(help="The most that an episode can cost: certificate and guard are proofs."),
-    ] = None,
-    step_cost_bound: Annotated[
-        float | None, typer.Option(help="The most that one step can cost, likewise.")
-    ] = None,
+    cost_bound: options.CostBound = None,
+    step_cost_bound: options.StepCostBound = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
-    from scopeval.behavior.file import load
     from scopeval.campaign.campaign import Campaign
     from scopeval.campaign.terms import Plan
-    from scopeval.cli.sources import policy_from
+    from scopeval.cli.sources import behavior_from, policy_from
     from scopeval.data.readers import read_logged
 
     target = policy_from(policy)
-    runner: object = None
-    if behavior is not None:
-        scope = behavior.endswith(".scope")
-        runner = load(behavior, target) if scope else policy_from(behavior)
+    runner = None if behavior is None else behavior_from(behavior, target)
     made = Campaign.create(
         where,
         target,
@@ -112,10 +97,13 @@ def create(
     )
     with made:
         for guard in made.status().guards:
-            _say(f"guard: {guard.rule} ({guard.action})")
+            print_line(out(), f"guard: {guard.rule} ({guard.action})")
         about = made.designs()[0]
-        _say(f"design: {about.kind}" + (f", {about.fingerprint[:12]}" if about.fingerprint else ""))
-        _say(f"created: {made.journal.name}")
+        print_line(
+            out(),
+            f"design: {about.kind}" + (f", {about.fingerprint[:12]}" if about.fingerprint else ""),
+        )
+        print_line(out(), f"created: {made.journal.name}")
 
 
 @campaign.command("status")
@@ -131,7 +119,7 @@ def status(
 
     with Campaign.open(where) as found:
         now = found.status()
-    _say(json.dumps(plain_numbers(now.to_dict()), indent=2) if as_json else str(now))
+    print_line(out(), json.dumps(plain_numbers(now.to_dict()), indent=2) if as_json else str(now))
 
 
 @campaign.command("report")
@@ -143,8 +131,8 @@ def report(
     from scopeval.campaign.campaign import Campaign
 
     with Campaign.open(where) as found:
-        _say(found.result().summary())
-        _say(f"Report: {found.report(out_file)}")
+        print_line(out(), found.result().summary())
+        print_line(out(), f"Report: {found.report(out_file)}")
 
 
 @campaign.command("export")
@@ -160,9 +148,9 @@ def export(
         if file.suffix == ".npz":
             episodes = found.episodes()
             episodes.save(file)
-            _say(f"{len(episodes):,} episodes: {file}")
+            print_line(out(), f"{len(episodes):,} episodes: {file}")
         else:
-            _say(f"campaign: {export_journal(found.journal, file)}")
+            print_line(out(), f"campaign: {export_journal(found.journal, file)}")
 
 
 @campaign.command("import")
@@ -176,7 +164,7 @@ def import_file(
 
     import_journal(file, where)
     with Campaign.open(where) as found:
-        _say(f"imported: {found.status().finished:,} finished episodes")
+        print_line(out(), f"imported: {found.status().finished:,} finished episodes")
 
 
 def _guards(limits: list[str]) -> list[Limit | Promise]:
@@ -216,7 +204,3 @@ def _ramp(text: str | None, episodes: int) -> Ramp | None:
     except ValueError as error:
         raise InputError(f"ramp: got {text!r}, expected shares such as 0.1,0.3,1.0") from error
     return Ramp(shares, episodes)
-
-
-def _say(text: str) -> None:
-    out().print(text, markup=False, soft_wrap=True)

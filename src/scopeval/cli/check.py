@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import out, progress_bar
+from scopeval.cli import options
+from scopeval.cli.console import out, paragraph, print_line, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,18 +18,13 @@ __all__ = ["check"]
 
 
 def check(
-    log: Annotated[str, typer.Argument(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
+    log: Annotated[str, typer.Argument(help=options.LOG)],
     policy: Annotated[
-        str | None,
-        typer.Option(help="The target: .npy, .npz, .csv, TorchScript .pt or module:name."),
+        str | None, typer.Option(help=f"The target policy: {options.POLICY}.")
     ] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
-    columns: Annotated[
-        list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
-    ] = None,
+    columns: options.Columns = None,
+    separator: options.Separator = None,
 ) -> None:
     """Look for contradictions in a log and show what it holds.
 
@@ -59,9 +54,9 @@ def check(
         probs = table.table(1)[0]
     diagnosis = diagnosis_of(statistics, problem)
     console = out()
-    _print(console, f"{log}: {diagnosis.facts.rows:,} rows", "")
+    paragraph(console, f"{log}: {diagnosis.facts.rows:,} rows")
     for line in picture(diagnosis.facts, counts, probs):
-        console.print(line, markup=False, soft_wrap=True)
+        print_line(console, line)
     console.print()
     _print_diagnosis(console, diagnosis, notes)
     if diagnosis.errors:
@@ -75,17 +70,11 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: tuple[str, .
         ("note", notes),
     ):
         for text in texts:
-            _print(console, f"{kind}: {text}", "  ")
+            paragraph(console, f"{kind}: {text}", indent="  ")
     errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
     if errors:
-        _print(console, "The log is contradictory and cannot be used.", "")
+        paragraph(console, "The log is contradictory and cannot be used.")
     elif warnings:
-        _print(console, "No contradictions; see the warnings.", "")
+        paragraph(console, "No contradictions; see the warnings.")
     else:
-        _print(console, "No contradictions, nothing suspicious.", "")
-
-
-def _print(console: Console, text: str, indent: str) -> None:
-    console.print(
-        textwrap.fill(text, console.width, subsequent_indent=indent), markup=False, soft_wrap=True
-    )
+        paragraph(console, "No contradictions, nothing suspicious.")

@@ -25,6 +25,7 @@ __all__ = [
     "err",
     "out",
     "paragraph",
+    "print_line",
     "print_table",
     "progress_bar",
 ]
@@ -66,10 +67,15 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from None
 
 
-def paragraph(console: Console, text: str) -> None:
-    """Print text, wrapped at the width of the console."""
-    filled = textwrap.fill(_printable(console, text), console.width)
-    console.print(filled, markup=False, soft_wrap=True)
+def print_line(console: Console, text: str) -> None:
+    """Print text as it is: nothing in it is markup, and no line is broken."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def paragraph(console: Console, text: str, indent: str = "") -> None:
+    """Print text, wrapped at the width of the console; `indent` before all lines but the first."""
+    text = _printable(console, text)
+    print_line(console, textwrap.fill(text, console.width, subsequent_indent=indent))
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import command_of, out, paragraph, print_table, progress_bar
+from scopeval.cli.console import command_of, out, paragraph, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
     from scopeval.cli.demonstration import Demo
@@ -64,8 +64,8 @@ def _show(result: Demo, report: Path, seconds: float) -> None:
         console, f"{answer_of(found)} {_guard(result)} The exact value is {result.truth:.4f}."
     )
     console.print()
-    console.print(f"Logs:   {result.logs}", markup=False, soft_wrap=True)
-    console.print(f"Report: {report} ({seconds:.0f} s)", markup=False, soft_wrap=True)
+    print_line(console, f"Logs:   {result.logs}")
+    print_line(console, f"Report: {report} ({seconds:.0f} s)")
     console.print(
         f"Seed {config.seed}; another environment: scopeval demo --seed {config.seed + 1}"
     )

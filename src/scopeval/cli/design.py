@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scopeval.cli.console import out, progress_bar
+from scopeval.cli import options
+from scopeval.cli.console import out, paragraph, print_line, progress_bar
 
 __all__ = ["design"]
 
 
 def design(
-    data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
-    policy: Annotated[
-        str,
-        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
-    ],
-    horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
+    data: options.Log,
+    policy: options.TargetPolicy,
+    horizon: options.Horizon,
     out_file: Annotated[Path, typer.Option("--out", help="File for the behavior policy.")],
     method: Annotated[
         str,
@@ -28,14 +25,10 @@ def design(
     epsilon: Annotated[
         float, typer.Option(help="The expected cost may be 1 + epsilon times the target policy's.")
     ] = 0.0,
-    gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
-    regression: Annotated[str, typer.Option(help="table, model, mlp or auto.")] = "auto",
-    features: Annotated[
-        Path | None, typer.Option(help="Coordinates of the states: .npy or .csv.")
-    ] = None,
-    time_varying: Annotated[
-        bool, typer.Option("--time-varying", help="Rewards or dynamics depend on time.")
-    ] = False,
+    gamma: options.Gamma = 1.0,
+    regression: options.Regression = "auto",
+    features: options.Features = None,
+    time_varying: options.TimeVarying = False,
     floor: Annotated[
         float, typer.Option(help="Least share of the target policy in the mixture.")
     ] = 0.02,
@@ -49,15 +42,9 @@ def design(
             "whole episodes (episode)."
         ),
     ] = "state",
-    columns: Annotated[
-        list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the halves of the log and of the networks.")
-    ] = 0,
+    columns: options.Columns = None,
+    separator: options.Separator = None,
+    seed: options.LogSeed = 0,
 ) -> None:
     """Learn a behavior policy from logs, within a cost budget."""
     from scopeval._files import check_place
@@ -91,9 +78,5 @@ def design(
         behavior.save(place)
     console = out()
     for line in behavior.summary().splitlines():
-        console.print(
-            textwrap.fill(line, console.width, subsequent_indent=" " * 23),
-            markup=False,
-            soft_wrap=True,
-        )
-    console.print(f"Behavior policy: {place}", markup=False, soft_wrap=True)
+        paragraph(console, line, indent=" " * 23)
+    print_line(console, f"Behavior policy: {place}")

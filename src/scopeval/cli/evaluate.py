@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from scopeval.cli.console import command_of, err, out, progress_bar
+from scopeval.cli import options
+from scopeval.cli.console import err, progress_bar
+from scopeval.cli.show_result import check_files, show_result
 
 if TYPE_CHECKING:
     from scopeval.data.transitions import Transitions
     from scopeval.evaluation.evaluator import Running
     from scopeval.evaluation.refitting import Refitting
-    from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["evaluate"]
 
@@ -22,10 +23,7 @@ __all__ = ["evaluate"]
 def evaluate(
     ctx: typer.Context,
     env: Annotated[str, typer.Option(help="A registered environment, or module:name.")],
-    policy: Annotated[
-        str,
-        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
-    ],
+    policy: options.TargetPolicy,
     behavior: Annotated[
         str | None,
         typer.Option(
@@ -53,15 +51,9 @@ def evaluate(
         typer.Option(help="Steps of an episode.", show_default="the behavior policy's"),
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Stop after this many episodes.")] = None,
-    precision: Annotated[
-        float | None, typer.Option(help="Stop when the half-width of the interval is at most this.")
-    ] = None,
-    cost_budget: Annotated[
-        float | None, typer.Option(help="Stop when this cost has been spent.")
-    ] = None,
-    alpha: Annotated[
-        float, typer.Option(help="Probability that the interval misses the value.")
-    ] = 0.05,
+    precision: options.Precision = None,
+    cost_budget: options.CostBudget = None,
+    alpha: options.Alpha = 0.05,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -72,7 +64,7 @@ def evaluate(
     gamma: Annotated[
         float | None, typer.Option(help="Discount.", show_default="the behavior policy's, or 1")
     ] = None,
-    estimator: Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")] = "auto",
+    estimator: options.Estimator = "auto",
     cost: Annotated[
         str | None,
         typer.Option(help="Cost: a name in info, module:name or none.", show_default="cost"),
@@ -83,32 +75,11 @@ def evaluate(
             help="Switch to the target policy if the cost is refuted to be within the budget."
         ),
     ] = True,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="A policy whose expected cost must not be exceeded, as --policy.",
-            show_default="the target policy",
-        ),
-    ] = None,
-    cost_limit: Annotated[
-        float | None,
-        typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
-    ] = None,
-    cost_bound: Annotated[
-        float | None,
-        typer.Option(help="The most that an episode can cost: certificate and guard are proofs."),
-    ] = None,
-    step_cost_bound: Annotated[
-        float | None, typer.Option(help="The most that one step can cost, likewise.")
-    ] = None,
-    return_bound: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="LOW HIGH",
-            help="Least and greatest possible return: the interval holds for any number of "
-            "episodes.",
-        ),
-    ] = None,
+    reference: options.Reference = None,
+    cost_limit: options.CostLimit = None,
+    cost_bound: options.CostBound = None,
+    step_cost_bound: options.StepCostBound = None,
+    return_bound: options.ReturnBound = None,
     starts: Annotated[
         int | None,
         typer.Option(
@@ -120,25 +91,17 @@ def evaluate(
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write the result to this file as well.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write a page to this file as well, such as r.html.")
-    ] = None,
+    json: options.JsonFile = None,
+    report: options.ReportFile = None,
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
-    from scopeval._files import check_place, now, versions, write_json
     from scopeval.behavior.policy import BehaviorPolicy
-    from scopeval.cli.sources import cost_from, environment_from, policy_from
+    from scopeval.cli.sources import behavior_from, cost_from, environment_from, policy_from
     from scopeval.evaluation.evaluator import evaluate as run
-    from scopeval.report import page_of_evaluation, write_report
 
-    for place in (json, report):
-        if place is not None:
-            check_place(place)
+    check_files(json, report)
     target = policy_from(policy)
-    runner = None if behavior is None else _behavior(behavior, target)
+    runner = None if behavior is None else behavior_from(behavior, target)
     world = environment_from(env)
     known = _refitting(refit, logs, features, horizon)
     with progress_bar("evaluating") as bar:
@@ -169,17 +132,16 @@ def evaluate(
             refit=known.settings,
             progress=lambda now: bar(*_progress(now, precision, cost_budget)),
         )
-    console = out()
-    console.print(result.summary(), markup=False, soft_wrap=True)
-    command = command_of(ctx, without=("json", "report"))
-    if report is not None:
-        designed = runner if isinstance(runner, BehaviorPolicy) else None
-        page = page_of_evaluation(result, designed, gamma=gamma, seed=seed, command=command)
-        console.print(f"Report: {write_report(page, report)}", markup=False, soft_wrap=True)
-    if json is not None:
-        about = {"command": command, "date": now(), "versions": versions("numpy", "gymnasium")}
-        place = write_json(json, {**about, **result.to_dict()})
-        console.print(f"Results: {place}", markup=False, soft_wrap=True)
+    show_result(
+        ctx,
+        result,
+        designed=runner if isinstance(runner, BehaviorPolicy) else None,
+        gamma=gamma,
+        seed=seed,
+        json=json,
+        report=report,
+        made_with=("numpy", "gymnasium"),
+    )
     if result.stopped.startswith("interrupted"):
         err().print("interrupted")
         raise typer.Exit(130)
@@ -206,14 +168,6 @@ def _refitting(refit: bool, logs: str | None, features: Path | None, horizon: in
         return _Known(None, False)
     read = None if logs is None else read_logged(logs, horizon=horizon)
     return _Known(read, Refitting(features=features_from(features)))
-
-
-def _behavior(text: str, target: Policy | ContinuousPolicy) -> object:
-    """A behavior policy: a file by ``scopeval design``, or anything that --policy takes."""
-    from scopeval.behavior.file import load
-    from scopeval.cli.sources import policy_from
-
-    return load(text, target) if text.endswith(".scope") else policy_from(text)
 
 
 def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:

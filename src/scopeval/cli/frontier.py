@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import out, paragraph, print_table, progress_bar
+from scopeval.cli import options
+from scopeval.cli.console import out, paragraph, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
     from scopeval.behavior.frontier import Frontier
@@ -21,12 +22,9 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def frontier(
-    data: Annotated[str, typer.Option(help="The log: .parquet, .csv, .jsonl, .npz or a folder.")],
-    policy: Annotated[
-        str,
-        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
-    ],
-    horizon: Annotated[int, typer.Option(help="Steps of an episode.")],
+    data: options.Log,
+    policy: options.TargetPolicy,
+    horizon: options.Horizon,
     cost: Annotated[
         float | None,
         typer.Option(help="Choose the least variance at this part of the target policy's cost."),
@@ -42,24 +40,14 @@ def frontier(
     picture: Annotated[
         Path | None, typer.Option(help="File for the curve: .svg, .png or .pdf.")
     ] = None,
-    gamma: Annotated[float, typer.Option(help="Discount.")] = 1.0,
-    regression: Annotated[str, typer.Option(help="table, model, mlp or auto.")] = "auto",
-    features: Annotated[
-        Path | None, typer.Option(help="Coordinates of the states: .npy or .csv.")
-    ] = None,
-    time_varying: Annotated[
-        bool, typer.Option("--time-varying", help="Rewards or dynamics depend on time.")
-    ] = False,
+    gamma: options.Gamma = 1.0,
+    regression: options.Regression = "auto",
+    features: options.Features = None,
+    time_varying: options.TimeVarying = False,
     cap: Annotated[float, typer.Option(help="No weight of an episode exceeds it.")] = 30.0,
-    columns: Annotated[
-        list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the halves of the log and of the networks.")
-    ] = 0,
+    columns: options.Columns = None,
+    separator: options.Separator = None,
+    seed: options.LogSeed = 0,
 ) -> None:
     """Learn from logs what precision costs, also below the target policy's own cost."""
     from scopeval._files import check_place
@@ -128,10 +116,10 @@ def _tell(
         )
         if out_file is not None:
             chosen.save(out_file)
-            console.print(f"Behavior policy: {out_file}", markup=False, soft_wrap=True)
+            print_line(console, f"Behavior policy: {out_file}")
     if picture is not None and curve.points:
         _draw(curve, chosen, picture)
-        console.print(f"Picture: {picture}", markup=False, soft_wrap=True)
+        print_line(console, f"Picture: {picture}")
 
 
 def _draw(curve: Frontier, chosen: BehaviorPolicy | None, picture: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scopeval.cli.console import err, out
+from scopeval.cli import options
+from scopeval.cli.console import err, out, print_line
 
 if TYPE_CHECKING:
     from scopeval.serve.tokens import TokenBook
@@ -22,10 +23,7 @@ Where = Annotated[
 
 def serve(
     where: Where,
-    policy: Annotated[
-        str,
-        typer.Option(help="The target policy: .npy, .npz, .csv, TorchScript .pt or module:name."),
-    ],
+    policy: options.TargetPolicy,
     behavior: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +142,7 @@ def revoke(
 ) -> None:
     """Refuse a token from now on; a running service knows within seconds."""
     _book(where).revoke(name)
-    out().print(f"revoked: {name}", markup=False, soft_wrap=True)
+    print_line(out(), f"revoked: {name}")
 
 
 def _book(where: str) -> TokenBook:

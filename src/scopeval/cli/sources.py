@@ -22,9 +22,11 @@ from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = [
     "attribute_from",
+    "behavior_from",
     "cost_from",
     "environment_from",
     "features_from",
+    "method_from",
     "options_from",
     "policy_from",
 ]
@@ -47,6 +49,13 @@ def policy_from(text: str) -> Policy | ContinuousPolicy:
         f"policy: got {text!r}, expected a table (.npy, .npz, .csv), a TorchScript file (.pt, "
         ".ts) or module:attribute"
     )
+
+
+def behavior_from(text: str, target: Policy | ContinuousPolicy) -> object:
+    """A behavior policy: a file by ``scopeval design``, or anything that --policy takes."""
+    from scopeval.behavior.file import load
+
+    return load(text, target) if text.endswith(".scope") else policy_from(text)
 
 
 def environment_from(text: str) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scopeval.cli.console import command_of, out, print_table, progress_bar
+from scopeval.cli.console import command_of, out, print_line, print_table, progress_bar
 from scopeval.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -179,10 +179,10 @@ def _show(title: str, rows: Sequence[Comparison], command: str) -> None:
     console.print()
     for row in rows:
         if row.note:
-            console.print(f"{row.name}: {row.note}", soft_wrap=True, markup=False)
+            print_line(console, f"{row.name}: {row.note}")
     host = machine()
-    console.print(f"{host['cpu']}, {host['cores']} cores", soft_wrap=True, markup=False)
-    console.print(command, soft_wrap=True, markup=False)
+    print_line(console, f"{host['cpu']}, {host['cores']} cores")
+    print_line(console, command)
 
 
 _BOUNDS = {"slower": "<=", "faster": ">="}

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from scopeval.cli.console import command_of, err, out, paragraph, print_table, progress_bar
+from scopeval.cli.console import (
+    command_of,
+    err,
+    out,
+    paragraph,
+    print_line,
+    print_table,
+    progress_bar,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +79,7 @@ def running(backend: str, workers: int | None, address: str | None) -> ShardOpti
         "backend": backend,
         "workers": workers,
         "address": address,
-        "notify": lambda line: err().print(line, soft_wrap=True, markup=False),
+        "notify": lambda line: print_line(err(), line),
     }
 
 
@@ -134,6 +142,6 @@ def carry_out(
         else:
             print_table(console, part)
         console.print()
-    console.print(command, soft_wrap=True, markup=False)
-    console.print(f"Results: {path} ({seconds:.1f} s)", soft_wrap=True, markup=False)
+    print_line(console, command)
+    print_line(console, f"Results: {path} ({seconds:.1f} s)")
     return result, command

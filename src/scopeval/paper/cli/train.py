@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.cli.console import command_of, out, print_table, progress_bar
+from scopeval.cli.console import command_of, out, print_line, print_table, progress_bar
 
 __all__ = ["train_policies"]
 
@@ -55,4 +55,4 @@ def train_policies(
     console = out()
     header = ("robot", "policies", "worst return", "best return", "made on")
     print_table(console, Table("", header, tuple(rows)))
-    console.print(f"Weights and records: {done[0].parent}", markup=False, soft_wrap=True)
+    print_line(console, f"Weights and records: {done[0].parent}")
