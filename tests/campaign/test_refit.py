@@ -63,7 +63,7 @@ def test_a_design_that_is_due_is_computed_kept_and_used(place):
         first, second = campaign.designs()
         assert (first.kind, second.kind) == ("target", "design")
         assert second.about["method"] == "odi"
-        assert "900 steps" in second.about["why"]
+        assert "800 steps" in second.about["why"]
         found = campaign.episodes()
         assert found.by_target.tolist() == [True] * 45 + [False] * 10
         assert np.abs(found.ratios[45:] - 1.0).max() > 0.01
@@ -92,8 +92,11 @@ def test_logs_are_kept_for_later_designs_and_dropped_where_they_disagree(place):
         run_days(campaign, 40)
         campaign.refit()
         event = next(e for e in campaign.events() if e.kind == "design")
-        assert any("do not agree" in warning for warning in event.data["warnings"])
-        assert event.data["rows"] == 40 * HORIZON
+        plan = event.data["plan"]
+        assert any("the logs were dropped" in warning for warning in plan["warnings"])
+        assert plan["rows"] == 40 * HORIZON
+        (told,) = campaign.result().learning.changed
+        assert told.what == "the logs"
 
 
 def test_a_process_of_its_own_computes_the_design(place):

@@ -11,7 +11,7 @@ from typing import Any
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.episode import CampaignEpisode
-from scopeval.campaign.opening import create_recorder, first_behavior, open_recorder
+from scopeval.campaign.opening import create_recorder, first_plan, open_recorder
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.refit import refit_now
 from scopeval.campaign.refit_process import RefitProcess
@@ -91,7 +91,7 @@ class Campaign(CampaignViews):
             behavior: mu: from `design`, a table, or any policy over the same actions. None: it is
                 designed from `logs`; without logs the target itself runs.
             logs: past operation, for `design`.
-            method: of that design.
+            method: of that design; with a `Refitting` its own method counts.
             epsilon: the promise: mu costs at most 1 + epsilon times pi. Default: what a behavior
                 from `design` promises, else 0.
             gamma: discount. Default: that of the behavior policy, else 1.
@@ -109,9 +109,10 @@ class Campaign(CampaignViews):
             step_cost_bound: the most that one step can cost, certificate and guard are proofs for
                 any number of episodes.
             return_bound: least and greatest possible return, if these are known.
-            refit: design the behavior policy anew as episodes finish, from the logs and all of
-                them; the settings are those of `evaluate`. The design is computed in a process of
-                its own, and used by episodes that start afterwards.
+            refit: run in stages, as `evaluate` does: design the behavior policy anew as episodes
+                finish, from the logs and all of them; the settings are those of `evaluate`. The
+                design is computed in a process of its own, and used by episodes that start
+                afterwards; how much their values count is decided when they start.
             target_name: "module:attribute" of a target that is no table, for that process; else
                 call `refit` when the status says that one is due.
             clock: seconds since 1970.
@@ -121,10 +122,22 @@ class Campaign(CampaignViews):
             DataError: there is a campaign already, or the place cannot be written.
         """
         policy = as_policy(target)
-        behavior = first_behavior(
-            policy, behavior, logs, horizon, method=method, epsilon=epsilon, gamma=gamma, seed=seed
+        settings = refit if isinstance(refit, Refitting) else None
+        if refit and settings is None:
+            settings = Refitting(method=method)
+        first = first_plan(
+            policy,
+            behavior,
+            logs,
+            horizon,
+            method=method,
+            epsilon=epsilon,
+            gamma=gamma,
+            refit=settings,
+            return_bound=return_bound,
+            seed=seed,
         )
-        own = behavior.recipe if isinstance(behavior, BehaviorPolicy) else None
+        own = first.behavior.recipe if isinstance(first.behavior, BehaviorPolicy) else None
         terms = Terms(
             horizon=horizon,
             epsilon=float(epsilon if epsilon is not None else own.epsilon if own else 0.0),
@@ -139,9 +152,9 @@ class Campaign(CampaignViews):
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,
-            refit=(Refitting() if refit else None) if isinstance(refit, bool) else refit,
+            refit=settings,
         )
-        recorder = create_recorder(where, terms, policy, behavior, logs, clock)
+        recorder = create_recorder(where, terms, policy, first, logs, clock)
         return cls(recorder, target_name)
 
     @classmethod

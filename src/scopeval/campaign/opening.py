@@ -15,16 +15,21 @@ from scopeval.campaign.identity import check_target, remember_target
 from scopeval.campaign.journal import Event, Journal
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.refit import keep_logs
+from scopeval.campaign.stage_plans import StagePlan
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Target
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation import source_choice
+from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.policies.adapters import as_behavior
 from scopeval.policies.protocols import Observations, Time
 
-__all__ = ["NoTarget", "create_recorder", "first_behavior", "open_recorder"]
+__all__ = ["NoTarget", "create_recorder", "first_plan", "open_recorder"]
 
 
-def first_behavior(
+def first_plan(
     target: Target,
     behavior: Any,
     logs: Transitions | None,
@@ -33,17 +38,30 @@ def first_behavior(
     method: str,
     epsilon: float | None,
     gamma: float | None,
+    refit: Refitting | None,
+    return_bound: tuple[float, float] | None,
     seed: int,
-) -> Any:
-    """The behavior policy that a campaign begins with: as given, or designed from the logs.
+) -> Plan:
+    """What a campaign begins with: a behavior policy as given, or designed from the logs.
 
     Raises:
-        InputError: it was designed for another horizon.
+        InputError: it was designed for another horizon, or stages do not have what is asked for.
     """
+    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
+        raise InputError(
+            f"horizon: got {horizon}, the behavior policy was designed for "
+            f"{behavior.recipe.horizon}"
+        )
+    if refit is not None and return_bound is not None:
+        raise InputError("return_bound: stages have none; expected refit=False with it")
+    if refit is not None:  # the first stage is planned as that of `evaluate` is
+        terms = source_choice.Terms(horizon, 1.0 if gamma is None else gamma, epsilon or 0.0)
+        designer = StageDesigner(target, terms, refit, as_behavior(behavior), logs, seed)
+        return designer.next(None, 1.0 + terms.epsilon)
     if behavior is None and logs is not None:
         from scopeval.behavior.designer import design
 
-        return design(
+        behavior = design(
             logs,
             target,
             horizon=horizon,
@@ -52,19 +70,14 @@ def first_behavior(
             gamma=1.0 if gamma is None else gamma,
             seed=seed,
         )
-    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
-        raise InputError(
-            f"horizon: got {horizon}, the behavior policy was designed for "
-            f"{behavior.recipe.horizon}"
-        )
-    return behavior
+    return Plan(behavior, None, 0.0, "the first")
 
 
 def create_recorder(
     where: str | os.PathLike[str],
     terms: Terms,
     target: Target,
-    behavior: Any,
+    first: Plan,
     logs: Transitions | None,
     clock: Callable[[], float],
 ) -> Recorder:
@@ -75,7 +88,7 @@ def create_recorder(
     """
     journal = Journal(where, create=True)
     try:
-        designs = Designs(journal, target, behavior)
+        designs = Designs(journal, target, first.behavior)
         recorder = Recorder(journal, terms, target, designs, clock)
         with journal.write() as connection:
             journal.order(connection)
@@ -88,11 +101,12 @@ def create_recorder(
             journal.set_fact(connection, "format", schema.FORMAT)
             journal.set_fact(connection, "terms", terms.to_json())
             journal.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
-            remember_target(journal, connection, target, terms.horizon, behavior, logs)
+            remember_target(journal, connection, target, terms.horizon, first.behavior, logs)
             if terms.refit is not None and logs is not None:
                 keep_logs(connection, logs)
-            designs.keep(connection, 0, behavior, clock(), "the first")
-            recorder.happen(connection, Event("created", "the campaign was created"))
+            designs.keep(connection, 0, first.behavior, clock(), "the first")
+            data = {} if terms.refit is None else {"plan": StagePlan(first).to_json()}
+            recorder.happen(connection, Event("created", "the campaign was created", data=data))
     except BaseException:
         journal.close()
         raise

@@ -61,7 +61,13 @@ class Registry:
                 }
                 connection.execute(table.insert(), row)
                 self.seen(connection, plant)
-                data = {"stage": state.stage, "design": state.design, "shadow": not state.live}
+                data: dict[str, Any] = {
+                    "stage": state.stage,
+                    "design": state.design,
+                    "shadow": not state.live,
+                }
+                if state.live and state.terms.refit is not None:
+                    data["value_weight"] = state.next_weight()
                 self._recorder.happen(
                     connection,
                     Event("started", f"episode {number} began", plant, number, data=data),

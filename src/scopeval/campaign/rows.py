@@ -127,14 +127,14 @@ def read_lost(connection: sa.Connection) -> list[LostEpisode]:
 
 
 def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
-    """The numbers of all finished episodes, in the order of the episodes' numbers."""
+    """The numbers of all finished episodes, with and in the order of the episodes' numbers."""
     table = schema.episodes
     rows = connection.execute(
-        sa.select(table.c.numbers)
+        sa.select(table.c.number, table.c.numbers)
         .where(table.c.state == "finished", table.c.shadow.is_(False))
         .order_by(table.c.number)
     )
-    return [json.loads(text) for (text,) in rows]
+    return [{"number": number, **json.loads(text)} for number, text in rows]
 
 
 def read_episodes(

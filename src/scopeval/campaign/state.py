@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from scopeval.campaign.allotment import Allotment
 from scopeval.campaign.journal import Event
+from scopeval.campaign.running_value import RunningValue, narrowest_at
+from scopeval.campaign.stage_plans import StagePlan, expected_of
 from scopeval.campaign.terms import COST, Limit, Promise, Terms
-from scopeval.estimation.running_moments import AsymptoticSequence, Interval
+from scopeval.estimation.running_moments import Interval
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
@@ -30,6 +31,13 @@ class OpenEpisode:
     number: int
     plant: str
     stage: int
+
+
+class Due(NamedTuple):
+    """When a refit became due: number of that event, and episodes that had started by then."""
+
+    event: int
+    started: int
 
 
 @dataclass
@@ -47,6 +55,10 @@ class CampaignState:
         design: number of the design that new episodes use.
         stage: of the ramp.
         refits_due, refits_done: how many new designs were due, and how many are there.
+        due: of every refit, when it became due.
+        plans: of the first design and of every one that has arrived.
+        allotment: the stage and the weight of every episode.
+        refuted_in: stage in which a promise about the cost was refuted, and why; None: never.
         alarms: what the guards have told, in order.
         open: running episodes by number.
         started, finished, lost: numbers of episodes; shadow episodes are counted in
@@ -67,6 +79,9 @@ class CampaignState:
     stage: int = 0
     refits_due: int = 0
     refits_done: int = 0
+    due: list[Due] = field(default_factory=list)
+    plans: list[StagePlan] = field(default_factory=list)
+    refuted_in: tuple[int, str] | None = None
     alarms: list[Event] = field(default_factory=list)
     open: dict[int, OpenEpisode] = field(default_factory=dict)
     started: int = 0
@@ -82,8 +97,8 @@ class CampaignState:
 
     def __post_init__(self) -> None:
         self.live = not self.terms.shadow
-        goal = self.terms.plan.episodes or 1000
-        self._value = AsymptoticSequence(self.terms.alpha, max(goal, 50))
+        self.allotment = Allotment(self.terms)
+        self._value = RunningValue(self.terms)
         self._guards = [
             None
             if isinstance(guard, Limit)
@@ -91,7 +106,7 @@ class CampaignState:
                 epsilon=self.terms.epsilon if guard.epsilon is None else guard.epsilon,
                 alpha=guard.alpha,
                 bound=self.terms.bound() if guard.signal == COST else None,
-                target_n=max(goal, 50),
+                target_n=narrowest_at(self.terms),
             )
             for guard in self.terms.guards
         ]
@@ -139,28 +154,55 @@ class CampaignState:
             assert event.plant is not None
             stage = int(event.data["stage"])
             self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
-            self.started += not event.data.get("shadow", False)
+            if not event.data.get("shadow", False):
+                weight = event.data.get("value_weight")
+                self.allotment.started(event.episode, weight, self.share, self.handed_over)
+                self.started += 1
         elif event.kind in ("ended", "lost"):
             self._over(event)
         elif event.kind == "dropped":
+            assert event.episode is not None
             self.finished, self.lost = self.finished - 1, self.lost + 1
+            self._value.drop(event.episode)
+        elif event.kind == "created":
+            self._plan(event)
         elif event.kind == "stage":
             self.stage, self._in_stage = int(event.data["stage"]), 0
         elif event.kind == "refit":
             self.refits_due = int(event.data["refit"])
+            self.due.append(Due(event.number, int(event.data.get("started", self.started))))
         elif event.kind == "design":
             self.design = int(event.data["design"])
             self.refits_done = int(event.data["refit"])
+            self._plan(event)
         elif event.kind == "alarm":
-            self.alarms.append(event)
-            self._fired.add((int(event.data["guard"]), str(event.data["limit"]), event.episode))
-            self._act(str(event.data["action"]), event.text)
+            self._alarmed(event)
         elif event.kind in ("pause", "hand over", "stop"):
             self._act(event.kind, event.text)
         elif event.kind == "live":
             self.live = True
         elif event.kind == "resume":
             self.paused, self.reason = False, None
+
+    def _plan(self, event: Event) -> None:
+        """The design that new episodes use."""
+        refit = self.terms.refit
+        self.plans.append(StagePlan.of_event(event.data, event.text))
+        known = refit is not None and "plan" in event.data
+        expected = expected_of(self.plans[-1].plan, refit) if refit is not None and known else None
+        if event.kind == "created":
+            self.allotment.create(expected)
+        else:
+            self.allotment.design(expected)
+
+    def _alarmed(self, event: Event) -> None:
+        self.alarms.append(event)
+        number, action = int(event.data["guard"]), str(event.data["action"])
+        self._fired.add((number, str(event.data["limit"]), event.episode))
+        whole = event.data["limit"] == "promise" and self.terms.guards[number].signal == COST
+        if whole and action in ("hand over", "stop") and not self.handed_over:
+            self.refuted_in = (self.allotment.stage, event.text)
+        self._act(action, event.text)
 
     def _act(self, action: str, why: str) -> None:
         if action == "pause":
@@ -190,7 +232,8 @@ class CampaignState:
         self.finished += 1
         if running is not None and running.stage == self.stage:
             self._in_stage += 1
-        self._value.update(np.array([numbers["value"]]))
+        number = event.episode
+        self._value.add(number, self.allotment.of(number), float(numbers["value"]))
         if not numbers["by_target"]:
             for guard, watch in zip(self.terms.guards, self._guards, strict=True):
                 if watch is not None:
@@ -268,7 +311,12 @@ class CampaignState:
         if due is None or self.finished < due:
             return None
         text = f"a new design is due after {self.finished:,} finished episodes"
-        return Event("refit", text, data={"refit": self.refits_due + 1})
+        data = {"refit": self.refits_due + 1, "started": self.started}
+        return Event("refit", text, data=data)
+
+    def next_weight(self) -> float:
+        """How much the value of an episode that starts now counts."""
+        return self.allotment.next_weight(self.share, self.handed_over)
 
     @property
     def limited_totals(self) -> bool:

@@ -14,7 +14,8 @@ limit theorem for martingales, (estimate - mean) sum_k w_k n_k / sqrt(V) is abou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy.typing as npt
 
@@ -34,16 +35,31 @@ __all__ = ["StagedMoments", "WeightedStage"]
 
 @dataclass
 class WeightedStage:
-    """One stage: the weight of each of its values, and their moments."""
+    """One stage: values of one law. Mostly all have one weight.
 
-    weight: float
-    moments: Moments
+    Attributes:
+        moments: of all its values.
+        parts: the same by weight, in the order in which the weights came.
+    """
+
+    moments: Moments = field(default_factory=Moments)
+    parts: dict[float, Moments] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Sum of w n over its parts."""
+        return math.fsum(weight * m.n for weight, m in self.parts.items())
+
+    def mixed(self, power: int) -> float:
+        """Mean of w^power over its values."""
+        n = self.moments.n
+        return math.fsum(weight**power * (m.n / n) for weight, m in self.parts.items())
 
     @property
     def square(self) -> float:
-        """w^2 n s^2: what the stage adds to the variance of the weighted sum."""
-        m = self.moments
-        return self.weight**2 * m.n * m.std**2
+        """s^2 sum w^2 n: what the stage adds to the variance of the weighted sum."""
+        spread = self.moments.std**2
+        return math.fsum(weight**2 * m.n * spread for weight, m in self.parts.items())
 
 
 class StagedMoments:
@@ -71,16 +87,30 @@ class StagedMoments:
         self._alpha, self._burn_in, self._skew_factor = alpha, burn_in, skew_factor
         self._rho2 = narrowest_time(alpha) / target_n
         self.stages: list[WeightedStage] = []
+        self._stage, self._weight = WeightedStage(), 1.0
 
     def begin(self, weight: float) -> None:
         """Begin a stage whose values have this weight."""
+        self.enter(len(self.stages), weight)
+
+    def enter(self, number: int, weight: float) -> None:
+        """The values that follow are of this stage, from 0, and have this weight.
+
+        A stage may be entered again, also with another weight; stages between the last one and this
+        one stay empty.
+        """
         if not (math.isfinite(weight) and weight > 0.0):
             raise InputError(f"weight: got {weight!r}, expected a finite number above 0")
-        self.stages.append(WeightedStage(float(weight), Moments()))
+        while len(self.stages) <= number:
+            self.stages.append(WeightedStage())
+        self._stage, self._weight = self.stages[number], float(weight)
+        self._stage.parts.setdefault(self._weight, Moments())
 
     def update(self, values: npt.ArrayLike) -> None:
-        """Take in a batch of the stage that was begun last."""
-        self.stages[-1].moments.merge(finite_column(values, "values"))
+        """Take in a batch of the stage that was begun or entered last."""
+        column = finite_column(values, "values")
+        self._stage.moments.merge(column)
+        self._stage.parts[self._weight].merge(column)
 
     @property
     def n(self) -> int:
@@ -90,7 +120,7 @@ class StagedMoments:
     @property
     def total_weight(self) -> float:
         """sum_k w_k n_k."""
-        return math.fsum(stage.weight * stage.moments.n for stage in self.stages)
+        return math.fsum(weight * m.n for weight, m in self._parts())
 
     @property
     def estimate(self) -> float:
@@ -98,8 +128,12 @@ class StagedMoments:
         total = self.total_weight
         if total == 0.0:
             return math.nan
-        parts = (stage.weight * stage.moments.n * stage.moments.mean for stage in self.stages)
-        return math.fsum(parts) / total
+        return math.fsum(weight * m.n * m.mean for weight, m in self._parts()) / total
+
+    def _parts(self) -> Iterator[tuple[float, Moments]]:
+        """Weight and moments of all parts of all stages."""
+        for stage in self.stages:
+            yield from stage.parts.items()
 
     @property
     def squared_error(self) -> float:
@@ -138,8 +172,9 @@ class StagedMoments:
 
     def _shift(self, z: float) -> float:
         """How far the end on the side of the long tail is moved out, in standard errors."""
-        cubes = math.fsum(stage.weight**3 * stage.moments.cube for stage in self.stages)
-        squares = math.fsum(stage.weight**2 * stage.moments.square for stage in self.stages)
+        filled = [stage for stage in self.stages if stage.moments.n]
+        cubes = math.fsum(stage.mixed(3) * stage.moments.cube for stage in filled)
+        squares = math.fsum(stage.mixed(2) * stage.moments.square for stage in filled)
         return self._skew_factor * cubes / float(squares**1.5) * (2 * z * z + 1) / 6
 
     def sequence(self) -> Interval:
@@ -149,14 +184,15 @@ class StagedMoments:
         variance of one value of the first stage.
         """
         name = "asymptotic sequence"
-        n, first = self.n, next((s.moments for s in self.stages if s.moments.n), None)
+        n, first = self.n, next((s for s in self.stages if s.moments.n), None)
         constant = all(s.moments.constant for s in self.stages if s.moments.n)
         open_ended = Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
         if first is None or n < self._burn_in * (10 if constant else 1):
             return open_ended
         if self._square == 0.0:
             return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, n)
-        unit = first.std**2 * self.stages[0].weight ** 2 or self._square / n
+        # variance of one weighted value of the first stage
+        unit = first.moments.std**2 * next(iter(first.parts)) ** 2 or self._square / n
         time = self._square / unit
         z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
         error = math.sqrt(self.squared_error)

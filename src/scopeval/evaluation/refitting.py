@@ -145,6 +145,7 @@ class Shares:
         self._begun, self._left = 0, 1.0
         self._least = math.inf
         self._prior = settings.prior_variance
+        self._size, self._share = 0, 0.0  # of the stage that was begun last
 
     def next(self, size: int, variance: float, *, fell_back: bool = False) -> float:
         """Weight of one episode of the next stage, in units of an average episode's.
@@ -167,4 +168,17 @@ class Shares:
         share = self._left if after == 0 else self._left * here / (here + there)
         self._begun += size
         self._left -= share
+        self._size, self._share = size, share
         return share * self._episodes / size
+
+    def cut(self, done: int) -> None:
+        """The stage that was begun last ends after so many of its episodes.
+
+        What the others were to have is left for later stages, so that all weights together stay
+        what they were planned to be.
+        """
+        if self._episodes is not None and done < self._size:
+            self._begun -= self._size - done
+            self._left += self._share * (1.0 - done / self._size)
+            self._share *= done / self._size
+            self._size = done

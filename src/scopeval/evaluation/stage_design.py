@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError, ScopevalError
-from scopeval.evaluation.refitting import Refitting, expected_variance
+from scopeval.evaluation.agreement import compare
+from scopeval.evaluation.refitting import Refitting, expected_variance, stage_sizes
 from scopeval.evaluation.source_choice import Terms
+from scopeval.evaluation.stage_report import Agreement
 from scopeval.policies.protocols import (
     Behavior,
     ContinuousPolicy,
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
     from scopeval.behavior.policy import BehaviorPolicy
     from scopeval.critics.model.world import World
 
-__all__ = ["Plan", "StageDesigner"]
+__all__ = ["Plan", "StageDesigner", "agreement_level"]
 
 #: Names of older data in reports.
 LOGS, STAGES = "the logs", "earlier stages"
+#: Stages that share the significance of tests where their number is not known.
+OPEN_STAGES = 12
 #: Refits in a row that are expected to save too little before refitting stops.
 PATIENCE = 2
 
@@ -100,9 +105,39 @@ class StageDesigner:
         self._in_world = 0
         self.stopped: str | None = None  # why there are no more refits
 
+    def resume(self, plans: Sequence[Plan], stopped: str | None) -> None:
+        """Go on after the stages with these plans, which another process has made."""
+        self._last, self.stopped = plans[-1], stopped
+        for plan in plans:
+            if plan.new and plan.prediction is not None:
+                self._variances.append(expected_variance(plan.prediction, self._settings))
+
     def add(self, episodes: Episodes) -> None:
         """Learn from the episodes of a finished stage."""
         self._seen.append(self.rows_of(episodes))
+
+    def learn(self, episodes: Episodes, number: int, level: float) -> list[Agreement]:
+        """Learn from the episodes of a finished stage, and from older data that agree with them.
+
+        Args:
+            episodes: of the stage.
+            number: of the stage, from 1.
+            level: the p-value below which older data disagree.
+        """
+        found = []
+        for what, old in self.older():
+            seen = compare(
+                old,
+                self.rows_of(episodes),
+                time_varying=self._settings.time_varying,
+                seed=self._seed + number,
+            )
+            agrees = seen.p_value >= level
+            found.append(Agreement(what, number, seen.p_value, seen.column, seen.rows, agrees))
+            if not agrees:
+                self.forget(what)
+        self.add(episodes)
+        return found
 
     @staticmethod
     def rows_of(episodes: Episodes) -> Transitions:
@@ -295,6 +330,12 @@ class StageDesigner:
             f"episodes, less than the {least:.2g} that it costs"
         )
         return False
+
+
+def agreement_level(settings: Refitting, episodes: int | None) -> float:
+    """The p-value below which older data disagree: all stages share the significance."""
+    stages = OPEN_STAGES if episodes is None else len(list(stage_sizes(settings, episodes)))
+    return settings.significance / stages
 
 
 def _affordable(curve: Frontier, asked: float, most_variance: float) -> float | None:

@@ -36,6 +36,8 @@ class Stage:
         standard_error: of the whole estimate after this stage.
         warnings: of the design.
         behavior: the behavior policy; None for the target policy itself.
+        parts: number of episodes and share of one of them, in order; one part, unless the weight
+            changed within the stage (`Campaign`).
     """
 
     number: int
@@ -56,6 +58,7 @@ class Stage:
     standard_error: float
     warnings: tuple[str, ...] = ()
     behavior: Behavior | Policy | None = field(default=None, repr=False)
+    parts: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the behavior policy."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scopeval.data.transitions import Transitions
-from scopeval.evaluation.agreement import compare
 from scopeval.evaluation.batch_loop import Running, run_batches
 from scopeval.evaluation.refitting import Refitting, Shares, expected_variance, stage_sizes
 from scopeval.evaluation.result import Evaluation, GuardReport
@@ -25,7 +24,7 @@ from scopeval.evaluation.source_choice import (
     unbiased_estimator,
 )
 from scopeval.evaluation.stage_budget import StageBudget
-from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_level
 from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
@@ -35,9 +34,6 @@ from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard
 
 __all__ = ["StagedTask", "evaluate_in_stages"]
-
-#: Stages that share the significance of tests where their number is not known.
-OPEN_STAGES = 12
 
 
 @dataclass(frozen=True)
@@ -161,22 +157,8 @@ class _StagedRun:
         found = self.totals.stage_episodes
         if found is None or not len(found):
             return
-        designer, number = self._designer, len(self.totals.stages)
-        level = self._settings.significance / (self._planned or OPEN_STAGES)
-        for what, old in designer.older():
-            seen = compare(
-                old,
-                designer.rows_of(found),
-                time_varying=self._settings.time_varying,
-                seed=self._task.seed + number,
-            )
-            agrees = seen.p_value >= level
-            self._agreements.append(
-                Agreement(what, number, seen.p_value, seen.column, seen.rows, agrees)
-            )
-            if not agrees:
-                designer.forget(what)
-        designer.add(found)
+        level = agreement_level(self._settings, self._task.episodes)
+        self._agreements += self._designer.learn(found, len(self.totals.stages), level)
 
     def _estimator(self, plan: Plan) -> str:
         """A stage without control variate, or of the target policy itself, has fewer choices."""

@@ -64,6 +64,10 @@ class StagedTotals(RunningTotals):
         self._staged.begin(weight)
         self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound))
 
+    def reweigh(self, weight: float) -> None:
+        """The episodes of this stage that follow have another weight."""
+        self._staged.enter(len(self._staged.stages) - 1, weight)
+
     def add(self, batch: Batch) -> None:
         """Take in a batch of the stage that was begun last."""
         super().add(batch)
@@ -92,12 +96,21 @@ class StagedTotals(RunningTotals):
             return self._staged.sequence()
         return self._staged.interval()
 
-    def end(self, plan: Plan, refuted: str | None, *, covered: bool, costs: bool) -> None:
-        """End the stage that was begun last."""
+    def end(
+        self,
+        plan: Plan,
+        refuted: str | None,
+        *,
+        covered: bool,
+        costs: bool,
+        anytime: bool = False,
+    ) -> None:
+        """End the stage that was begun last; `anytime`: it is looked at while it runs."""
         stage, moments = self._stage, self._staged.stages[-1].moments
         certificate: Certificate | None = None
+        watched = anytime or refuted is not None
         if costs and stage.ledger.episodes:
-            certificate = stage.ledger.certificate(covered=covered, anytime=refuted is not None)
+            certificate = stage.ledger.certificate(covered=covered, anytime=watched)
             if refuted is not None:
                 certificate = replace(certificate, verdict="refuted")
         error = self.squared_error
@@ -128,8 +141,12 @@ class StagedTotals(RunningTotals):
         """The stages, with their shares of the whole estimate."""
         total = self._staged.total_weight or 1.0
         return tuple(
-            replace(stage, share=part.weight * part.moments.n / total)
-            for stage, part in zip(self.stages, self._staged.stages, strict=True)
+            replace(
+                stage,
+                share=found.total / total,
+                parts=tuple((m.n, weight / total) for weight, m in found.parts.items()),
+            )
+            for stage, found in zip(self.stages, self._staged.stages, strict=True)
         )
 
 

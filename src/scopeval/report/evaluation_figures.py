@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
+    "Run",
     "Trace",
     "certificate_figure",
     "cost_figure",
@@ -37,6 +38,14 @@ __all__ = [
 _POINTS = 160  # of a running line
 
 
+class Run(NamedTuple):
+    """Episodes that follow each other: number of their stage (from 0), how many, weight of one."""
+
+    stage: int
+    episodes: int
+    weight: float
+
+
 @dataclass(frozen=True)
 class Trace:
     """One number per finished episode, in order, [n] each.
@@ -46,15 +55,14 @@ class Trace:
         weight: importance weight of the whole episode.
         spent: what the episode cost.
         excess: its cost over what was promised, unbiased; NaN where the target itself ran.
-        stages: number of episodes and weight of an episode's value, of each stage; none: equal
-            weights.
+        stages: runs of episodes of one stage and one weight, in order; none: equal weights.
     """
 
     value: Floats
     weight: Floats
     spent: Floats
     excess: Floats
-    stages: tuple[tuple[int, float], ...] = ()
+    stages: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,10 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
     batch = summarize(evaluation.episodes, gamma, evaluation.estimator)
     scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
     stages = tuple(
-        (stage.episodes, stage.share / stage.episodes)
-        for stage in evaluation.stages
-        if stage.episodes
+        Run(number, count, weight)
+        for number, stage in enumerate(evaluation.stages)
+        for count, weight in stage.parts
+        if count
     )
     found = running(batch.value, 0.05, 1, stages).mean[-1] if stages else batch.value.mean()
     if abs(float(found) - evaluation.estimate) > 1e-6 * scale:
@@ -94,20 +103,19 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
     return Trace(batch.value, batch.weight, batch.spent, excess, stages)
 
 
-def running(
-    values: Floats, alpha: float, target_n: int, stages: Sequence[tuple[int, float]] = ()
-) -> Band:
+def running(values: Floats, alpha: float, target_n: int, stages: Sequence[Run] = ()) -> Band:
     """The anytime-valid sequence at about 160 points; `stages` as in `Trace`."""
     ends = np.unique(np.linspace(0, len(values), min(len(values), _POINTS) + 1).astype(int))
     plain, staged = AsymptoticSequence(alpha, target_n), StagedMoments(alpha, target_n)
-    borders = np.cumsum([0, *(count for count, _ in stages)])
+    borders = np.cumsum([0, *(run.episodes for run in stages)])
     seen = []
     for lo, hi in itertools.pairwise(np.unique([*ends, *borders])):
         if not stages:
             now = plain.update(values[lo:hi])
         else:
             if lo in borders:
-                staged.begin(stages[int(np.searchsorted(borders, lo))][1])
+                run = stages[int(np.searchsorted(borders, lo))]
+                staged.enter(run.stage, run.weight)
             staged.update(values[lo:hi])
             now = staged.sequence()
         seen.append((hi, now.estimate, now.low, now.high))

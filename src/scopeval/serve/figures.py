@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scopeval.campaign.running_value import narrowest_at
 from scopeval.campaign.terms import Terms
 from scopeval.evaluation.result import rounded
 from scopeval.report.evaluation_figures import Band, Trace, running
@@ -19,7 +20,10 @@ SIZE = (3.7, 2.6)
 
 def value_figure(trace: Trace, terms: Terms) -> Figure:
     """The estimate with its interval as it narrows."""
-    band = running(trace.value, terms.alpha, max(terms.plan.episodes or 1000, 50))
+    goal = narrowest_at(terms)
+    if terms.refit is not None:
+        goal = max(round(goal / terms.refit.prior_variance), 1)
+    band = running(trace.value, terms.alpha, goal, trace.stages)
     with canvas(*SIZE) as (drawing, ax):
         finite = np.isfinite(band.low)
         ax.fill_between(

@@ -62,7 +62,7 @@ class LiveView:
         safety: verdict of the certificate.
         safety_text: its sentence.
         guards: what is watched.
-        stages: where the ramp and the designs are.
+        stages: where the ramp and the designs are, and what each stage adds to the estimate.
         plants: all of them.
         events: the last ones.
     """
@@ -141,7 +141,7 @@ def view_of(
         safety=safety,
         safety_text=text,
         guards=tuple(_guard(guard) for guard in status.guards),
-        stages=tuple(_stages(status, designs, terms)),
+        stages=(*_stages(status, designs, terms), *_shares(result)),
         plants=tuple(_plant(plant, now) for plant in status.plants),
         events=tuple(
             Line(_moment(e.time), e.kind, e.text, e.who or e.plant or "") for e in history.listed
@@ -233,6 +233,17 @@ def _stages(status: CampaignStatus, designs: list[DesignRecord], terms: Terms) -
             )
         )
     return found
+
+
+def _shares(result: Evaluation | None) -> list[Check]:
+    """What every stage adds to the estimate."""
+    return [
+        Check(
+            "plain",
+            f"stage {stage.number} of the estimate, share {stage.share:.0%}: {stage.sentence}",
+        )
+        for stage in (result.stages if result is not None else ())
+    ]
 
 
 def _plant(plant: PlantStatus, now: float) -> PlantRow:

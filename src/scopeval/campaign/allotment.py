@@ -1,0 +1,136 @@
+"""Which stage an episode of a campaign belongs to, and how much its value counts.
+
+Weights are those of `evaluate` (`evaluation.refitting.Shares`), with two differences. A design
+arrives some time after it is due, while other episodes go on with the last one. And plants run side
+by side, so that episodes of one stage may end after the next stage has begun. So a weight belongs
+to an episode and is decided when it starts. A new weight is computed where a planned stage, a
+design, a stage of the ramp or a hand-over begins; what was weighted before is subtracted, and the
+rest of the plan shares what is left. All weights together are the number of planned episodes,
+whatever the designs and the moments of their arrival: the estimate is unbiased.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scopeval.campaign.terms import Terms
+from scopeval.evaluation.refitting import Shares, stage_sizes
+
+__all__ = ["Allotment", "Expected", "Segment"]
+
+
+class Expected(NamedTuple):
+    """What a design is expected to give: relative variance, and whether it fell back."""
+
+    variance: float
+    fell_back: bool
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Episodes of one stage and one weight, from number `first` to that of the next segment.
+
+    Attributes:
+        first: number of the first episode.
+        stage: from 0; the number of designs that had arrived after the first one.
+        weight: of one episode's value.
+    """
+
+    first: int
+    stage: int
+    weight: float
+
+
+class _Now(NamedTuple):
+    """What a weight depends on: the planned stage, the design, the ramp and a hand-over."""
+
+    block: int
+    stage: int
+    share: float
+    by_target: bool
+
+
+class Allotment:
+    """Gives every episode its stage and its weight, when it starts.
+
+    Args:
+        terms: of the campaign.
+
+    Attributes:
+        segments: so far, in order.
+        stage: of episodes that start now.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._episodes, self._settings = terms.plan.episodes, terms.refit
+        self._shares = None
+        self._ends: list[int] = []
+        self.segments: list[Segment] = []
+        self.stage = 0
+        self._expected: Expected | None = None
+        self._tried = False  # the current design has not been counted in a weight yet
+        self._started = self._in_segment = 0
+        self._now: _Now | None = None
+        if self._settings is not None:
+            self._shares = Shares(self._episodes, self._settings)
+            if self._episodes is not None:
+                sizes = stage_sizes(self._settings, self._episodes)
+                self._ends = list(itertools.accumulate(sizes))
+
+    def create(self, expected: Expected | None) -> None:
+        """The first design; None: all episodes count alike."""
+        self._expected, self._tried = expected, True
+
+    def design(self, expected: Expected | None) -> None:
+        """Another design has arrived, and a stage begins."""
+        self.stage += 1
+        if self._expected is not None and expected is not None:
+            self._expected, self._tried = expected, True
+
+    def next_weight(self, share: float, by_target: bool) -> float:
+        """Weight of an episode that starts now; nothing is changed.
+
+        Args:
+            share: of the behavior policy in its decisions.
+            by_target: the target policy runs it, and all that follow.
+        """
+        return self._weigh(self._where(share, by_target), copy.copy(self._shares))
+
+    def started(self, number: int, weight: float | None, share: float, by_target: bool) -> None:
+        """Count an episode that has started, with the weight that was recorded."""
+        now = self._where(share, by_target)
+        found = self._weigh(now, self._shares)
+        self._in_segment = 1 if now != self._now else self._in_segment + 1
+        self._now = now
+        self._tried = False
+        self._started += 1
+        given = found if weight is None else weight
+        last = self.segments[-1] if self.segments else None
+        if last is None or (last.stage, last.weight) != (self.stage, given):
+            self.segments.append(Segment(number, self.stage, given))
+
+    def of(self, number: int) -> Segment:
+        """The segment of an episode that has started."""
+        return self.segments[bisect_right(self.segments, number, key=lambda one: one.first) - 1]
+
+    def _where(self, share: float, by_target: bool) -> _Now:
+        block = bisect_right(self._ends, self._started)
+        if by_target and self._ends:
+            block = len(self._ends) - 1  # no design will come: the rest is one stage
+        return _Now(block, self.stage, share, by_target)
+
+    def _weigh(self, now: _Now, shares: Shares | None) -> float:
+        """The weight, which is the last one where nothing has changed."""
+        if shares is None or self._expected is None:
+            return 1.0
+        if now == self._now:
+            return self.segments[-1].weight
+        shares.cut(self._in_segment)
+        variance = 1.0 if now.by_target else self._expected.variance**now.share
+        end = self._ends[min(now.block, len(self._ends) - 1)] if self._ends else 0
+        size = max(end - self._started, 1)
+        return shares.next(size, variance, fell_back=self._tried and self._expected.fell_back)
