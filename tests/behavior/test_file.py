@@ -23,6 +23,7 @@ from random_mdps import random_case
 from scopeval import _archive, design, frontier, load
 from scopeval.behavior import file_header
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.critics.mlp.regression import MLPRegression
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
@@ -96,6 +97,10 @@ def saved(tmp_path_factory):
         "model": ("vectors", vector_log(), SMALL),
         "continuous": ("continuous", vector_log(continuous=True), SMALL),
     }
+    promises = {
+        "numbers": PromisedCost("limit", 0.1, 3.0),
+        "vectors": PromisedCost("reference", 0.0, None, ((0.2, 0.3, 0.5), (0.1, 0.1, 0.8)), "ab"),
+    }
     found = {}
     for kind, (target, log, regression) in made.items():
         mu = design(
@@ -107,7 +112,8 @@ def saved(tmp_path_factory):
         )
         # whatever so few rows bear out, the file is to use its critics
         recipe = replace(mu.recipe, method="scope-dr", floor=0.02, epsilon=0.1)
-        BehaviorPolicy(mu.target, mu.critics, recipe, mu.report, None, mu.fingerprint).save(
+        report = replace(mu.report, promise=promises.get(kind))
+        BehaviorPolicy(mu.target, mu.critics, recipe, report, None, mu.fingerprint).save(
             place / kind
         )
         found[kind] = place / kind, target
@@ -222,7 +228,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
     monkeypatch.setattr(file_header, "FORMAT", 99)
     policy.save(path)
     monkeypatch.undo()
-    with pytest.raises(DataError, match="written in format 99, this version reads 4"):
+    with pytest.raises(DataError, match="written in format 99, this version reads 5"):
         load(path, target)
 
 

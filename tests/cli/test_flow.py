@@ -98,6 +98,22 @@ def test_design_writes_what_the_library_designs(folder):
     os.unlink("made.scope")
 
 
+def test_a_limit_goes_from_the_design_to_the_evaluation(folder):
+    """The promise is in the file: the certificate of the evaluation is about it."""
+    made = invoke(*DESIGN, "--method", "scope-dr", "--cost-limit", "9", "--out", "limited.scope")
+    assert made.exit_code == 0, made.output
+    assert "the limit allows" in " ".join(made.output.split())
+    found = invoke(
+        *EVALUATE, "--behavior", "limited.scope", "--episodes", "100", "--json", "limited.json"
+    )
+    assert found.exit_code == 0, found.output
+    result = json.loads((folder / "limited.json").read_text())
+    assert result["certificate"]["whose"] == "limit"
+    both = invoke(*DESIGN, "--cost-limit", "9", "--reference", "pi.npy", "--out", "x.scope")
+    assert both.exit_code != 0
+    assert isinstance(both.exception, InputError) or "got both" in both.output
+
+
 def test_design_defaults_are_the_librarys():
     here = inspect.signature(design_command.design).parameters
     there = inspect.signature(design).parameters

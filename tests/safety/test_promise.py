@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from scopeval import design, estimate, evaluate, exact
+from scopeval import design, estimate, evaluate, exact, load
 from scopeval.collection.collector import collect
 from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy, as_policy
+from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.safety.episode_costs import costs_of
 from scopeval.safety.promise import Promise, promise_of
 from small_worlds import every_trajectory, random_mdp, random_rows
@@ -126,19 +127,42 @@ def logged():
     return logs_of(MDP, logging_policies(10, MDP, seed=0), 400, seed=0)
 
 
-@pytest.mark.parametrize("share", [1.1, 0.9])
-def test_designs_spend_what_a_limit_or_a_reference_allows(logged, share: float) -> None:
-    """The exact cost of the design is at most 3 % above what is allowed; critics are learned."""
-    settings = {"horizon": 5, "method": "scope-dr", "epsilon": 0.0}
-    try:
-        made = design(logged, PI, cost_limit=share * COST["pi"], **settings)
-    except InputError:  # the logs bear out no point of a frontier: told, and nothing is promised
-        assert share < 1
-        return
-    assert made.recipe.epsilon == pytest.approx(share - 1, abs=0.03)
+def test_a_limit_above_the_targets_cost_is_spent(logged) -> None:
+    """The design costs at most 3 % more than is allowed; its critics are learned."""
+    most = 1.1 * COST["pi"]
+    made = design(logged, PI, cost_limit=most, horizon=5, method="scope-dr")
+    assert made.recipe.epsilon == pytest.approx(0.1, abs=0.03)
     assert "by the logs an episode of the target policy costs" in made.summary()
-    ran = evaluate(MDP, PI, made, episodes=4000, cost_limit=share * COST["pi"], guard=None)
-    assert ran.cost.per_episode <= 1.03 * share * COST["pi"]
+    ran = evaluate(MDP, PI, made, episodes=4000, guard=None)
+    assert ran.cost.per_episode <= 1.03 * most
+    assert ran.certificate is not None
+    assert ran.certificate.whose == "limit"  # which the design has
+    assert f"the limit of {most:.4g} per episode" in ran.certificate.sentence
+
+
+def test_a_limit_below_the_targets_cost_is_a_point_of_the_frontier() -> None:
+    """Ample logs: the cost is below the limit, which the certificate says as well."""
+    logs = logs_of(MDP, logging_policies(10, MDP, seed=0), 2000, seed=0)
+    made = design(logs, PI, cost_limit=0.9 * COST["pi"], horizon=5, method="scope-dr")
+    assert made.weighted
+    assert made.recipe.epsilon == pytest.approx(-0.1, abs=0.03)
+    ran = evaluate(MDP, PI, made, episodes=4000, guard=None)
+    assert ran.cost.per_episode <= 0.9 * COST["pi"]
+    assert ran.certificate is not None
+    assert (ran.certificate.whose, ran.certificate.verdict) == ("limit", "safe")
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3])
+def test_a_limit_that_the_logs_do_not_bear_out_is_refused(logged, share: float) -> None:
+    """400 logged episodes are too few for any point of a frontier, and nothing costs .3 here."""
+    most = share * COST["pi"]
+    with pytest.raises(InputError) as caught:
+        design(logged, PI, cost_limit=most, horizon=5, method="scope-dr")
+    told = str(caught.value)
+    assert told.startswith("cost_limit: by the logs an episode of the target policy costs")
+    assert f"the limit allows {share:.1f}"[:17] in told
+    assert "log more" in told
+    assert "Running the target policy would cost more than is allowed" in told
 
 
 def test_a_reference_in_design(logged) -> None:
@@ -146,6 +170,71 @@ def test_a_reference_in_design(logged) -> None:
     made = design(logged, PI, reference=INCUMBENT, horizon=5, method="scope-dr")
     assert made.recipe.epsilon == pytest.approx(expected, abs=0.05)
     assert "reference policy's" in made.summary()
+    assert made.promised.whose == "reference"
+
+
+# --- what a design promises goes with it ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def for_incumbent(logged):
+    return design(logged, PI, reference=INCUMBENT, horizon=5, method="scope-dr", epsilon=0.2)
+
+
+def test_promises_are_in_files(logged, for_incumbent, tmp_path) -> None:
+    limited = design(logged, PI, cost_limit=1.1 * COST["pi"], horizon=5, epsilon=0.05)
+    for made in (limited, for_incumbent):
+        made.save(tmp_path / "a.scope")
+        again = load(tmp_path / "a.scope", PI)
+        assert again.promised == made.promised
+        assert again.promised is not None
+    assert again.recognizes_reference(INCUMBENT)
+    assert not again.recognizes_reference(PI)
+    found = evaluate(MDP, PI, limited, episodes=200, guard=None).certificate
+    assert found is not None
+    assert (found.whose, found.epsilon) == ("limit", 0.05)
+    recorded = estimate(
+        collect(TabularEnv(MDP), PI, limited, horizon=5, episodes=60), behavior=limited
+    )
+    assert recorded.certificate is not None
+    assert (recorded.certificate.whose, recorded.certificate.epsilon) == ("limit", 0.05)
+
+
+def test_a_function_is_recognized_as_the_reference_by_its_answers(logged, tmp_path) -> None:
+    def incumbent(obs, t):
+        return INCUMBENT.probs(obs, t)
+
+    def other(obs, t):
+        return PI.probs(obs, t)
+
+    made = design(logged, PI, reference=incumbent, horizon=5)
+    made.save(tmp_path / "a.scope")
+    again = load(tmp_path / "a.scope", PI)
+    assert again.promised.table is None
+    assert again.recognizes_reference(as_policy(incumbent))
+    assert not again.recognizes_reference(as_policy(other))
+    assert not again.recognizes_reference(TabularPolicy(np.full((2, 4), 0.25)))
+
+
+def test_the_reference_of_a_design_must_be_given_and_another_one_is_noticed(for_incumbent) -> None:
+    how = {"episodes": 100, "guard": None}
+    with pytest.raises(InputError, match="designed for the cost of a reference policy"):
+        evaluate(MDP, PI, for_incumbent, **how)
+    right = evaluate(MDP, PI, for_incumbent, reference=INCUMBENT, **how)
+    other = evaluate(MDP, PI, for_incumbent, reference=PI, **how)
+    limit = evaluate(MDP, PI, for_incumbent, cost_limit=9.0, **how)
+    for found, epsilon in ((right, 0.2), (other, 0.0), (limit, 0.0)):
+        assert found.certificate is not None
+        assert found.certificate.epsilon == epsilon
+    told = [any("not recognized" in x for x in f.diagnostics.warnings) for f in (right, other)]
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize("how", [{"cost_limit": 2.0}, {"reference": INCUMBENT}])
+def test_continuous_targets_have_no_other_promise(logged, how) -> None:
+    gaussian = GaussianPolicy(lambda obs, t: 0.1 * obs[:, :1], [-0.5], low=[-2.0], high=[2.0])
+    with pytest.raises(InputError, match="finitely many actions"):
+        design(logged, gaussian, horizon=5, **how)
 
 
 @pytest.mark.parametrize(
@@ -164,5 +253,7 @@ def test_contradictions(logged, more, words: str) -> None:
 def test_contradictions_in_evaluate() -> None:
     with pytest.raises(InputError, match="got both"):
         evaluate(MDP, PI, MU, episodes=5, reference=INCUMBENT, cost_limit=1.0)
-    with pytest.raises(InputError, match="refit=False"):
-        evaluate(MDP, PI, episodes=5, refit=True, cost_limit=1.0)
+    for more in ({"cost_limit": 1.0}, {"reference": INCUMBENT}, {"return_bound": (0.0, 9.0)}):
+        (name,) = more
+        with pytest.raises(InputError, match=f"^{name}: got it with refit, expected refit=False"):
+            evaluate(MDP, PI, episodes=5, refit=True, **more)

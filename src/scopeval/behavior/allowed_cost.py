@@ -15,8 +15,11 @@ import numpy as np
 
 from scopeval.arrays import is_number
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.promised_cost import PromisedCost, promised_reference
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
+from scopeval.policies.adapters import as_policy
+from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["AllowedCost", "check_allowed", "expected_cost", "noted"]
 
@@ -28,17 +31,36 @@ class AllowedCost:
     Attributes:
         epsilon: relative to the target: 1 + epsilon times its cost.
         words: how it follows from the logs.
+        stated: epsilon as it was given, relative to the reference policy's cost or the limit.
+        limit: the limit; None: it is a reference policy's cost.
+        reference: that policy.
     """
 
     epsilon: float
     words: str
+    stated: float
+    limit: float | None
+    reference: Policy | None
+
+    def refused(self, error: InputError) -> InputError:
+        """Why there is no design below the target policy's own cost."""
+        name = "reference" if self.limit is None else "cost_limit"
+        return InputError(
+            f"{name}: {self.words}, and no such design can be made from these logs: {error}. "
+            "Running the target policy would cost more than is allowed"
+        )
 
 
 def noted(behavior: BehaviorPolicy, allowed: AllowedCost | None) -> BehaviorPolicy:
-    """The design with a note in its summary, if there is one to make."""
+    """The design with its promise, and a note in its summary, if there is one to make."""
     if allowed is not None:
-        report = behavior.report
-        behavior.report = replace(report, notes=(*report.notes, allowed.words))
+        report, horizon = behavior.report, behavior.recipe.horizon
+        promise = PromisedCost("limit", allowed.stated, allowed.limit)
+        if allowed.reference is not None:
+            mark = behavior.fingerprint
+            promise = promised_reference(allowed.reference, allowed.stated, mark, horizon)
+        notes = (*report.notes, allowed.words)
+        behavior.report = replace(report, notes=notes, promise=promise)
     return behavior
 
 
@@ -49,12 +71,20 @@ def check_allowed(
     epsilon: float,
     limit: float | None,
     logged: object,
+    target: object,
 ) -> None:
     """Refuse settings that contradict each other."""
     if reference is not None and cost_limit is not None:
         raise InputError("reference and cost_limit: got both, expected one of them")
     if cost_limit is not None and not (is_number(cost_limit) and cost_limit > 0):
         raise InputError(f"cost_limit: got {cost_limit!r}, expected a number above 0")
+    if any(
+        isinstance(as_policy(x), ContinuousPolicy) for x in (target, reference) if x is not None
+    ):
+        raise InputError(
+            "reference and cost_limit: need finitely many actions; leave them out, and let "
+            "evaluate(cost_limit=...) judge the design"
+        )
     if limit is not None:
         raise InputError("limit: it is for every state; with reference or cost_limit, leave it out")
     if not (is_number(epsilon) and epsilon > -1):

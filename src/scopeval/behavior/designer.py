@@ -37,8 +37,9 @@ from scopeval.critics.model.world import World
 from scopeval.critics.protocols import Regression
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.fingerprint import take_fingerprint
+from scopeval.policies.protocols import ContinuousPolicy
 
 __all__ = ["design", "designs"]
 
@@ -114,7 +115,9 @@ def design(
     how = method_named(method)
     allowed: AllowedCost | None = None
     if reference is not None or cost_limit is not None:
-        check_allowed(reference, cost_limit, epsilon=epsilon, limit=limit, logged=logged)
+        check_allowed(
+            reference, cost_limit, epsilon=epsilon, limit=limit, logged=logged, target=target
+        )
         settings = Settings(
             horizon=horizon,
             gamma=gamma,
@@ -143,7 +146,10 @@ def design(
             progress=progress,
             verbose=verbose,
         )
-        return noted(curve.at(epsilon=epsilon), allowed)
+        try:
+            return noted(curve.at(epsilon=epsilon), allowed)
+        except InputError as error:
+            raise error if allowed is None else allowed.refused(error) from None
     with follow_phases(progress, verbose=verbose) as told:
         settings = Settings(
             horizon=horizon,
@@ -188,7 +194,9 @@ def _allowed(
         f"by the logs an episode of the target policy costs {own:.4g}; {whose} {most / own:.3g} "
         "times that, and the certificate judges it"
     )
-    return AllowedCost(most / own - 1.0, words)
+    known = None if reference is None else as_policy(reference)
+    assert not isinstance(known, ContinuousPolicy)  # `check_allowed` has refused it
+    return AllowedCost(most / own - 1.0, words, epsilon, cost_limit, known)
 
 
 def _check_frontier(method: Method, constraint: str, limit: float | None, epsilon: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from scopeval.arrays import is_number
 from scopeval.behavior.methods import method_named
+from scopeval.behavior.promised_cost import check_promised
 from scopeval.behavior.settings import check_budget, check_epsilon
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Report
@@ -20,8 +21,9 @@ from scopeval.errors import DataError
 
 __all__ = ["FORMAT", "FileHeader", "check_recipe"]
 
-#: The format that is written, and all that are read. Before format 4 there was no fingerprint.
-FORMAT, READABLE = 4, (2, 3, 4)
+#: The format that is written, and all that are read. Before format 4 there was no fingerprint, and
+#: before format 5 no promise about another cost than the target policy's.
+FORMAT, READABLE = 5, (2, 3, 4, 5)
 #: Most bytes of a header.
 LARGEST_HEADER = 1 << 20
 #: Longest horizon: every time step becomes an object, whatever its arrays take.
@@ -83,6 +85,8 @@ class FileHeader:
         recipe = _record(Recipe, "recipe", content["recipe"])
         check_recipe(recipe)
         report = _record(Report, "report", content["report"])
+        if report.promise is not None:
+            check_promised(report.promise)
         if number < 4:
             return cls(content["kind"], recipe, report)
         found = content["fingerprint"]

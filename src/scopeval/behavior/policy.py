@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats
 from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.methods import Method, method_named
+from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import LARGEST, Counts, Recipe, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
@@ -288,6 +289,18 @@ class BehaviorPolicy:
     def falls_back(self) -> bool:
         """Whether the design fell back to the target policy; `report.fallback` says why."""
         return self.report.fallback is not None
+
+    @property
+    def promised(self) -> PromisedCost | None:
+        """Whose cost it was designed not to exceed; None: the target policy's."""
+        return self.report.promise
+
+    def recognizes_reference(self, reference: Policy) -> bool | None:
+        """Whether it was designed for the cost of this policy; None: it cannot be told."""
+        promised = self.report.promise
+        if promised is None:
+            return False
+        return promised.recognizes(reference, self.fingerprint, self.recipe.horizon)
 
     @property
     def weighted(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from scopeval.behavior.frontier_point import Curve
 from scopeval.behavior.methods import Method
+from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import Counts, Recipe
 
 __all__ = ["Prediction", "Report", "Shape", "summary_of", "support_in_words"]
@@ -55,6 +56,7 @@ class Report:
     shape: Shape = field(default_factory=lambda: Shape())
     fallback: str | None = None  # why the design falls back to the target policy
     curve: Curve | None = None  # the frontier that it was chosen on
+    promise: PromisedCost | None = None  # whose cost is not exceeded; None: the target policy's
 
 
 def support_in_words(report: Report) -> str:

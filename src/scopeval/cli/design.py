@@ -33,7 +33,19 @@ def design(
         float, typer.Option(help="Least share of the target policy in the mixture.")
     ] = 0.02,
     limit: Annotated[
-        float | None, typer.Option(help="Absolute limit on the expected cost instead of epsilon.")
+        float | None,
+        typer.Option(help="A limit on the expected cost from every state on, instead of epsilon."),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="A policy whose expected cost must not be exceeded, as --policy.",
+            show_default="the target policy",
+        ),
+    ] = None,
+    cost_limit: Annotated[
+        float | None,
+        typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
     ] = None,
     budget: Annotated[
         str,
@@ -69,6 +81,8 @@ def design(
             time_varying=time_varying,
             floor=floor,
             limit=limit,
+            reference=None if reference is None else policy_from(reference),
+            cost_limit=cost_limit,
             budget=budget,
             seed=seed,
             progress=lambda what, done, total: progress(

@@ -38,7 +38,7 @@ from scopeval.evaluation.start_control import (
 from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.safety.guard import Guard
-from scopeval.safety.promise import Promise, promise_of
+from scopeval.safety.promise import Promise, promise_with
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
 
@@ -104,7 +104,7 @@ def evaluate(
             episodes, weighted. When the guard refutes the promise the evaluation ends, because the
             target is not known to keep it.
         cost_limit: or a limit on the expected cost of an episode, likewise; epsilon is then 0
-            unless it is given.
+            unless it is given. A behavior policy that was designed for a limit has it already.
         cost_bound: the most that one episode can cost (not discounted), if that is known.
             Certificate and guard then hold for any number of episodes and any distribution of
             costs up to it (see `safety.cost_bound`).
@@ -139,7 +139,7 @@ def evaluate(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    promise = promise_of(reference, cost_limit)
+    promise = promise_with(behavior, reference, cost_limit)
     terms = terms_of(env, behavior, horizon=horizon, gamma=gamma, epsilon=epsilon, promise=promise)
     name = unbiased_estimator(estimator, on_policy=behavior is None)
     plan = StoppingPlan(episodes, precision, cost_budget, chunk)
@@ -192,6 +192,7 @@ def evaluate(
         costs=costs,
         guard=None if watch is None else GuardReport(switched, watch.state),
         behavior={key: n - counts[key] for key, n in decisions_of(how).items()},
+        notes=() if promise.note is None else (promise.note,),
         starts=None if adjustment is None else adjustment.report,
     )
     result = totals.result(run)

@@ -24,7 +24,7 @@ from scopeval.policies.protocols import CapsWeights, ContinuousPolicy, probs_of
 from scopeval.safety.cost_bound import cost_bound_of
 from scopeval.safety.cost_control import KnowsCosts, cost_control_of
 from scopeval.safety.episode_costs import costs_of
-from scopeval.safety.promise import promise_of
+from scopeval.safety.promise import promise_with
 
 __all__ = ["estimate"]
 
@@ -35,7 +35,7 @@ def estimate(
     *,
     q: Any | QFunction = None,
     alpha: float = 0.05,
-    epsilon: float = 0.0,
+    epsilon: float | None = None,
     gamma: float = 1.0,
     estimator: str = "auto",
     interval: IntervalMethod = "t",
@@ -57,7 +57,8 @@ def estimate(
         q: a control variate for `target`, as in `estimators.doubly_robust`, that was not learned
             from these episodes.
         alpha: probability with which an interval may miss.
-        epsilon: the promise to certify.
+        epsilon: the promise to certify: at most 1 + epsilon times the target's cost. Default 0, or
+            what `behavior` was designed for, relative to a reference policy or a limit.
         gamma: discount.
         estimator: as in `evaluate`.
         interval: as in `evaluate`.
@@ -87,7 +88,7 @@ def estimate(
     pi = target if target is not None else _target_of(behavior)
     control = None if pi is None else cost_control_of(as_policy(pi), behavior)
     found = summarize(episodes, gamma, name, control)
-    promise = promise_of(reference, cost_limit)
+    promise = promise_with(behavior, reference, cost_limit)
     if promise.whose != "target" and len(episodes):
         known = None if pi is None else as_policy(pi)
         finite = None if isinstance(known, ContinuousPolicy) else known
@@ -99,7 +100,7 @@ def estimate(
     adjustment = start_adjustment(starts, behavior, 1 if anytime else len(episodes), return_bound)
     totals = RunningTotals(
         alpha=alpha,
-        epsilon=epsilon,
+        epsilon=float((promise.epsilon if epsilon is None else epsilon) or 0.0),
         method=interval,
         target_n=max(len(episodes), 50),
         on_policy=own,
@@ -126,7 +127,7 @@ def estimate(
         costs=bool(episodes.cost.any()),
         guard=None,
         behavior={},
-        notes=tuple(note for note in (repeated_streams(episodes),) if note is not None),
+        notes=tuple(x for x in (repeated_streams(episodes), promise.note) if x is not None),
         starts=None if adjustment is None else adjustment.report,
     )
     return totals.result(run)

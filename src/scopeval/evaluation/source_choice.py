@@ -75,6 +75,7 @@ def terms_of(
         gamma = own.gamma if gamma is None else gamma
         if promise.whose == "target":  # it promises nothing about other costs
             epsilon = own.epsilon if epsilon is None else epsilon
+    epsilon = promise.epsilon if epsilon is None else epsilon
     return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0), promise)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Identified",
     "Identity",
     "table_hash",
+    "take_answers",
     "take_fingerprint",
 ]
 
@@ -77,7 +78,7 @@ class Fingerprint:
             InputError: it is another policy, or cannot be asked.
         """
         try:
-            answers = _answers(policy, self.obs, self.t)
+            answers = take_answers(policy, self.obs, self.t)
         except Exception as error:
             raise InputError(
                 f"target: cannot be asked about observations as in the logs of {source} "
@@ -137,8 +138,8 @@ def take_fingerprint(
         return None
     obs = obs.astype(np.int64 if np.issubdtype(obs.dtype, np.integer) else np.float64)
     t = np.repeat(np.array(times, np.int64), [len(some) for some in chosen])
-    answers = _answers(policy, obs, t)
-    if not np.isfinite(answers).all() or not np.array_equal(answers, _answers(policy, obs, t)):
+    answers = take_answers(policy, obs, t)
+    if not np.isfinite(answers).all() or not np.array_equal(answers, take_answers(policy, obs, t)):
         return None
     return Fingerprint(obs, t, answers, table_hash(policy, horizon))
 
@@ -164,7 +165,7 @@ def _some(obs: Observations) -> Observations:
     return np.asarray(obs[np.linspace(0, len(obs) - 1, count).astype(np.int64)])
 
 
-def _answers(policy: Policy | ContinuousPolicy, obs: Observations, t: Ints) -> Floats:
+def take_answers(policy: Policy | ContinuousPolicy, obs: Observations, t: Ints) -> Floats:
     """What a policy answers, asked once for every time step."""
     parts = []
     for step in np.unique(t):

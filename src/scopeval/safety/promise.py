@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from scopeval.arrays import is_number
+from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy, probs_of
 
-__all__ = ["TARGET", "Promise", "Whose", "promise_of"]
+__all__ = ["TARGET", "Promise", "StatesPromise", "Whose", "promise_of", "promise_with"]
 
 Whose = Literal["target", "reference", "limit"]
 
@@ -27,11 +28,15 @@ class Promise:
         whose: cost: the target's, that of a reference policy, or a limit.
         reference: that policy.
         limit: that limit, per episode, discounted as costs are.
+        epsilon: what the behavior policy was designed for, relative to this cost; None: unknown.
+        note: a warning for the user; None: there is none.
     """
 
     whose: Whose = "target"
     reference: Policy | None = None
     limit: float = math.nan
+    epsilon: float | None = None
+    note: str | None = None
 
     def reweighted(self, episodes: Episodes, target: Policy | None) -> tuple[Episodes, bool]:
         """The same episodes as evidence about the reference policy, and whether they cover it.
@@ -62,6 +67,48 @@ class Promise:
 
 
 TARGET = Promise()
+
+
+@runtime_checkable
+class StatesPromise(Protocol):
+    """A behavior policy that knows whose cost it was designed not to exceed."""
+
+    @property
+    def promised(self) -> PromisedCost | None:
+        """None: the target policy's."""
+        ...
+
+    def recognizes_reference(self, reference: Policy) -> bool | None:
+        """Whether it was designed for the cost of this policy; None: it cannot be told."""
+        ...
+
+
+def promise_with(behavior: Any, reference: Any, cost_limit: float | None) -> Promise:
+    """From what a user states, and what the behavior policy was designed for.
+
+    Raises:
+        InputError: as `promise_of`; or it was designed for a reference policy, which is missing.
+    """
+    stated = promise_of(reference, cost_limit)
+    made = behavior.promised if isinstance(behavior, StatesPromise) else None
+    if made is None:
+        return stated
+    if stated.whose == "target" and made.whose == "limit" and made.limit is not None:
+        return Promise("limit", limit=made.limit, epsilon=made.epsilon)
+    if stated.whose == "target":
+        raise InputError(
+            "reference: the behavior policy was designed for the cost of a reference policy, "
+            "expected that policy; or try reference=target to judge it by the target's own cost"
+        )
+    if stated.whose != made.whose:
+        return stated
+    if stated.reference is None or behavior.recognizes_reference(stated.reference):
+        return replace(stated, epsilon=made.epsilon)
+    return replace(
+        stated,
+        note="the reference policy is not recognized as the one whose cost the behavior policy was "
+        "designed for; the certificate judges the one that was given",
+    )
 
 
 def promise_of(reference: Any, cost_limit: float | None) -> Promise:
