@@ -33,18 +33,27 @@ ROUTES = [
     ("POST", "/v1/episodes/0/end", {"steps": 0}, {"plant"}),
     ("POST", "/v1/episodes/0/lose", {"reason": "a test"}, {"plant"}),
     ("POST", "/v1/heartbeat", {"plant": "a"}, {"plant"}),
+    ("GET", "/v1/open-episode?plant=a", None, {"plant"}),
     ("GET", "/v1/status", None, {"viewer", "operator"}),
     ("GET", "/v1/result", None, {"viewer", "operator"}),
     ("GET", "/v1/events", None, {"viewer", "operator"}),
     ("GET", "/v1/designs", None, {"viewer", "operator"}),
     ("GET", "/v1/episodes", None, {"viewer", "operator"}),
     ("GET", "/v1/report", None, {"viewer", "operator"}),
+    ("GET", "/v1/terms", None, {"viewer", "operator"}),
+    ("GET", "/v1/plants/episodes?plant=a", None, {"viewer", "operator"}),
+    ("GET", "/v1/shadow", None, {"viewer", "operator"}),
+    ("GET", "/v1/logs", None, {"viewer", "operator"}),
+    ("GET", "/v1/verification", None, {"operator"}),
     ("GET", "/metrics", None, {"viewer", "operator"}),
     ("GET", "/v1/audit", None, {"operator"}),
     ("POST", "/v1/pause", COMMAND, {"operator"}),
     ("POST", "/v1/resume", COMMAND, {"operator"}),
     ("POST", "/v1/hand-over", COMMAND, {"operator"}),
     ("POST", "/v1/stop", COMMAND, {"operator"}),
+    ("POST", "/v1/go-live", COMMAND, {"operator"}),
+    ("POST", "/v1/refit", COMMAND, {"operator"}),
+    ("POST", "/v1/tell-silence", {}, {"operator"}),
     ("POST", "/v1/episodes/0/drop", COMMAND, {"operator"}),
 ]
 
@@ -55,7 +64,7 @@ def test_every_route_is_listed_here(served):
         (method.upper(), path) for path, methods in described["paths"].items() for method in methods
     }
     assert there - {("GET", "/healthz")} == {
-        (method, path.replace("/0", "/{number}")) for method, path, _, _ in ROUTES
+        (method, path.replace("/0", "/{number}").partition("?")[0]) for method, path, _, _ in ROUTES
     }
 
 

@@ -288,6 +288,19 @@ class Campaign(CampaignViews):
         """Compute the design that is due, in this process; False: none is due."""
         return refit_now(self._recorder)
 
+    def start_refit(self) -> None:
+        """Start the process that computes the design that is due, unless it runs.
+
+        Raises:
+            CampaignError: the target policy cannot be had in another process.
+        """
+        if not self.refitting.able:
+            raise CampaignError(
+                "refit: the target is no table, so that no other process can have it; expected "
+                "target_name='module:attribute' where the campaign is opened"
+            )
+        self.refitting.start()
+
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
         """One transaction for all calls of this thread inside the block, which is faster.

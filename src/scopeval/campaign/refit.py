@@ -9,7 +9,6 @@ start (`allotment`), so the estimate stays unbiased.
 
 from __future__ import annotations
 
-import io
 import itertools
 from bisect import bisect_left
 from collections import Counter
@@ -21,6 +20,7 @@ import sqlalchemy as sa
 
 from scopeval.campaign import schema
 from scopeval.campaign.journal import Event
+from scopeval.campaign.log_bytes import bytes_of_logs, logs_of_bytes
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.rows import read_episodes
 from scopeval.campaign.stage_plans import StagePlan, budget_after
@@ -33,15 +33,11 @@ from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 
 __all__ = ["keep_logs", "refit_now"]
 
-_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
-
 
 def keep_logs(connection: sa.Connection, logs: Transitions) -> None:
     """Keep the logs that a campaign begins with, for later designs."""
-    buffer = io.BytesIO()
-    columns: dict[str, Any] = {name: getattr(logs, name) for name in _COLUMNS}
-    np.savez_compressed(buffer, **columns)
-    connection.execute(schema.logs.insert(), {"name": "first", "content": buffer.getvalue()})
+    row = {"name": "first", "content": bytes_of_logs(logs)}
+    connection.execute(schema.logs.insert(), row)
 
 
 @dataclass(frozen=True)
@@ -162,8 +158,4 @@ def _designed(recorder: Recorder, settings: Refitting, task: _Task) -> tuple[Sta
 
 def _read_logs(connection: sa.Connection) -> Transitions | None:
     content = connection.execute(sa.select(schema.logs.c.content)).scalar()
-    if content is None:
-        return None
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        columns: dict[str, Any] = {name: arrays[name] for name in _COLUMNS}
-    return Transitions(**columns)
+    return None if content is None else logs_of_bytes(content)

@@ -85,7 +85,9 @@ def main() -> int:
     if target is None:
         module, _, attribute = task["name"].partition(":")
         sys.path.insert(0, "")
-        target = getattr(importlib.import_module(module), attribute)
+        target = importlib.import_module(module)
+        for name in attribute.split("."):
+            target = getattr(target, name)
     recorder = open_recorder(task["where"], as_policy(target), None, True, time.time)
     try:
         return 0 if refit_now(recorder) else 1

@@ -62,7 +62,7 @@ def serve(
     machine alone none is needed as long as none was made. SCOPEVAL_WEBHOOK_SECRET
     signs what webhooks are sent.
     """
-    from scopeval.cli.sources import policy_from
+    from scopeval.cli.sources import is_attribute, policy_from
 
     _needs_extra()
     from scopeval.serve.access import is_loopback
@@ -88,6 +88,7 @@ def serve(
         settings,
         tls_certificate,
         tls_key,
+        policy if is_attribute(policy) else None,
     )
     if not is_loopback(host) and tls_certificate is None:
         err().print(

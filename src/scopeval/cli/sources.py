@@ -26,6 +26,7 @@ __all__ = [
     "cost_from",
     "environment_from",
     "features_from",
+    "is_attribute",
     "method_from",
     "options_from",
     "policy_from",
@@ -49,6 +50,11 @@ def policy_from(text: str) -> Policy | ContinuousPolicy:
         f"policy: got {text!r}, expected a table (.npy, .npz, .csv), a TorchScript file (.pt, "
         ".ts) or module:attribute"
     )
+
+
+def is_attribute(text: str) -> bool:
+    """Whether a policy is named as module:attribute."""
+    return Path(text).suffix not in (*_TABLES, *_TORCH) and bool(_ATTRIBUTE.fullmatch(text))
 
 
 def behavior_from(text: str, target: Policy | ContinuousPolicy) -> object:

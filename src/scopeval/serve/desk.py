@@ -160,6 +160,11 @@ class PlantDesk:
             raise InputError(f"plant: {plant!r:.60} has not run an episode; expected start")
         self._campaign.heartbeat(plant)
 
+    def open_on(self, token: Token, plant: str) -> dict[str, Any]:
+        """The open episode of a plant, as the journal has it."""
+        check_plant(token, plant)
+        return self.look_up(token, self._campaign.resume_episode(plant).number)
+
     def look_up(self, token: Token, number: int) -> dict[str, Any]:
         """An episode, as the journal has it."""
         self._running.pop(number, None)
@@ -171,7 +176,8 @@ class PlantDesk:
         """Carry out what an operator wants, and write it into the audit log, both or neither.
 
         Args:
-            verb: "pause", "resume", "hand over", "stop", or "drop" with the number of an episode.
+            verb: "pause", "resume", "hand over", "stop", "live", "refit", or "drop" with the number
+                of an episode.
             entry: for the log; its outcome is filled in here.
             number: of the episode.
         """
@@ -183,12 +189,15 @@ class PlantDesk:
             "resume": self._campaign.resume,
             "hand over": self._campaign.hand_over,
             "stop": self._campaign.stop,
+            "live": self._campaign.go_live,
         }
         with self._campaign.group():
             if verb == "drop":
                 assert number is not None
                 self._campaign.drop(number, entry.reason, who=entry.who)
                 self._running.pop(number, None)
+            elif verb == "refit":
+                self._campaign.start_refit()
             else:
                 verbs[verb](entry.reason, who=entry.who)
             self._audit.add(entry)

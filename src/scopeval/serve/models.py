@@ -17,6 +17,7 @@ __all__ = [
     "EventAnswer",
     "HeartbeatBody",
     "LoseBody",
+    "Name",
     "ObserveAnswer",
     "ObserveBody",
     "Problem",

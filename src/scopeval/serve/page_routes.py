@@ -126,7 +126,7 @@ async def live_parts(
 async def report(request: Request, parts: Parts) -> Response:
     """The report, for a browser."""
     _needed(parts, request, "viewer")
-    content = await asyncio.to_thread(parts.viewer.report)
+    content = await asyncio.to_thread(parts.viewer.report, "The campaign")
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
     headers = {"Content-Security-Policy": policy}
     return Response(content, media_type="text/html", headers=headers)

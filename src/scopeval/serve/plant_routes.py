@@ -22,6 +22,7 @@ from scopeval.serve.models import (
     EpisodeAnswer,
     HeartbeatBody,
     LoseBody,
+    Name,
     ObserveAnswer,
     ObserveBody,
     StartBody,
@@ -84,6 +85,13 @@ async def start(request: Request) -> Response:
     parts, token = _caller(request)
     body = await _body(request, StartBody)
     return JSONResponse(await parts.write(lambda: parts.desk.start(token, body)))
+
+
+@router.get("/open-episode", response_model=EpisodeAnswer)
+async def open_episode(request: Request, plant: Name) -> Response:
+    """The open episode of a plant, with all that was recorded of it."""
+    parts, token = _caller(request)
+    return JSONResponse(await parts.write(lambda: parts.desk.open_on(token, plant)))
 
 
 @router.get("/episodes/{number}", response_model=EpisodeAnswer, openapi_extra=_described(None))

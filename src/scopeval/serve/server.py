@@ -43,6 +43,7 @@ class Service:
         settings: of the application.
         certificate: for HTTPS; None: HTTP.
         key: of the certificate.
+        target_name: "module:attribute" of a target that is no table, for new designs.
     """
 
     where: str | os.PathLike[str]
@@ -53,6 +54,7 @@ class Service:
     settings: Settings = Settings()  # noqa: RUF009  (frozen)
     certificate: Path | None = None
     key: Path | None = None
+    target_name: str | None = None
 
 
 def serve(service: Service) -> None:
@@ -101,7 +103,11 @@ def serving(service: Service) -> Iterator[str]:
 def _opened(service: Service) -> Iterator[uvicorn.Config]:
     """The configuration, while the campaign is open."""
     local = is_loopback(service.host)
-    arguments = {"behavior": service.behavior, "clock": service.settings.clock}
+    arguments: dict[str, Any] = {
+        "behavior": service.behavior,
+        "clock": service.settings.clock,
+        "target_name": service.target_name,
+    }
     with (
         Campaign.open(service.where, service.target, **arguments) as campaign,
         Campaign.open(service.where, service.target, check=False, **arguments) as viewing,

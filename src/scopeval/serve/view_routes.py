@@ -22,9 +22,6 @@ __all__ = ["router"]
 
 router = APIRouter()
 
-#: Verbs of operators by the last word of their address.
-COMMANDS = {"pause": "pause", "resume": "resume", "hand-over": "hand over", "stop": "stop"}
-
 
 @router.get("/v1/status", tags=["viewers"], response_model=dict[str, Any])
 async def status(parts: Parts, token: ViewerCaller) -> Any:
@@ -66,9 +63,41 @@ async def episodes(parts: Parts, token: ViewerCaller, plant: Name | None = None)
 
 
 @router.get("/v1/report", tags=["viewers"], response_class=Response)
-async def report(parts: Parts, token: ViewerCaller) -> Response:
+async def report(parts: Parts, token: ViewerCaller, title: Name = "The campaign") -> Response:
     """The report as one HTML page."""
-    return Response(await asyncio.to_thread(parts.viewer.report), media_type="text/html")
+    return Response(await asyncio.to_thread(parts.viewer.report, title), media_type="text/html")
+
+
+@router.get("/v1/terms", tags=["viewers"], response_model=dict[str, Any])
+async def terms(parts: Parts, token: ViewerCaller) -> Any:
+    """What the campaign was created with."""
+    return JSONResponse(to_wire(parts.viewer.campaign.terms.to_json()))
+
+
+@router.get("/v1/plants/episodes", tags=["viewers"], response_model=list[dict[str, Any]])
+async def episodes_on(parts: Parts, token: ViewerCaller, plant: Name) -> Any:
+    """Number, state and recorded steps of all episodes of a plant, in order."""
+    found = await asyncio.to_thread(parts.viewer.campaign.episodes_on, plant)
+    return JSONResponse([{"number": n, "state": state, "step": k} for n, state, k in found])
+
+
+@router.get("/v1/shadow", tags=["viewers"], response_model=dict[str, Any])
+async def shadow(parts: Parts, token: ViewerCaller) -> Any:
+    """What the behavior policy would have done in shadow episodes: a `ShadowReport`."""
+    return JSONResponse(to_wire(await asyncio.to_thread(parts.viewer.campaign.shadow)))
+
+
+@router.get("/v1/logs", tags=["viewers"], response_class=Response)
+async def logs(parts: Parts, token: ViewerCaller) -> Response:
+    """The steps of all finished episodes as logs, those of the incumbent included: NPZ."""
+    content = await asyncio.to_thread(parts.viewer.logs)
+    return Response(content, media_type="application/octet-stream")
+
+
+@router.get("/v1/verification", tags=["operators"], response_model=dict[str, Any])
+async def verification(parts: Parts, token: OperatorCaller) -> Any:
+    """Draw every decision again and compare it with the journal, which takes its time."""
+    return JSONResponse(to_wire(await asyncio.to_thread(parts.viewer.verify)))
 
 
 @router.get("/metrics", tags=["viewers"], response_class=PlainTextResponse)
@@ -162,6 +191,30 @@ async def stop(
     """Start no more episodes, for good; the target policy finishes running ones."""
     await carry_out(parts, request, token, "stop", body)
     return Response(status_code=204)
+
+
+@router.post("/v1/go-live", tags=["operators"], status_code=204)
+async def go_live(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> Response:
+    """End the shadow mode: episodes that start from now on are run by the campaign."""
+    await carry_out(parts, request, token, "live", body)
+    return Response(status_code=204)
+
+
+@router.post("/v1/tell-silence", tags=["operators"], response_model=list[str])
+async def tell_silence(parts: Parts, token: OperatorCaller) -> Any:
+    """Write an event for every plant that has fallen silent; their names."""
+    return JSONResponse(await parts.write(parts.campaign.tell_silence))
+
+
+@router.post("/v1/refit", tags=["operators"], response_model=bool)
+async def refit(body: CommandBody, request: Request, parts: Parts, token: OperatorCaller) -> Any:
+    """Start the process that computes the design that is due; false: none is due."""
+    due = (await asyncio.to_thread(lambda: parts.viewer.status(fresh=True))).refit_due
+    if due:
+        await carry_out(parts, request, token, "refit", body)
+    return JSONResponse(due)
 
 
 @router.post("/v1/episodes/{number}/drop", tags=["operators"], status_code=204)

@@ -11,7 +11,9 @@ from typing import Any
 
 from scopeval.campaign.campaign import Campaign
 from scopeval.campaign.journal import Event
+from scopeval.campaign.log_bytes import bytes_of_logs
 from scopeval.campaign.status import CampaignStatus
+from scopeval.campaign.verification import Verification
 from scopeval.errors import InputError
 from scopeval.evaluation.result import Evaluation
 from scopeval.serve.history import History
@@ -40,6 +42,7 @@ class Viewer:
         self._status: tuple[float, CampaignStatus] | None = None
         self._result: tuple[int, Evaluation] | None = None
         self._reading = threading.Lock()
+        self._verifying = threading.Lock()
 
     def status(self, *, fresh: bool = False) -> CampaignStatus:
         """The status; at most `FRESH` seconds old, or of this moment."""
@@ -84,9 +87,18 @@ class Viewer:
                     self.history.fold(event)
             return self.history
 
-    def report(self) -> bytes:
+    def report(self, title: str) -> bytes:
         """The report as a page."""
-        return self._written("report.html", self.campaign.report)
+        return self._written("report.html", lambda path: self.campaign.report(path, title=title))
+
+    def logs(self) -> bytes:
+        """The steps of all finished episodes."""
+        return bytes_of_logs(self.campaign.logs())
+
+    def verify(self) -> Verification:
+        """All decisions drawn again, one audit at a time."""
+        with self._verifying:
+            return self.campaign.verify()
 
     def episodes(self, plant: str | None) -> bytes:
         """All finished episodes, as a file of `Episodes.save`."""
