@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from scopeval.cli.console import err
 from scopeval.paper.cli import options
 
 __all__ = ["foreign"]
@@ -18,9 +19,9 @@ def foreign(
     environment: Annotated[
         list[str] | None,
         typer.Option(
-            help="FrozenLake, CliffWalking, Taxi, Blackjack, CartPole, MountainCar, Acrobot or "
-            "Pendulum; may be repeated.",
-            show_default="all",
+            help="FrozenLake, CliffWalking, Taxi, Blackjack, CartPole, MountainCar, Acrobot, "
+            "Pendulum or LunarLander (extra box2d); may be repeated.",
+            show_default="all that are installed",
         ),
     ] = None,
     targets: Annotated[
@@ -55,10 +56,13 @@ def foreign(
     Running it again after an interruption continues where it stopped.
     """
     from scopeval.paper.experiments import foreign as experiment
+    from scopeval.paper.experiments.lunar_lander import MISSING
     from scopeval.paper.saving import check_folder
     from scopeval.paper.tables.foreign import show_foreign
 
-    names = environment or list(experiment.ENVIRONMENTS)
+    names = environment or list(experiment.runnable())
+    if environment is None and len(names) < len(experiment.ENVIRONMENTS):
+        err().print(f"left out: {MISSING}", markup=False, soft_wrap=True)
     many = targets if targets is not None else 2 if quick else 10
     vectors = vector_targets if vector_targets is not None else 2 if quick else 4
     ctx.params |= {

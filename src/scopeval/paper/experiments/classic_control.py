@@ -36,7 +36,7 @@ class Control(Protocol):
         name: its name.
         gymnasium: and in Gymnasium.
         horizon: steps after which an episode is cut off.
-        levels: [A] what the actions do, from -1 to 1.
+        levels: [A] what the actions do, from -1 to 1; [A, k] where they do several things.
     """
 
     name: str
@@ -57,7 +57,10 @@ class Control(Protocol):
         ...
 
     def steer(self, obs: Floats, gains: Floats) -> Floats:
-        """A controller's wish between -1 and 1 for each observation; gains of 1 do well."""
+        """A controller's wish between -1 and 1 for each observation; gains of 1 do well.
+
+        [n], or [n, k] as the levels are.
+        """
         ...
 
 

@@ -30,6 +30,7 @@ from scopeval.errors import InputError
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.foreign_designs import HALVES, ForeignDesign, Group
 from scopeval.paper.experiments.foreign_vectors import (
+    EXTRA,
     VECTOR_LOGS,
     VECTORS,
     Measured,
@@ -37,6 +38,7 @@ from scopeval.paper.experiments.foreign_vectors import (
     vector_world,
 )
 from scopeval.paper.experiments.foreign_worlds import FINITE, LOGS, finite_world
+from scopeval.paper.experiments.lunar_lander import MISSING, lander_installed
 from scopeval.paper.experiments.mujoco_outcome import variance_error
 from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
 from scopeval.paper.results import as_columns
@@ -48,16 +50,22 @@ __all__ = [
     "Shard",
     "judge_designs",
     "run",
+    "runnable",
 ]
 
-ENVIRONMENTS = FINITE + VECTORS
+ENVIRONMENTS = FINITE + VECTORS + EXTRA
+
+
+def runnable() -> tuple[str, ...]:
+    """The environments that can be run here: LunarLander needs an extra of the package."""
+    return ENVIRONMENTS if lander_installed() else FINITE + VECTORS
 
 
 @dataclass(frozen=True)
 class Config:
     """What to run."""
 
-    environments: tuple[str, ...] = ENVIRONMENTS
+    environments: tuple[str, ...] = field(default_factory=runnable)
     """Their names."""
     targets: int = 10
     """Number of target policies of each finite environment."""
@@ -72,7 +80,8 @@ class Config:
     vector_missing_episodes: int = 300
     """Number of episodes there of the logs that miss a part."""
     measured: int = 20_000
-    """Episodes in which a design for vectors is measured; the target, in five times as many."""
+    """Episodes in which a design for vectors is measured; the target, in five times as many. For
+    LunarLander, a tenth of both."""
     seed: int = 0
     """Of targets, loggers, logs and designs."""
     methods: tuple[str, ...] = ("scope", "scope-dr")
@@ -84,6 +93,8 @@ class Config:
                 raise InputError(
                     f"environments: got {name!r}, expected some of {', '.join(ENVIRONMENTS)}"
                 )
+        if "LunarLander" in self.environments and not lander_installed():
+            raise InputError(f"environments: {MISSING}")
         check_whole("targets", self.targets, 1)
         check_whole("vector_targets", self.vector_targets, 1)
         check_whole("seed", self.seed, 0)
@@ -215,7 +226,8 @@ def _measured_rows(shard: Shard) -> list[dict[str, Any]]:
     world = vector_world(shard.environment, shard.seed)
     target = world.target(shard.target)
     key = (shard.seed, 5, shard.target)
-    alone = measure(world, target, None, 5 * shard.measured, np.random.default_rng(key))
+    many = max(2, shard.measured // world.slower)
+    alone = measure(world, target, None, 5 * many, np.random.default_rng(key))
     settings = Settings(horizon=world.control.horizon, seed=shard.seed)
     rows = []
     for k, (kind, episodes) in enumerate(shard.logs):
@@ -225,7 +237,7 @@ def _measured_rows(shard: Shard) -> list[dict[str, Any]]:
             used = learned.recipe.method
             if used not in known:  # what falls back is what it is compared with
                 rng = np.random.default_rng((*key, k))
-                known[used] = _relative(measure(world, target, learned, shard.measured, rng), alone)
+                known[used] = _relative(measure(world, target, learned, many, rng), alone)
             rows.append(_row(shard, (kind, episodes), method, learned, known[used]))
     return rows
 

@@ -1,8 +1,8 @@
 """Environments with vectors as observations: target policies, loggers, logs, and measuring.
 
 A policy takes a uniformly random action with probability `slip`, else one with a probability
-proportional to exp(-beta (level(a) - u(obs))^2): u is what a scripted controller wishes
-(`classic_control`), with gains of its own; beta = 0 is uniformly random.
+proportional to exp(-beta |level(a) - u(obs)|^2): u is what a scripted controller wishes
+(`classic_control`, `lunar_lander`), with gains of its own; beta = 0 is uniformly random.
 
 Kinds of logs, beside "mixed" (all loggers):
 
@@ -31,10 +31,11 @@ from scopeval.paper.experiments.classic_control import (
     MountainCar,
     Pendulum,
 )
+from scopeval.paper.experiments.lunar_lander import LunarLander
 from scopeval.policies.adapters import CallablePolicy
 from scopeval.policies.protocols import Policy, Weighing, offer
 
-__all__ = ["VECTORS", "VECTOR_LOGS", "Measured", "VectorWorld", "measure", "vector_world"]
+__all__ = ["EXTRA", "VECTORS", "VECTOR_LOGS", "Measured", "VectorWorld", "measure", "vector_world"]
 
 #: Kinds of logs; all but "mixed" miss a part of what a target policy does.
 VECTOR_LOGS = ("mixed", "one controller", "random", "hidden region")
@@ -50,10 +51,17 @@ TOGETHER = 4000
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How to make one of the environments; beta: range of the targets', drawn log-uniformly."""
+    """How to make one of the environments.
+
+    Attributes:
+        make: makes it.
+        beta: range of the targets', drawn log-uniformly.
+        slower: it is measured in so many times fewer episodes.
+    """
 
     make: Callable[[], Control]
     beta: tuple[float, float]
+    slower: int = 1
 
 
 _RECIPES = {
@@ -61,9 +69,10 @@ _RECIPES = {
     "MountainCar": _Recipe(MountainCar, (0.7, 3.0)),
     "Acrobot": _Recipe(Acrobot, (0.7, 4.0)),
     "Pendulum": _Recipe(Pendulum, (0.7, 6.0)),
+    "LunarLander": _Recipe(LunarLander, (1.0, 6.0), slower=10),
 }
-#: Names of the environments.
-VECTORS = tuple(_RECIPES)
+#: Names of the environments; the second need an extra of the package.
+VECTORS, EXTRA = tuple(_RECIPES)[:-1], tuple(_RECIPES)[-1:]
 
 
 class Measured(NamedTuple):
@@ -99,6 +108,11 @@ class VectorWorld:
     control: Control
     seed: int
 
+    @property
+    def slower(self) -> int:
+        """It is measured in so many times fewer episodes than others."""
+        return _RECIPES[self.name].slower
+
     def target(self, number: int) -> CallablePolicy:
         """Target policy of this number: its beta, gains and slip are drawn."""
         rng = self._rng(0, number)
@@ -132,7 +146,7 @@ class VectorWorld:
         return log
 
     def _rng(self, *key: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, 100 + VECTORS.index(self.name), *key))
+        return np.random.default_rng((self.seed, 100 + list(_RECIPES).index(self.name), *key))
 
     def _policy(
         self, beta: float, noise: float, slip: float, rng: np.random.Generator
@@ -142,7 +156,8 @@ class VectorWorld:
 
         def probs(obs: Floats, t: object) -> Floats:
             wish = control.steer(np.asarray(obs, np.float64), gains)
-            weight = np.exp(-beta * (control.levels - wish[:, None]) ** 2)
+            gap = (control.levels - wish[:, None]) ** 2
+            weight = np.exp(-beta * (gap if gap.ndim == 2 else gap.sum(axis=2)))
             soft = weight / weight.sum(axis=1, keepdims=True)
             return np.asarray((1.0 - slip) * soft + slip / len(control.levels))
 
@@ -188,7 +203,7 @@ class VectorWorld:
 def vector_world(name: str, seed: int = 0) -> VectorWorld:
     """One of `VECTORS`, ready to use."""
     if name not in _RECIPES:
-        raise InputError(f"environment: got {name!r}, expected one of {', '.join(VECTORS)}")
+        raise InputError(f"environment: got {name!r}, expected one of {', '.join(_RECIPES)}")
     return VectorWorld(name, _RECIPES[name].make(), seed)
 
 
