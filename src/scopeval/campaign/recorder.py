@@ -22,7 +22,7 @@ from scopeval.campaign.journal import Event, Journal, encode
 from scopeval.campaign.rows import numbers_of, signals_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.terms import COST, Terms
-from scopeval.collection.choice import Choice, Target, choose, shadow
+from scopeval.collection.choice import Choice, Place, Target, decide, shadow
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
 from scopeval.errors import CampaignError, InputError
@@ -130,22 +130,11 @@ class Recorder:
     ) -> Choice:
         state = self.state(connection)
         self._check_open(state, episode, "act")
-        chooser = "behavior"
-        behavior = self.designs.behavior(episode.design)
-        if episode.by_target or behavior is None:
-            chooser = "target"
-        elif state.handed_over:
-            chooser = "guard"
-        choice = choose(
-            self.target,
-            behavior,
-            obs,
-            t,
-            self._streams.at(episode.number, t),
-            weight=episode.weight,
-            share=episode.share,
-            chooser=chooser,
+        place = Place(
+            episode.number, t, episode.weight, episode.by_target, state.handed_over, episode.share
         )
+        behavior = self.designs.behavior(episode.design)
+        choice = decide(self.target, behavior, obs, self._streams, place)
         self._write_decision(connection, episode, obs, t, choice)
         return choice
 

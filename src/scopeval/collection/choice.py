@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Floats, check_probs
+from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.rollout import draw_actions
 from scopeval.errors import InputError
 from scopeval.policies.protocols import (
@@ -26,7 +27,17 @@ from scopeval.policies.protocols import (
     weigh,
 )
 
-__all__ = ["Choice", "Shadow", "Weighed", "choose", "shadow", "weigh_safely"]
+__all__ = [
+    "Choice",
+    "Place",
+    "Shadow",
+    "Target",
+    "Weighed",
+    "choose",
+    "decide",
+    "shadow",
+    "weigh_safely",
+]
 
 Target = Policy | ContinuousPolicy
 
@@ -109,6 +120,58 @@ def choose(
         baseline=float(pi[0] @ found.b),
         chooser=chooser,
         uniform=uniform,
+    )
+
+
+class Place(NamedTuple):
+    """The running episode, as far as the next decision depends on it.
+
+    Attributes:
+        episode: its number under the seed.
+        step: the time step.
+        weight: product of target_probability / probability so far.
+        by_target: the target policy runs all of the episode.
+        handed_over: the target policy decides from now on.
+        share: of the behavior policy in the mixture with the target's probabilities.
+    """
+
+    episode: int
+    step: int
+    weight: float
+    by_target: bool
+    handed_over: bool
+    share: float = 1.0
+
+
+def decide(
+    target: Target,
+    behavior: Behavior | Policy | None,
+    obs: NDArray[Any],
+    streams: CounterStreams,
+    at: Place,
+) -> Choice:
+    """The decision of a step, whether it is kept in memory (`EpisodeLog`) or on disk (`Campaign`).
+
+    It is a function of the seed, the place and the observation: drawn again, it is the same.
+
+    Raises:
+        InputError: the target's answer cannot be used.
+    """
+    chooser = "behavior"
+    if at.by_target or behavior is None:
+        chooser = "target"
+    elif at.handed_over:
+        chooser = "guard"
+    rng = streams.at(at.episode, at.step)
+    return choose(
+        target,
+        behavior,
+        obs,
+        at.step,
+        rng,
+        weight=at.weight,
+        share=at.share,
+        chooser=chooser,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from scopeval.arrays import check_whole
-from scopeval.collection.choice import Choice, choose
+from scopeval.collection.choice import Choice, Place, decide
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
 from scopeval.collection.provenance import Provenance
@@ -86,8 +86,10 @@ class EpisodeLog:
     be drawn elsewhere, ``behavior.act(obs, t, rng, weight=log.weight)``; `step` refuses those whose
     random number was used before. A bad reading is refused at its step, and nothing of it is
     recorded. An episode that is started again before it has ended, or given up by `lose`, counts as
-    lost; `drop` takes a finished one out. All is in memory: `scopeval.Campaign` is the same on
-    disk.
+    lost; `drop` takes a finished one out.
+
+    All is in memory. `scopeval.Campaign` is the same on disk: with the same seed, policies and
+    readings it decides the same, and its episodes are the same, bit for bit.
 
     Args:
         horizon: T, the most steps of an episode.
@@ -159,14 +161,8 @@ class EpisodeLog:
         if self._target is None:
             raise InputError("act: the log has no target; expected EpisodeLog(..., target=policy)")
         seen = check_reading("obs", obs, t, np.shape(steps.obs[0]) if steps.obs else None)
-        chooser = "behavior"
-        if steps.by_target or self._behavior is None:
-            chooser = "target"
-        elif self._handed_over:
-            chooser = "guard"
-        return choose(
-            self._target, self._behavior, seen, t, self.rng, weight=self._weight, chooser=chooser
-        )
+        place = Place(steps.index, t, self._weight, steps.by_target, self._handed_over)
+        return decide(self._target, self._behavior, seen, self._streams, place)
 
     def step(self, obs: Any, chosen: Chosen, reward: float, cost: float) -> None:
         """Record one step: what was observed, what was done, and what it gave.
