@@ -73,19 +73,19 @@ def test_all_weights_together_are_the_plan_whenever_designs_arrive(
 
 
 def test_designs_that_arrive_at_once_have_the_weights_of_evaluate():
-    terms, variances = terms_of(500, 30), [1.0, 0.3, 0.9, 0.2, 0.6]
+    terms, variances = terms_of(500, 30), [1.0, 0.3, 0.9, 0.2, 0.6, 0.1, 0.3, 0.2]
     shares, allotment = Shares(500, terms.refit), Allotment(terms)
     number = 0
     sizes = list(stage_sizes(terms.refit, 500))
     assert len(sizes) == len(variances)
     for k, (size, variance) in enumerate(zip(sizes, variances, strict=True)):
-        expected = Expected(variance, k == 2)
+        expected = Expected(variance, k == 2, progress=1.0 + 0.1 * k)
         (allotment.design if k else allotment.create)(expected)
-        wanted = shares.next(size, variance, fell_back=k == 2)
+        wanted = shares.next(size, variance, fell_back=k == 2, progress=1.0 + 0.1 * k)
         for _ in range(size):
             assert start(allotment, number) == wanted
             number += 1
-    assert [segment.stage for segment in allotment.segments] == list(range(5))
+    assert [segment.stage for segment in allotment.segments] == list(range(8))
 
 
 def test_the_estimate_is_exactly_unbiased_though_designs_and_weights_follow_the_values():

@@ -178,7 +178,7 @@ class WearingOut(TabularEnv):
 
 def test_a_change_between_stages_is_noticed_and_told():
     env = WearingOut(GRID, changed(GRID, cost=1.5), after=60)
-    settings = Refitting(features=cells(5))
+    settings = Refitting(features=cells(5), growth=2.0)  # a stage ends there
     found = evaluate(env, PI, horizon=5, episodes=240, refit=settings, seed=1)
     (said,) = found.learning.changed
     assert (said.what, said.stage, said.column) == ("earlier stages", 3, "cost")

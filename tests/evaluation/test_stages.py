@@ -16,7 +16,7 @@ from scopeval.collection.episodes import Episodes
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
-from scopeval.evaluation.refitting import Shares, expected_variance, stage_sizes
+from scopeval.evaluation.refitting import Shares, expected_progress, expected_variance, stage_sizes
 from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_budget import StageBudget
@@ -35,13 +35,15 @@ QUICK = Refitting(features=cells(5))
 # -- lengths and weights ---------------------------------------------------------------------------
 
 
-def test_stages_double_and_a_short_rest_belongs_to_the_last():
-    assert list(stage_sizes(Refitting(), 1000)) == [30, 30, 60, 120, 240, 520]
-    assert list(stage_sizes(Refitting(), 960)) == [30, 30, 60, 120, 240, 480]
-    assert list(stage_sizes(Refitting(), 300)) == [30, 30, 60, 180]
+def test_stages_grow_and_a_short_rest_belongs_to_the_last():
+    doubling = Refitting(growth=2.0)
+    assert list(stage_sizes(doubling, 1000)) == [30, 30, 60, 120, 240, 520]
+    assert list(stage_sizes(doubling, 960)) == [30, 30, 60, 120, 240, 480]
+    assert list(stage_sizes(doubling, 300)) == [30, 30, 60, 180]
     assert list(stage_sizes(Refitting(), 20)) == [20]
+    assert list(stage_sizes(Refitting(), 100)) == [30, 15, 23, 32]
     assert list(stage_sizes(Refitting(first=2, growth=1.5), 6)) == [2, 1, 1, 2]
-    assert list(itertools.islice(stage_sizes(Refitting(), None), 4)) == [30, 30, 60, 120]
+    assert list(itertools.islice(stage_sizes(doubling, None), 4)) == [30, 30, 60, 120]
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 31, 100, 999, 12345])
@@ -95,6 +97,18 @@ def test_a_prediction_has_a_floor_and_the_check_counts():
     assert expected_variance(Prediction(float("nan"), 1.0, 0.4, 1.0), settings) == 1.0
 
 
+def test_progress_is_half_of_what_the_other_half_of_the_data_brought():
+    assert expected_progress(None) == 1.0
+    assert expected_progress(Prediction(0.2, 1.0, 0.45, 1.0)) == pytest.approx(1.5)
+    assert expected_progress(Prediction(0.4, 1.0, 0.2, 1.0)) == 1.0  # it never takes away
+    assert expected_progress(Prediction(0.0, 1.0, 1.0, 1.0)) == 2.0
+    assert expected_progress(Prediction(0.2, 1.0, float("nan"), 1.0)) == 1.0
+    # all but the first episodes are still to come, and are expected to be better by that factor
+    shares = Shares(10**6, Refitting())
+    found = [shares.next(30, 0.3, progress=1.5), shares.next(10**6 - 30, 0.2)]
+    assert found[1] / found[0] == pytest.approx(1.5, rel=1e-3)
+
+
 # -- unbiased, exactly -----------------------------------------------------------------------------
 
 #: One state, two actions, one step; a reward of 0 or `HIGH`.
@@ -143,7 +157,7 @@ class Script:
         return SimpleNamespace(run=run, side_by_side=1, quick=False, uncovered=None)
 
 
-def greedy(self, asked):
+def greedy(self, asked, margin):
     """A design, and a prediction, that depend on the rewards seen so far as crudely as may be."""
     reward = np.concatenate([part.reward for part in self._seen])
     action = np.concatenate([part.action for part in self._seen])
@@ -299,21 +313,21 @@ def test_settings_are_checked(wrong):
 def test_an_interrupt_while_a_design_is_made_keeps_what_was_finished(monkeypatch):
     usual, calls = StageDesigner._designed, []
 
-    def slow(self, asked):
+    def slow(self, asked, margin):
         calls.append(asked)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return usual(self, asked)
+        return usual(self, asked, margin)
 
     monkeypatch.setattr(StageDesigner, "_designed", slow)
     found = evaluate(GRID, PI, episodes=500, refit=QUICK, seed=3)
     assert found.stopped == "interrupted by the user"
-    assert [stage.episodes for stage in found.stages] == [30, 30]
+    assert [stage.episodes for stage in found.stages] == [30, 15]
     assert found.interval.method == "asymptotic sequence"
 
 
 def test_a_design_that_fails_does_not_end_the_evaluation(monkeypatch):
-    def broken(self, logged, asked):
+    def broken(self, logged, asked, margin):
         raise DataError("logged: not today")
 
     monkeypatch.setattr(StageDesigner, "_design", broken)
@@ -377,7 +391,7 @@ def test_a_refuted_promise_ends_all_tilting():
 def test_short_stages_are_judged_together(monkeypatch):
     """No stage alone has enough episodes to be judged, but all of them together have."""
 
-    def expensive(self, asked):
+    def expensive(self, asked, margin):
         return Plan(GREEDY, Prediction(1.0, 1.0, 1.0, 1.0), 0.0, "greedy", new=True)
 
     monkeypatch.setattr(StageDesigner, "_designed", expensive)

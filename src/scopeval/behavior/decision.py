@@ -142,7 +142,7 @@ def with_margin(
     excess = float(costs.mean()) - (1.0 + recipe.epsilon)
     if excess > thresholds.cost_doubt:
         excess += float(np.ptp(costs))  # twice the standard error of the mean of two
-    margin = max(excess, 0.0) + caution.margin
+    margin = recipe.margin + max(excess, 0.0) + caution.margin
     return replace(recipe, margin=float(min(margin, thresholds.largest_margin)))
 
 

@@ -41,6 +41,8 @@ class Settings:
     limit: float | None = None
     budget: str = "state"
     least_gain: float = LEAST_GAIN
+    margin: float = 0.0
+    """Part of the cost budget that is left unspent; what the cross-check asks for is added."""
     seed: int = 0
     device: str | None = None
     progress: Progress | None = None
@@ -56,6 +58,7 @@ class Settings:
         _check_share("gamma", self.gamma, above_zero=True)
         _check_share("floor", self.floor, above_zero=False)
         _check_share("least_gain", self.least_gain, above_zero=False)
+        _check_share("margin", self.margin, above_zero=False)
         check_budget(self.budget, self.limit, self.constraint)
         check_whole("seed", self.seed, 0)
         if self.constraint not in ("behavior", "target"):
@@ -71,7 +74,7 @@ class Settings:
             horizon=int(self.horizon),
             gamma=float(self.gamma),
             floor=float(self.floor),
-            margin=0.0,
+            margin=float(self.margin),
             constraint=self.constraint,
             limit=None if self.limit is None else float(self.limit),
             budget=self.budget,

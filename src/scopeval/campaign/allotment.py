@@ -24,10 +24,11 @@ __all__ = ["Allotment", "Expected", "Segment"]
 
 
 class Expected(NamedTuple):
-    """What a design is expected to give: relative variance, and whether it fell back."""
+    """What a design is expected to give: relative variance, whether it fell back, and progress."""
 
     variance: float
     fell_back: bool
+    progress: float = 1.0  # of later designs
 
 
 @dataclass(frozen=True)
@@ -133,4 +134,9 @@ class Allotment:
         variance = 1.0 if now.by_target else self._expected.variance**now.share
         end = self._ends[min(now.block, len(self._ends) - 1)] if self._ends else 0
         size = max(end - self._started, 1)
-        return shares.next(size, variance, fell_back=self._tried and self._expected.fell_back)
+        return shares.next(
+            size,
+            variance,
+            fell_back=self._tried and self._expected.fell_back,
+            progress=1.0 if now.by_target else self._expected.progress,
+        )

@@ -9,7 +9,7 @@ from typing import Any
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.allotment import Expected
 from scopeval.campaign.terms import Terms
-from scopeval.evaluation.refitting import Refitting, expected_variance
+from scopeval.evaluation.refitting import Refitting, expected_progress, expected_variance
 from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Agreement
@@ -75,7 +75,8 @@ class StagePlan:
 def expected_of(plan: Plan, settings: Refitting) -> Expected:
     """What a stage with this plan is expected to give, as in `evaluate`."""
     variance = expected_variance(plan.prediction, settings)
-    return Expected(variance, plan.new and plan.prediction is None)
+    progress = expected_progress(plan.prediction)
+    return Expected(variance, plan.new and plan.prediction is None, progress)
 
 
 def budget_after(terms: Terms, plans: Sequence[StagePlan], episodes: Sequence[int]) -> StageBudget:

@@ -24,13 +24,23 @@ from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.protocols import Regression
 from scopeval.errors import InputError
 
-__all__ = ["Promise", "Refitting", "Shares", "expected_variance", "stage_sizes"]
+__all__ = [
+    "Promise",
+    "Refitting",
+    "Shares",
+    "expected_progress",
+    "expected_variance",
+    "stage_sizes",
+]
 
 #: What a cost budget below the target policy's own cost is about.
 Promise = Literal["stage", "total"]
 
 #: How much the cross-check counts in the variance that is expected of a design (as a power).
 CHECK_SHARE = 0.3
+
+#: Later designs are not expected to have less than the present variance divided by this.
+MOST_PROGRESS = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Refitting:
     """
 
     first: int = 30
-    growth: float = 2.0
+    growth: float = 1.5
     method: str | Method = "scope-dr"
     regression: str | Regression | ModelRegression = "auto"
     features: NDArray[Any] | None = None
@@ -125,12 +135,25 @@ def expected_variance(prediction: Prediction | None, settings: Refitting) -> flo
     return max(found, settings.least_variance) if math.isfinite(found) else 1.0
 
 
+def expected_progress(prediction: Prediction | None) -> float:
+    """The factor by which later designs, from more data, are expected to have less variance.
+
+    Designs from half of the data have the cross-check's variance, those from all of them the
+    predicted one. The next doubling is expected to bring half as much, on a logarithmic scale.
+    """
+    if prediction is None:
+        return 1.0
+    found = math.sqrt(prediction.checked_variance / max(prediction.variance, 1e-12))
+    return min(max(found, 1.0), MOST_PROGRESS) if math.isfinite(found) else 1.0
+
+
 class Shares:
     """The weight of a stage, decided before it begins.
 
     An episode counts in inverse proportion to the expected variance of its stage. For stages to
-    come the least variance that was expected so far is assumed, or less: the prior, as a power that
-    is the share of all episodes that are still to come. So an episode of an early stage never
+    come the least variance that was expected so far is assumed, or less: divided by the progress
+    that is expected of later designs, and as long as nothing is known the prior, both as powers
+    that are the share of all episodes that are still to come. So an episode of an early stage never
     counts more than those to come do on average: a prediction that is too optimistic cannot ruin
     the estimate. Every design that falls back to the target policy takes the prior half of the way
     to 1, on a logarithmic scale: later designs will hardly be better.
@@ -147,13 +170,16 @@ class Shares:
         self._prior = settings.prior_variance
         self._size, self._share = 0, 0.0  # of the stage that was begun last
 
-    def next(self, size: int, variance: float, *, fell_back: bool = False) -> float:
+    def next(
+        self, size: int, variance: float, *, fell_back: bool = False, progress: float = 1.0
+    ) -> float:
         """Weight of one episode of the next stage, in units of an average episode's.
 
         Args:
             size: number of its episodes.
             variance: relative variance that is expected of it.
             fell_back: a design was tried, and fell back to the target policy.
+            progress: expected of later designs (`expected_progress`).
         """
         if fell_back:
             self._prior = math.sqrt(min(self._prior, 1.0))
@@ -163,7 +189,7 @@ class Shares:
             return 1.0 / variance
         after = max(self._episodes - self._begun - size, 0)
         to_come = after / self._episodes
-        prior = min(self._prior, self._least)
+        prior = min(self._prior, self._least / progress)
         here, there = size / variance, after / (self._least ** (1.0 - to_come) * prior**to_come)
         share = self._left if after == 0 else self._left * here / (here + there)
         self._begun += size

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from scopeval.evaluation.refitting import Promise
-from scopeval.evaluation.stage_report import Payback
+from scopeval.evaluation.stage_report import Payback, Stage
 
-__all__ = ["StageBudget"]
+__all__ = ["StageBudget", "unspent"]
 
 #: No stage is asked for less than this share of the cost that is asked for in all.
 LEAST_SHARE = 0.7
+
+#: The largest part of a cost budget that is left unspent because of what earlier stages cost.
+MOST_UNSPENT = 0.03
 
 
 class StageBudget:
@@ -60,3 +64,26 @@ class StageBudget:
         """What is predicted of all episodes together."""
         spent = self._spent / max(self._done, 1)
         return Payback(self._promise, self._allowed, spent, self._after)
+
+
+def unspent(stages: Iterable[Stage], size: int) -> float:
+    """The part of its cost budget that the design of the next stage leaves unspent.
+
+    Critics from few episodes are wrong about costs, and the next ones mostly in the same direction.
+    So the next design expects the excess that the certificates of earlier stages estimate, and pays
+    it back within its own episodes.
+
+    Args:
+        stages: that have ended.
+        size: episodes of the next one.
+    """
+    judged = [
+        (stage.certificate.episodes, stage.certificate.difference.estimate / own)
+        for stage in stages
+        if stage.certificate is not None and (own := stage.certificate.target_cost) > 0.0
+    ]
+    done = sum(n for n, _ in judged)
+    if not done:
+        return 0.0
+    excess = math.fsum(n * one for n, one in judged) / done
+    return min(max(excess, 0.0) * (1.0 + done / max(size, 1)), MOST_UNSPENT)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scopeval.behavior.methods import method_named
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
@@ -156,12 +157,13 @@ class StageDesigner:
         if what == STAGES:
             self._seen.clear()
 
-    def next(self, remaining: int | None, asked: float) -> Plan:
+    def next(self, remaining: int | None, asked: float, margin: float = 0.0) -> Plan:
         """The next stage.
 
         Args:
             remaining: episodes that are left; None: not known.
             asked: the relative cost that is asked of it, 1 + epsilon or less.
+            margin: part of the cost budget that a design leaves unspent.
         """
         first = self._last is None
         if first and self._given is not None:
@@ -169,7 +171,7 @@ class StageDesigner:
         elif first and self.logs is None:
             plan = Plan(None, None, 0.0, "nothing is known yet: the target policy itself is run")
         elif first or self._worth_it(remaining):
-            plan = self._designed(asked)
+            plan = self._designed(asked, margin)
         else:
             plan = self._continued(self.stopped or "the refit was skipped")
         self._last = plan
@@ -204,11 +206,11 @@ class StageDesigner:
 
     # -- designing ---------------------------------------------------------------------------
 
-    def _designed(self, asked: float) -> Plan:
+    def _designed(self, asked: float, margin: float) -> Plan:
         began = time.perf_counter()
         parts = [] if self.logs is None else [self.logs]
         try:
-            made = self._design(self._data([*parts, *self._seen]), asked)
+            made = self._design(self._data([*parts, *self._seen]), asked, margin)
         except ScopevalError as error:
             if self._last is None:
                 raise
@@ -263,10 +265,13 @@ class StageDesigner:
         self._in_world = len(parts)
         return self._world
 
-    def _design(self, logged: Transitions | World, asked: float) -> BehaviorPolicy | None:
+    def _design(
+        self, logged: Transitions | World, asked: float, margin: float
+    ) -> BehaviorPolicy | None:
         """The design; None: the last one, which is cheaper than any that could be made now."""
-        from scopeval.behavior.designer import design  # loads numba
+        from scopeval.behavior.designer import designs  # loads numba
         from scopeval.behavior.frontier import frontier
+        from scopeval.behavior.settings import Settings
 
         s, T = self._settings, self._terms.horizon
         if T is None:
@@ -289,11 +294,8 @@ class StageDesigner:
                 return curve.at(cost=cost)
             if self._last is not None and self._last.cost < 0.99:
                 return None
-        return design(
-            logged,
-            self._target,
+        settings = Settings(
             horizon=T,
-            method=s.method,
             epsilon=max(self._terms.epsilon, 0.0),
             gamma=self._terms.gamma,
             regression=s.regression,
@@ -302,8 +304,11 @@ class StageDesigner:
             floor=s.floor,
             budget=s.budget,
             least_gain=s.least_gain,
+            margin=margin,
             seed=self._seed,
         )
+        how = method_named(s.method)
+        return designs(logged, self._target, [how], settings)[how.name]
 
     # -- whether to ----------------------------------------------------------------------------
 

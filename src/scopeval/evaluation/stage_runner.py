@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 
 from scopeval.data.transitions import Transitions
 from scopeval.evaluation.batch_loop import Running, run_batches
-from scopeval.evaluation.refitting import Refitting, Shares, expected_variance, stage_sizes
+from scopeval.evaluation.refitting import (
+    Refitting,
+    Shares,
+    expected_progress,
+    expected_variance,
+    stage_sizes,
+)
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo
 from scopeval.evaluation.source_choice import (
@@ -23,7 +29,7 @@ from scopeval.evaluation.source_choice import (
     decisions_of,
     unbiased_estimator,
 )
-from scopeval.evaluation.stage_budget import StageBudget
+from scopeval.evaluation.stage_budget import StageBudget, unspent
 from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_level
 from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
@@ -117,11 +123,13 @@ class _StagedRun:
         """Design, run and judge one stage."""
         task, totals = self._task, self.totals
         left = None if task.episodes is None else task.episodes - totals.started
-        plan = self._designer.next(left, self._budget.asked)
+        margin = unspent(totals.stages, size)
+        plan = self._designer.next(left, self._budget.asked, margin)
         weight = self._shares.next(
             size,
             expected_variance(plan.prediction, self._settings),
             fell_back=plan.new and plan.prediction is None,
+            progress=expected_progress(plan.prediction),
         )
         totals.begin(weight, plan.epsilon)
         before = decisions_of(plan.behavior)
