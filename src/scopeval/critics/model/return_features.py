@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
-from scopeval.critics.model.layers import StackedLayers, forward, fresh_layers
+from scopeval.critics.model.layers import GAIN, StackedLayers, forward, fresh_layers
 from scopeval.critics.model.step_model import Weights
 
 __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
@@ -27,6 +27,8 @@ __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
 REACH = 6.0
 #: Outputs: still to be earned, still to be spent.
 OUTPUTS = 2
+#: Least spread of the returns of a time step that is told from none, relative to the usual.
+LEAST_SPREAD = 0.01
 #: Names of the layers in saved files.
 PREFIX = "fore_"
 
@@ -41,13 +43,15 @@ class Study:
         steps: steps of Adam, its rate falling along a cosine.
         batch: rows per step.
         rate: Adam's first learning rate.
+        gain: how sharply the units of the first layer bend before training; see `fresh_layers`.
     """
 
     paths: int = 4000
     hidden: int = 64
     steps: int = 2000
     batch: int = 256
-    rate: float = 1e-2
+    rate: float = 2e-2
+    gain: float = GAIN
 
 
 class ReturnSamples(NamedTuple):
@@ -60,7 +64,7 @@ class ReturnSamples(NamedTuple):
 
 @dataclass(frozen=True)
 class ReturnNetworks:
-    """One or several networks; the features are their mean, in units of the spread they learned.
+    """One or several networks; the features are their mean, relative to others of the time step.
 
     Attributes:
         networks: the layers of each, and mean and scale of its inputs.
@@ -135,19 +139,35 @@ def learn_returns(
         return blank
     mean, scale = where.mean(axis=0, dtype=np.float64), where.std(axis=0, dtype=np.float64)
     scale = np.where(scale > 1e-9, scale, 1.0)
-    centre, spread = returns.mean(axis=0), returns.std(axis=0)
-    spread = np.where(spread > 1e-12, spread, 1.0)
     z = np.clip((where - mean.astype(np.float32)) / scale.astype(np.float32), -REACH, REACH)
     x = np.column_stack([z, blank.time_input(samples.t)]).astype(np.float32)
-    y = ((returns - centre) / spread).astype(np.float32)
+    y = _by_time(returns, samples.t, horizon)
     squared = np.empty((0, 0), np.float32)
     examples = Examples(x, y, squared, np.empty(0, np.float32))
-    fresh = fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng)
+    fresh = fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng, how.gain)
     weights = fit_layers(fresh, examples, Schedule(how.steps, how.batch, how.rate), rng, tick)
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):
         return blank  # training diverged; the critics have their other features
     return ReturnNetworks((weights,), horizon)
+
+
+def _by_time(returns: Floats, t: Ints, horizon: int) -> Weights:
+    """Returns [n, 2] relative to those of the same time step, as they are learned.
+
+    Critics of each step see the features beside a constant, so the mean of a step need not be
+    learned. Steps with little spread count a little more than by their size.
+    """
+    count = np.maximum(np.bincount(t, minlength=horizon), 1)
+
+    def mean(values: Floats) -> Floats:
+        return np.stack([np.bincount(t, one, horizon) / count for one in values.T], axis=1)
+
+    away = returns - mean(returns)[t]
+    usual = np.sqrt((away**2).mean(axis=0))
+    usual = np.where(usual > 1e-12, usual, 1.0)
+    spread = np.sqrt(np.maximum(np.sqrt(mean(away**2)), LEAST_SPREAD * usual) * usual)
+    return np.asarray(away / spread[t], np.float32)
 
 
 def _without_features(width: int, horizon: int, hidden: int) -> ReturnNetworks:

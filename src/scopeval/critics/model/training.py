@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, check_whole
 from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
-from scopeval.critics.model.layers import LAYERS, fresh_layers, hidden_layers
+from scopeval.critics.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
 from scopeval.critics.protocols import Rows
@@ -52,6 +52,11 @@ MOVED = 2.0
 STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 60.0, 500, 10_000
 
 
+#: Rows from which on fresh units bend as sharply as they ever do: edges that few rows suggest are
+#: often not there.
+SHARP_ROWS = 10_000
+
+
 @dataclass(frozen=True)
 class Training:
     """How a network of the dynamics is trained.
@@ -62,6 +67,8 @@ class Training:
         batch: rows per step. Many steps of few rows learn more than few steps of many.
         rate: Adam's first learning rate.
         dropout: share of the hidden units that is left out, drawn anew at every step; see `WIDE`.
+        gain: how sharply the units of the first layer bend before training (`fresh_layers`); None:
+            less sharply for short logs.
     """
 
     hidden: int = 128
@@ -69,6 +76,7 @@ class Training:
     batch: int = 128
     rate: float = 1.5e-2
     dropout: float = 0.0
+    gain: float | None = None
 
     def __post_init__(self) -> None:
         check_whole("hidden", self.hidden, 1)
@@ -79,6 +87,8 @@ class Training:
             raise InputError(f"rate: got {self.rate!r}, expected a number > 0")
         if not 0.0 <= self.dropout < 1.0:
             raise InputError(f"dropout: got {self.dropout!r}, expected a number in [0, 1)")
+        if self.gain is not None and not 0.0 < self.gain < np.inf:
+            raise InputError(f"gain: got {self.gain!r}, expected a number > 0")
 
     def schedule(self, rows: int, *, warm: bool = False) -> Schedule:
         """Steps, batch and rate for so many rows; fewer and slower ones from a trained network."""
@@ -90,10 +100,16 @@ class Training:
         rate = WARM_RATE * self.rate if warm else self.rate
         return Schedule(steps, self.batch, rate, self.dropout)
 
+    def gain_for(self, rows: int) -> float:
+        """The gain of fresh layers for so many rows."""
+        if self.gain is not None:
+            return self.gain
+        return float(GAIN * np.clip((rows / SHARP_ROWS) ** 0.25, 1.0 / GAIN, 1.0))
+
 
 #: Where errors stay large (contacts), this learns more from the same logs, in about ten times the
 #: time. Smooth worlds lose by it. The held-out error decides: `Report.holdout`, "dynamics".
-WIDE = Training(hidden=256, steps=20_000, batch=256, rate=5e-3, dropout=0.05)
+WIDE = Training(hidden=256, steps=20_000, batch=256, rate=5e-3, dropout=0.05, gain=1.0)
 
 
 def learn_halves(
@@ -266,7 +282,7 @@ def _fitted(
     end = problem.end.astype(np.float32) if sometimes_ends else np.empty(0, np.float32)
     layers = start
     if layers is None:
-        layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng)
+        layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng, how.gain_for(len(x)))
     examples = Examples(x, y, problem.counts, end)
     schedule = how.schedule(len(x), warm=start is not None)
     weights = fit_layers(layers, examples, schedule, rng, tick)

@@ -249,4 +249,5 @@ def settings_of(training: Training) -> dict[str, Any]:
         "batch": training.batch,
         "rate": training.rate,
         "dropout": training.dropout,
+        "gain": training.gain,
     }

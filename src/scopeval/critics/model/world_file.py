@@ -208,12 +208,16 @@ def _network(encoder: Encoder, start: str, arrays: dict[str, NDArray[Any]]) -> N
 def _training(given: Any) -> dict[str, Any]:
     """The settings of a training, of the right types."""
     names = settings_of(Training())
+    if isinstance(given, dict):
+        given = {"gain": 1.0} | given  # files of version 0.1.0 did not say
     if not isinstance(given, dict) or set(given) != set(names):
         raise ValueError(f"a training of {sorted(given) if isinstance(given, dict) else given!r}")
     whole = {"hidden": given["hidden"], "batch": given["batch"]}
     if given["steps"] is not None:
         whole["steps"] = given["steps"]
-    real = {"rate": given["rate"], "dropout": given["dropout"]}
+    real = {name: given[name] for name in ("rate", "dropout")}
+    if given["gain"] is not None:
+        real["gain"] = given["gain"]
     if not all(type(n) is int and n < 2**31 for n in whole.values()) or not all(
         type(x) in (int, float) and np.isfinite(x) for x in real.values()
     ):
