@@ -25,6 +25,7 @@ TITLES = {
     "frontier": "A whole frontier, in designs",
     "campaign": "One decision of a campaign, on disk",
     "serve": "A served campaign: many plants at once",
+    "workers": "An evaluation on workers, time per step",
     "scale": "Growth: exponent of time and memory, 1 is linear",
 }
 

@@ -11,7 +11,15 @@ from functools import cache
 from threading import Event, Lock, local
 from typing import Any, TypeVar
 
-__all__ = ["fan_out", "fan_out_rows", "one_blas_thread", "one_torch_thread", "stop_if_unwanted"]
+__all__ = [
+    "fan_out",
+    "fan_out_rows",
+    "one_blas_thread",
+    "one_torch_thread",
+    "stop_if_unwanted",
+    "unwanted",
+    "unwanted_by",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,10 +43,10 @@ def fan_out(
     workers = min(threads or os.cpu_count() or 1, len(every))
     if workers <= 1:  # a pool would only cost time
         return [work(item) for item in every]
-    unwanted = Event()
+    left = Event()
 
     def watched(item: Item) -> Result:
-        _THREAD.unwanted = unwanted
+        _THREAD.unwanted = left
         return work(item)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -46,7 +54,7 @@ def fan_out(
         try:
             return [future.result() for future in futures]
         except BaseException:
-            unwanted.set()  # the pool waits for its threads, which must not take long
+            left.set()  # the pool waits for its threads, which must not take long
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -64,9 +72,25 @@ def stop_if_unwanted() -> None:
 
     In the main thread nothing is needed: Ctrl-C raises KeyboardInterrupt there.
     """
-    unwanted: Event | None = _THREAD.__dict__.get("unwanted")
-    if unwanted is not None and unwanted.is_set():
+    if unwanted():
         raise _UnwantedError
+
+
+def unwanted() -> bool:
+    """Whether nobody waits any more for what this thread computes."""
+    event: Event | None = _THREAD.__dict__.get("unwanted")
+    return event is not None and event.is_set()
+
+
+@contextmanager
+def unwanted_by(event: Event) -> Iterator[None]:
+    """What this thread computes inside is unwanted once the event is set."""
+    before: Event | None = _THREAD.__dict__.get("unwanted")
+    _THREAD.unwanted = event
+    try:
+        yield
+    finally:
+        _THREAD.unwanted = before
 
 
 def fan_out_rows(

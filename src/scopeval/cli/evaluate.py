@@ -90,6 +90,17 @@ def evaluate(
     batch: Annotated[
         int | None, typer.Option(help="Environments side by side.", show_default="8")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Run on so many workers; any number gives the same result.",
+            show_default="in this process",
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="Of the workers: processes or ray.", show_default="processes"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 0,
     json: options.JsonFile = None,
     report: options.ReportFile = None,
@@ -130,6 +141,8 @@ def evaluate(
             keep=report is not None,
             logs=known.logs,
             refit=known.settings,
+            workers=workers,
+            backend=backend,
             progress=lambda now: bar(*_progress(now, precision, cost_budget)),
         )
     show_result(

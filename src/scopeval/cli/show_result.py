@@ -53,7 +53,7 @@ def show_result(
 
     console = out()
     print_line(console, result.summary())
-    command = command_of(ctx, without=("json", "report"))
+    command = command_of(ctx, without=("json", "report", "workers", "backend"))
     if report is not None:
         page = page_of_evaluation(result, designed, gamma=gamma, seed=seed, command=command)
         print_line(console, f"Report: {write_report(page, report)}")

@@ -21,12 +21,19 @@ from scopeval.collection.environments import EnvironmentPool, StepCost, open_env
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import GuardStep, Rollout
+from scopeval.collection.shared_rollout import SharedRollout, open_shared
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError, PlantError
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import as_behavior, as_policy
+from scopeval.workers.crew import CrewSize
 
-__all__ = ["NoEpisodeError", "collect"]
+__all__ = ["NO_WORKERS", "NoEpisodeError", "collect"]
+
+NO_WORKERS = (
+    "workers: got a TabularMDP, which the compiled simulator runs on all cores of this machine; "
+    "expected no workers, or try env=lambda: TabularEnv(mdp)"
+)
 
 
 class NoEpisodeError(PlantError):
@@ -55,6 +62,8 @@ def collect(
     guard_step: GuardStep | None = None,
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    workers: int | None = None,
+    backend: str | None = None,
 ) -> Episodes:
     """Run episodes number first .. first+episodes-1 and keep what the estimators need.
 
@@ -82,6 +91,11 @@ def collect(
             and the estimates stay unbiased. A guard that raises gives all of them to the target.
         progress: called as progress(done, total) after every episode, finished or lost.
         stop: asked before episodes are begun; True begins no more, those running are finished.
+        workers: run on so many workers, which make `batch` environments each; `env` is then a name
+            or a function. The episodes are the same bits for any number of workers. One that dies
+            is replaced, and its episodes are run again. None: in this process.
+        backend: of the workers: "processes" on this machine (default), or "ray", a cluster; alone,
+            one worker for each core.
 
     Returns:
         The finished episodes, in order of their numbers. After a KeyboardInterrupt: those that were
@@ -96,7 +110,10 @@ def collect(
     check_whole("episodes", episodes, 1)
     check_whole("seed", seed, 0)
     check_whole("first", first, 0)
+    size = CrewSize(workers, backend)
     if isinstance(env, TabularMDP):
+        if size.wanted:
+            raise InputError(NO_WORKERS)
         if guard_step is not None or batch is not None or not (cost is None or cost == "none"):
             raise InputError(
                 "env: a TabularMDP is run by the compiled simulator, which knows no guard_step, "
@@ -121,10 +138,19 @@ def collect(
     opened = isinstance(env, EnvironmentPool)
     if opened and not (batch is None and cost is None):
         raise InputError("env: opened with its own batch and cost, expected neither here")
-    with nullcontext(env) if opened else open_environments(env, batch, cost) as environments:
-        run = Rollout(environments, policy, how, horizon=horizon, seed=seed, guard_step=guard_step)
-        result = run.run(first, episodes, progress=progress, stop=stop)
-        plant = environments.plant
+    run: Rollout | SharedRollout
+    if size.wanted:
+        with open_shared(env, batch, cost, size) as shared:
+            run = SharedRollout(
+                shared, policy, how, horizon=horizon, seed=seed, guard_step=guard_step
+            )
+            result = run.run(first, episodes, progress=progress, stop=stop)
+            plant = shared.plant
+    else:
+        with nullcontext(env) if opened else open_environments(env, batch, cost) as pool:
+            run = Rollout(pool, policy, how, horizon=horizon, seed=seed, guard_step=guard_step)
+            result = run.run(first, episodes, progress=progress, stop=stop)
+            plant = pool.plant
     if result.lost and not len(result) and not result.interrupted:
         raise NoEpisodeError(result)
     return result.with_provenance(provenance_of(plant, policy, how, horizon))

@@ -39,7 +39,17 @@ from scopeval.collection.provenance import name_of
 from scopeval.data.state_numbers import StateNumbers
 from scopeval.errors import InputError, PlantError
 
-__all__ = ["Environment", "EnvironmentPool", "StepCost", "open_environments"]
+__all__ = [
+    "SIDE_BY_SIDE",
+    "Environment",
+    "EnvironmentPool",
+    "StepCost",
+    "check_batch",
+    "open_environments",
+]
+
+#: Environments that are made of a name or a function, unless a number is given.
+SIDE_BY_SIDE = 8
 
 #: cost(obs, action, reward, next_obs, info) of one step, as plain numbers and Gymnasium gives them
 StepCost = Callable[[Any, Any, float, Any, Mapping[str, Any]], float]
@@ -62,6 +72,10 @@ class StepReader:
         self._rule = cost
         self._cost_seen = False
         self._kind: tuple[bool, tuple[int, ...]] | None = None
+
+    def begin(self, *, cost_seen: bool) -> None:
+        """Forget what earlier episodes were like; `cost_seen`: others have reported a cost."""
+        self._cost_seen, self._kind = cost_seen, None
 
     def observe(self, raw: Any) -> NDArray[Any]:
         """State number (int64, no dimension) or vector float64 [d].
@@ -213,6 +227,7 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
     fleet: Fleet | None
     free: bool
     plant: str | None = None  # name of the environments
+    reader: StepReader | None = None  # what all of them are read by
 
     def __new__(
         cls, each: Iterable[Environment], fleet: Fleet | None = None, *, free: bool = False
@@ -282,8 +297,7 @@ def open_environments(
 def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> EnvironmentPool:
     """Open environments of any kind."""
     reader = StepReader(cost)
-    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
-        raise InputError(f"batch: got {batch!r}, expected a whole number of environments >= 1")
+    check_batch(batch)
     if isinstance(env, str):
         return _made(_registered(env), batch, reader)
     if isinstance(env, VectorSteppable):
@@ -315,9 +329,16 @@ def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> Environ
     )
 
 
+def check_batch(batch: int | None) -> None:
+    """Refuse what is no number of environments."""
+    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
+        raise InputError(f"batch: got {batch!r}, expected a whole number of environments >= 1")
+
+
 def _made(make: Callable[[], Any], batch: int | None, reader: StepReader) -> EnvironmentPool:
     """Make the first environment now, so that mistakes show at once, and the others when needed."""
-    pool = EnvironmentPool(Environment(make, None, reader) for _ in range(batch or 8))
+    pool = EnvironmentPool(Environment(make, None, reader) for _ in range(batch or SIDE_BY_SIDE))
+    pool.reader = reader
     try:
         first = pool[0].open()
     except Exception as error:

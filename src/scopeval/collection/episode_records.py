@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["EpisodeRecord", "LostEpisode"]
+__all__ = ["EpisodeRecord", "LostEpisode", "Recorded"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,32 @@ class EpisodeRecord:
     by_target: bool = False
     fallbacks: int = 0
     guarded: int = 0
+
+
+@dataclass
+class Recorded:
+    """What became of some episodes.
+
+    Attributes:
+        finished: those that were.
+        lost: those that could not be finished.
+        controlled: the behavior policy has brought a control variate.
+        interrupted: the user stopped it before all were run.
+    """
+
+    finished: list[EpisodeRecord] = field(default_factory=list)
+    lost: list[LostEpisode] = field(default_factory=list)
+    controlled: bool = False
+    interrupted: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many are over."""
+        return len(self.finished) + len(self.lost)
+
+    def add(self, other: Recorded) -> None:
+        """Take in other episodes."""
+        self.finished += other.finished
+        self.lost += other.lost
+        self.controlled |= other.controlled
+        self.interrupted |= other.interrupted

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, reading
 from scopeval.arrays import Bools, Floats, Ints, where_first
-from scopeval.collection.episode_records import EpisodeRecord, LostEpisode
+from scopeval.collection.episode_records import EpisodeRecord, LostEpisode, Recorded
 from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
 from scopeval.collection.provenance import Provenance
 from scopeval.errors import InputError
@@ -234,6 +234,17 @@ class Episodes:
             guarded=np.array([r.guarded for r in records], np.int64),
             lost=tuple(lost),
             interrupted=interrupted,
+        )
+
+    @staticmethod
+    def of_recorded(found: Recorded, horizon: int) -> Episodes:
+        """All that was recorded, in the order of the episodes' numbers."""
+        return Episodes.of_records(
+            sorted(found.finished, key=lambda record: record.index),
+            horizon,
+            controlled=found.controlled,
+            lost=sorted(found.lost, key=lambda episode: episode.index),
+            interrupted=found.interrupted,
         )
 
     @staticmethod

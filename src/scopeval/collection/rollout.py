@@ -20,9 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import unwanted
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
 from scopeval.collection.environments import EnvironmentPool
-from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
+from scopeval.collection.episode_records import EpisodeRecord, LostEpisode, Recorded
+from scopeval.collection.episodes import Episodes
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.errors import InputError
 from scopeval.policies.gaussian import NoisePolicy
@@ -101,6 +103,8 @@ class _Tape:
         if self.action is None:
             self.action = np.zeros((*self.reward.shape, *actions.shape[1:]), actions.dtype)
         done = outcomes.done
+        if not done.any():
+            return
         at = rows[done]
         self.obs[at, t + 1] = outcomes.obs[done]
         self.action[at, t] = actions[done]
@@ -155,9 +159,7 @@ class Rollout:
     guard_step: GuardStep | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
     _answered: bool = False  # the behavior policy has answered before
-    _controlled: bool = False  # it has brought a control variate
-    _finished: list[EpisodeRecord] = field(default_factory=list)
-    _lost: list[LostEpisode] = field(default_factory=list)
+    _found: Recorded = field(default_factory=Recorded)
 
     def run(
         self,
@@ -178,10 +180,22 @@ class Rollout:
             progress: called as progress(done, count) after every episode, finished or lost.
             stop: asked before episodes are begun; True begins no more, those running are finished.
         """
-        self._finished, self._lost = [], []
-        self._by_target, self._controlled = by_target, False
+        found = self.record(first, count, by_target=by_target, progress=progress, stop=stop)
+        return Episodes.of_recorded(found, self.horizon)
+
+    def record(
+        self,
+        first: int,
+        count: int,
+        *,
+        by_target: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Recorded:
+        """`run`, with the episodes one by one."""
+        found = self._found = Recorded()
+        self._by_target = by_target
         self._answered = self._answered or first > 0
-        interrupted = False
         try:
             for begin in range(first, first + count, len(self.environments)):
                 if stop is not None and stop():
@@ -189,31 +203,25 @@ class Rollout:
                 last = min(begin + len(self.environments), first + count)
                 self._side_by_side(range(begin, last), count, progress)
         except KeyboardInterrupt:
-            interrupted = True
-        return Episodes.of_records(
-            sorted(self._finished, key=lambda record: record.index),
-            self.horizon,
-            controlled=self._controlled,
-            lost=sorted(self._lost, key=lambda episode: episode.index),
-            interrupted=interrupted,
-        )
+            found.interrupted = True
+        return found
 
     def _side_by_side(
         self, indices: range, count: int, progress: Callable[[int, int], None] | None
     ) -> None:
         """One episode in each environment, all at the same time step."""
         noise = self.target.noise_shape if isinstance(self.target, NoisePolicy) else None
-        tape = _Tape(indices, self.seed, self.horizon, noise)
+        tape, found = _Tape(indices, self.seed, self.horizon, noise), self._found
         by_target = self._by_target or self.behavior is None
 
         def end(row: int, failure: EnvironmentFailure | None) -> None:
             tape.running[row] = False
             if failure is None:
-                self._finished.append(tape.record(row, by_target=by_target))
+                found.finished.append(tape.record(row, by_target=by_target))
             else:
-                self._lost.append(tape.lost(row, str(failure)))
+                found.lost.append(tape.lost(row, str(failure)))
             if progress is not None:
-                progress(len(self._finished) + len(self._lost), count)
+                progress(found.count, count)
 
         try:
             first, failures = self.environments.reset([one.env_seed for one in tape.streams])
@@ -228,11 +236,11 @@ class Rollout:
                 ended = outcomes.done & (outcomes.terminated | outcomes.truncated)
                 for row in rows[outcomes.done if t + 1 == self.horizon else ended].tolist():
                     end(row, None)
-                if outcomes.interrupted:
+                if outcomes.interrupted or unwanted():
                     raise KeyboardInterrupt
                 self._ask_guard(tape)
         except KeyboardInterrupt:
-            self._lost += [
+            found.lost += [
                 tape.lost(row, INTERRUPTED) for row in np.flatnonzero(tape.running).tolist()
             ]
             raise
@@ -338,7 +346,7 @@ class Rollout:
                 at = np.arange(rows.start, rows.stop)[good]
                 mu[at] = probs / probs.sum(axis=1, keepdims=True)
                 if weighing.control is not None:
-                    self._controlled = True
+                    self._found.controlled = True
                     control[at] = weighing.control[good]
         self._answered = self._answered or not failed.all()
         return mu, control, failed

@@ -23,6 +23,7 @@ from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
 from scopeval.evaluation.source_choice import (
+    Sources,
     bound_of,
     decisions_of,
     open_sources,
@@ -37,8 +38,10 @@ from scopeval.evaluation.start_control import (
 )
 from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
 from scopeval.policies.adapters import as_behavior, as_policy
+from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.guard import Guard
 from scopeval.safety.promise import Promise, promise_with
+from scopeval.workers.crew import CrewSize
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
 
@@ -72,6 +75,8 @@ def evaluate(
     logs: Transitions | None = None,
     refit: bool | Refitting = False,
     progress: Callable[[Running], None] | None = None,
+    workers: int | None = None,
+    backend: str | None = None,
 ) -> Evaluation:
     """Estimate J(target) by running `behavior` in its place.
 
@@ -131,6 +136,14 @@ def evaluate(
             logs, or else the target itself: no logs are needed. True, or a `Refitting` with
             settings of your own.
         progress: called after every batch.
+        workers: run the episodes on so many workers, which make `batch` environments each; `env` is
+            then a name or a function that makes one. The result is the same bits for any number of
+            workers: guard, stages and stopping rules are asked after every `chunk` episodes, in
+            their order. At most chunk / batch workers have something to do. One that dies is
+            replaced, and its episodes are run again. None: in this process.
+        backend: of the workers: "processes" on this machine (default), or "ray", a cluster (the one
+            that this process is connected to, that of RAY_ADDRESS, or a new one on this machine);
+            alone, one worker for each core.
 
     Returns:
         An `Evaluation`. Ctrl-C ends the evaluation with what was finished by then.
@@ -148,8 +161,10 @@ def evaluate(
     if cost == "none" and cost_budget is not None:
         raise InputError("cost_budget: given with cost='none', expected costs to count")
     settings = _refitting(refit, logs)
-    opened = open_sources(env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed)
-    costs = cost != "none"
+    crew, costs = CrewSize(workers, backend), cost != "none"
+    opened = open_sources(
+        env, policy, terms, horizon=horizon, cost=cost, batch=batch, seed=seed, crew=crew
+    )
     if settings is not None:
         _check_stages(promise, return_bound, starts)
         bound = bound_of(env, terms, None, cost_bound, step_cost_bound)
@@ -195,7 +210,11 @@ def evaluate(
         notes=() if promise.note is None else (promise.note,),
         starts=None if adjustment is None else adjustment.report,
     )
-    result = totals.result(run)
+    return _described(totals.result(run), sources, how)
+
+
+def _described(result: Evaluation, sources: Sources, how: Behavior | Policy | None) -> Evaluation:
+    """The result; its episodes, if they were kept, say where they come from."""
     if result.episodes is None:
         return result
     return replace(result, episodes=sources.described(result.episodes, how))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from scopeval.arrays import check_whole
+from scopeval.collection.collector import NO_WORKERS
 from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
+from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
@@ -31,6 +33,7 @@ from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.guard import Guard
 from scopeval.safety.promise import TARGET, Promise
+from scopeval.workers.crew import CrewSize
 
 __all__ = [
     "Sources",
@@ -106,7 +109,8 @@ class Sources:
 
     Attributes:
         env: the environment as it was given.
-        environments: opened from it; None for a `TabularMDP`, which the simulator runs.
+        environments: opened from it, here or on workers; None for a `TabularMDP`, which the
+            simulator runs.
         target: pi.
         gamma: the discount.
         horizon: as it was given, or as a behavior from `design` has it.
@@ -118,7 +122,7 @@ class Sources:
     """
 
     env: Any
-    environments: EnvironmentPool | None
+    environments: EnvironmentPool | SharedEnvironments | None
     target: Policy | ContinuousPolicy
     gamma: float
     horizon: int | None
@@ -175,7 +179,7 @@ class Sources:
 
     def _in_environments(
         self,
-        environments: EnvironmentPool,
+        environments: EnvironmentPool | SharedEnvironments,
         horizon: int | None,
         behavior: Behavior | Policy | None,
         estimator: str,
@@ -185,14 +189,20 @@ class Sources:
             raise InputError(
                 "horizon: needed, expected the number of steps at which episodes are cut"
             )
-        rollout = Rollout(
-            environments,
-            self.target,
-            behavior,
-            horizon=check_whole("horizon", horizon, 1),
-            seed=self.seed,
-            guard_step=guard.steps_exceeded if guard is not None and guard.limited else None,
-        )
+        horizon = check_whole("horizon", horizon, 1)
+        guard_step = guard.steps_exceeded if guard is not None and guard.limited else None
+        rollout: Rollout | SharedRollout
+        if isinstance(environments, SharedEnvironments):
+            rollout = SharedRollout(
+                environments,
+                self.target,
+                behavior,
+                horizon=horizon,
+                seed=self.seed,
+                guard_step=guard_step,
+            )
+        else:
+            rollout = Rollout(environments, self.target, behavior, horizon, self.seed, guard_step)
         return CollectedSource(
             rollout.run,
             self.gamma,
@@ -221,10 +231,19 @@ def open_sources(
     cost: str | StepCost | None,
     batch: int | None,
     seed: int,
+    crew: CrewSize,
 ) -> Iterator[Sources]:
     """Open the environments, if there are any to open."""
-    modeled = isinstance(env, TabularMDP)
-    with nullcontext() if modeled else open_environments(env, batch, cost) as environments:
+    opened: AbstractContextManager[EnvironmentPool | SharedEnvironments | None]
+    if crew.wanted:
+        if isinstance(env, TabularMDP):
+            raise InputError(NO_WORKERS)
+        opened = open_shared(env, batch, cost, crew)
+    elif isinstance(env, TabularMDP):
+        opened = nullcontext()
+    else:
+        opened = open_environments(env, batch, cost)
+    with opened as environments:
         yield Sources(
             env,
             environments,

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.arrays import Floats
+from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.shared_rollout import SharedEnvironments
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.running_moments import Moments
 from scopeval.estimation.start_states import StartControl
@@ -175,7 +177,14 @@ def _resets(count: int, sources: Sources | None) -> npt.NDArray[Any]:
     if count < 2:
         raise InputError(f"starts: got {count} resets, expected at least 2")
     pool = sources.environments
-    state = np.random.SeedSequence([_APART, sources.seed]).generate_state(count)
+    if isinstance(pool, SharedEnvironments):  # resets alone are not worth workers
+        with pool.here() as here:
+            return _first_observations(count, here, sources.seed)
+    return _first_observations(count, pool, sources.seed)
+
+
+def _first_observations(count: int, pool: EnvironmentPool, seed: int) -> npt.NDArray[Any]:
+    state = np.random.SeedSequence([_APART, seed]).generate_state(count)
     seeds = [int(x) >> 1 for x in state]
     found = []
     for i in range(0, count, len(pool)):

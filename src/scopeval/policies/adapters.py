@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -156,8 +158,33 @@ class TorchPolicy:
         # nothing else can be wrong with a softmax
         return probs if valid else _checked("policy (torch module)", probs, len(obs))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """TorchScript cannot be pickled, but it can be sent to workers in its own format."""
+        import torch
+
+        if not isinstance(self.module, torch.jit.ScriptModule):
+            return _with_module, (self.module, self.with_time)
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.jit.save(self.module, buffer)
+        return _with_script, (buffer.getvalue(), self.with_time)
+
     def __repr__(self) -> str:
         return f"TorchPolicy({type(self.module).__name__})"
+
+
+def _with_module(module: torch.nn.Module, with_time: bool) -> TorchPolicy:
+    return TorchPolicy(module, with_time=with_time)
+
+
+def _with_script(saved: bytes, with_time: bool) -> TorchPolicy:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = torch.jit.load(io.BytesIO(saved))  # type: ignore[no-untyped-call]
+    return TorchPolicy(module, with_time=with_time)
 
 
 def as_policy(source: object) -> Policy | ContinuousPolicy:

@@ -18,8 +18,8 @@ import pytest
 
 from scopeval.errors import InputError, MissingExtraError
 from scopeval.paper.backends import store
-from scopeval.paper.backends.attempt import RETRIES, ShardError
-from scopeval.paper.backends.shards import run_shards
+from scopeval.paper.backends.shards import ShardError, run_shards
+from scopeval.workers.queue import RETRIES
 
 TESTS = Path(__file__).parent
 
@@ -343,8 +343,7 @@ RAY = textwrap.dedent(
     import json
     from pathlib import Path
     from ray.cluster_utils import Cluster
-    from scopeval.paper.backends.attempt import ShardError
-    from scopeval.paper.backends.shards import run_shards
+    from scopeval.paper.backends.shards import ShardError, run_shards
     from test_backends import Shard, on_ray
 
     cluster = Cluster(

@@ -77,6 +77,7 @@ TINY = {
             study=Study(paths=20, hidden=8, steps=20),
         ),
     },
+    "workers": {"milliseconds": 0.01, "episodes": 8, "horizon": 3, "backends": ("processes",)},
     "campaign": {"calls": 20},
     "serve": {"plants": 3, "seconds": 1.5, "turns": 1},
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},

@@ -1,1 +1,1 @@
-"""Many independent computations in this process, in several processes, or on a Ray cluster."""
+"""Many independent computations whose answers are kept in files; `scopeval.workers` does them."""

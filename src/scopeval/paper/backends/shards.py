@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -18,15 +19,21 @@ from typing import Any, TypedDict
 from scopeval._files import machine
 from scopeval.arrays import check_whole
 from scopeval.errors import InputError
-from scopeval.paper.backends.attempt import Job, Queue, attempt
-from scopeval.paper.backends.store import Store
+from scopeval.paper.backends.store import Store, as_json
+from scopeval.workers.attempt import Attempt, WorkerError, attempt
+from scopeval.workers.crew import open_crew
+from scopeval.workers.queue import Job, Queue
 
-__all__ = ["BACKENDS", "Progress", "ShardOptions", "run_shards"]
+__all__ = ["BACKENDS", "Progress", "ShardError", "ShardOptions", "run_shards"]
 
 BACKENDS = ("serial", "processes", "ray")
 
 #: Called as progress(done, total, what) after every shard.
 Progress = Callable[[int, int, str], None]
+
+
+class ShardError(WorkerError):
+    """A shard could not be computed; the message names it. Finished shards are kept."""
 
 
 class ShardOptions(TypedDict, total=False):
@@ -94,28 +101,61 @@ def run_shards(
         report("resumed")
     missing = {key: job for key, job in jobs.items() if key not in answers}
     if missing:
-        _compute(work, Queue(missing, keep, notify), backend, workers, address)
+        _compute(work, _Shards(missing, keep, notify), backend, workers, address)
     return [answers[store.key(shard)] for shard in shards]
+
+
+class _Shards(Queue[str]):
+    """Shards that are still to be computed."""
+
+    def failure(self, label: str, ended: Attempt) -> Exception:
+        """Names the shard."""
+        last = ended.text.strip().splitlines()[-1]
+        error = ShardError(f"{label} failed: {last}; finished shards are kept")
+        error.add_note(ended.text)
+        return error
+
+    def give_up(self, key: str, why: str) -> None:
+        """A shard that always kills its worker."""
+        raise ShardError(
+            f"{self.jobs[key].label}: {why}; is there enough memory? Finished shards are kept: "
+            "run again with fewer workers"
+        )
+
+
+class _AsJson:
+    """The work function with answers as JSON, so that they are the same text everywhere."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+
+    def __call__(self, shard: Any) -> str:
+        return as_json(self._work(shard))
 
 
 def _compute(
     work: Callable[[Any], Any],
-    queue: Queue,
+    queue: _Shards,
     backend: str,
     workers: int | None,
     address: str | None,
 ) -> None:
     """Everything in the queue, by the backend."""
+    answer = _AsJson(work)
     if backend == "serial":
         while queue.waiting:
             key, shard = queue.take()
-            queue.settle(key, attempt(work, shard))
-    elif backend == "processes":
-        from scopeval.paper.backends.processes import run_in_processes
-
-        at_a_time = min(workers or int(machine()["cores"]), len(queue.jobs))
-        run_in_processes(work, queue, at_a_time)
-    else:
-        from scopeval.paper.backends.cluster import run_on_ray
-
-        run_on_ray(work, queue, workers, address)
+            queue.settle(key, attempt(answer, shard))
+        return
+    try:
+        packed = pickle.dumps(answer)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"work: {error}; expected a function at the top level of a module, which other "
+            "processes can import"
+        ) from error
+    if backend == "processes":
+        workers = min(workers or int(machine()["cores"]), len(queue.jobs))
+    with open_crew(workers, backend, address=address, grace=0.0) as crew:
+        crew.load(packed)
+        crew.run(queue)

@@ -12,9 +12,9 @@ from typing import Any
 
 from scopeval._files import write_json
 from scopeval.errors import InputError
-from scopeval.paper.backends.attempt import Job, as_json
+from scopeval.workers.queue import Job
 
-__all__ = ["Store"]
+__all__ = ["Store", "as_json"]
 
 FORMAT = 1
 
@@ -63,12 +63,17 @@ class Store:
                 "key": key,
                 "label": job.label,
                 "work": self.name,
-                "config": asdict(job.shard),
+                "config": asdict(job.content),
                 "checksum": _digest(as_json(result)),
                 "result": result,
             },
         )
         return result
+
+
+def as_json(value: Any) -> str:
+    """JSON that is the same text for the same value."""
+    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
 def _digest(text: str) -> str:

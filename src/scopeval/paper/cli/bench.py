@@ -96,6 +96,12 @@ BENCHMARKS = {
         ("numpy", "sqlalchemy", "fastapi", "uvicorn"),
         {"plants": 20, "seconds": 6.0, "turns": 2},
     ),
+    "workers": Benchmark(
+        "An evaluation on workers beside the same in one process.",
+        "evaluation on workers, time per step",
+        ("numpy", "ray"),
+        {"episodes": 64, "horizon": 20},
+    ),
     "scale": Benchmark(
         "Growth of time and memory with the size of the problem.",
         "growth",

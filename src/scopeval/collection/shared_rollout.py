@@ -1,0 +1,315 @@
+"""Episodes by number on workers: the same bits for any number of workers, whichever runs which.
+
+A group is as many episodes as one process would run side by side, and workers run whole groups.
+So every episode has the same neighbors as without workers, and its policies are asked for the same
+rows together. The order in which groups end does not matter: they are sorted by number before
+anything is computed of them. A group whose worker dies is run again, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pickle import loads
+from typing import Any, NamedTuple
+
+from scopeval.collection.environments import (
+    SIDE_BY_SIDE,
+    EnvironmentPool,
+    StepCost,
+    check_batch,
+    open_environments,
+)
+from scopeval.collection.episode_records import LostEpisode, Recorded
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.protocols import Fleet, Steppable
+from scopeval.collection.provenance import name_of
+from scopeval.collection.rollout import INTERRUPTED, GuardStep, Rollout
+from scopeval.errors import InputError, PlantError
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
+from scopeval.workers.attempt import Work, pack
+from scopeval.workers.crew import Crew, CrewSize, open_crew
+from scopeval.workers.queue import Job, Queue
+
+__all__ = ["SharedEnvironments", "SharedRollout", "open_shared"]
+
+_UNKNOWN = "its cost until then is not known"
+_HINTS = {
+    "env": "expected the name of a registered environment, or a function that makes one from plain "
+    "numbers and text: what it needs, such as an open file, it should open itself",
+    "cost": "expected a function of plain numbers, or a name in info",
+    "target": "expected a policy of arrays, a torch module or a plain function",
+    "behavior": "expected what `design` makes, or a policy of arrays",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Episodes that one worker runs side by side.
+
+    Attributes:
+        first: number of the first one.
+        count: how many.
+        by_target: the target itself runs.
+        opening: they are the first of all, so that a missing cost is a mistake of the caller's.
+        guard: the guard's question after every step, packed; None: there is none.
+    """
+
+    first: int
+    count: int
+    by_target: bool
+    opening: bool
+    guard: bytes | None
+
+
+class GroupDone(NamedTuple):
+    """What a worker answers: the episodes, and what the behavior policy has counted."""
+
+    found: Recorded
+    counts: dict[str, int]
+
+
+@dataclass
+class EpisodeWork:
+    """Runs groups in a worker, in environments that it makes there.
+
+    Attributes:
+        token: of the environments, which later work in the same worker goes on with.
+        env: name of a registered environment, or a function that makes one.
+        batch: environments side by side.
+        cost: where a step's cost is found.
+        target: pi.
+        behavior: mu.
+        horizon: T.
+        seed: of the collection.
+    """
+
+    token: str
+    env: Any
+    batch: int
+    cost: str | StepCost | None
+    target: Policy | ContinuousPolicy
+    behavior: Behavior | Policy | None
+    horizon: int
+    seed: int
+    _pool: EnvironmentPool | None = None
+
+    def take_over(self, before: Work | None) -> None:
+        """Go on with the environments of earlier work."""
+        if isinstance(before, EpisodeWork) and before.token == self.token:
+            self._pool = before._pool
+
+    def __call__(self, group: Group) -> GroupDone:
+        if self._pool is None:
+            self._pool = open_environments(self.env, self.batch, self.cost)
+        assert self._pool.reader is not None
+        # what a worker has seen before must not matter
+        self._pool.reader.begin(cost_seen=not group.opening)
+        guard = None if group.guard is None else loads(group.guard)
+        run = Rollout(
+            self._pool,
+            self.target,
+            self.behavior,
+            horizon=self.horizon,
+            seed=self.seed,
+            guard_step=guard,
+        )
+        before = _counts(self.behavior)
+        found = run.record(group.first, group.count, by_target=group.by_target)
+        after = _counts(self.behavior)
+        return GroupDone(found, {name: n - before[name] for name, n in after.items()})
+
+
+@dataclass
+class SharedEnvironments:
+    """Environments that workers make for themselves.
+
+    Attributes:
+        crew: the workers.
+        env: name of a registered environment, or a function that makes one.
+        batch: how many run side by side in each worker.
+        cost: where a step's cost is found.
+        token: by which workers know them again.
+        begun: episodes have been run.
+    """
+
+    crew: Crew
+    env: Any
+    batch: int
+    cost: str | StepCost | None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    begun: bool = False
+
+    def __len__(self) -> int:
+        return self.batch
+
+    @property
+    def plant(self) -> str | None:
+        """Name of the environments."""
+        return name_of(self.env)
+
+    def here(self) -> EnvironmentPool:
+        """The same environments in this process."""
+        return open_environments(self.env, self.batch, self.cost)
+
+    def pack(
+        self,
+        target: Policy | ContinuousPolicy,
+        behavior: Behavior | Policy | None,
+        horizon: int,
+        seed: int,
+    ) -> bytes:
+        """The work function, for workers."""
+        work = EpisodeWork(
+            self.token, self.env, self.batch, self.cost, target, behavior, horizon, seed
+        )
+        try:
+            return pack("env", work, "")
+        except InputError:
+            parts = {"env": self.env, "cost": self.cost, "target": target, "behavior": behavior}
+            for name, part in parts.items():  # the message names the one that is to blame
+                pack(name, part, _HINTS[name])
+            raise
+
+
+@contextmanager
+def open_shared(
+    env: Any, batch: int | None, cost: str | StepCost | None, size: CrewSize
+) -> Iterator[SharedEnvironments]:
+    """Workers that make environments; both end with the block.
+
+    Args:
+        env: name of a registered environment, or a function that makes one.
+        batch: how many run side by side in each worker; default 8.
+        cost: where a step's cost is found.
+        size: how many workers of which kind.
+    """
+    check_batch(batch)
+    made = isinstance(env, Steppable | Fleet) and not isinstance(env, type)
+    if made or isinstance(env, EnvironmentPool) or not (isinstance(env, str) or callable(env)):
+        raise InputError(
+            f"env: got {type(env).__name__} with workers, which make environments of their own; "
+            "expected the name of a registered one or a function that makes one, try "
+            "env=lambda: MyEnv(...) (for a TabularMDP: lambda: TabularEnv(mdp))"
+        )
+    with open_crew(*size) as crew:
+        yield SharedEnvironments(crew, env, batch or SIDE_BY_SIDE, cost)
+
+
+class SharedRollout:
+    """`Rollout` on workers.
+
+    Args:
+        environments: where to run.
+        target: pi; it offers the candidates.
+        behavior: mu, which re-weighs them; None runs the target itself.
+        horizon: T; an episode that is not over by then is cut there.
+        seed: of the collection.
+        guard_step: as in `Rollout`. Every worker has a copy from the beginning of the batch, so it
+            must be a function of the costs that it is called with.
+    """
+
+    def __init__(
+        self,
+        environments: SharedEnvironments,
+        target: Policy | ContinuousPolicy,
+        behavior: Behavior | Policy | None,
+        *,
+        horizon: int,
+        seed: int,
+        guard_step: GuardStep | None = None,
+    ) -> None:
+        self._environments, self._behavior, self._horizon = environments, behavior, horizon
+        self._guard_step = guard_step
+        self._work = environments.pack(target, behavior, horizon, seed)
+        self._loaded = False
+
+    def run(
+        self,
+        first: int,
+        count: int,
+        *,
+        by_target: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Episodes:
+        """Run episodes number first .. first+count-1; see `Rollout.run`."""
+        crew = self._environments.crew
+        if not self._loaded:
+            crew.load(self._work)
+            self._loaded = True
+        done: dict[int, Recorded] = {}
+
+        def keep(begin: int, answer: GroupDone) -> None:
+            before = sum(part.count for part in done.values())
+            done[begin] = answer.found
+            _add_counts(self._behavior, answer.counts)
+            for k in range(answer.found.count if progress is not None else 0):
+                assert progress is not None
+                progress(before + k + 1, count)
+
+        queue = _Groups(self._jobs(first, count, by_target), keep, stop=stop)
+        interrupted = False
+        try:
+            crew.run(queue)
+        except KeyboardInterrupt:
+            interrupted = True
+            for begin in queue.running:
+                done[begin] = _lost(queue.jobs[begin].content, f"{INTERRUPTED}; {_UNKNOWN}")
+        found = Recorded(interrupted=interrupted)
+        for begin in sorted(done):
+            found.add(done[begin])
+        _check_observations(found)
+        return Episodes.of_recorded(found, self._horizon)
+
+    def _jobs(self, first: int, count: int, by_target: bool) -> dict[int, Job]:
+        """Groups by the number of their first episode; they begin where `Rollout` begins them."""
+        guard = None
+        if self._guard_step is not None:  # packed now: it may have learned from earlier batches
+            hint = "expected a function of the costs so far"
+            guard = pack("guard_step", self._guard_step, hint)
+        jobs = {}
+        for begin in range(first, first + count, len(self._environments)):
+            size = min(len(self._environments), first + count - begin)
+            group = Group(begin, size, by_target, not self._environments.begun, guard)
+            self._environments.begun = True
+            jobs[begin] = Job(group, f"episodes {begin} to {begin + size - 1}")
+        return jobs
+
+
+class _Groups(Queue[int]):
+    """Groups of episodes."""
+
+    def give_up(self, key: int, why: str) -> None:
+        """An environment that kills its process loses its episodes, like one that raises."""
+        self.keep(key, GroupDone(_lost(self.jobs[key].content, f"{why}; {_UNKNOWN}"), {}))
+
+
+def _lost(group: Group, why: str) -> Recorded:
+    """A group without an answer."""
+    numbers = range(group.first, group.first + group.count)
+    return Recorded(lost=[LostEpisode(index, 0, why) for index in numbers])
+
+
+def _counts(behavior: Behavior | Policy | None) -> dict[str, int]:
+    return asdict(behavior.counts) if isinstance(behavior, LearnedBehavior) else {}
+
+
+def _add_counts(behavior: Behavior | Policy | None, more: dict[str, int]) -> None:
+    """The behavior policy here has decided nothing: its copies in the workers have."""
+    if isinstance(behavior, LearnedBehavior):
+        for name, n in more.items():
+            setattr(behavior.counts, name, getattr(behavior.counts, name) + n)
+
+
+def _check_observations(found: Recorded) -> None:
+    """Every worker knows only the observations of its own episodes."""
+    shapes = {record.obs.shape[1:]: record.index for record in reversed(found.finished)}
+    if len(shapes) > 1:
+        (one, a), (other, b), *_ = shapes.items()
+        raise PlantError(
+            f"observations have shape {one} in episode {a} and {other} in episode {b}; expected "
+            "one shape"
+        )

@@ -1,0 +1,137 @@
+"""A whole `evaluate` on workers beside the same in this process: an environment of 2 ms a step.
+
+The step is a fixed amount of computation, so that it takes a core and not just time. Both results
+are compared bit for bit. Starting the workers is part of what is timed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scopeval._files import machine
+from scopeval.arrays import Floats, check_whole
+from scopeval.evaluation.evaluator import evaluate
+from scopeval.evaluation.result import Evaluation
+from scopeval.paper.benchmarks.harness import Comparison, load_peer, not_installed
+
+__all__ = ["Busy", "Config", "run"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    milliseconds: float = 2.0
+    """Of one step, on a core that does nothing else."""
+    episodes: int = 256
+    """Episodes of the evaluation."""
+    horizon: int = 60
+    """Steps of an episode."""
+    workers: int = 2
+    """How many."""
+    backends: tuple[str, ...] = ("processes", "ray")
+    """Which kinds."""
+    seed: int = 0
+    """Seed of the episodes."""
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "horizon", "workers"):
+            check_whole(name, getattr(self, name), 1)
+
+
+def run(config: Config) -> list[Comparison]:
+    """One row for each backend."""
+    make = _Make(_loops(config.milliseconds))
+    alone, result = _timed(make, config, None)
+    return [_row(make, config, backend, alone, result) for backend in config.backends]
+
+
+def _row(make: _Make, config: Config, backend: str, alone: float, result: Evaluation) -> Comparison:
+    steps = config.episodes * config.horizon
+    name = f"evaluate, {config.workers} workers, {backend}"
+    goal = 1.8 if backend == "processes" else None
+    if backend == "ray" and load_peer("ray") is None:
+        note = not_installed("ray")
+        return Comparison(name, 0.0, None, unit="step", sense="faster", goal=goal, note=note)
+    took, found = _timed(make, config, backend)
+    same = found.to_dict() == result.to_dict()
+    note = (
+        f"beside one process; {steps:,} steps of {config.milliseconds:g} ms, "
+        f"{machine()['cores']} cores, the start of the workers included; "
+        f"{'the same bits' if same else 'NOT THE SAME BITS'}"
+    )
+    return Comparison(
+        name, took / steps, alone / steps, unit="step", sense="faster", goal=goal, note=note
+    )
+
+
+def _timed(make: _Make, config: Config, backend: str | None) -> tuple[float, Evaluation]:
+    began = time.perf_counter()
+    found = evaluate(
+        make,
+        [[0.5, 0.5]],
+        [[0.4, 0.6]],
+        horizon=config.horizon,
+        episodes=config.episodes,
+        seed=config.seed,
+        workers=None if backend is None else config.workers,
+        backend=backend,
+    )
+    return time.perf_counter() - began, found
+
+
+class _Make:
+    """Makes busy environments."""
+
+    def __init__(self, loops: int) -> None:
+        self._loops = loops
+
+    def __call__(self) -> Busy:
+        return Busy(self._loops)
+
+
+class Busy:
+    """An environment whose step is a loop.
+
+    Args:
+        loops: passes of a step.
+    """
+
+    def __init__(self, loops: int) -> None:
+        self._loops = loops
+        self._noise: Floats = np.zeros(0)
+        self._t = 0
+
+    def reset(self, *, seed: int) -> tuple[int, dict[str, Any]]:
+        """Begin an episode."""
+        self._noise, self._t = np.random.default_rng(seed).random(1000), 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Count, and pay a random reward."""
+        spin(self._loops)
+        self._t += 1
+        noise = float(self._noise[self._t % 1000])
+        return 0, noise * action, False, False, {"cost": 1.0 + noise}
+
+
+def spin(loops: int) -> int:
+    """Compute for a while."""
+    x = 1
+    for k in range(loops):
+        x = (x * 16807 + k) % 2147483647
+    return x
+
+
+def _loops(milliseconds: float) -> int:
+    """Passes that take so long on a core that does nothing else."""
+    count, best = 2000, float("inf")
+    for _ in range(50):
+        began = time.perf_counter()
+        spin(count)
+        best = min(best, time.perf_counter() - began)
+    return max(1, int(count * milliseconds / 1000.0 / best))

@@ -1,0 +1,142 @@
+"""One call of the work function with one thread, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import cloudpickle
+
+from scopeval._parallel import one_torch_thread, unwanted_by
+from scopeval.errors import InputError, ScopevalError
+
+__all__ = ["THREADS", "Attempt", "Bench", "Continued", "Work", "WorkerError", "attempt", "pack"]
+
+#: Environment variables that set the number of threads of numerical libraries.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+#: Called with one job at a time.
+Work = Callable[[Any], Any]
+
+
+class WorkerError(ScopevalError, RuntimeError):
+    """A worker failed, or died again and again."""
+
+
+class Attempt(NamedTuple):
+    """How one call ended.
+
+    Attributes:
+        kind: "done"; "failed" by an exception; "lost": the worker is gone.
+        value: the answer.
+        text: the traceback, or why the worker is gone.
+        error: the exception itself, packed, where that is possible.
+    """
+
+    kind: Literal["done", "failed", "lost"]
+    value: Any = None
+    text: str = ""
+    error: bytes = b""
+
+    def exception(self, label: str) -> Exception:
+        """The exception that ended the call; its note says where."""
+        found: Any = None
+        with contextlib.suppress(Exception):  # a class that only the worker can import
+            found = pickle.loads(self.error) if self.error else None
+        if not isinstance(found, Exception):
+            last = (self.text.strip().splitlines() or ["no message"])[-1]
+            found = WorkerError(f"{label} failed in a worker: {last}")
+        error: Exception = found
+        error.add_note(self.text)
+        return error
+
+
+@runtime_checkable
+class Continued(Protocol):
+    """Work that can go on with what earlier work in the same worker has opened."""
+
+    def take_over(self, before: Work | None) -> None:
+        """Called once, before the first job."""
+        ...
+
+
+class Bench:
+    """What a worker holds: the work function and, through it, what that has opened.
+
+    Args:
+        unwanted: set when nobody waits for the running job any more.
+    """
+
+    def __init__(self, unwanted: Event) -> None:
+        self._unwanted = unwanted
+        self._packed: bytes | None = None
+        self._work: Work | None = None
+
+    def load(self, packed: bytes) -> None:
+        """Take a new work function; it is unpacked with the next job, which reports errors."""
+        self._packed = packed
+
+    def attempt(self, job: Any) -> Attempt:
+        """Do one job."""
+        self._unwanted.clear()
+
+        with unwanted_by(self._unwanted):
+            return attempt(self._do, job)
+
+    def _do(self, job: Any) -> Any:
+        if self._packed is not None:
+            fresh: Any = pickle.loads(self._packed)
+            if isinstance(fresh, Continued):
+                fresh.take_over(self._work)
+            self._work, self._packed = fresh, None
+        assert self._work is not None
+        return self._work(job)
+
+
+def attempt(work: Work, job: Any) -> Attempt:
+    """Call the work function with one thread; raises nothing but an interrupt."""
+    with _one_thread():
+        try:
+            return Attempt("done", work(job))
+        except Exception as error:
+            text, packed = traceback.format_exc(), b""
+            with contextlib.suppress(Exception):
+                packed = cloudpickle.dumps(error)
+            return Attempt("failed", text=text, error=packed)
+
+
+def pack(name: str, what: Any, hint: str) -> bytes:
+    """What another process can unpack: functions of a script or a notebook go along whole.
+
+    Raises:
+        InputError: it holds something that cannot leave this process.
+    """
+    try:
+        return bytes(cloudpickle.dumps(what))
+    except Exception as error:  # whatever a class of the user's raises
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{name}: cannot be sent to other processes ({reason}); {hint}") from error
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread everywhere: sums over another number of threads differ in their last bits."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))  # for libraries that are not loaded yet
+    # torch is not loaded for this; whoever loads it later reads the environment
+    torch = one_torch_thread() if "torch" in sys.modules else contextlib.nullcontext()
+    try:
+        with torch:
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
