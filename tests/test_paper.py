@@ -25,6 +25,7 @@ from random_mdps import (
 )
 from scopeval import exact, simulate
 from scopeval.behavior.methods import Method
+from scopeval.paper.experiments.adaptive_worlds import centering, survival_chain
 from scopeval.solver import Status, solve
 
 EPSILONS = (0.0, 0.1, 1.0)
@@ -563,32 +564,6 @@ def test_without_the_constraint_the_safety_test_fails():
 # -- the survival chain --------------------------------------------------------------------------
 
 
-def survival_chain() -> exact.TabularMDP:
-    """13 positions, fall off either end and it is over; reward 1 and action cost per step alive.
-
-    Actions step -1, 0, +1 at cost 1, 0.2, 1; with probability 0.3 the step is drawn uniformly.
-    """
-    alive, moves, slip = 13, (-1, 0, 1), 0.3
-    transition = np.zeros((alive + 1, 3, alive + 1))
-    transition[alive, :, alive] = 1.0
-    for s in range(alive):
-        for a, intended in enumerate(moves):
-            for executed in moves:
-                where = s + executed if 0 <= s + executed < alive else alive
-                transition[s, a, where] += slip / 3 + (1 - slip) * (executed == intended)
-    reward, cost = np.ones((alive + 1, 3)), np.tile([1.0, 0.2, 1.0], (alive + 1, 1))
-    reward[alive] = cost[alive] = 0.0
-    return exact.TabularMDP(np.eye(alive + 1)[6], transition, reward, cost, horizon=100)
-
-
-def centring(strength: float) -> np.ndarray:
-    """Uniform within one cell of the centre, pulled back with that strength further out."""
-    x = np.append(np.arange(13) - 6, 0)
-    pull = np.where(np.abs(x) >= 2, -np.sign(x), 0)
-    weight = np.exp(strength * pull[:, None] * np.array([-1, 0, 1]))
-    return weight / weight.sum(1, keepdims=True)
-
-
 @pytest.mark.parametrize(
     ("strength", "J", "sd", "unconstrained", "scope", "with_q", "scope_dr"),
     [
@@ -603,7 +578,7 @@ def test_survival_chain(strength, J, sd, unconstrained, scope, with_q, scope_dr)
 
     Relative variance and relative cost against on-policy Monte Carlo, to three digits.
     """
-    mdp, pi = survival_chain(), centring(strength)
+    mdp, pi = survival_chain(), centering(strength)
     own = exact.assess(mdp, pi, pi)
     assert own.value == pytest.approx(J, abs=0.5)
     assert np.sqrt(own.variance) == pytest.approx(sd, abs=0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba as nb
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from scopeval.exact._frontier_kernel import price_of, weigh_row
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
+#: For what is called at every step: a call with the model's arrays takes as long as the step.
+inlined = nb.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -62,18 +64,41 @@ def added(table: Any, t: int, entry: int) -> float:
 
 
 @compiled  # type: ignore[untyped-decorator]
+def normal(key: Any, index: Any) -> float:
+    """A standard normal number from the uniforms index and index + 1 (Box and Muller)."""
+    radius = np.sqrt(-2.0 * np.log(1.0 - uniform(key, index)))
+    return float(radius * np.cos(2.0 * np.pi * uniform(key, index + 1)))
+
+
+@inlined  # type: ignore[untyped-decorator]
+def step(
+    model: Any,  # `simulate.ModelArrays`
+    key: Any,  # of the episode's random stream
+    t: int,
+    s: int,
+    a: int,
+    noisy: bool,
+) -> Any:
+    """Take action a in state s: the reward, the cost, and the next state.
+
+    Of the stream's numbers, 4 t + 1 drew the action; the next three are for this step.
+    """
+    k = 4 * t + 1
+    r = model.reward[t % len(model.reward), s, a]
+    if noisy:
+        r += model.spread[t % len(model.spread), s, a] * normal(key, k + 2)
+    row = s * model.reward.shape[2] + a
+    entry = draw(model.chance, model.indptr[row], model.indptr[row + 1], uniform(key, k + 1))
+    r += added(model.next_reward, t, entry)
+    c = model.cost[t % len(model.cost), s, a] + added(model.next_cost, t, entry)
+    return r, c, model.following[entry]
+
+
+@compiled  # type: ignore[untyped-decorator]
 def run(
     seed: int,
     first: int,
-    start: Any,  # [S] cumulative
-    indptr: Any,
-    following: Any,
-    chance: Any,  # p as CSR with cumulative rows
-    reward: Any,  # [T or 1, S, A]
-    spread: Any,  # standard deviation of the reward, [T or 1, S, A]
-    cost: Any,  # [T or 1, S, A]
-    next_reward: Any,  # [T or 1, entries of p] or [1, 0]: what the next state adds to the reward
-    next_cost: Any,  # likewise
+    model: Any,  # `simulate.ModelArrays`
     mu: Any,  # [T, S, A] cumulative
     states: Any,  # out [N, T+1]
     actions: Any,  # out [N, T]
@@ -83,32 +108,64 @@ def run(
     """Whole trajectories."""
     N, T = actions.shape
     A = mu.shape[2]
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     for n in range(N):
         key = stream(seed, first + n)
-        s = draw(start, 0, len(start), uniform(key, 0))
+        s = draw(model.start, 0, len(model.start), uniform(key, 0))
         states[n, 0] = s
         for t in range(T):
-            k = 4 * t + 1
-            a = draw(mu[t, s], 0, A, uniform(key, k))
+            a = draw(mu[t, s], 0, A, uniform(key, 4 * t + 1))
             actions[n, t] = a
-            rewards[n, t] = reward[t % len(reward), s, a]
-            if noisy:
-                rewards[n, t] += spread[t % len(spread), s, a] * normal(key, k + 2)
-            costs[n, t] = cost[t % len(cost), s, a]
-            row = s * A + a
-            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
-            rewards[n, t] += added(next_reward, t, entry)
-            costs[n, t] += added(next_cost, t, entry)
-            s = following[entry]
+            rewards[n, t], costs[n, t], s = step(model, key, t, s, a, noisy)
             states[n, t + 1] = s
 
 
-@compiled  # type: ignore[untyped-decorator]
-def normal(key: Any, index: Any) -> float:
-    """A standard normal number from the uniforms index and index + 1 (Box and Muller)."""
-    radius = np.sqrt(-2.0 * np.log(1.0 - uniform(key, index)))
-    return float(radius * np.cos(2.0 * np.pi * uniform(key, index + 1)))
+class Sums(NamedTuple):
+    """What is known of an episode so far: the fields of `simulate.Summaries` but the last."""
+
+    estimate: float
+    paid: float
+    due: float
+    returned: float
+    weight: float
+    spent: float
+    owed: float
+    exposed: float
+    controlled: float
+
+
+BEFORE = Sums(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@inlined  # type: ignore[untyped-decorator]
+def after_step(
+    sums: Any,
+    discount: float,
+    rho: float,
+    r: float,
+    b: float,
+    bbar: float,
+    c: float,
+    known: float,  # b of the cost, and
+    mean: float,  # its mean under pi
+) -> Any:
+    """The sums after one more step.
+
+    G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
+    recursion of `exact` unrolled forwards.
+    """
+    before, weight = sums.weight, sums.weight * rho
+    return Sums(
+        sums.estimate + discount * before * (bbar + rho * (r - b)),
+        sums.paid + discount * c,
+        sums.due + discount * weight * c,
+        sums.returned + discount * r,
+        weight,
+        sums.spent + c,
+        sums.owed + weight * c,
+        sums.exposed + discount * weight,
+        sums.controlled + discount * before * (mean + rho * (c - known)),
+    )
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -116,15 +173,7 @@ def run_estimates(
     seed: int,
     first: int,
     gamma: float,
-    start: Any,
-    indptr: Any,
-    following: Any,
-    chance: Any,
-    reward: Any,
-    spread: Any,
-    cost: Any,
-    next_reward: Any,
-    next_cost: Any,
+    model: Any,  # `simulate.ModelArrays`
     mu: Any,
     ratio: Any,  # [T, S, A] pi / mu
     control: Any,  # [T or 1, S, A] b
@@ -134,63 +183,29 @@ def run_estimates(
     own_baseline: Any,  # [T or 1, S] its mean under mu
     out: Any,  # out [10, N]: the fields of `simulate.Summaries`
 ) -> None:
-    """The same episodes, reduced on the way to ten numbers each.
-
-    G = sum_t gamma^t W_{t-1} (bbar_t + rho_t (R - b_t)), W_t = rho_0 ... rho_t: the backward
-    recursion of `exact` unrolled forwards.
-    """
+    """The same episodes, reduced on the way to ten numbers each."""
     N = out.shape[1]
     T, _, A = mu.shape
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     for n in range(N):
         key = stream(seed, first + n)
-        s = draw(start, 0, len(start), uniform(key, 0))
-        estimate = 0.0
-        paid = 0.0
-        due = 0.0
-        returned = 0.0
-        spent = 0.0
-        owed = 0.0
-        exposed = 0.0
-        controlled = 0.0
+        s = draw(model.start, 0, len(model.start), uniform(key, 0))
+        sums = BEFORE
         own = 0.0
-        weight = 1.0  # W_{t-1}
         discount = 1.0
         for t in range(T):
-            k = 4 * t + 1
-            a = draw(mu[t, s], 0, A, uniform(key, k))
-            r = reward[t % len(reward), s, a]
-            if noisy:
-                r += spread[t % len(spread), s, a] * normal(key, k + 2)
-            row = s * A + a
-            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
-            r += added(next_reward, t, entry)
-            c = cost[t % len(cost), s, a] + added(next_cost, t, entry)
-            rho = ratio[t, s, a]
+            a = draw(mu[t, s], 0, A, uniform(key, 4 * t + 1))
+            r, c, after = step(model, key, t, s, a, noisy)
             b = control[t % len(control), s, a]
-            estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            bbar = baseline[t % len(baseline), s]
             known = cost_control[t % len(cost_control), s, a]
             mean = cost_baseline[t % len(cost_baseline), s]
-            controlled += discount * weight * (mean + rho * (c - known))
+            sums = after_step(sums, discount, ratio[t, s, a], r, b, bbar, c, known, mean)
             own += discount * (own_baseline[t % len(own_baseline), s] + c - known)
-            weight *= rho
-            paid += discount * c
-            due += discount * weight * c
-            returned += discount * r
-            spent += c
-            owed += weight * c
-            exposed += discount * weight
             discount *= gamma
-            s = following[entry]
-        out[0, n] = estimate
-        out[1, n] = paid
-        out[2, n] = due
-        out[3, n] = returned
-        out[4, n] = weight
-        out[5, n] = spent
-        out[6, n] = owed
-        out[7, n] = exposed
-        out[8, n] = controlled
+            s = after
+        for field in range(9):
+            out[field, n] = sums[field]
         out[9, n] = own
 
 
@@ -199,15 +214,7 @@ def run_weight_aware(
     seed: int,
     first: int,
     gamma: float,
-    start: Any,
-    indptr: Any,
-    following: Any,
-    chance: Any,
-    reward: Any,
-    spread: Any,
-    cost: Any,
-    next_reward: Any,
-    next_cost: Any,
+    model: Any,  # `simulate.ModelArrays`
     tables: Any,  # [T, S, U, A] mu at every price
     origin: float,  # place of weight 1 on the grid of prices
     width: float,  # of the grid, in log price
@@ -222,51 +229,31 @@ def run_weight_aware(
 ) -> None:
     """`run_estimates` for a behavior policy that depends on the weight of the episode so far."""
     T, _, A = pi.shape
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     mu = np.empty(A)
     for n in range(out.shape[1]):
         key = stream(seed, first + n)
-        s = draw(start, 0, len(start), uniform(key, 0))
-        estimate = paid = due = returned = spent = owed = exposed = controlled = own = 0.0
-        weight = discount = 1.0
+        s = draw(model.start, 0, len(model.start), uniform(key, 0))
+        sums = BEFORE
+        own = 0.0
+        discount = 1.0
         for t in range(T):
-            k = 4 * t + 1
-            place, share = price_of(weight, origin, width, floor, cap)
+            place, share = price_of(sums.weight, origin, width, floor, cap)
             weigh_row(tables[t, s], pi[t, s], place, share, mu)
-            a = drawn(mu, uniform(key, k))
-            row = s * A + a
-            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
-            r = reward[t % len(reward), s, a] + added(next_reward, t, entry)
-            if noisy:
-                r += spread[t % len(spread), s, a] * normal(key, k + 2)
-            c = cost[t % len(cost), s, a] + added(next_cost, t, entry)
-            rho = pi[t, s, a] / mu[a]
+            a = drawn(mu, uniform(key, 4 * t + 1))
+            r, c, after = step(model, key, t, s, a, noisy)
             b = control[t % len(control), s, a]
-            estimate += discount * weight * (baseline[t % len(baseline), s] + rho * (r - b))
+            bbar = baseline[t % len(baseline), s]
             known = cost_control[t % len(cost_control), s, a]
             mean = cost_baseline[t % len(cost_baseline), s]
-            controlled += discount * weight * (mean + rho * (c - known))
+            sums = after_step(sums, discount, pi[t, s, a] / mu[a], r, b, bbar, c, known, mean)
             own += discount * (c - known)
             for other in range(A):
                 own += discount * mu[other] * cost_control[t % len(cost_control), s, other]
-            weight *= rho
-            paid += discount * c
-            due += discount * weight * c
-            returned += discount * r
-            spent += c
-            owed += weight * c
-            exposed += discount * weight
             discount *= gamma
-            s = following[entry]
-        out[0, n] = estimate
-        out[1, n] = paid
-        out[2, n] = due
-        out[3, n] = returned
-        out[4, n] = weight
-        out[5, n] = spent
-        out[6, n] = owed
-        out[7, n] = exposed
-        out[8, n] = controlled
+            s = after
+        for field in range(9):
+            out[field, n] = sums[field]
         out[9, n] = own
 
 
@@ -274,15 +261,7 @@ def run_weight_aware(
 def run_whole_weight_aware(
     seed: int,
     first: int,
-    start: Any,
-    indptr: Any,
-    following: Any,
-    chance: Any,
-    reward: Any,
-    spread: Any,
-    cost: Any,
-    next_reward: Any,
-    next_cost: Any,
+    model: Any,  # `simulate.ModelArrays`
     tables: Any,  # [T, S, U, A] mu at every price
     origin: float,  # place of weight 1 on the grid of prices
     width: float,  # of the grid, in log price
@@ -297,29 +276,21 @@ def run_whole_weight_aware(
 ) -> None:
     """Whole trajectories of the episodes of `run_weight_aware`."""
     T, _, A = pi.shape
-    noisy = spread.max() > 0.0
+    noisy = model.spread.max() > 0.0
     mu = np.empty(A)
     for n in range(len(actions)):
         key = stream(seed, first + n)
-        s = draw(start, 0, len(start), uniform(key, 0))
+        s = draw(model.start, 0, len(model.start), uniform(key, 0))
         states[n, 0] = s
         weight = 1.0
         for t in range(T):
-            k = 4 * t + 1
             place, share = price_of(weight, origin, width, floor, cap)
             weigh_row(tables[t, s], pi[t, s], place, share, mu)
-            a = drawn(mu, uniform(key, k))
-            row = s * A + a
-            entry = draw(chance, indptr[row], indptr[row + 1], uniform(key, k + 1))
+            a = drawn(mu, uniform(key, 4 * t + 1))
             actions[n, t] = a
             chosen[n, t] = mu[a]
-            rewards[n, t] = reward[t % len(reward), s, a]
-            if noisy:
-                rewards[n, t] += spread[t % len(spread), s, a] * normal(key, k + 2)
-            rewards[n, t] += added(next_reward, t, entry)
-            costs[n, t] = cost[t % len(cost), s, a] + added(next_cost, t, entry)
             weight *= pi[t, s, a] / mu[a]
-            s = following[entry]
+            rewards[n, t], costs[n, t], s = step(model, key, t, s, a, noisy)
             states[n, t + 1] = s
 
 

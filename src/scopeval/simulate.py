@@ -122,9 +122,9 @@ def trajectories(
         part = slice(lo, hi)
         out = (kept.states[part], kept.actions[part], kept.rewards[part], kept.costs[part])
         if kept.chosen is None:
-            run(seed, first + lo, *model, *tables, *out)
+            run(seed, first + lo, model, *tables, *out)
         else:
-            run_whole_weight_aware(seed, first + lo, *model, *tables, *out, kept.chosen[part])
+            run_whole_weight_aware(seed, first + lo, model, *tables, *out, kept.chosen[part])
 
     _spread(work, N, threads)
     return kept
@@ -188,7 +188,7 @@ def _run_table(
     control = costs, (pi * costs).sum(axis=2), (mu * costs).sum(axis=2)
 
     def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
-        run_estimates(seed, first, mdp.gamma, *model, sums, ratio, b, bbar, *control, out)
+        run_estimates(seed, first, mdp.gamma, model, sums, ratio, b, bbar, *control, out)
 
     return run
 
@@ -207,7 +207,7 @@ def _run_weight_aware(
 
     def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
         arrays = (b, bbar, *control, out)
-        run_weight_aware(seed, first, mdp.gamma, *model, behavior.mu, *grid, table, *arrays)
+        run_weight_aware(seed, first, mdp.gamma, model, behavior.mu, *grid, table, *arrays)
 
     return run
 
@@ -259,7 +259,7 @@ def moments(
 
 
 class ModelArrays(NamedTuple):
-    """What kernels need of an MDP, as plain arrays in the order of their arguments.
+    """What kernels need of an MDP, as plain arrays.
 
     Attributes:
         start: [S] cumulative.

@@ -7,8 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._simulate_kernel import draw, drawn, stream, uniform
-from scopeval.baselines._episode_kernel import take_step
+from scopeval._simulate_kernel import draw, drawn, step, stream, uniform
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -77,9 +76,9 @@ def run_bps(
                 d = t % depth
                 chosen = drawn(mu[d, s], uniform(key, 4 * t + 1))
                 weight *= pi[d, s, chosen] / mu[d, s, chosen]
-                total, paid, following = take_step(
-                    model, key, t, s, chosen, noisy, discount, total, paid
-                )
+                reward, cost, following = step(model, key, t, s, chosen, noisy)
+                total += discount * reward
+                paid += discount * cost
                 discount *= gamma
                 trail[t, 0] = s
                 trail[t, 1] = chosen

@@ -7,8 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval._simulate_kernel import draw, drawn, stream, uniform
-from scopeval.baselines._episode_kernel import take_step
+from scopeval._simulate_kernel import draw, drawn, step, stream, uniform
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -68,9 +67,9 @@ def run_ros(
                     weight[a] = np.exp(weight[a] - top)
                     mass += weight[a]
                 chosen = drawn(weight, uniform(key, 4 * t + 1) * mass)
-                total, paid, following = take_step(
-                    model, key, t, s, chosen, noisy, discount, total, paid
-                )
+                reward, cost, following = step(model, key, t, s, chosen, noisy)
+                total += discount * reward
+                paid += discount * cost
                 discount *= gamma
                 taken[d, s, chosen] += 1
                 visits[d, s] += 1

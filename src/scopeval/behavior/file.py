@@ -8,7 +8,6 @@ compared with limits before memory is allocated (`scopeval._archive`).
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._archive import MAX_BYTES, Archive, Header, open_archive, pack, read_file, reading
-from scopeval._files import replace_file
+from scopeval._archive import MAX_BYTES, Header
+from scopeval._sealed_file import open_sealed, read_header, write_sealed
 from scopeval.behavior.file_header import LARGEST_HEADER, FileHeader, check_recipe
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.critics.saved_arrays import (
@@ -29,14 +28,12 @@ from scopeval.critics.saved_arrays import (
     kind_of,
     restore,
 )
-from scopeval.errors import DataError, InputError
+from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
 from scopeval.policies.protocols import ContinuousPolicy, Policy, offer
 
 __all__ = ["digest", "load", "save"]
-
-CHECKSUM = 32  # bytes of a SHA-256
 
 #: Start of the names of a fingerprint's arrays, and most observations of one.
 PROBE, MOST_PROBES = "probe_", 4096
@@ -52,10 +49,7 @@ NOT_COMPARED = "the target policy was not compared with the one that this was de
 
 
 def save(behavior: BehaviorPolicy, path: str | Path) -> None:
-    """Write one file, whole or not at all.
-
-    The file is a NumPy archive (a zip file) whose comment is the checksum of all before it.
-    """
+    """Write one file, whole or not at all."""
     arrays = _critics_of(behavior)
     target, mark = behavior.target, behavior.fingerprint
     if mark is None and isinstance(target, TabularPolicy):
@@ -71,11 +65,7 @@ def save(behavior: BehaviorPolicy, path: str | Path) -> None:
     if mark is not None:
         probes = {"obs": mark.obs, "t": mark.t, "answers": mark.answers}
         arrays |= {PROBE + name: array for name, array in probes.items()}
-    arrays["header"] = np.frombuffer(header.encode(), dtype=np.uint8)
-    buffer = io.BytesIO()
-    pack(buffer, arrays)
-    content = buffer.getvalue()[:-2] + CHECKSUM.to_bytes(2, "little")  # length of the comment
-    replace_file(path, content + hashlib.sha256(content).digest())
+    write_sealed(path, header.encode(), arrays)
 
 
 def digest(behavior: BehaviorPolicy) -> str:
@@ -131,18 +121,9 @@ def load(
     """
     policy = as_policy(target)
     name = f"{path}"
-    raw = read_file(path, max_bytes)
-    content, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
-    if hashlib.sha256(content).digest() != checksum:
-        raise DataError(
-            f"{name}: not a saved behavior policy, or damaged (its checksum is not there or "
-            "wrong); expected a file written by BehaviorPolicy.save, try designing anew"
-        )
-    with (
-        reading(name, "a saved behavior policy"),
-        open_archive(name, io.BytesIO(raw), len(raw), max_bytes) as archive,
-    ):
-        header = _header(archive, name)
+    remedy = "expected a file written by BehaviorPolicy.save, try designing anew"
+    with open_sealed(path, max_bytes, what="a saved behavior policy", remedy=remedy) as archive:
+        header = FileHeader.decode(read_header(archive, LARGEST_HEADER), name)
         sizes = _check_headers(archive.headers, header)
         arrays = {key: archive.read(key) for key in archive.headers if key != "header"}
         mark = _fingerprint(arrays, header)
@@ -155,13 +136,6 @@ def load(
     note = NO_FINGERPRINT if mark is None else NOT_COMPARED
     notes = tuple(dict.fromkeys((*header.report.notes, note)))
     return BehaviorPolicy(policy, critics, header.recipe, replace(header.report, notes=notes))
-
-
-def _header(archive: Archive, name: str) -> FileHeader:
-    dtype, shape = archive.headers["header"]
-    if dtype != np.uint8 or len(shape) != 1 or shape[0] > LARGEST_HEADER:
-        raise ValueError(f"a header of type {dtype} and shape {shape}")
-    return FileHeader.decode(archive.read("header").tobytes(), name)
 
 
 def _check_headers(headers: Mapping[str, Header], header: FileHeader) -> Sizes:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from scopeval.behavior.policy import BehaviorPolicy
@@ -320,12 +319,7 @@ class Campaign(CampaignViews):
     def __enter__(self) -> Campaign:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -230,12 +229,7 @@ class RemoteCampaign:
     def __enter__(self) -> RemoteCampaign:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

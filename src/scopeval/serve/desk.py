@@ -17,7 +17,7 @@ from scopeval.campaign.terms import Limit
 from scopeval.errors import CampaignError, InputError, ScopevalError
 from scopeval.serve.audit import AuditEntry, AuditLog
 from scopeval.serve.limits import Limits
-from scopeval.serve.models import ActBody, ObserveBody, StartBody
+from scopeval.serve.models import ActBody, EndBody, LoseBody, ObserveBody, StartBody
 from scopeval.serve.tokens import Token
 
 __all__ = ["ForbiddenError", "PlantDesk", "TooManyError", "problem_of"]
@@ -127,25 +127,25 @@ class PlantDesk:
         alarms = any(isinstance(guard, Limit) for guard in self._campaign.terms.guards)
         return self._campaign.group() if alarms else self._campaign.journal.append_together()
 
-    def end(self, token: Token, number: int, steps: int) -> dict[str, Any]:
+    def end(self, token: Token, number: int, body: EndBody) -> dict[str, Any]:
         """End an episode of so many steps."""
 
         def end(episode: CampaignEpisode) -> dict[str, Any]:
-            if steps != episode.step:
+            if body.steps != episode.step:
                 raise CampaignError(
-                    f"end: got {steps} steps, episode {number} has {episode.step}; nothing was "
-                    "changed"
+                    f"end: got {body.steps} steps, episode {number} has {episode.step}; nothing "
+                    "was changed"
                 )
             episode.end()
             return self.describe(episode)
 
         return self._safely(token, number, end)
 
-    def lose(self, token: Token, number: int, reason: str) -> dict[str, Any]:
+    def lose(self, token: Token, number: int, body: LoseBody) -> dict[str, Any]:
         """Give an episode up."""
 
         def lose(episode: CampaignEpisode) -> dict[str, Any]:
-            episode.lose(reason)
+            episode.lose(body.reason)
             return self.describe(episode)
 
         return self._safely(token, number, lose)

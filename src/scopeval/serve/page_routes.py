@@ -11,12 +11,12 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import ValidationError
 
-from scopeval.serve.access import LOCAL, Session, check_form, is_own_origin, may
+from scopeval.serve.access import LOCAL, Session, address_of, check_form, is_own_origin, may
 from scopeval.serve.models import CommandBody
 from scopeval.serve.pages import figure_part, page, parts_of_view
 from scopeval.serve.state import Parts, ServiceParts
 from scopeval.serve.tokens import Role, Token
-from scopeval.serve.view_routes import carry_out
+from scopeval.serve.view_routes import OperatorCommand
 
 __all__ = ["router"]
 
@@ -223,7 +223,8 @@ async def operate(verb: Verb, request: Request, parts: Parts) -> Response:
         body = CommandBody(reason=given.get("reason", ""), request=given.get("request", ""))
     except ValidationError:
         return _ask(parts, verb, session, "Give a reason, of at most 500 letters.", 422)
-    await carry_out(parts, request, token, verb.replace("-", " "), body)
+    command = OperatorCommand(parts, token, address_of(request), body)
+    await command.carry_out(verb.replace("-", " "))
     return RedirectResponse("../", 303)
 
 

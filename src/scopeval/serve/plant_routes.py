@@ -7,6 +7,7 @@ straight from their bytes, and answers are written without another check.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
+from scopeval.serve.desk import PlantDesk
 from scopeval.serve.models import (
     ActBody,
     ActionAnswer,
@@ -77,6 +79,17 @@ def _number(request: Request) -> int:
     return int(text)
 
 
+async def _answer(
+    request: Request,
+    kind: type[Given],
+    verb: Callable[[PlantDesk, Token, int, Given], dict[str, Any]],
+) -> Response:
+    """What the desk answers about the episode that the address names."""
+    parts, token = _caller(request)
+    number, body = _number(request), await _body(request, kind)
+    return JSONResponse(await parts.write(lambda: verb(parts.desk, token, number, body)))
+
+
 @router.post(
     "/episodes", response_model=EpisodeAnswer, openapi_extra=_described(StartBody, number=False)
 )
@@ -107,9 +120,7 @@ async def episode(request: Request) -> Response:
 )
 async def act(request: Request) -> Response:
     """The action of a step; it is on disk before this answers."""
-    parts, token = _caller(request)
-    number, body = _number(request), await _body(request, ActBody)
-    return JSONResponse(await parts.write(lambda: parts.desk.act(token, number, body)))
+    return await _answer(request, ActBody, PlantDesk.act)
 
 
 @router.post(
@@ -119,9 +130,7 @@ async def act(request: Request) -> Response:
 )
 async def observe(request: Request) -> Response:
     """Record what the action of a step has led to."""
-    parts, token = _caller(request)
-    number, body = _number(request), await _body(request, ObserveBody)
-    return JSONResponse(await parts.write(lambda: parts.desk.observe(token, number, body)))
+    return await _answer(request, ObserveBody, PlantDesk.observe)
 
 
 @router.post(
@@ -131,9 +140,7 @@ async def observe(request: Request) -> Response:
 )
 async def advance(request: Request) -> Response:
     """Record the outcome of a step and decide the next one, in one call."""
-    parts, token = _caller(request)
-    number, body = _number(request), await _body(request, ObserveBody)
-    return JSONResponse(await parts.write(lambda: parts.desk.advance(token, number, body)))
+    return await _answer(request, ObserveBody, PlantDesk.advance)
 
 
 @router.post(
@@ -141,9 +148,7 @@ async def advance(request: Request) -> Response:
 )
 async def end(request: Request) -> Response:
     """End an episode; it is evidence from now on."""
-    parts, token = _caller(request)
-    number, body = _number(request), await _body(request, EndBody)
-    return JSONResponse(await parts.write(lambda: parts.desk.end(token, number, body.steps)))
+    return await _answer(request, EndBody, PlantDesk.end)
 
 
 @router.post(
@@ -151,9 +156,7 @@ async def end(request: Request) -> Response:
 )
 async def lose(request: Request) -> Response:
     """Give an episode up; it is counted as lost, with what it has cost."""
-    parts, token = _caller(request)
-    number, body = _number(request), await _body(request, LoseBody)
-    return JSONResponse(await parts.write(lambda: parts.desk.lose(token, number, body.reason)))
+    return await _answer(request, LoseBody, PlantDesk.lose)
 
 
 @router.post("/heartbeat", status_code=204, openapi_extra=_described(HeartbeatBody, number=False))

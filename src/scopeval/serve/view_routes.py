@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from scopeval.errors import CampaignError, InputError
@@ -18,7 +18,7 @@ from scopeval.serve.state import OperatorCaller, Parts, ServiceParts, ViewerCall
 from scopeval.serve.tokens import Token
 from scopeval.serve.wire import to_wire
 
-__all__ = ["router"]
+__all__ = ["OperatorCommand", "router"]
 
 router = APIRouter()
 
@@ -130,76 +130,74 @@ async def audit(parts: Parts, token: OperatorCaller) -> Any:
     return JSONResponse([to_wire(entry) for entry in found])
 
 
-async def carry_out(
-    parts: ServiceParts,
-    request: Request,
-    token: Token,
-    verb: str,
-    body: CommandBody,
-    number: int | None = None,
-) -> None:
-    """Run an operator's verb; it is in the audit log with it, also where it is refused."""
-    entry = AuditEntry(
-        who=token.name,
-        role=token.role,
-        address=address_of(request),
-        verb=verb if number is None else f"{verb} {number}",
-        reason=body.reason,
-        outcome="done",
-        request=f"{token.key}:{body.request}",
-    )
-    try:
-        await parts.write(lambda: parts.desk.command(verb, entry, number))
-    except (CampaignError, InputError) as error:
-        refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
-        await parts.write(lambda: parts.audit.add(refused))
-        raise
-    parts.viewer.expire()
+@dataclass(frozen=True)
+class OperatorCommand:
+    """What an operator sent, and who it is."""
+
+    parts: ServiceParts
+    token: Token
+    address: str
+    body: CommandBody
+
+    async def carry_out(self, verb: str, number: int | None = None) -> Response:
+        """Run the verb; it is in the audit log with it, also where it is refused."""
+        parts, token = self.parts, self.token
+        entry = AuditEntry(
+            who=token.name,
+            role=token.role,
+            address=self.address,
+            verb=verb if number is None else f"{verb} {number}",
+            reason=self.body.reason,
+            outcome="done",
+            request=f"{token.key}:{self.body.request}",
+        )
+        try:
+            await parts.write(lambda: parts.desk.command(verb, entry, number))
+        except (CampaignError, InputError) as error:
+            refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
+            await parts.write(lambda: parts.audit.add(refused))
+            raise
+        parts.viewer.expire()
+        return Response(status_code=204)
+
+
+async def _command(
+    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
+) -> OperatorCommand:
+    return OperatorCommand(parts, token, address_of(request), body)
+
+
+Command = Annotated[OperatorCommand, Depends(_command)]
 
 
 @router.post("/v1/pause", tags=["operators"], status_code=204)
-async def pause(
-    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
-) -> Response:
+async def pause(command: Command) -> Response:
     """Start no more episodes until `resume`; running ones go on."""
-    await carry_out(parts, request, token, "pause", body)
-    return Response(status_code=204)
+    return await command.carry_out("pause")
 
 
 @router.post("/v1/resume", tags=["operators"], status_code=204)
-async def resume(
-    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
-) -> Response:
+async def resume(command: Command) -> Response:
     """Start episodes again after a pause."""
-    await carry_out(parts, request, token, "resume", body)
-    return Response(status_code=204)
+    return await command.carry_out("resume")
 
 
 @router.post("/v1/hand-over", tags=["operators"], status_code=204)
-async def hand_over(
-    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
-) -> Response:
+async def hand_over(command: Command) -> Response:
     """Let the target policy decide from the next step on, for good."""
-    await carry_out(parts, request, token, "hand over", body)
-    return Response(status_code=204)
+    return await command.carry_out("hand over")
 
 
 @router.post("/v1/stop", tags=["operators"], status_code=204)
-async def stop(
-    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
-) -> Response:
+async def stop(command: Command) -> Response:
     """Start no more episodes, for good; the target policy finishes running ones."""
-    await carry_out(parts, request, token, "stop", body)
-    return Response(status_code=204)
+    return await command.carry_out("stop")
 
 
 @router.post("/v1/go-live", tags=["operators"], status_code=204)
-async def go_live(
-    body: CommandBody, request: Request, parts: Parts, token: OperatorCaller
-) -> Response:
+async def go_live(command: Command) -> Response:
     """End the shadow mode: episodes that start from now on are run by the campaign."""
-    await carry_out(parts, request, token, "live", body)
-    return Response(status_code=204)
+    return await command.carry_out("live")
 
 
 @router.post("/v1/tell-silence", tags=["operators"], response_model=list[str])
@@ -209,22 +207,16 @@ async def tell_silence(parts: Parts, token: OperatorCaller) -> Any:
 
 
 @router.post("/v1/refit", tags=["operators"], response_model=bool)
-async def refit(body: CommandBody, request: Request, parts: Parts, token: OperatorCaller) -> Any:
+async def refit(command: Command) -> Any:
     """Start the process that computes the design that is due; false: none is due."""
-    due = (await asyncio.to_thread(lambda: parts.viewer.status(fresh=True))).refit_due
+    viewer = command.parts.viewer
+    due = (await asyncio.to_thread(lambda: viewer.status(fresh=True))).refit_due
     if due:
-        await carry_out(parts, request, token, "refit", body)
+        await command.carry_out("refit")
     return JSONResponse(due)
 
 
 @router.post("/v1/episodes/{number}/drop", tags=["operators"], status_code=204)
-async def drop(
-    number: EpisodeNumber,
-    body: CommandBody,
-    request: Request,
-    parts: Parts,
-    token: OperatorCaller,
-) -> Response:
+async def drop(number: EpisodeNumber, command: Command) -> Response:
     """Take a finished episode out of the evidence; it counts as lost."""
-    await carry_out(parts, request, token, "drop", body, number)
-    return Response(status_code=204)
+    return await command.carry_out("drop", number)

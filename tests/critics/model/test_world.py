@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from scopeval import Transitions, World, design, frontier
+from scopeval._sealed_file import CHECKSUM
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
-from scopeval.critics.model.world_file import CHECKSUM
 from scopeval.errors import DataError, InputError
 
 T = 4

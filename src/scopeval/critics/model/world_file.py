@@ -1,13 +1,10 @@
 """Worlds on disk: one file, checked, without pickle, as files of behavior policies are.
 
-The file is a NumPy archive whose comment is the checksum of all before it. Shapes and sizes are
-compared with each other and with limits before anything is made of the arrays.
+Shapes and sizes are compared with each other and with limits before anything is made of the arrays.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -16,19 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._archive import MAX_BYTES, Archive, Header, open_archive, pack, read_file, reading
-from scopeval._files import replace_file
+from scopeval._archive import MAX_BYTES, Archive, Header
+from scopeval._sealed_file import open_sealed, read_header, write_sealed
 from scopeval.critics.model.network import Dynamics, Network
 from scopeval.critics.model.step_model import Encoder
 from scopeval.critics.model.training import Training
 from scopeval.critics.model.world import World, settings_of
 from scopeval.critics.saved_arrays import NETWORK, Layout, Sizes
 from scopeval.data.transitions import Transitions
-from scopeval.errors import DataError, InputError
+from scopeval.errors import InputError
 
 __all__ = ["read_world", "write_world"]
 
-CHECKSUM = 32  # bytes of a SHA-256
 FORMAT = 1
 #: Most bytes of the header, and most trainings in it.
 LARGEST_HEADER, MOST_TRAININGS = 1 << 20, 16
@@ -89,27 +85,13 @@ def write_world(path: str | os.PathLike[str], world: World) -> None:
         "notes": list(log.notes),
         "trainings": [settings_of(training) for training in world.trainings],
     }
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    buffer = io.BytesIO()
-    pack(buffer, arrays)
-    content = buffer.getvalue()[:-2] + CHECKSUM.to_bytes(2, "little")  # length of the comment
-    replace_file(path, content + hashlib.sha256(content).digest())
+    write_sealed(path, json.dumps(header).encode(), arrays)
 
 
 def read_world(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> World:
     """Read a file that `write_world` wrote."""
-    name = f"{path}"
-    raw = read_file(path, max_bytes)
-    content, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
-    if hashlib.sha256(content).digest() != checksum:
-        raise DataError(
-            f"{name}: not a saved world, or damaged (its checksum is not there or wrong); expected "
-            "a file written by World.save, try learning it anew"
-        )
-    with (
-        reading(name, "a saved world"),
-        open_archive(name, io.BytesIO(raw), len(raw), max_bytes) as archive,
-    ):
+    remedy = "expected a file written by World.save, try learning it anew"
+    with open_sealed(path, max_bytes, what="a saved world", remedy=remedy) as archive:
         header = _header(archive)
         _check_shapes(archive.headers)
         arrays = {key: archive.read(key) for key in archive.headers if key != "header"}
@@ -120,10 +102,7 @@ def read_world(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Worl
 
 
 def _header(archive: Archive) -> dict[str, Any]:
-    dtype, shape = archive.headers["header"]
-    if dtype != np.uint8 or len(shape) != 1 or shape[0] > LARGEST_HEADER:
-        raise ValueError(f"a header of type {dtype} and shape {shape}")
-    found = json.loads(archive.read("header").tobytes())
+    found = json.loads(read_header(archive, LARGEST_HEADER))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"format {found.get('format') if isinstance(found, dict) else found!r}")
     numbers = (found.get("seed"), found.get("refits"))

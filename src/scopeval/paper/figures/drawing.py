@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.arrays import Ints
+    from scopeval.arrays import Floats, Ints
 
-__all__ = ["Look", "error_figure", "legend", "looks_of", "marks", "new_figure", "panels"]
+__all__ = [
+    "Curve",
+    "Look",
+    "error_figure",
+    "frontier_figure",
+    "legend",
+    "looks_of",
+    "marks",
+    "new_figure",
+    "panels",
+]
 
 INK, FAINT = "#767676", "#b0b0b0"
 
@@ -178,6 +188,32 @@ def error_figure(
             ax.set_xlabel("cost, in on-policy episodes" if episodes is None else "episodes")
             ax.set_title(block.title)
         axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
+        legend(figure, axes)
+        return figure
+
+
+class Curve(NamedTuple):
+    """Relative variance against relative cost, in one panel of `frontier_figure`."""
+
+    label: str
+    look: Look
+    cost: Floats
+    variance: Floats
+
+
+def frontier_figure(panels_of: Sequence[tuple[str, Sequence[Curve]]]) -> Figure:
+    """Curves side by side, each panel with its title; the target policy is at (1, 1)."""
+    with panels(len(panels_of), width=3.4, sharey=True) as (figure, axes):
+        for ax, (title, curves) in zip(axes, panels_of, strict=True):
+            for curve in curves:
+                look = curve.look
+                how = {"color": look.color, "linestyle": look.line, "marker": look.marker}
+                ax.plot(curve.cost, curve.variance, **how, markersize=4, label=curve.label)
+            ax.plot(1.0, 1.0, color=INK, marker="o", linestyle="none", label="target policy")
+            ax.set_ylim(bottom=0.0)
+            ax.set_xlabel("relative cost")
+            ax.set_title(title)
+        axes[0].set_ylabel("relative variance")
         legend(figure, axes)
         return figure
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scopeval.paper.figures.drawing import INK, legend, looks_of, panels
+from scopeval.paper.figures.drawing import Curve, frontier_figure, looks_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,25 +32,13 @@ def frontiers_by_cost(result: Result[Config, FrontierBlock]) -> dict[str, Figure
 
 def _side_by_side(blocks: list[FrontierBlock]) -> Figure:
     """Means over the targets, at the asked costs where all of them have a design."""
-    with panels(len(blocks), width=3.4, sharey=True) as (figure, axes):
-        for ax, block in zip(axes, blocks, strict=True):
-            looks = looks_of(["scope-dr", "odi", "scope"]).values()
-            for (family, variance), look in zip(block.variance.items(), looks, strict=True):
-                cost, mean = block.cost[family].mean(axis=0), variance.mean(axis=0)
-                shown = np.isfinite(mean) & (mean <= MOST)
-                ax.plot(
-                    cost[shown],
-                    mean[shown],
-                    color=look.color,
-                    linestyle=look.line,
-                    marker=look.marker,
-                    markersize=4,
-                    label=family,
-                )
-            ax.plot(1.0, 1.0, color=INK, marker="o", linestyle="none", label="target policy")
-            ax.set_ylim(bottom=0.0)
-            ax.set_xlabel("relative cost")
-            ax.set_title(block.title)
-        axes[0].set_ylabel("relative variance")
-        legend(figure, axes)
-        return figure
+    looks = looks_of(["scope-dr", "odi", "scope"]).values()
+    drawn = []
+    for block in blocks:
+        curves = []
+        for (family, variance), look in zip(block.variance.items(), looks, strict=True):
+            cost, mean = block.cost[family].mean(axis=0), variance.mean(axis=0)
+            shown = np.isfinite(mean) & (mean <= MOST)
+            curves.append(Curve(family, look, cost[shown], mean[shown]))
+        drawn.append((block.title, curves))
+    return frontier_figure(drawn)
