@@ -13,6 +13,7 @@ from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import with_margin, worth_departing
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
+from scopeval.behavior.frontier_check import TABLE_CHECK, TABLE_ERRORS, Judged
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
@@ -112,10 +113,24 @@ def test_the_budget_is_a_share_of_the_target_policys_cost():
 
 
 def test_the_safe_cost_of_a_frontier_point():
-    """The larger of predicted and checked cost, and the doubt."""
-    for checked_cost, doubt in ((0.9, 0.0), (0.9, 0.1), (0.8, 0.15), (0.6, 0.0)):
+    """The predicted cost and the doubt."""
+    for checked_cost, doubt in ((0.9, 0.0), (0.9, 0.1), (0.6, 0.0)):
         found = Point(1.0, 0.5, 0.7, 0.5, checked_cost, doubt).safe_cost
-        assert found == pytest.approx(max(checked_cost, 0.7) + doubt)
+        assert found == pytest.approx(0.7 + doubt)
+
+
+def test_the_doubt_about_a_frontiers_cost():
+    """What the check adds; where the standard error is known, a part of both."""
+    more, differ, error = np.array([-0.1, 0.1, 0.3]), np.full(3, 0.05), np.array([0.1, 0.1, 0.2])
+    unknown = Judged(more, more, more, more, differ, np.zeros(3), np.full(3, np.nan))
+    assert unknown.doubt(0) == pytest.approx(0.05)
+    assert unknown.doubt(1) == pytest.approx(0.15)
+    assert unknown.doubt(1.5) == pytest.approx(0.25)
+    bias = np.array([0.0, 0.2, -0.2])
+    known = Judged(more, more, more, more, differ, bias, error)
+    assert known.doubt(1.5) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.15)
+    assert known.doubt(1.5, 0.4) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.4)
+    assert known.doubt(1) == pytest.approx(TABLE_CHECK * 0.15 + TABLE_ERRORS * 0.1 + 0.2)
 
 
 # -- the cross-check -----------------------------------------------------------------------------

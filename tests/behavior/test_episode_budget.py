@@ -18,7 +18,7 @@ from scopeval.behavior.designer import design
 from scopeval.behavior.evidence import gather_evidence, with_price
 from scopeval.behavior.file import load
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.price import find_price
+from scopeval.behavior.price import approach, find_price
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.sweep import follow_own
@@ -428,3 +428,30 @@ def test_bad_arguments(worlds, arguments, message):
         design(log, target, horizon=10, **arguments)
     with pytest.raises(InputError, match=message):
         exact.design(mdp, target, **arguments)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(0.2, 0.95), st.floats(0.5, 3.0), st.floats(-0.05, 0.3))
+def test_a_price_is_approached_from_costs_that_are_nearly_known(allowed, steep, off):
+    """The last try costs no more than is allowed, and little is left unspent, in a few tries."""
+    places = np.linspace(-6.0, 6.0, 25)
+
+    def cost(x):
+        return 1.0 / (1.0 + np.exp(steep * x))
+
+    calls = []
+
+    def spent(x):
+        calls.append(x)
+        return cost(x) * (1.0 + off * (1.0 - cost(x)))  # what the cap adds
+
+    found = approach(spent, allowed, places, cost(places))
+    assert len(calls) <= 6
+    assert found in calls
+    assert allowed * 0.98 <= spent(found) <= allowed * (1.0 + 1e-6)
+
+
+def test_a_price_that_does_not_exist_is_the_highest():
+    places = np.linspace(0.0, 2.0, 5)
+    assert approach(lambda x: 1.0, 0.5, places, np.linspace(0.9, 0.6, 5)) == 2.0
+    assert approach(lambda x: 0.1, 0.5, places, np.linspace(0.9, 0.6, 5)) == 0.0

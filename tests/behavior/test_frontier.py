@@ -13,6 +13,7 @@ from behaviors import anything
 from logged_worlds import cells, rows_of
 from random_mdps import random_case
 from scopeval import design, exact, load
+from scopeval.behavior._frontier_kernel import priced
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
@@ -23,6 +24,7 @@ from scopeval.envs.gridworld import Gridworld, gridworld_logs, logs_of, target_p
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates
+from scopeval.solver import solve_priced
 
 GRID = PriceGrid(1e-3, 4.0, 9)
 RECIPE = Recipe(
@@ -59,6 +61,28 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
     np.testing.assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
     if weight >= 10.0:
         np.testing.assert_allclose(mu, pi, atol=1e-12)  # at the cap it is the target
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-6.0, 6.0), st.floats(0.0, 1.0))
+def test_the_priced_program_is_the_solvers(seed, power, guess):
+    """Also with ties, weights of zero and costs of zero, and from any first guess."""
+    rng = np.random.default_rng(seed)
+    weight, cost = rng.random(4) * (rng.random(4) < 0.7), rng.random(4) * (rng.random(4) < 0.7)
+    price, mu = 10.0**power, np.empty(4)
+    multiplier = priced(weight, cost, price, mu, guess)
+    assert multiplier >= 0.0
+    expected = solve_priced(weight[None], cost[None], price)
+    if expected.status[0] == 0:
+        np.testing.assert_allclose(mu, expected.mu[0], atol=1e-7)
+    else:  # nothing to gain: the cheapest
+        assert mu @ cost == pytest.approx(cost.min(), abs=1e-12)
+    assert mu.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_the_priced_program_refuses_numbers_that_overflow():
+    assert priced(np.array([1.0, np.inf]), np.ones(2), 1.0, np.empty(2), 0.5) < 0.0
+    assert priced(np.ones(2), np.array([1.0, np.nan]), 1.0, np.empty(2), 0.5) < 0.0
 
 
 @settings(max_examples=100, deadline=None)
@@ -153,7 +177,7 @@ def test_half_of_the_cost_is_kept_and_the_estimate_is_right(learned):
         mean, variance, cost, largest = simulated(mdp, pi, policy, 40_000, 5)
         assert abs(mean - own.value) < 4.5 * np.sqrt(variance / 40_000)
         assert cost / own.cost <= 1.01 * asked
-        assert variance / own.variance == pytest.approx(policy.predicted.variance, rel=0.3)
+        assert policy.predicted.variance == pytest.approx(variance / own.variance, rel=0.25)
         assert variance < 0.5 * own.variance
         assert largest <= 30.0 + 1e-9
 
@@ -214,8 +238,8 @@ def test_a_cost_that_the_cap_does_not_allow_is_refused(learned, monkeypatch):
     capped = curve._capped
 
     def expensive(price):
-        swept, grid, point = capped(price)
-        return swept, grid, replace(point, doubt=0.5)
+        found = capped(price)
+        return found._replace(point=replace(found.point, doubt=0.5))
 
     monkeypatch.setattr(curve, "_capped", expensive)
     with pytest.raises(InputError, match="within the cap 30 the least that the logs bear out is"):

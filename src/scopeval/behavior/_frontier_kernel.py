@@ -7,13 +7,16 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval.behavior._step_kernel import SOLVED, weigh_action
-from scopeval.solver._kernel import price_rows
+from scopeval.behavior._step_kernel import weigh_action
+from scopeval.solver._kernel import HUGE, LARGE, TINY
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
 #: Repetitions of the tangent step at most, and the change of mu below which they end.
-ROUNDS, CHANGE = 12, 1e-4
+ROUNDS, CHANGE = 8, 5e-4
+#: Its steps are made longer by this factor. They are cautious by nature (the tangent lies above the
+#: function), and 2 is the limit of what converges.
+RELAXATION = 1.8
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -74,49 +77,121 @@ def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: floa
 
 
 @compiled  # type: ignore[untyped-decorator]
+def priced(weight: Any, cost: Any, price: float, mu: Any, guess: float) -> float:
+    """Minimize sum weight^2 / mu + price sum cost mu for one row: `solver.solve_priced`, in place.
+
+    It begins with the multiplier of a similar row, and ends where mu is known to about 1e-9: a
+    repetition of the tangent step follows anyway.
+
+    Args:
+        weight: [A], at least 0.
+        cost: [A].
+        price: at least 0.
+        mu: [A], the answer.
+        guess: of the multiplier in units of (sum of weights)^2.
+
+    Returns:
+        The multiplier; 0 where nothing can be gained (the cheapest actions share the probability),
+        -1 where a number is too large.
+    """
+    A = len(weight)
+    total, cheapest = 0.0, np.inf
+    for a in range(A):
+        if not (0.0 <= weight[a] < LARGE and abs(cost[a]) < LARGE):
+            return -1.0
+        total += weight[a]
+        cheapest = min(cheapest, cost[a])
+    costly, count = 0.0, 0
+    scale = 1.0 / total if total >= TINY else 0.0
+    for a in range(A):  # at a multiplier of 0
+        x = price * ((cost[a] - cheapest) * scale) * scale
+        w = weight[a] * scale
+        mu[a] = w / np.sqrt(x) if x > 0.0 else 0.0
+        costly += mu[a] if x > 0.0 or w == 0.0 else np.inf
+        count += cost[a] == cheapest
+    if costly <= 1.0:  # probability is left over: for the cheapest, at no variance
+        for a in range(A):
+            mu[a] += (1.0 - costly) / count if cost[a] == cheapest else 0.0
+        return 0.0
+    low, high = 0.0, 1.0
+    eta = guess if low < guess < high else 0.5
+    for _ in range(100):
+        f = slope = 0.0
+        for a in range(A):
+            r = 1.0 / np.sqrt(eta + min(price * ((cost[a] - cheapest) * scale) * scale, HUGE))
+            mu[a] = weight[a] * scale * r
+            f += mu[a]
+            slope += mu[a] * r * r
+        if f > 1.0:
+            low = eta
+        else:
+            high = eta
+        step = (f * f - 1.0) * f / slope  # (1 - f^-2) over the derivative of f^-2
+        if abs(step) <= 1e-9 * eta or high - low <= 4e-16 * high:
+            break
+        eta += step
+        if not low < eta < high:
+            eta = 0.5 * (low + high)
+    for a in range(A):
+        mu[a] /= f
+    return eta
+
+
+@compiled  # type: ignore[untyped-decorator]
+def relaxed(new: Any, mu: Any, floor: Any) -> None:
+    """A longer step from mu towards new, unless a probability would become too small."""
+    valid = True
+    for a in range(len(mu)):
+        ahead = mu[a] + RELAXATION * (new[a] - mu[a])
+        valid = valid and ahead >= max(0.3 * new[a], floor[a])
+    for a in range(len(mu)):
+        mu[a] = mu[a] + RELAXATION * (new[a] - mu[a]) if valid else new[a]
+
+
+@compiled  # type: ignore[untyped-decorator]
 def improve(
     j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
-    mass: float, shift: float, per_log: float, floor: float, room: Any, mu: Any,
+    mass: float, shift: float, per_log: float, share: float, room: Any, mu: Any,
 ) -> bool:  # fmt: skip
     """Repeat the tangent step at one price until mu rests; False where there is no answer.
 
     g_t(s, u) = A + u B is concave in u, so its tangent at the last u' lies above it, and every
     solution of the program with A and B taken there is at least as good as the last.
     """
-    weight, charged, found, status = room
+    weight, charged, found, floor, eta = room
     A, top = len(pi), float(carried.shape[1] - 2)
-    for _ in range(ROUNDS):
+    for a in range(A):
+        floor[a] = share * pi[a]
+    for left in range(ROUNDS - 1, -1, -1):
         most = 0.0
         for a in range(A):
             where = place(j, mu[a], pi[a], shift, per_log, top)
             second = rest[a] * rest[a] + max(noise[a], 0.0) + max(between(carried[a], where), 0.0)
-            weight[0, a] = weigh_action(pi[a], second) if known[a] else 0.0
-            charged[0, a] = max(between(cost[a], where), 0.0)
+            weight[a] = weigh_action(pi[a], second) if known[a] else 0.0
+            charged[a] = max(between(cost[a], where), 0.0)
             if known[a]:
-                most = max(most, charged[0, a])
+                most = max(most, charged[a])
         for a in range(A):
             if not known[a]:  # never given left-over probability
-                charged[0, a] = most
-        if price_rows(weight, charged, u * mass * mass, found, status, 0, 1) >= 0:
+                charged[a] = most
+        eta[0] = priced(weight, charged, u * mass * mass, found, eta[0])
+        if eta[0] < 0.0:
             return False
-        if status[0] != SOLVED:  # nothing to gain: the cheapest known actions
-            cheapest, count = np.inf, 0
-            for a in range(A):
-                if known[a]:
-                    cheapest = min(cheapest, charged[0, a])
-            for a in range(A):
-                count += known[a] and charged[0, a] == cheapest
-            for a in range(A):
-                found[0, a] = 1.0 / count if known[a] and charged[0, a] == cheapest else 0.0
+        lost = 0.0
+        for a in range(A):  # left-over probability where a known action costs as much as most
+            lost += 0.0 if known[a] else found[a]
         change = 0.0
         for a in range(A):
-            new = mass * found[0, a] if known[a] else pi[a]
-            new = (1.0 - floor) * new + floor * pi[a]
-            change = max(change, abs(new - mu[a]))
-            mu[a] = new
+            new = mass * found[a] / (1.0 - lost) if known[a] else pi[a]
+            found[a] = (1.0 - share) * new + floor[a]
+            change = max(change, abs(found[a] - mu[a]))
         if not change < 1.0:
             return False
-        if change < CHANGE:
+        if left > 0 and change >= CHANGE:
+            relaxed(found, mu, floor)
+        else:
+            for a in range(A):
+                mu[a] = found[a]
             break
     return True
 
@@ -147,7 +222,7 @@ def weigh_grid(
     shift = -np.log(gamma) * per_log
     mu, b = np.empty((U, B, A)), np.zeros((B, A))
     rest, own = np.empty(A), np.empty(A)
-    room = np.empty((1, A)), np.empty((1, A)), np.empty((1, A)), np.empty(1, np.int8)
+    room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
     now = np.empty(A)
     unseen, not_finite = 0, 0
     for i in range(B):
@@ -198,7 +273,7 @@ def weigh_weighted(
     shift, top = -np.log(gamma) / step, float(len(prices) - 1)
     mu, b = np.empty((B, A)), np.zeros((B, A))
     rest, control = np.empty(A), np.empty(A)
-    room = np.empty((1, A)), np.empty((1, A)), np.empty((1, A)), np.empty(1, np.int8)
+    room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
     unseen, not_finite = 0, 0
     for i in range(B):
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))

@@ -9,27 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._progress import Progress, follow_phases
-from scopeval.arrays import Floats, is_number
+from scopeval.arrays import is_number
+from scopeval.behavior.cost_error import cost_error, sweep_recorded
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, gather_evidence
+from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
 from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.price import approach
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.thresholds import THRESHOLDS
 from scopeval.behavior.verdicts import judge_support
-from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
+from scopeval.behavior.weighted_step import PriceGrid, follow_prices
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.world import World
 from scopeval.critics.protocols import Regression
@@ -60,22 +63,12 @@ LEAST_SHARE = 0.005
 CAP = 30.0
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Sweeps over all logs, and over each half judged by the other."""
+class _Capped(NamedTuple):
+    """A design at one price with the cap in force, and the grid of prices it is on."""
 
-    whole: Swept
-    variance: Floats
-    cost: Floats
-    more_variance: Floats  # of a half's design by the other half's critics than by its own
-    more_cost: Floats  # likewise
-    doubt: Floats
-
-
-def relative(swept: Swept, by: str) -> Floats:
-    """Variance or cost of the behavior policies at all prices, relative to the target's."""
-    values = swept.variance if by == "variance" else swept.cost
-    return np.asarray(ratio(values[1:], values[0]))
+    swept: Swept
+    grid: PriceGrid
+    point: Point
 
 
 class Frontier:
@@ -99,7 +92,7 @@ class Frontier:
         self.warnings = decision.warnings
         self.points: tuple[Point, ...] = ()
         if decision.method.tilted and own.cost[0] > 0:
-            judged = self._judged = self._judge()
+            judged = self._judged = judge(evidence, decision.method, recipe, self._grid)
             every = [
                 Point(
                     float(price),
@@ -107,7 +100,8 @@ class Frontier:
                     float(judged.cost[j]),
                     float(max(judged.variance[j] + judged.more_variance[j], 0.0)),
                     float(judged.cost[j] + judged.more_cost[j]),
-                    float(judged.doubt[j]),
+                    judged.doubt(j),
+                    judged.check_share,
                 )
                 for j, price in enumerate(self._grid.prices)
                 if price <= unit * 10.0**HIGHEST
@@ -144,29 +138,6 @@ class Frontier:
         told = None if chosen is None else chosen.predicted
         return draw_curve(self.curve, ax, None if told is None else (told.variance, told.cost))
 
-    def _judge(self) -> _Judged:
-        """All prices, without the cap."""
-        method, recipe, grid, e = self._decision.method, self._recipe, self._grid, self._evidence
-        many = 1 + grid.count
-        whole = e.sweep(e.whole, follow_prices(method, recipe, grid), many)
-        halves = [e.sweep(half, follow_prices(method, recipe, grid), many) for half in e.halves]
-        more, costs = np.zeros((2, grid.count)), []
-        for k in range(2):
-            fixed = follow_fixed_prices(method, recipe, grid, halves[k].critics)
-            judged = e.sweep(e.halves[1 - k], fixed, many)
-            for j, by in enumerate(("variance", "cost")):
-                other, own = (relative(swept, by) for swept in (judged, halves[k]))
-                more[j] += 0.5 * (other - own)
-            costs.append(relative(judged, "cost"))
-        return _Judged(
-            whole,
-            relative(whole, "variance"),
-            relative(whole, "cost"),
-            more[0],
-            more[1],
-            0.5 * np.abs(costs[0] - costs[1]),
-        )
-
     # -- choosing ----------------------------------------------------------------------------
 
     def at(
@@ -195,13 +166,13 @@ class Frontier:
         if variance is not None:
             return self._cheapest(float(variance))
         most = float(cost) if cost is not None else 1.0 + float(epsilon or 0.0)
-        return self._most_precise(most, promised=True)
+        return self._most_precise(most)
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
         self._need_points("best")
         point = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
-        return self._most_precise(max(point.safe_cost, self.points[-1].safe_cost))
+        return self._designed(*self._capped(point.price))
 
     def _cheapest(self, variance: float) -> BehaviorPolicy:
         self._need_points("variance")
@@ -212,14 +183,10 @@ class Frontier:
                 f"variance: got {variance:g}, but the least that the logs bear out is {least:.3g} "
                 "of the target policy's; try that, or log more"
             )
-        return self._most_precise(min(p.safe_cost for p in fine))
+        return self._designed(*self._search("variance", variance))
 
-    def _most_precise(self, cost: float, *, promised: bool = False) -> BehaviorPolicy:
-        """The least price at which an episode costs no more, with the cap in force.
-
-        Where the cap does not allow that, it is refused if that cost was promised to someone, and
-        else the cheapest.
-        """
+    def _most_precise(self, cost: float) -> BehaviorPolicy:
+        """The least price at which an episode costs no more, with the cap in force."""
         self._need_points("cost")
         cheapest = min(p.safe_cost for p in self.points)
         if cost < cheapest * (1.0 - 1e-9):
@@ -227,49 +194,57 @@ class Frontier:
                 f"cost: got {cost:g} of the target policy's, but the least that the logs bear out "
                 f"is {cheapest:.3f}; try that, or log more"
             )
-        price, most = self._price_for(cost), self.points[-1].price
-        for _ in range(6):  # the cap makes episodes a little more expensive: raise the price
-            swept, grid, point = self._capped(price)
-            if point.safe_cost <= cost * (1.0 + 1e-6) or price >= most:
-                break
-            price = min(price * (1.02 + 3.0 * (point.safe_cost / cost - 1.0)), most)
-        if promised and point.safe_cost > cost * (1.0 + 1e-3):
+        found = self._search("cost", cost)
+        point = found.point
+        if point.safe_cost > cost * (1.0 + 1e-3):
             raise InputError(
                 f"cost: got {cost:g} of the target policy's, but within the cap {self._cap:g} the "
                 f"least that the logs bear out is {point.safe_cost:.3f}; try that, or log more"
             )
-        return self._designed(swept, grid, point)
+        return self._designed(*found)
 
-    def _price_for(self, cost: float) -> float:
-        """By interpolation between the points."""
-        costs = np.array([p.safe_cost for p in self.points])
-        prices = np.log([p.price for p in self.points])
-        above = np.flatnonzero(costs > cost)
-        if len(above) == 0:
-            return float(np.exp(prices[0]))
-        k = int(above[-1])
-        if k + 1 >= len(costs):
-            return float(np.exp(prices[-1]))
-        part = (costs[k] - cost) / max(costs[k] - costs[k + 1], 1e-12)
-        return float(np.exp(prices[k] + min(max(part, 0.0), 1.0) * (prices[k + 1] - prices[k])))
+    def _search(self, by: str, asked: float) -> _Capped:
+        """The design whose promised cost, or expected variance, is as asked, or a little less.
 
-    def _capped(self, price: float) -> tuple[Swept, PriceGrid, Point]:
+        The curve, which has no cap, says where to begin.
+        """
+        sign = 1.0 if by == "cost" else -1.0  # the one falls with the price, the other rises
+        known = {
+            sign * float(np.log(p.price)): p.safe_cost if by == "cost" else p.safe_variance
+            for p in self.points
+        }
+        places = np.array(sorted(known))
+        tried: dict[float, _Capped] = {}
+
+        def reached(place: float) -> float:
+            tried[place] = self._capped(float(np.exp(sign * place)))
+            point = tried[place].point
+            return point.safe_cost if by == "cost" else point.safe_variance
+
+        return tried[approach(reached, asked, places, np.array([known[x] for x in places]))]
+
+    def _capped(self, price: float) -> _Capped:
         """The design at a price with the cap in force, and the grid it is on.
 
         It is checked without the cap: what held-out logs say more is carried over.
         """
         method, recipe, e = self._decision.method, self._recipe, self._evidence
         grid, k = self._grid.within_cap(price, self._cap)
-        swept = e.sweep(e.whole, follow_prices(method, recipe, grid, price), 1 + grid.count)
+        swept, recorded = sweep_recorded(
+            e, e.whole, follow_prices(method, recipe, grid, price), grid
+        )
         variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
         cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
-        prices, free = np.log(self._grid.prices), self._judged
-
-        def read(values: Floats) -> float:
-            return float(np.interp(np.log(price), prices, values))
-
-        checked = max(variance + read(free.more_variance), 0.0), cost + read(free.more_cost)
-        return swept, grid, Point(price, variance, cost, *checked, read(free.doubt))
+        free = self._judged
+        place = float(np.log(price / self._grid.low) / np.log(self._grid.ratio))
+        checked = (
+            max(variance + free.read(free.more_variance, place), 0.0),
+            cost + free.read(free.more_cost, place),
+        )
+        error = None if recorded is None else cost_error(e, swept, recorded, grid, k)
+        doubt = free.doubt(place, error)
+        point = Point(price, variance, cost, *checked, doubt, free.check_share)
+        return _Capped(swept, grid, point)
 
     def _designed(self, swept: Swept, grid: PriceGrid, point: Point) -> BehaviorPolicy:
         evidence = self._evidence

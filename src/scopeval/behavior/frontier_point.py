@@ -14,7 +14,7 @@ __all__ = ["Curve", "Point", "draw_curve"]
 
 #: Checked variance, relative to predicted, up to which a prediction is believed.
 AGREEMENT = 3.0
-#: How much the check counts in the variance that is reported, as a power.
+#: How much the check counts in the variance that is told, as a power, unless said otherwise.
 CHECK_SHARE = 0.2
 #: Variances above are not drawn: the axis is for what is worth running.
 MOST = 2.0
@@ -33,7 +33,8 @@ class Point:
         checked_variance: the predicted one, and what designs from one half of the logs have more by
             the critics of the other half than by their own.
         checked_cost: likewise.
-        doubt: half of the difference between the costs that the two halves check.
+        doubt: about the predicted cost: what is added to it before it is promised.
+        check_share: how much the check counts in the variance that is told, as a power.
     """
 
     price: float
@@ -42,6 +43,7 @@ class Point:
     checked_variance: float
     checked_cost: float
     doubt: float
+    check_share: float = CHECK_SHARE
 
     @property
     def offered(self) -> bool:
@@ -55,17 +57,14 @@ class Point:
         The check judges designs from half of the logs, so it is pessimistic; the prediction is by
         the critics that made the design, so it is optimistic.
         """
-        between = self.variance ** (1.0 - CHECK_SHARE) * self.checked_variance**CHECK_SHARE
+        between = self.variance ** (1.0 - self.check_share)
+        between *= self.checked_variance**self.check_share
         return float(max(between, self.checked_variance / AGREEMENT))
 
     @property
     def safe_cost(self) -> float:
-        """What is promised: the larger of predicted and checked cost, and the doubt.
-
-        Critics are too optimistic about designs that they made; how much, the check tells. And it
-        is as wrong as its two halves differ.
-        """
-        return max(self.checked_cost, self.cost) + self.doubt
+        """What is promised: the predicted cost and the doubt about it."""
+        return self.cost + self.doubt
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from scopeval.behavior.sweep import Follow, Followed
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.critics.sweep_data import Points
 
-__all__ = ["PriceGrid", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
+__all__ = ["PriceGrid", "follow_each", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
 
 #: Rows that are weighed together by one thread.
 TOGETHER = 1024
@@ -101,7 +101,7 @@ def follow_prices(
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         mu, b = _weigh_grid(method, recipe, grid, pi, e, grid.floors(recipe, t, price))
-        return _followed(pi, mu, b, e, recipe.gamma, grid)
+        return follow_each(pi, mu, b, e, recipe.gamma, grid)
 
     return follow
 
@@ -118,12 +118,12 @@ def follow_fixed_prices(
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         own = points.estimates(critics[t])
         mu, b = _weigh_grid(method, recipe, grid, pi, own, grid.floors(recipe, t, price))
-        return _followed(pi, mu, b, e, recipe.gamma, grid)
+        return follow_each(pi, mu, b, e, recipe.gamma, grid)
 
     return follow
 
 
-def _followed(
+def follow_each(
     pi: Floats, mu: Floats, b: Floats, e: Estimates, gamma: float, grid: PriceGrid
 ) -> list[Followed]:
     """What follows each behavior policy: A and B at the price that its actions lead to."""

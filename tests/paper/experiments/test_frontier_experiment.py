@@ -134,3 +134,23 @@ def test_the_command(tmp_path):
     rows = pq.read_table(tmp_path / "frontier.parquet")
     assert rows.num_rows == 2 * 3 * 8
     assert (tmp_path / "frontier-4.svg").exists()
+
+
+def test_the_gridworld_command_has_the_same_numbers(tmp_path):
+    words = ["--size", "3", "--targets", "1", "--cost-law", "uniform", "--backend", "serial"]
+    told = []
+    for command in (["frontier", "--environment", "none"], ["gridworld", "--frontier"]):
+        folder = tmp_path / command[0]
+        done = CliRunner().invoke(app, ["reproduce", *command, *words, "--out", str(folder)])
+        assert done.exit_code == 0, done.output
+        told.append(json.loads((folder / "frontier.json").read_text()))
+    assert told[0]["blocks"] == told[1]["blocks"]
+    again = "scopeval reproduce gridworld --critics exact --frontier --size 3 --targets 1"
+    assert told[1]["command"] == again + " --cost-law uniform --seed 0"
+
+
+def test_the_gridworld_command_refuses_what_a_frontier_has_not(tmp_path):
+    words = ["reproduce", "gridworld", "--frontier", "--runs", "3", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert "got --runs too" in done.output

@@ -13,7 +13,7 @@ from scopeval.paper.cli.options import Address, Backend, Targets, Workers, carry
 if TYPE_CHECKING:
     from scopeval.paper.backends.shards import ShardOptions
 
-__all__ = ["frontier"]
+__all__ = ["frontier", "run_frontier"]
 
 
 def frontier(
@@ -60,26 +60,42 @@ def frontier(
 
     Running it again after an interruption continues where it stopped.
     """
+    run_frontier(ctx, environment, out_dir, running(backend, workers, address))
+
+
+def run_frontier(
+    ctx: typer.Context, environment: list[str] | None, out_dir: Path, how: ShardOptions
+) -> None:
+    """What the options of a command ask for: critics, size, targets, cost_law, seed, quick.
+
+    Args:
+        ctx: of the command; its options are filled in.
+        environment: names of environments beside the Gridworlds; None: the usual ones.
+        out_dir: folder for results.
+        how: shards are run.
+    """
     from scopeval.errors import InputError
     from scopeval.paper.saving import check_folder
 
+    given = ctx.params
+    critics, quick = given["critics"], given["quick"]
     if critics not in ("exact", "table"):
         raise InputError(f"critics: got {critics!r}, expected exact or table")
     exact = critics == "exact"
-    sizes = size or ([10] if quick else [10, 30])
-    many = targets if targets is not None else 3 if quick else 30
-    laws = cost_law or _laws(exact and not quick)
+    sizes = given["size"] or ([10] if quick else [10, 30])
+    many = given["targets"] if given["targets"] is not None else 3 if quick else 30
+    laws = given["cost_law"] or _laws(exact and not quick)
     names = environment or _environments(exact, quick)
-    ctx.params |= {"size": sizes, "targets": many, "cost_law": laws, "environment": names}
-    ctx.params["quick"] = False
+    given |= {"size": sizes, "targets": many, "cost_law": laws, "quick": False}
+    if "environment" in given:
+        given["environment"] = names
     folder = check_folder(out_dir, "frontier" if exact else "frontier-learned")
-    how = running(backend, workers, address)
     chosen = Chosen(
         tuple(one for one in sizes if one),
         tuple(laws),
         many,
         tuple(name for name in names if name != "none"),
-        seed,
+        given["seed"],
     )
     (_exact if exact else _learned)(ctx, chosen, folder, how)
 

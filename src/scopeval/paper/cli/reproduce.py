@@ -11,7 +11,7 @@ import typer
 from scopeval.paper.cli import options
 from scopeval.paper.cli.adaptive import adaptive
 from scopeval.paper.cli.foreign import foreign
-from scopeval.paper.cli.frontier import frontier
+from scopeval.paper.cli.frontier import frontier, run_frontier
 from scopeval.paper.cli.mujoco import mujoco
 from scopeval.paper.cli.verdicts import verdicts
 
@@ -39,12 +39,21 @@ def reproduce() -> None:
 def gridworld(
     ctx: typer.Context,
     critics: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="How values are computed: table or mlp (learned from logs), or exact (dynamic "
-            "programming, nothing learned or sampled)."
+            "programming, nothing learned or sampled).",
+            show_default="table; exact with --frontier",
         ),
-    ] = "table",
+    ] = None,
+    whole_frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier",
+            help="The frontier of variance against cost, also below the target's own cost: "
+            "`reproduce frontier` on the Gridworlds alone.",
+        ),
+    ] = False,
     size: Sizes = None,
     targets: options.Targets = None,
     runs: options.Runs = None,
@@ -88,6 +97,11 @@ def gridworld(
     from scopeval.errors import InputError
     from scopeval.paper.experiments.gridworld import CRITICS
 
+    how = options.running(backend, workers, address)
+    if whole_frontier:
+        _run_frontier(ctx, how)
+        return
+    critics = ctx.params["critics"] = critics or "table"
     if critics not in (*CRITICS, "exact"):
         expected = ", ".join((*CRITICS, "exact"))
         raise InputError(f"critics: got {critics!r}, expected one of {expected}")
@@ -110,9 +124,27 @@ def gridworld(
         "episodes": episodes if episodes is not None else 1000,
     }
     ctx.params |= online
-    how = options.running(backend, workers, address)
     settings |= {"critics": critics, **online}
     _run_learned(ctx, settings, methods, out_dir or Path("results", "gridworld"), how)
+
+
+def _run_frontier(ctx: typer.Context, how: ShardOptions) -> None:
+    """What `reproduce frontier` computes, without other environments."""
+    from scopeval.envs.gridworld import COST_LAWS
+    from scopeval.errors import InputError
+
+    given = ctx.params
+    unused = [name for name in ("methods", "worlds", "runs", "episodes") if given[name]]
+    unused += ["budget"] if given["budget"] != "state" else []
+    if unused:
+        raise InputError(
+            f"frontier: got --{unused[0]} too, expected none: a frontier has all budgets, one "
+            "world for each target, and nothing is sampled"
+        )
+    given |= {"critics": given["critics"] or "exact", "budget": None}
+    laws = given["cost_law"]
+    given["cost_law"] = list(COST_LAWS) if laws and "all" in laws else laws
+    run_frontier(ctx, ["none"], given["out_dir"] or Path("results", "frontier"), how)
 
 
 def _run_exact(
