@@ -226,6 +226,7 @@ def weigh_grid(
     now = np.empty(A)
     unseen, not_finite = 0, 0
     for i in range(B):
+        room[4][0] = 0.0  # rows do not look at each other
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, own))
         if fine:
             b[i] = own
@@ -276,6 +277,7 @@ def weigh_weighted(
     room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
     unseen, not_finite = 0, 0
     for i in range(B):
+        room[4][0] = 0.0  # rows do not look at each other
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
         if fine:
             b[i] = control
