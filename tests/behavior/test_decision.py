@@ -10,7 +10,13 @@ import pytest
 
 from behaviors import RECIPE, estimates
 from scopeval.behavior.cross_check import CrossCheck, cross_check
-from scopeval.behavior.decision import with_margin, worth_departing
+from scopeval.behavior.decision import (
+    judge_check,
+    judge_design,
+    judge_support,
+    with_margin,
+    worth_departing,
+)
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
 from scopeval.behavior.frontier_check import TABLE_CHECK, TABLE_ERRORS, Judged
@@ -19,7 +25,6 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.behavior.verdicts import judge_check, judge_design, judge_support
 from scopeval.critics.protocols import Caution
 from scopeval.data.transitions import Transitions
 

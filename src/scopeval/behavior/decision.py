@@ -1,7 +1,7 @@
 """What to run: the method, the method without its control variate, or the target policy itself.
 
 Candidates are tried in order; the first that the cross-check and its own prediction confirm is
-used. `thresholds` has all numbers of that decision, `verdicts` its rules and reasons.
+used. `thresholds` has all numbers of that decision.
 """
 
 from __future__ import annotations
@@ -19,16 +19,9 @@ from scopeval.behavior.settings import BUDGETS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction
 from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
-from scopeval.behavior.verdicts import (
-    Candidate,
-    judge_check,
-    judge_design,
-    judge_support,
-    notes,
-)
 from scopeval.critics.protocols import Caution
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "decide", "judge_check", "judge_design", "judge_support"]
 
 ON_POLICY = METHODS["on-policy"]
 
@@ -43,6 +36,30 @@ class Decision:
     errors: dict[str, float]
     warnings: tuple[str, ...]
     fallback: str | None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method to try, with the kinds of budget that the cross-check may choose among."""
+
+    method: Method
+    budgets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Why a candidate is not used, and which others are out with it."""
+
+    reason: str | None = None
+    with_control_variate: bool = False  # every candidate that has one
+    all_but_target: bool = False
+
+    def excludes(self, candidate: Candidate) -> bool:
+        """Whether a later candidate need not be tried."""
+        method = candidate.method
+        if self.all_but_target:
+            return method.tilted
+        return self.with_control_variate and method.control_variate
 
 
 def candidates(method: Method, budget: str) -> Iterator[Candidate]:
@@ -154,3 +171,145 @@ def prediction(method: Method, design: Design, checked: CrossCheck) -> Predictio
         checked_variance=float(checked.variance[checked.best]) if method.tilted else 1.0,
         checked_cost=float(checked.cost[:, checked.best].mean()) if method.tilted else 1.0,
     )
+
+
+# -- verdicts: is a candidate confirmed; if not, why, and what can a user do about it -------------
+
+
+def judge_support(
+    support: float, method: Method, thresholds: Thresholds, vectors: bool = False
+) -> Rejected | None:
+    """Whether the logs show enough of what the target policy does."""
+    least = thresholds.least_vector_support if vectors else thresholds.least_support
+    if not method.tilted or support >= least:
+        return None
+    shown = "as near to the logs as logged steps are" if vectors else "in the logs"
+    return Rejected(
+        f"only {support:.0%} of the target policy's own steps are {shown}, too few to judge a "
+        "departure from it. The design falls back to the target policy: use on-policy evaluation, "
+        "or log episodes of controllers that act like the target policy",
+        all_but_target=True,
+    )
+
+
+def judge_check(
+    evidence: Evidence, method: Method, checked: CrossCheck, thresholds: Thresholds
+) -> Rejected | None:
+    """Whether held-out logs confirm the candidate."""
+    variance, support = float(checked.variance[checked.best]), evidence.support
+    if method.control_variate and not (
+        variance < thresholds.control_variate_variance
+        and support >= thresholds.control_variate_support
+    ):
+        return _poor_control_variate(variance, support)
+    if not method.tilted:
+        return None
+    if not variance < min(evidence.caution.least, 1.0 - evidence.settings.least_gain):
+        return Rejected(_why_no_gain(evidence, checked, variance, thresholds), all_but_target=True)
+    cost, allowed = float(checked.cost[:, checked.best].mean()), 1.0 + evidence.settings.epsilon
+    relative = method.constrained and evidence.settings.limit is None
+    if relative and not cost <= allowed + thresholds.cost_excess:
+        return Rejected(
+            f"the cost is in doubt: held-out logs say that the design costs {cost:.3f} times the "
+            f"target policy's cost where {allowed:.3f} is allowed. The design falls back to the "
+            "target policy: log more episodes, or allow a larger epsilon",
+            all_but_target=True,
+        )
+    return None
+
+
+def _why_no_gain(
+    evidence: Evidence, checked: CrossCheck, variance: float, thresholds: Thresholds
+) -> str:
+    """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
+    support, least = evidence.support, evidence.settings.least_gain
+    found = f"(relative variance on held-out logs {variance:.2f})"
+    if 1.0 - least <= checked.own_variance < np.inf:
+        return (
+            "there is nothing to gain: even by their own critics the logs promise less than "
+            f"{least:.0%} {found}. The design falls back to the target policy: use "
+            "on-policy evaluation, or try method='scope-dr', budget='episode' or a larger epsilon"
+        )
+    if support < thresholds.noted_support:
+        return (
+            f"the logs are too thin: they show {support:.0%} of the target policy's own steps, and "
+            f"on held-out logs the design was not clearly better than the target policy {found}. "
+            "The design falls back to the target policy: use on-policy evaluation, or log more "
+            "episodes of controllers that act like the target policy"
+        )
+    errors = ", ".join(f"{name} {error:.2g}" for name, error in checked.errors.items())
+    return (
+        "the critics are too poor: the halves of the logs disagree "
+        f"(held-out errors: {errors}), and on held-out logs the design was not clearly better than "
+        f"the target policy {found}. The design falls back to the target policy: use on-policy "
+        "evaluation, log more episodes, give features or a simulator, or try another regression"
+    )
+
+
+def judge_design(
+    evidence: Evidence,
+    method: Method,
+    design: Design,
+    checked: CrossCheck,
+    thresholds: Thresholds,
+) -> Rejected | None:
+    """Whether the design from all of the logs keeps what the cross-check promised."""
+    variance = float(checked.variance[checked.best])
+    doubtful = variance >= evidence.caution.trust
+    if method.control_variate and doubtful and variance > thresholds.agreement * design.own:
+        return _poor_control_variate(variance, evidence.support)
+    if (
+        design.doubt > 0.0
+        and design.recipe.limit is None
+        and design.doubtful_excess > thresholds.cost_doubt
+    ):
+        return Rejected(_cost_in_doubt(design), all_but_target=True)
+    allowed = thresholds.episode_excess * (1.0 + design.recipe.epsilon)
+    most = 1.0 - evidence.settings.least_gain
+    kept = design.variance <= most and design.cost <= allowed
+    if design.recipe.budget == "episode" and not kept:
+        return Rejected()  # the price did not keep what it promised: try a budget in every state
+    if method.tilted and not design.variance <= most:
+        return Rejected(
+            "there is nothing to gain within the cost budget: the design's predicted variance is "
+            f"{design.variance:.2f} of the target policy's. The design falls back to the target "
+            "policy: use on-policy evaluation, log more, or allow a larger epsilon",
+            all_but_target=True,
+        )
+    return None
+
+
+def _cost_in_doubt(design: Design) -> str:
+    return (
+        "the cost is in doubt: the logs enter states that they never leave, and the design comes "
+        f"to them more or less often than the target policy, so that its cost of {design.cost:.3f} "
+        f"times the target policy's may be wrong by {design.doubt:.3f}. The design falls back to "
+        "the target policy: use on-policy evaluation, or log whole episodes, with these states"
+    )
+
+
+def _poor_control_variate(variance: float, support: float) -> Rejected:
+    """A poor control variate can do more harm than a poor tilt."""
+    return Rejected(
+        "the logs are too thin for a control variate (relative variance on held-out logs "
+        f"{variance:.2f}, support {support:.0%}); designed without one",
+        with_control_variate=True,
+    )
+
+
+def notes(support: float, design: Design, thresholds: Thresholds) -> list[str]:
+    """What the user should know although the design is used."""
+    found = []
+    if thresholds.least_support <= support < thresholds.noted_support:
+        found.append(
+            f"the logs do not show {1 - support:.0%} of the target policy's own steps; there the "
+            "behavior policy falls back to the target policy, or uses estimates from neighboring "
+            "states"
+        )
+    if design.infeasible > thresholds.noted_infeasible:
+        found.append(
+            f"in {design.infeasible:.0%} of the logged states no affordable behavior exists"
+            + (" under the absolute limit" if design.recipe.limit is not None else "")
+            + "; there it falls back to the target policy"
+        )
+    return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.cost_error import cost_error, sweep_recorded
-from scopeval.behavior.decision import Decision, decide
+from scopeval.behavior.decision import Decision, decide, judge_support
 from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
@@ -31,7 +31,6 @@ from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.behavior.verdicts import judge_support
 from scopeval.behavior.weighted_step import PriceGrid, follow_prices
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.world import World

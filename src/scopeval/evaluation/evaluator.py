@@ -18,7 +18,6 @@ from scopeval.arrays import check_whole
 from scopeval.collection.environments import StepCost
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
-from scopeval.evaluation.batch_loop import Running, run_batches
 from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.running_totals import IntervalMethod, RunInfo, RunningTotals
@@ -36,7 +35,7 @@ from scopeval.evaluation.start_control import (
     adjusted,
     start_adjustment,
 )
-from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
+from scopeval.evaluation.stopping import INTERRUPTED, Running, StoppingPlan, run_batches
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.guard import Guard

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scopeval.data.transitions import Transitions
-from scopeval.evaluation.batch_loop import Running, run_batches
 from scopeval.evaluation.refitting import (
     Refitting,
     Shares,
@@ -34,7 +33,7 @@ from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_leve
 from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
-from scopeval.evaluation.stopping import INTERRUPTED, StoppingPlan
+from scopeval.evaluation.stopping import INTERRUPTED, Running, StoppingPlan, run_batches
 from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard

@@ -36,12 +36,12 @@ from scopeval.behavior.designer import design
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.collection.collector import collect
 from scopeval.errors import InputError
-from scopeval.evaluation.batch_loop import Running
 from scopeval.evaluation.evaluator import evaluate
 from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_report import Stage
+from scopeval.evaluation.stopping import Running
 from scopeval.exact import TabularMDP
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.adaptive_worlds import (
