@@ -158,3 +158,36 @@ def test_progress_counts_every_step():
     fit_layers(layers, examples(1, ends=True), how, np.random.default_rng(3), counted.append)
     assert sum(counted) == 130
     assert max(counted) <= PIECE
+
+
+def noisy_examples(n, noise, seed):
+    """Smooth outputs, and noise on them; the last output is the logit of an end, which never is."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, 4)).astype(np.float32)
+    y = np.tanh(2.0 * x[:, ::-1]) * x[:, :1] + noise * rng.standard_normal((n, 4))
+    y = y.astype(np.float32)
+    return Examples(x, y, np.ones_like(y), np.empty(0, np.float32))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_training_comes_to_its_end_when_held_out_rows_say_so(noise):
+    """Where only noise is left to learn; steps that are left out are counted as done."""
+    how = Schedule(2000, 64, 1e-2)
+    rows, other, judge = (noisy_examples(n, noise, k) for k, n in enumerate((3000, 500, 4000)))
+    fresh = fresh_layers(4, 24, 5, np.random.default_rng(1))
+
+    def error(held_out, ticks):
+        rng = np.random.default_rng(5)
+        layers = fit_layers(fresh, rows, how, rng, ticks.append, held_out)
+        return np.sqrt(np.mean((forward(layers, judge.x)[:, :4] - judge.y) ** 2))
+
+    whole, some = [], []
+    without, watched = error(None, whole), error(other, some)
+    assert sum(some) == sum(whole) == how.steps
+    early = max(some) > max(whole)  # one tick for all that is left out
+    assert early == (noise > 0.0)
+    if noise == 0.0:
+        assert watched == without  # to the bit: held-out rows are only asked
+    else:
+        assert max(some) > how.steps // 4
+        assert watched < 1.02 * without

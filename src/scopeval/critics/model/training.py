@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out
-from scopeval.arrays import Bools, Floats, check_whole
+from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
 from scopeval.critics.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
@@ -51,6 +51,9 @@ MOVED = 2.0
 #: at most so many. Short logs are learned by heart if they are seen too often.
 STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 60.0, 500, 10_000
 
+
+#: Share of a network's own rows, and most of them, that tell when training is done.
+WATCHED, MOST_WATCHED = 0.05, 2000
 
 #: Rows from which on fresh units bend as sharply as they ever do: edges that few rows suggest are
 #: often not there.
@@ -285,7 +288,12 @@ def _fitted(
         layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng, how.gain_for(len(x)))
     examples = Examples(x, y, problem.counts, end)
     schedule = how.schedule(len(x), warm=start is not None)
-    weights = fit_layers(layers, examples, schedule, rng, tick)
+    kept = min(int(WATCHED * len(x)), MOST_WATCHED)
+    held_out = None
+    if kept:  # rows of this half: those of the other half must not decide anything
+        order = rng.permutation(len(x))
+        held_out, examples = _some(examples, order[:kept]), _some(examples, order[kept:])
+    weights = fit_layers(layers, examples, schedule, rng, tick, held_out)
     last = hidden_layers(weights, x)
     if all(np.isfinite(value).all() for value in weights.values()):  # else `learn_network` sees it
         _fit_means(weights, last, x, y[:, -2:])
@@ -295,6 +303,11 @@ def _fitted(
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
         weights["b3"][-1] = CERTAIN if problem.end.all() else -CERTAIN
     return weights
+
+
+def _some(examples: Examples, which: Ints) -> Examples:
+    """Some rows of the examples."""
+    return Examples(*(part[which] if len(part) else part for part in examples))
 
 
 def _fit_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:

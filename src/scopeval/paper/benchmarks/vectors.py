@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from scopeval._parallel import one_blas_thread, one_torch_thread
+from scopeval._parallel import one_blas_thread
 from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.designer import design
 from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
-from scopeval.critics.model.layers import LAYERS, fresh_layers
+from scopeval.critics.model.layers import fresh_layers
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.training import Training
 from scopeval.critics.model.world import World
 from scopeval.data.transitions import Transitions
 from scopeval.paper.benchmarks.harness import Comparison, quiet
+from scopeval.paper.benchmarks.torch_training import torch_step_seconds
 
 __all__ = ["Config", "run"]
 
@@ -151,39 +152,10 @@ def _products(config: Config, inputs: int, hidden: int, outputs: int, batch: int
 
 def _torch_step(config: Config, log: Transitions, batch: int) -> float:
     """Seconds of one step of the same training by torch."""
-    import torch
-
-    given, how = _examples(log), Training()
-    fresh = fresh_layers(given.x.shape[1], how.hidden, given.y.shape[1] + 1, _rng(config))
-    p = {name: torch.from_numpy(fresh[name]).requires_grad_() for name in LAYERS}
-    x, y, counts, end = (torch.from_numpy(part) for part in given)
-    adam = torch.optim.Adam(p.values(), lr=how.rate)
-    rng = _rng(config)
-    usual: Any = torch.ones(y.shape[1])
     steps = max(config.steps * Training().batch // batch, 20)
-
-    def swish(z: Any) -> Any:
-        return 0.5 * z * (1.0 + z / (1.0 + abs(z)))
-
-    def train() -> None:
-        nonlocal usual
-        for _ in range(steps):
-            pick = torch.from_numpy(rng.integers(len(x), size=batch))
-            hidden = swish(swish(x[pick] @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"])
-            out = hidden @ p["w3"] + x[pick] @ p["skip"] + p["b3"]
-            wrong = counts[pick] * (out[:, :-1] - y[pick])
-            usual = 0.99 * usual + 0.01 * wrong.detach().abs().mean(dim=0)
-            loss: Any = 0.1 * (torch.sqrt(1.0 + (wrong / (usual + 1e-4)) ** 2) - 1.0).mean()
-            loss = loss + 0.1 * torch.nn.functional.binary_cross_entropy_with_logits(
-                out[:, -1], end[pick]
-            )
-            adam.zero_grad(set_to_none=True)
-            loss.backward()
-            adam.step()
-
-    with one_torch_thread():
-        train()
-        return min(_cpu_seconds(train) for _ in range(config.repeats)) / steps
+    return torch_step_seconds(
+        _examples(log), Training().hidden, batch, steps, config.repeats, _rng(config)
+    )
 
 
 def _refit(config: Config, log: Transitions) -> Comparison:
