@@ -27,11 +27,12 @@ from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.model.simulator import KnownDynamics
 from scopeval.critics.model.world import World
 from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
+from scopeval.critics.streamed_rows import gather_stream
 from scopeval.critics.sweep_data import SweepData, logged_sweep_data
 from scopeval.critics.table import TableRegression
 from scopeval.data.diagnosis import Problem, diagnosis_of, examine
 from scopeval.data.log_statistics import LogStatistics
-from scopeval.data.readers import LoggedStream
+from scopeval.data.streams import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
@@ -148,7 +149,10 @@ def gather_evidence(
     elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream):
         logged = _examined_batches(logged, pi, settings)
     merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
-    log = gather(logged, pi, settings.horizon, settings.seed, merge, fold)
+    if isinstance(logged, LoggedStream) and merge:
+        log = gather_stream(logged, pi, settings.horizon, settings.seed)
+    else:
+        log = gather(logged, pi, settings.horizon, settings.seed, merge, fold)
     learn = choose_regression(regression, log, pi, settings.features)
     if settings.device is not None:
         learn = put_on_device(learn, settings.device)

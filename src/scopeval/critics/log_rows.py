@@ -15,7 +15,17 @@ from scopeval.data.transitions import Transitions, not_a_log
 from scopeval.errors import InputError
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
-__all__ = ["Log", "following_obs", "gather", "halved"]
+__all__ = [
+    "JoinedParts",
+    "Log",
+    "Part",
+    "check_batch",
+    "following_obs",
+    "gather",
+    "halved",
+    "log_of",
+    "part_of",
+]
 
 #: Batches of a stream that are kept apart before they are merged into one.
 MOST_PARTS = 8
@@ -42,7 +52,7 @@ class Log:
     notes: tuple[str, ...]
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """The rows of one or several batches, first rows of episodes, and the half of each row."""
 
     rows: Rows
@@ -70,30 +80,62 @@ def gather(
             the same fold.
         fold: the half of each row, where it is known already; else the seed decides.
     """
-    streamed = not isinstance(logged, Transitions)
-    parts: list[_Part] = []
+    parts = JoinedParts()
     count, actions = 0, 0
     notes: tuple[str, ...] = ()
-    rng = np.random.default_rng((seed, 11))
     for batch in _batches(logged, merge):
-        _check_kind(batch, target, streamed)
-        actions = actions or _offered(batch, target)
-        finite = not isinstance(target, ContinuousPolicy)
-        batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
-        parts.append(_part(batch, target, count, merge, rng, fold))
+        streamed = not isinstance(logged, Transitions)
+        actions = check_batch(batch, target, horizon, actions, streamed=streamed)
+        parts.add(part_of(batch, target, count, seed, merge, fold))
         count += len(batch)
         notes = tuple(dict.fromkeys((*notes, *batch.notes)))
-        if len(parts) > MOST_PARTS:  # a stream may be larger than memory
-            parts = [_merged(parts)]
-    if not parts:
+    return log_of(parts, count, actions, notes)
+
+
+def log_of(parts: JoinedParts, count: int, actions: int, notes: tuple[str, ...]) -> Log:
+    """All parts as a log."""
+    if not count:
         raise InputError("logged: no batches, expected logged rows")
-    rows, starts, fold = parts[0] if len(parts) == 1 else _merged(parts)
+    rows, starts, fold = parts.whole()
     if len(np.unique(fold)) < 2:
         raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
     first = starts.t == starts.t.min()
     if starts.t.min() > 0:
         notes = (*notes, f"no rows of t = 0: episodes are taken to start at t = {starts.t.min()}")
     return Log(rows, fold, starts.select(first), actions, count, notes)
+
+
+class JoinedParts:
+    """Parts that are merged as they come, because a stream may be larger than memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        """Add what comes next."""
+        self._parts.append(part)
+        if len(self._parts) > MOST_PARTS:
+            self._parts = [_merged(self._parts)]
+
+    def whole(self) -> Part:
+        """All of them as one."""
+        return self._parts[0] if len(self._parts) == 1 else _merged(self._parts)
+
+
+def check_batch(
+    batch: Transitions,
+    target: Policy | ContinuousPolicy,
+    horizon: int,
+    actions: int,
+    *,
+    streamed: bool,
+) -> int:
+    """Check a batch; how many actions the target offers, if `actions` does not say it (0)."""
+    _check_kind(batch, target, streamed)
+    actions = actions or _offered(batch, target)
+    finite = not isinstance(target, ContinuousPolicy)
+    batch.check(horizon=horizon, actions=actions if finite else None, source="logged")
+    return actions
 
 
 def _batches(logged: Transitions | Iterable[Transitions], merge: bool) -> Iterable[Transitions]:
@@ -140,19 +182,23 @@ def _offered(batch: Transitions, target: Policy | ContinuousPolicy) -> int:
     return int(offered.probs.shape[1])
 
 
-def _part(
+def part_of(
     batch: Transitions,
     target: Policy | ContinuousPolicy,
     count: int,
+    seed: int,
     merge: bool,
-    rng: np.random.Generator,
-    fold: Ints | None,
-) -> _Part:
-    """The rows of a batch, halved at random; `count` rows came before, so halves stay equal."""
+    fold: Ints | None = None,
+) -> Part:
+    """The rows of a batch, halved at random; `count` rows came before, so halves stay equal.
+
+    Where the batch begins decides its random numbers, so that batches can be read in any order.
+    """
+    rng = np.random.default_rng((seed, 11, count) if count else (seed, 11))
     rows = replace(Rows.of(batch), next_obs=_following(batch, target, rng))
     if fold is None:
         fold = halved(len(rows), rng, count)
-    part = _Part(rows, rows.select(np.flatnonzero(rows.t == rows.t.min())), fold)
+    part = Part(rows, rows.select(np.flatnonzero(rows.t == rows.t.min())), fold)
     return _merged([part]) if merge and batch.discrete_obs else part
 
 
@@ -180,7 +226,7 @@ def _following(
     return following
 
 
-def _merged(parts: list[_Part]) -> _Part:
+def _merged(parts: list[Part]) -> Part:
     """All parts as one, equal rows of a half merged."""
     halves = [
         merge_rows(Rows.joined([part.rows.select(part.fold == k) for part in parts]))
@@ -188,4 +234,4 @@ def _merged(parts: list[_Part]) -> _Part:
     ]
     starts = merge_rows(Rows.joined([part.starts for part in parts]))
     fold = np.repeat(np.arange(2), [len(half) for half in halves])
-    return _Part(Rows.joined(halves), starts, fold)
+    return Part(Rows.joined(halves), starts, fold)

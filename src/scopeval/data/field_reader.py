@@ -18,7 +18,25 @@ from scopeval.data.table_sources import Part, Table, from_arrow, identities, rea
 from scopeval.data.transitions import check_below
 from scopeval.errors import DataError
 
-__all__ = ["FieldReader"]
+__all__ = ["FieldReader", "Kind", "kind_of", "refuse_other_kind"]
+
+
+#: Type and width of a field.
+Kind = tuple[np.dtype[Any], tuple[int, ...]]
+
+
+def kind_of(values: NDArray[Any]) -> Kind:
+    """Type and width."""
+    return values.dtype, values.shape[1:]
+
+
+def refuse_other_kind(field: str, known: Kind, kind: Kind, first: str, source: str) -> None:
+    """Refuse a part of a log whose field is of another kind than in the first part."""
+    if kind != known:
+        raise DataError(
+            f"{source}: {field} is {kind[0]} of width {list(kind[1])}, in {first} {known[0]} of "
+            f"width {list(known[1])}; all parts of a log must have the same kind"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,19 +52,14 @@ class FieldReader:
     def parts(self) -> Iterator[tuple[Part, Fields]]:
         """The checked fields of each part."""
         names = dict.fromkeys(name for choice in self.choices.values() for name in choice.names)
-        kinds: dict[str, tuple[Any, ...]] = {}
+        kinds: dict[str, Kind] = {}
         first = ""
         for part in self.table.parts(list(names)):
             fields = self._checked(part)
-            for field in ("obs", "action"):
-                kind = fields[field].dtype, fields[field].shape[1:]
-                if kind != kinds.setdefault(field, kind):
-                    raise DataError(
-                        f"{part.source}: {field} is {kind[0]} of width {list(kind[1])}, in {first} "
-                        f"{kinds[field][0]} of width {list(kinds[field][1])}; all parts of a log "
-                        "must have the same kind"
-                    )
             first = first or part.source
+            for field in ("obs", "action"):
+                kind = kind_of(fields[field])
+                refuse_other_kind(field, kinds.setdefault(field, kind), kind, first, part.source)
             yield part, fields
 
     def gather(self) -> tuple[Fields, list[int]]:

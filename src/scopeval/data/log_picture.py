@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.data.log_facts import LogFacts
-from scopeval.data.log_statistics import MOST_TIMES
+from scopeval.data.neighbor_rows import MOST_TIMES
 from scopeval.data.transitions import Transitions
 
 __all__ = ["LogCounts", "picture"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.data.log_facts import LogFacts, Times
+from scopeval.data.neighbor_rows import NeighborRows, RowCount, TimeHistogram, padded
 from scopeval.data.repeated_rows import RowSample
 from scopeval.data.transitions import Transitions
 
@@ -30,102 +30,38 @@ EXHAUSTIVE = 1 << 16
 LOOK = 1 << 12
 #: Rows of the sample of contents that are added together, so that each call has enough to do.
 FLUSH = 1 << 12
-#: Times up to here are counted one by one.
-MOST_TIMES = 1 << 20
-#: Row numbers kept as examples.
-SHOWN = 5
 #: Relative difference between next_obs and the next obs that is rounding (of float32).
 ROUNDING = 1e-5
 
 
-class _Rows(NamedTuple):
-    """Columns of neighboring rows."""
-
-    t: Ints
-    obs: NDArray[Any]
-    next_obs: NDArray[Any]
-    terminated: NDArray[np.bool_]
-    episode: Ints | None
-    truncated: NDArray[np.bool_] | None
-
-    def part(self, start: int, stop: int) -> _Rows:
-        part = slice(start, stop)
-        return _Rows(
-            self.t[part],
-            self.obs[part],
-            self.next_obs[part],
-            self.terminated[part],
-            None if self.episode is None else self.episode[part],
-            None if self.truncated is None else self.truncated[part],
-        )
-
-    def last(self) -> _Rows:
-        """A copy of the last row, so that the others need not be kept."""
-        return _Rows(
-            self.t[-1:].copy(),
-            self.obs[-1:].copy(),
-            self.next_obs[-1:].copy(),
-            self.terminated[-1:].copy(),
-            None if self.episode is None else self.episode[-1:].copy(),
-            None if self.truncated is None else self.truncated[-1:].copy(),
-        )
-
-
-@dataclass
-class _Count:
-    """A number of rows and the first of them."""
-
-    number: int = 0
-    rows: list[int] = field(default_factory=list)
-
-    def add(self, rows: Ints, offset: int) -> None:
-        self.number += rows.size
-        if len(self.rows) < SHOWN:
-            self.rows += [int(row) + offset for row in rows[: SHOWN - len(self.rows)]]
-
-
-class _Histogram:
-    """Counts of small whole numbers; larger ones are counted together."""
-
-    def __init__(self) -> None:
-        self.counts = np.zeros(16, np.int64)
-        self.beyond = 0
-
-    def add(self, values: Ints) -> None:
-        if not values.size:
-            return
-        if int(values.max()) >= MOST_TIMES:
-            inside = values[values < MOST_TIMES]
-            self.beyond += values.size - inside.size
-            values = inside
-        found = np.bincount(values, minlength=self.counts.size)
-        self.counts = _padded(self.counts, found.size) + found
-
-    def copy(self) -> _Histogram:
-        made = _Histogram()
-        made.counts, made.beyond = self.counts.copy(), self.beyond
-        return made
-
-
 class LogStatistics:
-    """Collects the statistics of a log, batch by batch."""
+    """Collects the statistics of a log, batch by batch.
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._last: _Rows | None = None
+    Pieces of a log can be counted apart and merged in their order; the result is the same, to the
+    last bit if the pieces are the same.
+
+    Args:
+        first_row: number of the first row that is added, where the rows are a later piece.
+        anchor: of the first piece, then.
+    """
+
+    def __init__(self, first_row: int = 0, anchor: int | None = None) -> None:
+        self._begin = self._rows = first_row
+        self._first: NeighborRows | None = None
+        self._last: NeighborRows | None = None
         self._linked = 0
         self._compared = 0
-        self._clashes, self._continued, self._jumps = _Count(), _Count(), _Count()
+        self._clashes, self._continued, self._jumps = RowCount(), RowCount(), RowCount()
         self._squares: Floats | None = None  # of differences, steps and values of clashing pairs
-        self._starts, self._ends = _Histogram(), _Histogram()
-        self._terminated, self._terminated_ends = _Histogram(), _Histogram()
+        self._starts, self._ends = TimeHistogram(), TimeHistogram()
+        self._terminated, self._terminated_ends = TimeHistogram(), TimeHistogram()
         self._stays = self._same_columns = True
         self._reward: float | None = None
         self._cost: float | None = None
         self._reward_varies = self._cost_varies = False
         self._state_zero = self._action_zero = False
         self._largest_state = self._largest_final = self._largest_action = -1
-        self._sample = RowSample()
+        self._sample = RowSample(anchor)
         self._vectors = False
 
     def add(
@@ -145,7 +81,7 @@ class LogStatistics:
         if not len(log):
             return
         self._vectors = not log.discrete_obs
-        rows = _Rows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
+        rows = NeighborRows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
         key, few, columns = _hashed_columns(log)
         chosen: list[Ints] = []
         for start, stop in self._blocks(len(log)):
@@ -162,8 +98,65 @@ class LogStatistics:
             if stop == len(log) or sum(map(len, chosen)) > FLUSH:
                 self._sample.add(np.concatenate(chosen), key, few, columns)
                 chosen = []
-        self._last = rows.last()
+        if self._first is None:
+            self._first = rows.part(0, 1).copy()
+        self._last = rows.part(len(log) - 1, len(log)).copy()
         self._rows += len(log)
+
+    @property
+    def anchor(self) -> int | None:
+        """What the sample of contents of later pieces must begin with."""
+        return self._sample.anchor
+
+    def following(self) -> LogStatistics:
+        """Statistics of the piece that comes next."""
+        return LogStatistics(self._rows, self.anchor)
+
+    def merge(self, other: LogStatistics) -> None:
+        """Take in the statistics of the piece that comes next."""
+        if other._first is None:
+            return
+        assert other._begin == self._rows
+        self._vectors = other._vectors
+        if self._last is not None:
+            compared = min(self._to_compare(self._rows), 1)
+            self._pairs(self._last, other._first, self._rows - 1, compared)
+        self._first = self._first or other._first
+        self._last, self._rows = other._last, other._rows
+        self._linked += other._linked
+        self._compared += other._compared
+        for mine, theirs in zip(self._counts, other._counts, strict=True):
+            mine.merge(theirs)
+        for one, another in zip(self._histograms, other._histograms, strict=True):
+            one.merge(another)
+        if other._squares is not None:
+            self._squares = (
+                other._squares if self._squares is None else self._squares + other._squares
+            )
+        self._merge_columns(other)
+        self._sample.merge(other._sample)
+
+    def _merge_columns(self, other: LogStatistics) -> None:
+        """What the columns have, if they have it anywhere or everywhere."""
+        if self._reward is None:
+            self._reward, self._cost = other._reward, other._cost
+        self._reward_varies |= other._reward_varies or other._reward != self._reward
+        self._cost_varies |= other._cost_varies or other._cost != self._cost
+        self._stays &= other._stays
+        self._same_columns &= other._same_columns
+        self._state_zero |= other._state_zero
+        self._action_zero |= other._action_zero
+        self._largest_state = max(self._largest_state, other._largest_state)
+        self._largest_final = max(self._largest_final, other._largest_final)
+        self._largest_action = max(self._largest_action, other._largest_action)
+
+    @property
+    def _counts(self) -> tuple[RowCount, ...]:
+        return self._clashes, self._continued, self._jumps
+
+    @property
+    def _histograms(self) -> tuple[TimeHistogram, ...]:
+        return self._starts, self._ends, self._terminated, self._terminated_ends
 
     def facts(self) -> LogFacts:
         """The statistics of all rows so far."""
@@ -202,14 +195,14 @@ class LogStatistics:
             ended.add(self._last.t[self._last.terminated])
         size = max(starts.size, ends.counts.size)
         # a stretch of linked rows from a to b has one row at each t from a to b
-        rows = np.cumsum(_padded(starts, size) - _padded(np.append(0, ends.counts), size + 1)[:-1])
+        rows = np.cumsum(padded(starts, size) - padded(np.append(0, ends.counts), size + 1)[:-1])
         size = int(np.max(np.flatnonzero(rows), initial=0)) + 1
         return Times(
             rows=rows[:size],
-            terminated=_padded(self._terminated.counts, size),
-            starts=_padded(starts, size),
-            ends=_padded(ends.counts, size),
-            terminated_ends=_padded(ended.counts, size),
+            terminated=padded(self._terminated.counts, size),
+            starts=padded(starts, size),
+            ends=padded(ends.counts, size),
+            terminated_ends=padded(ended.counts, size),
         )
 
     def _blocks(self, count: int) -> Iterator[tuple[int, int]]:
@@ -226,13 +219,14 @@ class LogStatistics:
             return EXHAUSTIVE - row
         return max(0, LOOK - row % BLOCK)
 
-    def _first_pair(self, first: _Rows, compared: int) -> None:
+    def _first_pair(self, first: NeighborRows, compared: int) -> None:
         if self._last is None:
-            self._starts.add(first.t)
+            if not self._begin:  # else `merge` looks at it
+                self._starts.add(first.t)
         else:
             self._pairs(self._last, first, self._rows - 1, compared)
 
-    def _pairs(self, before: _Rows, after: _Rows, offset: int, compared: int) -> None:
+    def _pairs(self, before: NeighborRows, after: NeighborRows, offset: int, compared: int) -> None:
         """Look at each row and the next one, and compare the observations of the first pairs.
 
         Args:
@@ -262,7 +256,7 @@ class LogStatistics:
             self._compare(before, after, separate[:compared], offset)
 
     def _compare(
-        self, before: _Rows, after: _Rows, separate: NDArray[np.bool_], offset: int
+        self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int
     ) -> None:
         """Compare next_obs with the obs of the row that continues the episode."""
         alone = separate | before.terminated
@@ -276,7 +270,7 @@ class LogStatistics:
         self._clashes.add(differing, offset)
 
     @np.errstate(over="ignore")  # squares of huge values may be infinite
-    def _measure(self, before: _Rows, after: _Rows, rows: Ints) -> Ints:
+    def _measure(self, before: NeighborRows, after: NeighborRows, rows: Ints) -> Ints:
         """The rows where the vectors differ by more than rounding; adds up by how much."""
         predicted, found = before.next_obs[rows], after.obs[rows]
         away = np.abs(predicted - found)
@@ -347,13 +341,6 @@ def _hashed_columns(log: Transitions) -> tuple[Ints, list[NDArray[Any]], list[ND
     first: NDArray[Any] = np.ascontiguousarray(obs[:, 0])
     key = first.view(np.int64) ^ log.reward.view(np.int64)
     return key, [obs[:, -1], log.reward], columns
-
-
-def _padded(counts: Ints, size: int) -> Ints:
-    """Counts with zeros at the end, or cut."""
-    padded = np.zeros(size, np.int64)
-    padded[: counts.size] = counts[:size]
-    return padded
 
 
 def _differing(one: NDArray[Any], other: NDArray[Any]) -> Ints:

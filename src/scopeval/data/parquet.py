@@ -13,7 +13,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,6 +100,14 @@ class ParquetTable:
     def notes(self) -> tuple[str, ...]:
         """The notes that were written with the logs."""
         return tuple(dict.fromkeys(note for file in self.files for note in file.notes))
+
+    def pieces(self) -> list[ParquetTable]:
+        """Each file alone."""
+        return [replace(self, files=(file,)) for file in self.files]
+
+    def without_rows(self) -> ParquetTable:
+        """No file."""
+        return replace(self, files=())
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
         """At most `batch_rows` rows at a time; never more than one batch in memory."""

@@ -68,8 +68,8 @@ class RowSample:
     row, and then of the hashes with zero.
     """
 
+    anchor: int | None = None  # key of the first row of the log
     level: int = 0
-    _first: int = 0
     _parts: list[_Hashed] = field(default_factory=list)
     _count: int = 0
 
@@ -99,8 +99,8 @@ class RowSample:
         """
         if not chosen.size:
             return
-        if not self._parts and not self.level:
-            self._first = int(key[chosen[0]])
+        if self.anchor is None:
+            self.anchor = int(key[chosen[0]])
         keys = key[chosen]
         # the level goes up before hashes are computed, which takes most of the time
         rows = self.choose(keys)  # it may have gone up since the rows were chosen
@@ -120,6 +120,23 @@ class RowSample:
         found = found.select(self._by_row(found.row))
         self._parts.append(found)
         self._count += found.key.size
+        while self._count > CAPACITY and self.level < KEY_BITS + FEW_BITS + ROW_BITS:
+            self._raise_level()
+
+    def merge(self, other: RowSample) -> None:
+        """Add the sample of later rows, which was taken with the same anchor.
+
+        The level is the least at which all rows fit, in whatever order they come.
+        """
+        if self.anchor is None:
+            self.anchor = other.anchor
+        while self.level < other.level:
+            self._raise_level()
+        lifted = RowSample(self.anchor, other.level, list(other._parts), other._count)
+        while lifted.level < self.level:
+            lifted._raise_level()
+        self._parts += lifted._parts
+        self._count += lifted._count
         while self._count > CAPACITY and self.level < KEY_BITS + FEW_BITS + ROW_BITS:
             self._raise_level()
 
@@ -150,7 +167,7 @@ class RowSample:
         mask = (1 << min(self.level, KEY_BITS)) - 1
         low: NDArray[np.uint16] = key.astype(np.uint16)  # short numbers are compared faster
         low &= np.uint16(mask)
-        return np.asarray(low == np.uint16(self._first & mask))
+        return np.asarray(low == np.uint16((self.anchor or 0) & mask))
 
     def _by_few(self, hashes: _Hashes) -> NDArray[np.bool_]:
         return _starts_with_zeros(hashes, min(self.level - KEY_BITS, FEW_BITS))

@@ -1,0 +1,136 @@
+"""A log on disk as rows to learn from, read piece by piece: here, or on workers.
+
+Every piece (a file, or a block of a dataset) becomes a table of sums and the statistics of its
+rows: that is the map. The pieces are merged in their order, so that the result is the same bits
+whoever has read them, and memory holds one batch and the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scopeval.critics.log_rows import JoinedParts, Log, Part, check_batch, log_of, part_of
+from scopeval.data.field_reader import Kind, kind_of, refuse_other_kind
+from scopeval.data.log_statistics import LogStatistics
+from scopeval.data.streams import LoggedStream, LogPiece
+from scopeval.policies.protocols import ContinuousPolicy, Policy
+from scopeval.workers.attempt import pack
+from scopeval.workers.crew import CrewSize, open_crew
+from scopeval.workers.queue import Job, Queue
+
+__all__ = ["gather_stream"]
+
+
+class PieceRead(NamedTuple):
+    """What is kept of a piece.
+
+    Attributes:
+        source: its name.
+        part: its rows, equal ones merged.
+        statistics: of its rows.
+        actions: how many the target offers.
+        kinds: of its observations and actions.
+    """
+
+    source: str
+    part: Part
+    statistics: LogStatistics
+    actions: int
+    kinds: dict[str, Kind]
+
+
+@dataclass(frozen=True)
+class PieceWork:
+    """Reads pieces, here or in a worker.
+
+    Attributes:
+        stream: how the log is read, without its rows.
+        target: pi.
+        horizon: T.
+        seed: of the halves.
+        anchor: of the statistics, from the first row of the log.
+    """
+
+    stream: LoggedStream
+    target: Policy | ContinuousPolicy
+    horizon: int
+    seed: int
+    anchor: int | None
+
+    def __call__(self, piece: LogPiece) -> PieceRead:
+        row, actions = piece.first_row, 0
+        parts, statistics = JoinedParts(), LogStatistics(row, self.anchor if row else None)
+        kinds: dict[str, Kind] = {}
+        for batch in self.stream.of(piece.table).batches():
+            log = batch.log
+            statistics.add(log, episode=batch.episode, truncated=batch.truncated)
+            actions = check_batch(log, self.target, self.horizon, actions, streamed=True)
+            parts.add(part_of(log, self.target, row, self.seed, merge=True))
+            kinds = {"obs": kind_of(log.obs), "action": kind_of(log.action)}
+            row += len(log)
+        return PieceRead(piece.table.source, parts.whole(), statistics, actions, kinds)
+
+
+def gather_stream(
+    logged: LoggedStream, target: Policy | ContinuousPolicy, horizon: int, seed: int
+) -> Log:
+    """Rows, halves and starts of a log on disk, for a table.
+
+    Args:
+        logged: the log; it says which workers read it.
+        target: pi.
+        horizon: T.
+        seed: of the halves.
+
+    Raises:
+        DataError: the log contradicts itself.
+        InputError: it does not fit the target, or it has vectors.
+    """
+    pieces = logged.pieces()
+    anchor = logged.anchor() if len(pieces) > 1 else None
+    work = PieceWork(logged.without_rows(), target, horizon, seed, anchor)
+    merged = _Merged()
+    if logged.crew.wanted:
+        _read_on_workers(work, pieces, logged.crew, merged)
+    else:
+        for k, piece in enumerate(pieces):
+            merged.add(k, work(piece))
+    notes = logged.notes(merged.statistics)
+    return log_of(merged.parts, logged.rows, merged.actions, notes)
+
+
+class _Merged:
+    """Pieces, merged in their order, however they come."""
+
+    def __init__(self) -> None:
+        self.parts, self.statistics, self.actions = JoinedParts(), LogStatistics(), 0
+        self._first: PieceRead | None = None
+        self._early: dict[int, PieceRead] = {}
+        self._next = 0
+
+    def add(self, number: int, read: PieceRead) -> None:
+        """Take in a piece, as soon as those before it are there."""
+        self._early[number] = read
+        while self._next in self._early:
+            self._merge(self._early.pop(self._next))
+            self._next += 1
+
+    def _merge(self, read: PieceRead) -> None:
+        first = self._first = self._first or read
+        for field, kind in read.kinds.items():
+            refuse_other_kind(field, first.kinds[field], kind, first.source, read.source)
+        self.parts.add(read.part)
+        self.statistics.merge(read.statistics)
+        self.actions = self.actions or read.actions
+
+
+def _read_on_workers(
+    work: PieceWork, pieces: list[LogPiece], crew: CrewSize, merged: _Merged
+) -> None:
+    hint = "expected a policy of arrays, and a cost function of plain numbers"
+    jobs = {k: Job(piece, piece.table.source) for k, piece in enumerate(pieces)}
+    packed = pack("target", work, hint)
+    with open_crew(*crew, grace=0.0) as workers:
+        workers.load(packed)
+        workers.run(Queue(jobs, merged.add))

@@ -1,0 +1,109 @@
+"""Neighboring rows of a log, and counts of rows and of times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Ints
+
+__all__ = ["NeighborRows", "RowCount", "TimeHistogram", "padded"]
+
+#: Times up to here are counted one by one.
+MOST_TIMES = 1 << 20
+#: Row numbers kept as examples.
+SHOWN = 5
+
+
+class NeighborRows(NamedTuple):
+    """Columns of neighboring rows."""
+
+    t: Ints
+    obs: NDArray[Any]
+    next_obs: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    episode: Ints | None
+    truncated: NDArray[np.bool_] | None
+
+    def part(self, start: int, stop: int) -> NeighborRows:
+        """The rows start .. stop - 1."""
+        part = slice(start, stop)
+        return NeighborRows(
+            self.t[part],
+            self.obs[part],
+            self.next_obs[part],
+            self.terminated[part],
+            None if self.episode is None else self.episode[part],
+            None if self.truncated is None else self.truncated[part],
+        )
+
+    def copy(self) -> NeighborRows:
+        """A copy, so that the arrays that they are taken from need not be kept."""
+        return NeighborRows(
+            self.t.copy(),
+            self.obs.copy(),
+            self.next_obs.copy(),
+            self.terminated.copy(),
+            None if self.episode is None else self.episode.copy(),
+            None if self.truncated is None else self.truncated.copy(),
+        )
+
+
+@dataclass
+class RowCount:
+    """A number of rows and the first of them."""
+
+    number: int = 0
+    rows: list[int] = field(default_factory=list)
+
+    def add(self, rows: Ints, offset: int) -> None:
+        """Count rows; the first has the number `offset` in the log."""
+        self.number += rows.size
+        if len(self.rows) < SHOWN:
+            self.rows += [int(row) + offset for row in rows[: SHOWN - len(self.rows)]]
+
+    def merge(self, other: RowCount) -> None:
+        """Count rows that come later in the log."""
+        self.number += other.number
+        self.rows = [*self.rows, *other.rows][:SHOWN]
+
+
+class TimeHistogram:
+    """Counts of small whole numbers; larger ones are counted together."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(16, np.int64)
+        self.beyond = 0
+
+    def add(self, values: Ints) -> None:
+        """Count values."""
+        if not values.size:
+            return
+        if int(values.max()) >= MOST_TIMES:
+            inside = values[values < MOST_TIMES]
+            self.beyond += values.size - inside.size
+            values = inside
+        found = np.bincount(values, minlength=self.counts.size)
+        self.counts = padded(self.counts, found.size) + found
+
+    def merge(self, other: TimeHistogram) -> None:
+        """Count another's values as well."""
+        size = max(self.counts.size, other.counts.size)
+        self.counts = padded(self.counts, size) + padded(other.counts, size)
+        self.beyond += other.beyond
+
+    def copy(self) -> TimeHistogram:
+        """Another one with the same counts."""
+        made = TimeHistogram()
+        made.counts, made.beyond = self.counts.copy(), self.beyond
+        return made
+
+
+def padded(counts: Ints, size: int) -> Ints:
+    """Counts with zeros at the end, or cut."""
+    padded = np.zeros(size, np.int64)
+    padded[: counts.size] = counts[:size]
+    return padded
