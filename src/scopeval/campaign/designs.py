@@ -23,7 +23,7 @@ from scopeval.behavior.file import load
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
 from scopeval.campaign.journal import Journal
-from scopeval.collection.choice import Target
+from scopeval.collection.choice import Decider, Target
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TabularPolicy, as_behavior
 from scopeval.policies.protocols import Behavior, Policy
@@ -63,6 +63,7 @@ class Designs:
         self._journal, self._target = journal, target
         self._own = as_behavior(own)
         self._loaded: dict[int, Behavior | Policy | None] = {}
+        self._deciders: dict[int, Decider] = {}
 
     def keep(
         self, connection: sa.Connection, number: int, behavior: object, made: float, why: str
@@ -91,12 +92,19 @@ class Designs:
             )
         )
         self._loaded[number] = policy
+        self._deciders.pop(number, None)
 
     def behavior(self, number: int) -> Behavior | Policy | None:
         """A behavior policy by number; None: the target itself."""
         if number not in self._loaded:
             self._loaded[number] = self._load(number)
         return self._loaded[number]
+
+    def decider(self, number: int) -> Decider:
+        """Decides steps by the target and a behavior policy."""
+        if number not in self._deciders:
+            self._deciders[number] = Decider(self._target, self.behavior(number))
+        return self._deciders[number]
 
     def records(self, connection: sa.Connection) -> list[DesignRecord]:
         """All of them."""

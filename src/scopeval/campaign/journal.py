@@ -278,10 +278,8 @@ class Journal:
 
     # -- events --------------------------------------------------------------------------------
 
-    def add_event(self, connection: sa.Connection, event: Event, time: float) -> Event:
-        """Write an event; the lock of `order` is held."""
-        last = connection.execute(statements.last_event).scalar()
-        number = 1 if last is None else int(last) + 1
+    def add_event(self, connection: sa.Connection, event: Event, number: int, time: float) -> Event:
+        """Write an event, whose number is the next one; the lock of `order` is held."""
         row = {
             "number": number,
             "time": time,

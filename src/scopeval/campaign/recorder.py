@@ -22,7 +22,7 @@ from scopeval.campaign.journal import Event, Journal, encode
 from scopeval.campaign.rows import numbers_of, signals_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.terms import COST, Terms
-from scopeval.collection.choice import Choice, Place, Target, decide, shadow
+from scopeval.collection.choice import Choice, Place, Target, shadow
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
 from scopeval.errors import CampaignError, InputError
@@ -92,7 +92,8 @@ class Recorder:
         self._happened += 1
         queue = list(happened)
         while queue:
-            event = self.journal.add_event(connection, queue.pop(0), self.clock())
+            number = state.cursor + 1
+            event = self.journal.add_event(connection, queue.pop(0), number, self.clock())
             state.fold(event)
             if event.kind in ("ended", "lost"):
                 queue += state.refuted()
@@ -133,8 +134,7 @@ class Recorder:
         place = Place(
             episode.number, t, episode.weight, episode.by_target, state.handed_over, episode.share
         )
-        behavior = self.designs.behavior(episode.design)
-        choice = decide(self.target, behavior, obs, self._streams, place)
+        choice = self.designs.decider(episode.design).decide(obs, self._streams, place)
         self._write_decision(connection, episode, obs, t, choice)
         return choice
 

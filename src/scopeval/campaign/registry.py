@@ -11,7 +11,7 @@ from scopeval.campaign import schema, statements
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.status import plants_of
+from scopeval.campaign.status import any_silent, plants_of
 from scopeval.errors import CampaignError, InputError
 
 __all__ = ["Registry", "check_name"]
@@ -132,7 +132,7 @@ class Registry:
         """Write an event for plants that have fallen silent, one for every silence."""
         recorder, patience = self._recorder, self._recorder.terms.silent_after
         with self._journal.read() as connection:
-            if not any(p.silent for p in plants_of(connection, recorder.clock(), patience)):
+            if not any_silent(connection, recorder.clock(), patience):
                 return []
         table, told = schema.events, []
         with recorder.lock, recorder.undoing(), self._journal.write() as connection:

@@ -13,7 +13,6 @@ __all__ = [
     "episode_by_number",
     "events_after",
     "last_episode",
-    "last_event",
     "number_by_request",
     "number_open_on",
     "observed_steps",
@@ -50,7 +49,6 @@ set_length = (
 events_after = (
     sa.select(_events).where(_events.c.number > sa.bindparam("after")).order_by(_events.c.number)
 )
-last_event = sa.select(sa.func.max(_events.c.number))
 add_event = sa.insert(_events)
 
 last_episode = sa.select(sa.func.max(_episodes.c.number))

@@ -13,7 +13,7 @@ from scopeval.campaign.journal import Event
 from scopeval.campaign.state import CampaignState
 from scopeval.estimation.running_moments import Interval
 
-__all__ = ["CampaignStatus", "GuardStatus", "PlantStatus", "plants_of", "status_of"]
+__all__ = ["CampaignStatus", "GuardStatus", "PlantStatus", "any_silent", "plants_of", "status_of"]
 
 
 @dataclass(frozen=True)
@@ -177,34 +177,57 @@ def _guards(state: CampaignState) -> list[GuardStatus]:
 
 def plants_of(connection: sa.Connection, now: float, patience: float) -> list[PlantStatus]:
     """All plants; the last sign of life is a call of any kind."""
-    table, steps, plants = schema.episodes, schema.steps, schema.plants
+    table, plants = schema.episodes, schema.plants
+    counts: dict[str, dict[str, int]] = {}
+    states = sa.select(table.c.plant, table.c.state, sa.func.count())
+    for name, state, n in connection.execute(states.group_by(table.c.plant, table.c.state)):
+        counts.setdefault(name, {})[state] = int(n)
+    last = sa.select(sa.func.max(table.c.number)).group_by(table.c.plant).scalar_subquery()
+    latest = {row.plant: row for row in connection.execute(_signs(table.c.number.in_(last)))}
     found = []
     for name, seen in connection.execute(sa.select(plants).order_by(plants.c.name)).all():
-        states = connection.execute(
-            sa.select(table.c.state, sa.func.count())
-            .where(table.c.plant == name)
-            .group_by(table.c.state)
-        )
-        counts: dict[str, int] = {state: int(n) for state, n in states}
-        last = connection.execute(
-            sa.select(table.c.number, table.c.length, table.c.ended)
-            .where(table.c.plant == name)
-            .order_by(table.c.number.desc())
-            .limit(1)
-        ).one_or_none()
-        episode, step = None, 0
-        if last is not None:
-            times = connection.execute(
-                sa.select(sa.func.max(steps.c.decided), sa.func.max(steps.c.observed)).where(
-                    steps.c.episode == last.number
-                )
-            ).one()
-            seen = max(seen, *(x for x in (*times, last.ended) if x is not None), seen)
-            if last.ended is None:
-                episode, step = last.number, last.length
+        episode, step, row = None, 0, latest.get(name)
+        if row is not None:
+            times = (row.decided, row.observed, row.ended)
+            seen = max(seen, *(x for x in times if x is not None), seen)
+            if row.ended is None:
+                episode, step = row.number, row.length
         silent = episode is not None and now - seen > patience
-        lost = counts.get("lost", 0) + counts.get("dropped", 0)
-        found.append(
-            PlantStatus(name, seen, silent, episode, step, counts.get("finished", 0), lost)
-        )
+        own = counts.get(name, {})
+        lost = own.get("lost", 0) + own.get("dropped", 0)
+        found.append(PlantStatus(name, seen, silent, episode, step, own.get("finished", 0), lost))
     return found
+
+
+def _signs(chosen: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Signs of life in some episodes."""
+    table, steps = schema.episodes, schema.steps
+    shown = (table.c.plant, table.c.number, table.c.length, table.c.ended)
+    return (
+        sa.select(
+            *shown,
+            sa.func.max(steps.c.decided).label("decided"),
+            sa.func.max(steps.c.observed).label("observed"),
+        )
+        .select_from(table.outerjoin(steps, steps.c.episode == table.c.number))
+        .where(chosen)
+        .group_by(*shown)
+    )
+
+
+def any_silent(connection: sa.Connection, now: float, patience: float) -> bool:
+    """Whether an episode runs of whose plant nothing was heard for too long.
+
+    It reads the running episodes only.
+    """
+    plants = schema.plants
+    running = connection.execute(_signs(schema.episodes.c.state == "open")).all()
+    if not running:
+        return False
+    names = [row.plant for row in running]
+    known = sa.select(plants).where(plants.c.name.in_(names))
+    seen = {row.name: row.seen for row in connection.execute(known)}
+    return any(
+        now - max(seen.get(row.plant, 0.0), row.decided or 0.0, row.observed or 0.0) > patience
+        for row in running
+    )

@@ -17,7 +17,6 @@ from scopeval.campaign import schema
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.journal import decode
 from scopeval.campaign.terms import Terms
-from scopeval.collection.choice import Target, choose
 from scopeval.collection.counter_streams import CounterStreams
 
 __all__ = ["Verification", "verify_decisions"]
@@ -50,9 +49,7 @@ class Verification:
         return not self.different and not self.holes
 
 
-def verify_decisions(
-    connection: sa.Connection, terms: Terms, target: Target, designs: Designs
-) -> Verification:
+def verify_decisions(connection: sa.Connection, terms: Terms, designs: Designs) -> Verification:
     """Draw all decisions again, episode by episode."""
     table, steps = schema.episodes, schema.steps
     streams = CounterStreams(terms.seed)
@@ -61,19 +58,17 @@ def verify_decisions(
     shown = (table.c.number, table.c.design, table.c.share)
     chosen = sa.select(*shown).where(table.c.shadow.is_(False)).order_by(table.c.number)
     for episode in connection.execute(chosen).all():
-        behavior = designs.behavior(episode.design)
+        decider = designs.decider(episode.design)
         weight = 1.0
         rows = connection.execute(
             sa.select(steps).where(steps.c.episode == episode.number).order_by(steps.c.step)
         ).all()
         for expected, row in enumerate(rows):
             holes += row.step != expected
-            found = choose(
-                target,
-                behavior,
+            found = decider.choose(
                 decode(row.obs),
                 row.step,
-                streams.at(episode.number, row.step),
+                streams.now_at(episode.number, row.step),
                 weight=weight,
                 share=episode.share,
                 chooser="behavior" if row.chooser.startswith("fallback:") else row.chooser,

@@ -70,8 +70,7 @@ class CampaignViews:
     def verify(self) -> Verification:
         """Draw every decision again and compare it with the journal: an audit."""
         with self.journal.read() as connection:
-            recorder = self._recorder
-            return verify_decisions(connection, self.terms, recorder.target, recorder.designs)
+            return verify_decisions(connection, self.terms, self._recorder.designs)
 
     def logs(self) -> Transitions:
         """The steps of all finished episodes as logs, those of the incumbent included."""

@@ -5,7 +5,7 @@ Everything doubtful ends in the target's own probabilities, and the decision say
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,20 +23,18 @@ from scopeval.policies.protocols import (
     Policy,
     Weighing,
     WeightedBehavior,
-    offer,
-    weigh,
+    probs_of,
 )
 
 __all__ = [
     "Choice",
+    "Decider",
     "Place",
     "Shadow",
     "Target",
     "Weighed",
     "choose",
-    "decide",
     "shadow",
-    "weigh_safely",
 ]
 
 Target = Policy | ContinuousPolicy
@@ -73,56 +71,6 @@ class Weighed(NamedTuple):
     fallback: str | None
 
 
-def choose(
-    target: Target,
-    behavior: Behavior | Policy | None,
-    obs: NDArray[Any],
-    t: int,
-    rng: np.random.Generator,
-    *,
-    weight: float = 1.0,
-    share: float = 1.0,
-    chooser: str = "behavior",
-) -> Choice:
-    """Draw one action.
-
-    Args:
-        target: pi.
-        behavior: mu; None: there is none.
-        obs: one observation.
-        t: the time step.
-        rng: draws candidates of a continuous target, then the action.
-        weight: of the episode so far.
-        share: of the behavior policy in the mixture with the target's probabilities.
-        chooser: "behavior"; or "target" or "guard", which run the target's own probabilities.
-
-    Raises:
-        InputError: the target's answer cannot be used. Nothing can be run without it.
-    """
-    batch = obs[None]
-    offered = _offered(target, batch, t, rng)
-    pi = offered.probs
-    found = Weighed(pi[0], np.zeros_like(pi[0]), None)
-    if behavior is not None:
-        found = weigh_safely(behavior, offered, batch, t, weight)
-    tilted = share * found.mu + (1.0 - share) * pi[0]
-    mu = tilted if chooser == "behavior" and behavior is not None else pi[0]
-    if chooser == "behavior" and found.fallback is not None:
-        chooser = f"fallback:{found.fallback}"
-    uniform = rng.random()
-    k = int(draw_actions(mu[None], np.array([uniform]))[0])
-    action = offered.actions[0, k]
-    return Choice(
-        action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
-        probability=float(mu[k]),
-        target_probability=float(pi[0, k]),
-        control=float(found.b[k]),
-        baseline=float(pi[0] @ found.b),
-        chooser=chooser,
-        uniform=uniform,
-    )
-
-
 class Place(NamedTuple):
     """The running episode, as far as the next decision depends on it.
 
@@ -143,48 +91,181 @@ class Place(NamedTuple):
     share: float = 1.0
 
 
-def decide(
+class Decider:
+    """Decides single steps, whether they are kept in memory (`EpisodeLog`) or on disk (`Campaign`).
+
+    What kinds of policies these are is found out once: it takes as long as a decision.
+
+    Args:
+        target: pi.
+        behavior: mu; None: there is none.
+    """
+
+    def __init__(self, target: Target, behavior: Behavior | Policy | None) -> None:
+        self.target, self.behavior = target, behavior
+        self._asker = None if behavior is None else _Asker(behavior)
+        self._continuous = target if isinstance(target, ContinuousPolicy) else None
+        self._finite = None if isinstance(target, ContinuousPolicy) else target
+
+    def decide(self, obs: NDArray[Any], streams: CounterStreams, at: Place) -> Choice:
+        """The decision of a step.
+
+        It is a function of the seed, the place and the observation: drawn again, it is the same.
+
+        Raises:
+            InputError: the target's answer cannot be used.
+        """
+        chooser = "behavior"
+        if at.by_target or self.behavior is None:
+            chooser = "target"
+        elif at.handed_over:
+            chooser = "guard"
+        rng = streams.now_at(at.episode, at.step)
+        return self.choose(obs, at.step, rng, weight=at.weight, share=at.share, chooser=chooser)
+
+    def choose(
+        self,
+        obs: NDArray[Any],
+        t: int,
+        rng: np.random.Generator,
+        *,
+        weight: float = 1.0,
+        share: float = 1.0,
+        chooser: str = "behavior",
+    ) -> Choice:
+        """Draw one action.
+
+        Args:
+            obs: one observation.
+            t: the time step.
+            rng: draws candidates of a continuous target, then the action.
+            weight: of the episode so far.
+            share: of the behavior policy in the mixture with the target's probabilities.
+            chooser: "behavior"; or "target" or "guard", which run the target's own probabilities.
+
+        Raises:
+            InputError: the target's answer cannot be used. Nothing can be run without it.
+        """
+        batch = obs[None]
+        offered = self.offered(batch, t, rng)
+        pi = offered.probs
+        found = Weighed(pi[0], np.zeros_like(pi[0]), None)
+        if self._asker is not None:
+            found = self._asker.weigh(offered, batch, t, weight)
+        tilted = share * found.mu + (1.0 - share) * pi[0]
+        mu = tilted if chooser == "behavior" and self.behavior is not None else pi[0]
+        if chooser == "behavior" and found.fallback is not None:
+            chooser = f"fallback:{found.fallback}"
+        uniform = rng.random()
+        k = int(draw_actions(mu[None], np.array([uniform]))[0])
+        action = offered.actions[0, k]
+        return Choice(
+            action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
+            probability=float(mu[k]),
+            target_probability=float(pi[0, k]),
+            control=float(found.b[k]),
+            baseline=float(pi[0] @ found.b),
+            chooser=chooser,
+            uniform=uniform,
+        )
+
+    def offered(self, batch: NDArray[Any], t: int, rng: np.random.Generator) -> Candidates:
+        """What the target offers at one observation, checked."""
+        if self._continuous is not None:
+            offered = self._continuous.candidates(batch, t, rng)
+        else:
+            assert self._finite is not None
+            probs = probs_of(self._finite, batch, t)
+            every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
+            offered = Candidates(actions=every, probs=probs)
+        pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
+        if pi.ndim != 2 or len(pi) != 1:
+            raise InputError(
+                f"target: returned probabilities of shape {pi.shape} for one observation, expected "
+                "[1, number of actions]"
+            )
+        return Candidates(offered.actions, pi)
+
+    def would(
+        self, obs: NDArray[Any], t: int, rng: np.random.Generator
+    ) -> tuple[Weighed, Candidates]:
+        """What the behavior policy would run, and what the target offers."""
+        batch = obs[None]
+        offered = self.offered(batch, t, rng)
+        if self._asker is None:
+            pi = offered.probs[0]
+            return Weighed(pi, np.zeros_like(pi), None), offered
+        return self._asker.weigh(offered, batch, t, 1.0), offered
+
+
+class _Asker:
+    """Asks a behavior policy; the target's own probabilities are run where it has no answer.
+
+    Args:
+        behavior: mu.
+    """
+
+    def __init__(self, behavior: Behavior | Policy) -> None:
+        self._learned = behavior if isinstance(behavior, LearnedBehavior) else None
+        self._weighted = behavior if isinstance(behavior, WeightedBehavior) else None
+        self._designed = behavior if isinstance(behavior, Behavior) else None
+        self._plain = None if isinstance(behavior, Behavior) else behavior
+        self._reasons: tuple[str, ...] = ()
+        if self._learned is not None:
+            names = (one.name for one in fields(self._learned.counts))
+            self._reasons = tuple(name for name in names if name != "asked")
+
+    def weigh(self, offered: Candidates, obs: NDArray[Any], t: int, weight: float) -> Weighed:
+        """Its answer for one observation."""
+        pi = offered.probs[0]
+        before = self._counted()
+        try:
+            answer = self._ask(offered, obs, t, weight)
+            mu = np.asarray(answer.probs, np.float64)[0]
+            b = np.zeros_like(pi) if answer.control is None else np.asarray(answer.control)[0]
+            total = float(mu.sum())
+            good = (mu >= 0).all() and abs(total - 1.0) <= PROBABILITY_SLACK
+            good = good and np.shape(answer.probs) == offered.probs.shape
+            if not (good and mu.shape == pi.shape == b.shape and np.isfinite(b).all()):
+                return Weighed(pi, np.zeros_like(pi), "failed")
+        except Exception:
+            return Weighed(pi, np.zeros_like(pi), "failed")
+        more = (n > k for n, k in zip(self._counted(), before, strict=True))
+        why = next((name for name, told in zip(self._reasons, more, strict=True) if told), None)
+        return Weighed(mu / total, b.astype(np.float64), why)
+
+    def _counted(self) -> list[int]:
+        """How often it has fallen back so far, by reason."""
+        if self._learned is None:
+            return []
+        counts = self._learned.counts
+        return [getattr(counts, name) for name in self._reasons]
+
+    def _ask(self, offered: Candidates, obs: NDArray[Any], t: int, weight: float) -> Weighing:
+        if self._weighted is not None:
+            return self._weighted.weigh_at(offered, obs, t, np.array([weight], np.float64))
+        if self._designed is not None:
+            answer = self._designed.weigh(offered, obs, t)
+        else:
+            assert self._plain is not None
+            answer = Weighing(self._plain.probs(obs, t))
+        return answer
+
+
+def choose(
     target: Target,
     behavior: Behavior | Policy | None,
     obs: NDArray[Any],
-    streams: CounterStreams,
-    at: Place,
+    t: int,
+    rng: np.random.Generator,
+    *,
+    weight: float = 1.0,
+    share: float = 1.0,
+    chooser: str = "behavior",
 ) -> Choice:
-    """The decision of a step, whether it is kept in memory (`EpisodeLog`) or on disk (`Campaign`).
-
-    It is a function of the seed, the place and the observation: drawn again, it is the same.
-
-    Raises:
-        InputError: the target's answer cannot be used.
-    """
-    chooser = "behavior"
-    if at.by_target or behavior is None:
-        chooser = "target"
-    elif at.handed_over:
-        chooser = "guard"
-    rng = streams.at(at.episode, at.step)
-    return choose(
-        target,
-        behavior,
-        obs,
-        at.step,
-        rng,
-        weight=at.weight,
-        share=at.share,
-        chooser=chooser,
-    )
-
-
-def _offered(target: Target, batch: NDArray[Any], t: int, rng: np.random.Generator) -> Candidates:
-    """What the target offers at one observation, checked."""
-    offered = offer(target, batch, t, rng)
-    pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
-    if pi.ndim != 2 or len(pi) != 1:
-        raise InputError(
-            f"target: returned probabilities of shape {pi.shape} for one observation, expected "
-            "[1, number of actions]"
-        )
-    return Candidates(offered.actions, pi)
+    """Draw one action; the arguments are those of `Decider` and its `choose`."""
+    decider = Decider(target, behavior)
+    return decider.choose(obs, t, rng, weight=weight, share=share, chooser=chooser)
 
 
 class Shadow(NamedTuple):
@@ -214,12 +295,8 @@ def shadow(
     taken: NDArray[Any],
 ) -> Shadow:
     """What would be done at an observation where another controller has taken an action."""
-    batch = obs[None]
-    offered = _offered(target, batch, t, rng)
+    found, offered = Decider(target, behavior).would(obs, t, rng)
     pi = offered.probs[0]
-    found = Weighed(pi, np.zeros_like(pi), None)
-    if behavior is not None:
-        found = weigh_safely(behavior, offered, batch, t, 1.0)
     k = int(draw_actions(found.mu[None], np.array([rng.random()]))[0])
     finite = offered.actions.ndim == 2
     if finite and not (taken.dtype.kind == "i" and taken.ndim == 0 and 0 <= taken < len(pi)):
@@ -234,33 +311,3 @@ def shadow(
         probability=float(found.mu[int(taken)]) if finite else None,
         fallback=found.fallback,
     )
-
-
-def weigh_safely(
-    behavior: Behavior | Policy, offered: Candidates, obs: NDArray[Any], t: int, weight: float
-) -> Weighed:
-    """The behavior policy's answer for one observation; the target's own where it has none."""
-    pi = offered.probs[0]
-    before = asdict(behavior.counts) if isinstance(behavior, LearnedBehavior) else {}
-    try:
-        answer = _ask(behavior, offered, obs, t, weight)
-        mu = np.asarray(answer.probs, np.float64)[0]
-        b = np.zeros_like(pi) if answer.control is None else np.asarray(answer.control)[0]
-        good = (mu >= 0).all() and abs(float(mu.sum()) - 1.0) <= PROBABILITY_SLACK
-        if not (good and mu.shape == pi.shape == b.shape and np.isfinite(b).all()):
-            return Weighed(pi, np.zeros_like(pi), "failed")
-    except Exception:
-        return Weighed(pi, np.zeros_like(pi), "failed")
-    why = None
-    if isinstance(behavior, LearnedBehavior):
-        after = asdict(behavior.counts)
-        why = next((key for key in after if key != "asked" and after[key] > before[key]), None)
-    return Weighed(mu / mu.sum(), b.astype(np.float64), why)
-
-
-def _ask(
-    behavior: Behavior | Policy, offered: Candidates, obs: NDArray[Any], t: int, weight: float
-) -> Weighing:
-    if isinstance(behavior, WeightedBehavior):
-        return behavior.weigh_at(offered, obs, t, np.array([weight], np.float64))
-    return weigh(behavior, offered, obs, t)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from scopeval.arrays import check_whole
-from scopeval.collection.choice import Choice, Place, decide
+from scopeval.collection.choice import Choice, Decider, Place
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
 from scopeval.collection.provenance import Provenance
@@ -109,8 +109,9 @@ class EpisodeLog:
         provenance: Provenance | None = None,
     ) -> None:
         self.horizon = check_whole("horizon", horizon, 1)
-        self._target = None if target is None else as_policy(target)
-        self._behavior = as_behavior(behavior)
+        self._decider: Decider | None = None
+        if target is not None:
+            self._decider = Decider(as_policy(target), as_behavior(behavior))
         fresh = np.random.SeedSequence().generate_state(2, np.uint64)
         self.seed = int(fresh[0]) if seed is None else check_whole("seed", seed, 0)
         self._streams = CounterStreams(self.seed)
@@ -158,11 +159,11 @@ class EpisodeLog:
         """
         steps = self._running()
         t = self._next(steps)
-        if self._target is None:
+        if self._decider is None:
             raise InputError("act: the log has no target; expected EpisodeLog(..., target=policy)")
         seen = check_reading("obs", obs, t, np.shape(steps.obs[0]) if steps.obs else None)
         place = Place(steps.index, t, self._weight, steps.by_target, self._handed_over)
-        return decide(self._target, self._behavior, seen, self._streams, place)
+        return self._decider.decide(seen, self._streams, place)
 
     def step(self, obs: Any, chosen: Chosen, reward: float, cost: float) -> None:
         """Record one step: what was observed, what was done, and what it gave.

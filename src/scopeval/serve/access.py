@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
 import ipaddress
 import secrets
@@ -32,6 +33,7 @@ __all__ = [
 LOCAL = Token("local", "local", "operator", None, 0.0, None)
 
 
+@functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether an address is reached from this machine only."""
     if host == "localhost":

@@ -11,24 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scopeval import __version__
 from scopeval.campaign.campaign import Campaign
-from scopeval.errors import DataError, ScopevalError
+from scopeval.errors import ScopevalError
 from scopeval.serve import page_routes, plant_routes, view_routes
 from scopeval.serve.access import Access, Sessions, is_loopback
+from scopeval.serve.answers import TOLD, answer_to
 from scopeval.serve.audit import AuditLog
-from scopeval.serve.desk import PlantDesk, problem_of
+from scopeval.serve.desk import PlantDesk
 from scopeval.serve.group_writer import GroupWriter, OverloadedError
 from scopeval.serve.limits import BodyLimit, Limits
 from scopeval.serve.live_view import LivePage
 from scopeval.serve.metrics import Metrics
 from scopeval.serve.models import Problem
+from scopeval.serve.short_way import ROUTE, ShortWay
 from scopeval.serve.state import ServiceParts
 from scopeval.serve.tokens import TokenBook
 from scopeval.serve.viewer import Viewer
@@ -37,6 +38,14 @@ from scopeval.serve.webhooks import Webhook, Webhooks
 __all__ = ["Settings", "create_app"]
 
 log = logging.getLogger("scopeval.serve")
+
+#: Headers of every answer.
+_PROTECTION = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
 
 #: Seconds after which a token that was made or revoked elsewhere is known.
 TOKENS_EVERY = 2.0
@@ -63,7 +72,7 @@ class Settings:
     clock: Callable[[], float] = time.time
 
 
-def create_app(campaign: Campaign, viewing: Campaign, settings: Settings) -> FastAPI:
+def create_app(campaign: Campaign, viewing: Campaign, settings: Settings) -> ASGIApp:
     """The service of a campaign.
 
     Args:
@@ -105,9 +114,7 @@ def create_app(campaign: Campaign, viewing: Campaign, settings: Settings) -> Fas
     for routes in (plant_routes, view_routes, page_routes):
         app.include_router(routes.router)
     _tell_errors(app)
-    app.add_middleware(BodyLimit, limits=settings.limits)
-    app.add_middleware(Gate, parts=parts)
-    return app
+    return Gate(BodyLimit(ShortWay(app), settings.limits), parts)
 
 
 @contextlib.asynccontextmanager
@@ -146,35 +153,13 @@ async def _tell_silence(parts: ServiceParts, every: float) -> None:
 
 
 def _tell_errors(app: FastAPI) -> None:
-    """Errors as answers: what was wrong, and never where in the program or on the disk."""
+    """Errors as answers, also of calls that take the long way."""
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return JSONResponse({"detail": _said(error)}, 422)
+    async def told(request: Request, error: Exception) -> Response:
+        return answer_to(error)
 
-    @app.exception_handler(OverloadedError)
-    async def busy(request: Request, error: OverloadedError) -> JSONResponse:
-        text = "too many calls wait for the database; try again"
-        return JSONResponse({"detail": text}, 429, {"Retry-After": "1"})
-
-    @app.exception_handler(ScopevalError)
-    async def refused(request: Request, error: ScopevalError) -> JSONResponse:
-        problem = problem_of(error)
-        if problem is not None:
-            return JSONResponse({"detail": problem[1]}, problem[0])
-        kind = "the database" if isinstance(error, DataError) else "the service"
-        log.error("%s", error)
-        text = f"{kind} failed; nothing of this call was recorded, try it again"
-        return JSONResponse({"detail": text}, 503, {"Retry-After": "1"})
-
-
-def _said(error: RequestValidationError) -> str:
-    """The first few problems of a body; the body itself is not repeated."""
-    found = []
-    for one in list(error.errors())[:3]:
-        place = ".".join(str(part)[:60] for part in one.get("loc", ())[1:4])
-        found.append(f"{place}: {one.get('msg', 'not valid')}" if place else str(one.get("msg")))
-    return "; ".join(found)[:500]
+    for kind in TOLD:
+        app.add_exception_handler(kind, told)
 
 
 class Gate:
@@ -203,7 +188,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _protect(MutableHeaders(scope=message))
+                _protect(message)
             await send(message)
 
         try:
@@ -214,15 +199,15 @@ class Gate:
             await self._app(scope, receive, sending)
         finally:
             route = scope.get("route")
-            name = route.path if isinstance(route, Route) else "other"
+            name = scope.get(ROUTE) or (route.path if isinstance(route, Route) else "other")
             self._parts.metrics.count(name, status, time.perf_counter() - began)
 
 
-def _protect(headers: MutableHeaders) -> None:
-    headers["X-Content-Type-Options"] = "nosniff"
-    headers.setdefault("Referrer-Policy", "no-referrer")
-    headers.setdefault("Cache-Control", "no-store")
-    headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+def _protect(message: Message) -> None:
+    """Add the headers that every answer has, where the answer has none of its own."""
+    headers: list[tuple[bytes, bytes]] = message["headers"]
+    there = {key.lower() for key, _ in headers}
+    message["headers"] = [*headers, *(one for one in _PROTECTION if one[0] not in there)]
 
 
 def _own_host(scope: Scope) -> bool:

@@ -21,6 +21,7 @@ from scopeval.campaign.campaign import Campaign
 from scopeval.errors import InputError, PlantError
 from scopeval.serve.access import is_loopback
 from scopeval.serve.app import Settings, create_app
+from scopeval.serve.joined_transport import JoinedTransport
 from scopeval.serve.limits import Limits
 from scopeval.serve.tokens import TokenBook
 
@@ -167,7 +168,7 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
         _head: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
+            super().connection_made(JoinedTransport(transport, self.loop))
             if len(self.connections) > limits.connections:
                 transport.abort()
                 return
