@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from scopeval import Transitions, design
+from scopeval import Transitions, design, evaluate
 from scopeval import _progress as progress_module
 from scopeval._progress import follow_phases, show_progress
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
+from scopeval.envs.gridworld import Gridworld, target_policies
 
 QUICK = ModelRegression(
     training=Training(hidden=8, steps=60, batch=32),
@@ -106,3 +107,42 @@ def test_after_its_end_only_the_users_function_is_called(caplog, capsys):
 def test_errors_pass_through():
     with pytest.raises(ZeroDivisionError), follow_phases(None, verbose=True):
         raise ZeroDivisionError
+
+
+class Cell:
+    """The output below a cell of a notebook."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, what, display_id):
+        assert display_id is True
+        self.shown.append(what.data)
+        return self
+
+    def update(self, what):
+        self.shown.append(what.data)
+
+
+def test_a_notebook_gets_a_bar_that_is_taken_away(monkeypatch):
+    display = pytest.importorskip("IPython.display", reason="IPython is not installed")
+    cell, now = Cell(), 0.0
+    monkeypatch.setattr(display, "display", cell.display)
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with show_progress("first <x>", console) as show:
+        for done in range(1, 11):
+            now += 0.125
+            show(done, 10, "running episodes")
+    assert cell.shown[0].endswith("</progress> first &lt;x&gt;")
+    assert [text for text in cell.shown if 'value="0.600"' in text]
+    assert len(cell.shown) == 7  # a change every 0.2 s
+    assert cell.shown[-1] == ""
+
+
+def test_a_verbose_evaluation_says_how_far_it_is(capsys):
+    mdp = Gridworld(size=3, seed=0).mdp()
+    evaluate(mdp, target_policies(1, size=3)[0], episodes=200, verbose=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "episodes, value" in printed.err.splitlines()[0]

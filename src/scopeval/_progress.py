@@ -6,6 +6,7 @@ the program has a handler for it, as after ``logging.basicConfig(level=logging.I
 
 from __future__ import annotations
 
+import html
 import logging
 import re
 import time
@@ -28,6 +29,8 @@ Show = Callable[[int, int, str], None]
 
 #: Seconds between two lines about the same work, where there is no terminal.
 LINE_SECONDS = 30.0
+#: Seconds between two changes of the bar in a notebook.
+NOTEBOOK_SECONDS = 0.2
 
 
 @contextmanager
@@ -41,7 +44,11 @@ def show_progress(what: str, console: Console | None = None) -> Iterator[Show]:
     from rich.console import Console as StandardConsole
 
     console = StandardConsole(stderr=True, highlight=False) if console is None else console
-    if not (console.is_terminal or console.is_jupyter):
+    if console.is_jupyter:
+        with _notebook_line(what) as show:
+            yield show
+        return
+    if not console.is_terminal:
         yield _Lines(console).show  # not yet `what`: an error in the first step is one line alone
         return
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -61,6 +68,36 @@ def show_progress(what: str, console: Console | None = None) -> Iterator[Show]:
             bar.update(task, completed=done, total=total, description=what)
 
         yield show
+
+
+@contextmanager
+def _notebook_line(what: str) -> Iterator[Show]:
+    """A bar below the cell of a notebook, which is taken away at the end.
+
+    Not by `rich`, which would need the package ipywidgets for it.
+    """
+    from IPython.display import HTML, display
+
+    shown = display(HTML(_bar(what, 0, 0)), display_id=True)
+    last = time.monotonic()
+
+    def show(done: int, total: int, what: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now >= last + NOTEBOOK_SECONDS:  # every change is a message to the browser
+            last = now
+            shown.update(HTML(_bar(what, done, total)))
+
+    try:
+        yield show
+    finally:
+        shown.update(HTML(""))
+
+
+def _bar(what: str, done: int, total: int) -> str:
+    """A bar as HTML; it is indefinite where the total is not known."""
+    share = f' value="{min(done / total, 1.0):.3f}"' if total else ""
+    return f'<progress{share} style="width:12em"></progress> {html.escape(what)}'
 
 
 class _Lines:

@@ -51,6 +51,8 @@ def test_the_client_has_all_verbs_with_the_same_arguments(near, far, left_out):
         if isinstance(theirs[name], property):
             assert isinstance(ours[name], property)
             continue
+        if ours[name] is theirs[name]:  # both inherit it
+            continue
         wanted = dict(inspect.signature(theirs[name]).parameters)
         wanted.pop("who", None)  # the name of the token is
         found = inspect.signature(ours[name]).parameters

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from scopeval.behavior.cost_error import cost_error, sweep_recorded
 from scopeval.behavior.decision import Decision, decide, judge_support
 from scopeval.behavior.evidence import Evidence, gather_evidence
 from scopeval.behavior.frontier_check import judge
-from scopeval.behavior.frontier_point import Curve, Point, draw_curve
+from scopeval.behavior.frontier_point import Curve, Point
+from scopeval.behavior.frontier_views import FrontierViews
 from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.price import approach
@@ -39,9 +40,6 @@ from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["Frontier", "frontier"]
 
@@ -70,7 +68,7 @@ class _Capped(NamedTuple):
     point: Point
 
 
-class Frontier:
+class Frontier(FrontierViews):
     """What evaluating a policy takes, as variance against cost; every point is a behavior policy.
 
     Attributes:
@@ -126,16 +124,6 @@ class Frontier:
         both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
         variance, cost = (float(x) for x in both)
         return Curve(self.points, (variance, cost))
-
-    def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
-        """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.
-
-        Args:
-            ax: matplotlib axes; None: those of a new figure, which is ``.figure``.
-            chosen: a behavior policy of this frontier.
-        """
-        told = None if chosen is None else chosen.predicted
-        return draw_curve(self.curve, ax, None if told is None else (told.variance, told.cost))
 
     # -- choosing ----------------------------------------------------------------------------
 

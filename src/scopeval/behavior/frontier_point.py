@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scopeval.notebook.axes import axes_or_new
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -92,10 +94,7 @@ def draw_curve(
         ax: where; None: axes of a new figure.
         chosen: variance and cost of the point that was chosen, if any.
     """
-    if ax is None:
-        from matplotlib.figure import Figure
-
-        ax = Figure(figsize=(5.4, 3.6), layout="constrained").add_subplot()
+    ax = axes_or_new(ax)
     cost = np.array([p.safe_cost for p in curve.points])
     variance = np.array([p.safe_variance for p in curve.points])
     bounds = np.array([(p.variance, p.checked_variance) for p in curve.points]).reshape(-1, 2)

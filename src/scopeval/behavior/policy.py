@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,10 @@ from scopeval.policies.protocols import (
     offer,
     probs_of,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["Action", "BehaviorPolicy"]
 
@@ -345,6 +349,24 @@ class BehaviorPolicy:
             f"BehaviorPolicy(method={self.recipe.method!r}, horizon={self.recipe.horizon}, "
             f"predicted variance {p.variance:.3f}, predicted cost {p.cost:.3f})"
         )
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table of what it predicts of itself, relative to the target policy."""
+        from scopeval.behavior.policy_views import policy_columns
+        from scopeval.notebook.frame import frame_of
+
+        return frame_of(policy_columns(self.recipe, self.report), index="quantity")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw its variance and cost beside the target policy's; on its frontier, if it has one."""
+        from scopeval.behavior.policy_views import draw_policy
+
+        return draw_policy(self.recipe, self.report, ax)
+
+    def _repr_html_(self) -> str:
+        from scopeval.behavior.policy_views import policy_card
+
+        return policy_card(self.recipe, self.report).html()
 
     # -- keeping -----------------------------------------------------------------------------
 

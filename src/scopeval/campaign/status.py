@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -100,6 +101,19 @@ class CampaignStatus:
     guards: tuple[GuardStatus, ...]
     plants: tuple[PlantStatus, ...]
     last_event: int
+
+    def values(self) -> dict[str, float]:
+        """The numbers by name, for a `Tracker`; what is not finite is left out."""
+        found = {
+            "estimate": self.interval.estimate,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "cost": self.spent,
+            "running": float(self.open),
+            "lost": float(self.lost),
+            "share": self.share,
+        }
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, but for numbers that are not finite."""

@@ -10,6 +10,7 @@ from typing import Any
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.journal import Event
+from scopeval.campaign.notebook_views import NotebookViews
 from scopeval.campaign.opening import NoTarget
 from scopeval.campaign.outcome import evaluation_of
 from scopeval.campaign.page_section import campaign_section
@@ -18,6 +19,7 @@ from scopeval.campaign.registry import Registry, check_name
 from scopeval.campaign.rows import read_episodes
 from scopeval.campaign.shadow import ShadowReport, shadow_report
 from scopeval.campaign.status import CampaignStatus, status_of
+from scopeval.campaign.terms import Terms
 from scopeval.campaign.verification import Verification, verify_decisions
 from scopeval.collection.episodes import Episodes
 from scopeval.data.transitions import Transitions
@@ -27,7 +29,7 @@ from scopeval.evaluation.result import Evaluation
 __all__ = ["CampaignViews"]
 
 
-class CampaignViews:
+class CampaignViews(NotebookViews):
     """The verbs of a `Campaign` that change nothing.
 
     Args:
@@ -39,6 +41,9 @@ class CampaignViews:
         self.journal = recorder.journal
         self._registry = Registry(recorder)
         self.terms = recorder.terms
+
+    def _created_with(self) -> Terms:
+        return self.terms
 
     def status(self) -> CampaignStatus:
         """The state now, for all processes that work on the campaign."""

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scopeval.data.columns import Origin, actions, flags, observations, reals, wholes
 from scopeval.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["Recorded", "Transitions", "check_below", "not_a_log"]
 
@@ -219,16 +223,49 @@ class Transitions:
         """A few lines of text: size, ranges, terminations, notes."""
         if not len(self):
             return "Transitions: no rows"
-        ended = int(self.terminated.sum())
-        lines = [
-            f"Transitions: {len(self):,} rows, t from {self.t.min()} to {self.t.max()}",
-            f"  observations  {_described(self.obs, 'state numbers')}",
-            f"  actions       {_described(self.action, 'numbers')}",
-            f"  reward        {_spread(self.reward)}",
-            f"  cost          {_spread(self.cost)}",
-            f"  terminated    {ended:,} rows ({100 * ended / len(self):.2g} %)",
-        ]
+        lines = [f"Transitions: {len(self):,} rows, t from {self.t.min()} to {self.t.max()}"]
+        lines += [f"  {name:<13} {text}" for name, text in self._facts()]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        ended = int(self.terminated.sum())
+        return [
+            ("observations", _described(self.obs, "state numbers")),
+            ("actions", _described(self.action, "numbers")),
+            ("reward", _spread(self.reward)),
+            ("cost", _spread(self.cost)),
+            ("terminated", f"{ended:,} rows ({100 * ended / len(self):.2g} %)"),
+        ]
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with one row per step, which `read_logged` reads back.
+
+        Vectors become numbered columns: obs_0, obs_1, ...
+        """
+        from scopeval.notebook.frame import frame_of, vector_columns
+
+        columns: dict[str, Any] = {}
+        for name, values in self._columns().items():
+            columns |= vector_columns(name, values)
+        return frame_of(columns)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean reward and the mean cost of a step by time.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure.
+        """
+        from scopeval.data.log_views import draw_log
+
+        return draw_log(self.t, self.reward, self.cost, ax)
+
+    def _repr_html_(self) -> str:
+        from scopeval.data.log_views import log_card
+
+        facts = []
+        if len(self):
+            facts = [("time", f"from {self.t.min()} to {self.t.max()}"), *self._facts()]
+        return log_card(facts, len(self), self.notes).html()
 
 
 @runtime_checkable

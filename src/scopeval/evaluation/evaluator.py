@@ -10,7 +10,6 @@ running totals -> Evaluation
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +35,7 @@ from scopeval.evaluation.start_control import (
     start_adjustment,
 )
 from scopeval.evaluation.stopping import INTERRUPTED, Running, StoppingPlan, run_batches
+from scopeval.evaluation.tracking import Listener, follow_batches
 from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.policies.protocols import Behavior, Policy
 from scopeval.safety.guard import Guard
@@ -73,7 +73,8 @@ def evaluate(
     keep: bool = False,
     logs: Transitions | None = None,
     refit: bool | Refitting = False,
-    progress: Callable[[Running], None] | None = None,
+    progress: Listener | None = None,
+    verbose: bool = False,
     workers: int | None = None,
     backend: str | None = None,
 ) -> Evaluation:
@@ -134,7 +135,9 @@ def evaluate(
             are any, and all earlier episodes. The first stage runs `behavior`, or a design from the
             logs, or else the target itself: no logs are needed. True, or a `Refitting` with
             settings of your own.
-        progress: called after every batch.
+        progress: called after every batch with a `Running`; or a `Tracker`, whose ``log`` is called
+            with the number of episodes done and the numbers by name.
+        verbose: show how far it is: a bar on a terminal or in a notebook, lines elsewhere.
         workers: run the episodes on so many workers, which make `batch` environments each; `env` is
             then a name or a function that makes one. The result is the same bits for any number of
             workers: guard, stages and stopping rules are asked after every `chunk` episodes, in
@@ -167,10 +170,10 @@ def evaluate(
     if settings is not None:
         _check_stages(promise, return_bound, starts)
         bound = bound_of(env, terms, None, cost_bound, step_cost_bound)
-        task = StagedTask(
-            terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, progress, bound
-        )
-        with opened as sources:
+        with follow_batches(progress, verbose=verbose) as told, opened as sources:
+            task = StagedTask(
+                terms, episodes, alpha, estimator, interval, guard, costs, seed, keep, told, bound
+            )
             return evaluate_in_stages(task, sources, plan, settings, how, logs)
     counts = decisions_of(how)
     bound = bound_of(env, terms, how, cost_bound, step_cost_bound)
@@ -178,7 +181,7 @@ def evaluate(
     if how is not None and costs:
         usual = Guard(epsilon=terms.epsilon, alpha=alpha, bound=bound, whose=promise.whose)
         watch = _watch(guard, usual)
-    with opened as sources:
+    with follow_batches(progress, verbose=verbose) as told, opened as sources:
         adjustment = start_adjustment(starts, how, episodes or 1000, return_bound, sources)
         totals = RunningTotals(
             alpha=alpha,
@@ -195,7 +198,7 @@ def evaluate(
         source = adjusted(sources.of(how, name, watch, keep=keep or bool(adjustment)), adjustment)
         plan.suit(source, watch)
         own = promise.whose == "target"  # the target then keeps the promise by itself
-        switched = run_batches(source, plan, totals, watch, progress, episodes, hands_over=own)
+        switched = run_batches(source, plan, totals, watch, told, episodes, hands_over=own)
     if not totals.finished:
         raise KeyboardInterrupt  # before there was anything to report
     run = RunInfo(

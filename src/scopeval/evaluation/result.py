@@ -6,13 +6,17 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scopeval.collection.episodes import Episodes
 from scopeval.estimation.intervals import Interval
 from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import Certificate
 from scopeval.safety.guard import GuardState
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = [
     "Diagnostics",
@@ -322,6 +326,24 @@ class Evaluation:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for every stage, if there are any, and one for all of them."""
+        from scopeval.evaluation.result_views import evaluation_columns
+        from scopeval.notebook.frame import frame_of
+
+        return frame_of(evaluation_columns(self.to_dict()), index="part")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the interval, those of the stages, and what the policy itself would have given."""
+        from scopeval.evaluation.result_views import draw_evaluation
+
+        return draw_evaluation(self.to_dict(), ax)
+
+    def _repr_html_(self) -> str:
+        from scopeval.evaluation.result_views import evaluation_card
+
+        return evaluation_card(self.to_dict()).html()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the episodes, ready for JSON; infinite and undefined numbers are None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -121,6 +122,16 @@ class Running:
     total: int | None
     interval: Interval
     cost: float
+
+    def values(self) -> dict[str, float]:
+        """The numbers by name, for a `Tracker`; what is not finite is left out."""
+        found = {
+            "estimate": self.interval.estimate,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "cost": self.cost,
+        }
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def run_batches(

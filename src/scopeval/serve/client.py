@@ -20,6 +20,7 @@ from scopeval._files import check_place, replace_file
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.journal import Event
 from scopeval.campaign.log_bytes import logs_of_bytes
+from scopeval.campaign.notebook_views import NotebookViews
 from scopeval.campaign.shadow import ShadowReport
 from scopeval.campaign.status import CampaignStatus
 from scopeval.campaign.terms import Terms
@@ -51,7 +52,7 @@ def connect(
     return RemoteCampaign(Line(url, token, timeout, patience, time.sleep, random.random))
 
 
-class RemoteCampaign:
+class RemoteCampaign(NotebookViews):
     """A campaign on another machine. Its methods are those of `Campaign`; threads may share it.
 
     Args:
@@ -113,6 +114,9 @@ class RemoteCampaign:
     def terms(self) -> Terms:
         """What the campaign was created with."""
         return Terms.from_json(self._line.get("/v1/terms"))
+
+    def _created_with(self) -> Terms:
+        return self.terms
 
     def result(self, *, keep: bool = False) -> Evaluation:
         """What the target policy is worth, by all that is finished.

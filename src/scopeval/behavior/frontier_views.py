@@ -1,0 +1,80 @@
+"""What can be seen of a frontier: a card for notebooks, a plot, a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scopeval.behavior.frontier_point import Curve, Point, draw_curve
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.notebook.card import Card
+from scopeval.notebook.frame import frame_of
+from scopeval.notebook.sketch import sketch_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["FrontierViews"]
+
+_COLUMNS = (
+    "price", "safe_variance", "safe_cost", "variance", "cost",
+    "checked_variance", "checked_cost", "doubt",
+)  # fmt: skip
+
+
+class FrontierViews:
+    """The verbs of a `Frontier` that show it."""
+
+    points: tuple[Point, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def curve(self) -> Curve:
+        """The points, and where ODI lies."""
+        raise NotImplementedError
+
+    def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
+        """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure, which is ``.figure``.
+            chosen: a behavior policy of this frontier.
+        """
+        told = None if chosen is None else chosen.predicted
+        return draw_curve(self.curve, ax, None if told is None else (told.variance, told.cost))
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for each point, from the least variance to the least cost.
+
+        `safe_variance` and `safe_cost` are what to expect; see `Point` for the others.
+        """
+        return frame_of({name: [getattr(p, name) for p in self.points] for name in _COLUMNS})
+
+    def __repr__(self) -> str:
+        return f"Frontier({len(self.points)} points)"
+
+    def _repr_html_(self) -> str:
+        if not self.points:
+            sentence = "The logs bear out no point: log more, or run the target policy."
+            return Card("Frontier", sentence, remarks=self.warnings).html()
+        best = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
+        named = (
+            ("least variance", min(self.points, key=lambda p: p.safe_variance)),
+            ("best(): least needed", best),
+            ("least cost", min(self.points, key=lambda p: p.safe_cost)),
+        )
+        return Card(
+            f"Frontier of variance against cost, {len(self.points)} points",
+            f"At {best.safe_cost:.2f} of the target policy's cost, {best.safe_variance:.2f} of its "
+            f"variance: a given precision for {best.safe_variance * best.safe_cost:.2f} of the "
+            "total cost.",
+            tuple((name, *_numbers(point)) for name, point in named),
+            ("", "variance", "cost", "needed"),
+            sketch_curve([(p.safe_cost, p.safe_variance) for p in self.points]),
+            self.warnings,
+        ).html()
+
+
+def _numbers(p: Point) -> tuple[str, str, str]:
+    numbers = (p.safe_variance, p.safe_cost, p.safe_variance * p.safe_cost)
+    return tuple(f"{x:.2f}" for x in numbers)  # type: ignore[return-value]

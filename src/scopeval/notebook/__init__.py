@@ -1,0 +1,1 @@
+"""What a notebook shows: cards in HTML, sketches, axes to draw on, pandas tables."""
