@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from scopeval.data.parquet import write_logged
 PROGRAM = """
 import os
 import sys
+import threading
 os.cpu_count = lambda: 2
 from scopeval import design, read_logged
 from scopeval.critics.model.regression import ModelRegression
@@ -93,3 +95,39 @@ def test_the_command_ends_with_status_130(log, tmp_path):
     assert status == 130, said
     assert "interrupted" in said
     assert not (tmp_path / "mu.scope").exists()
+
+
+def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
+    """Two threads train networks that are never done; a real SIGINT comes to the main thread.
+
+    A thread may have asked whether it is still wanted just before; it begins one piece then.
+    """
+    from scopeval import _parallel
+    from scopeval.critics.model import _training_kernel
+    from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
+    from scopeval.critics.model.layers import LAYERS
+
+    begun = {"before": 0, "after": 0}
+
+    def piece(*arguments):
+        unwanted = _parallel._THREAD.unwanted
+        begun["after" if unwanted.is_set() else "before"] += 1
+        assert begun["after"] < 5  # else it would never end
+        if begun["before"] == 4:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        if begun["before"] >= 4:
+            assert unwanted.wait(60)  # until the main thread has been told
+
+    monkeypatch.setattr(_training_kernel, "train", piece)
+    shapes = {"w1": (2, 3), "b1": (3,), "w2": (3, 3), "b2": (3,), "w3": (3, 1), "b3": (1,)}
+    layers = {name: np.zeros(shapes.get(name, (1,)), np.float32) for name in LAYERS}
+    rows, none = np.zeros((10, 2), np.float32), np.zeros((0, 0), np.float32)
+    examples = Examples(rows, rows[:, :1], none, none[0:0].ravel())
+
+    def learn(k):
+        return fit_layers(layers, examples, Schedule(10**9, 5, 0.1), np.random.default_rng(k))
+
+    with pytest.raises(KeyboardInterrupt):
+        _parallel.fan_out(learn, range(3), threads=2)
+    assert begun["before"] in (4, 5)
+    assert begun["after"] <= 2  # one for each thread
