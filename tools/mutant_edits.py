@@ -357,9 +357,16 @@ EDITS = (
     Edit(
         "the guard trips by the estimate, without evidence",
         "safety/guard.py",
-        "bool(covered and found.n and found.low > tolerance)",
+        "bool(covered and found.n and self._low(found) > tolerance)",
         "bool(covered and found.n and found.estimate > tolerance)",
         (f"{SAFETY}::test_false_alarms_over_all_time",),
+    ),
+    Edit(
+        "the guard believes that the worst cost has been seen",
+        "safety/guard.py",
+        "        return min(found.low, worst.low)",
+        "        return found.low",
+        ("safety/test_safety.py::test_skewed_costs_give_few_false_alarms",),
     ),
     Edit(
         "the guard's total leaves out what lost episodes have cost",

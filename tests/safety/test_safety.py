@@ -17,6 +17,7 @@ from scipy import stats
 
 from scopeval.errors import InputError
 from scopeval.safety.certificate import certify
+from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
 ERROR = 1e-6
@@ -205,6 +206,44 @@ def test_false_alarms_with_bounds() -> None:
     for c, w in zip(cost, weighted, strict=True):
         tripped += Guard(alpha=ALPHA, bounds=(-1, 1)).update(c, w).tripped
     assert tripped <= most(runs, ALPHA)
+
+
+def test_skewed_costs_give_few_false_alarms() -> None:
+    """The target's rare large costs are still to come in 200 runs; the promise holds.
+
+    16 of these runs alarmed when the worst was thought to be seen, and none does now. More than 4
+    have a probability of 4e-3 if 1 run in 200 does.
+    """
+    n, alarms = 1500, 0
+    for k in range(200):
+        g = np.random.default_rng([31, k])
+        risky = g.random(n) < 0.46  # of two actions; the target takes the risky one in half
+        c = np.where(risky, np.minimum(np.exp(3.0 * g.standard_normal(n)), 19_000.0), 30.0)
+        w = np.where(risky, 0.5 / 0.46, 0.5 / 0.54) * c
+        guard = Guard()
+        alarms += any(guard.update(c[i : i + 50], w[i : i + 50]).tripped for i in range(0, n, 50))
+    assert alarms <= 4
+
+
+def test_an_alarm_survives_one_more_episode_of_the_worst_kind() -> None:
+    """The lower bound stays above 0 after it; a control variate tells the worst from below."""
+    g = np.random.default_rng(33)
+    cost, weighted = episodes(g, 400, ratio=1.3)
+    guard = Guard()
+    for i in range(0, 400, 10):
+        if guard.update(cost[i : i + 10], weighted[i : i + 10]).tripped:
+            break
+    seen = guard.state.episodes
+    assert 50 < seen < 400
+    alone = Guard()
+    alone.update(cost[:seen], weighted[:seen])
+    again = alone.update([0.0], [weighted[:seen].max()])
+    assert again.interval.low > 0
+    # estimates by a control variate are never 0: the least of them is the worst
+    own, target = 5.0 + 0.1 * g.random(400), 4.9 + 0.1 * g.random(400)
+    near = EpisodeCosts(cost, weighted, own_controlled=own, target_controlled=target)
+    assert Guard().add(near).tripped
+    assert not Guard().add(EpisodeCosts(own, target)).tripped  # without one it could cost nothing
 
 
 @pytest.mark.parametrize("bounds", [None, (-40.0, 40.0)])

@@ -18,7 +18,8 @@ def verdicts(
     world: Annotated[
         list[str] | None,
         typer.Option(
-            help="rare disaster, skewed costs, heavy weights, ordinary; may be repeated.",
+            help="rare disaster, skewed costs, heavy weights, ordinary, too expensive; may be "
+            "repeated.",
             show_default="all",
         ),
     ] = None,

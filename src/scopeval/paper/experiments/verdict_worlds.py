@@ -15,7 +15,15 @@ from scopeval.arrays import Floats
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.episode_costs import EpisodeCosts
 
-__all__ = ["WORLDS", "VerdictWorld", "heavy_weights", "ordinary", "rare_disaster", "skewed_costs"]
+__all__ = [
+    "WORLDS",
+    "VerdictWorld",
+    "heavy_weights",
+    "ordinary",
+    "rare_disaster",
+    "skewed_costs",
+    "too_expensive",
+]
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,23 @@ def ordinary() -> VerdictWorld:
     The behavior policy takes the cheap one in 60 % of the steps instead of 45 %: it costs .903
     times the target. Nothing is rare here; it shows what care costs.
     """
+    return _two_actions("ordinary", np.array([0.45, 0.55]), np.array([0.6, 0.4]))
+
+
+def too_expensive() -> VerdictWorld:
+    """The same with both policies exchanged: the behavior policy costs 1.107 times the target.
+
+    It shows what care costs the guard.
+    """
+    return _two_actions("too expensive", np.array([0.6, 0.4]), np.array([0.45, 0.55]))
+
+
+def _two_actions(name: str, pi: Floats, mu: Floats) -> VerdictWorld:
+    """Eight steps with two actions that cost 1 with probability .2 and .4."""
     steps = 8
     bound = cost_bound_of(None, 1.0, horizon=steps)
     assert bound is not None
     chance = np.array([0.2, 0.4])
-    pi, mu = np.array([0.45, 0.55]), np.array([0.6, 0.4])
 
     def draw(rng: np.random.Generator, n: int) -> EpisodeCosts:
         action = (rng.random((n, steps)) >= mu[0]).astype(np.int64)
@@ -122,7 +142,7 @@ def ordinary() -> VerdictWorld:
             cost.sum(axis=1), (weights * cost).sum(axis=1), weights[:, -1], weights.sum(axis=1)
         )
 
-    return VerdictWorld("ordinary", float(mu @ chance / (pi @ chance)), bound, draw)
+    return VerdictWorld(name, float(mu @ chance / (pi @ chance)), bound, draw)
 
 
 #: Name -> world, in the order of tables.
@@ -131,4 +151,5 @@ WORLDS: dict[str, Callable[[], VerdictWorld]] = {
     "skewed costs": skewed_costs,
     "heavy weights": heavy_weights,
     "ordinary": ordinary,
+    "too expensive": too_expensive,
 }

@@ -23,9 +23,9 @@ def show_verdicts(result: Result[Config, VerdictBlock]) -> list[Table | str]:
         f"Shares of {config.runs:,} runs, alpha {config.alpha:g}, seed {config.seed}; a share p "
         "has a standard error of sqrt(p (1 - p) / runs). t interval: the rule before bounds could "
         "be stated. As far as seen: certificate and guard without a bound. Stated bound: both with "
-        "the most that an episode (heavy weights, ordinary: a step) can cost. Unsure: not enough "
-        f"evidence. Alarm: the guard tripped at some of its looks, every {LOOK} episodes; this is "
-        "false where the ratio is at most 1.",
+        "the most that an episode (heavy weights, ordinary, too expensive: a step) can cost. "
+        "Unsure: not enough evidence. Alarm: the guard tripped at some of its looks, every "
+        f"{LOOK} episodes; this is false where the ratio is at most 1.",
     ]
 
 
