@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from ray_scripts import run_ray_script
 from scopeval import Guard, collect, design, evaluate
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes
@@ -396,27 +397,7 @@ def test_the_same_bits_on_ray_with_a_node_killed(tmp_path, alone):
     (marks := tmp_path / "marks").mkdir()
     result = tmp_path / "episodes.npz"
     (script := tmp_path / "script.py").write_text(RAY.format(marks=str(marks), result=str(result)))
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_memory_monitor_refresh_ms": "0",
-    }
-    running = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-        start_new_session=True,
-    )
-    try:
-        output, _ = running.communicate(timeout=150)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-    assert running.returncode == 0, output
+    output = run_ray_script(script, TESTS)
     assert "its worker died" in output
     assert (marks / "killed").exists()
     assert "the environment reports no cost" in (marks / "refused").read_text()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -113,19 +114,19 @@ def design(
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
     how = method_named(method)
+    settings = Settings(
+        horizon=horizon,
+        gamma=gamma,
+        regression=regression,
+        features=features,
+        time_varying=time_varying,
+        seed=seed,
+        device=device,
+    )
     allowed: AllowedCost | None = None
     if reference is not None or cost_limit is not None:
         check_allowed(
             reference, cost_limit, epsilon=epsilon, limit=limit, logged=logged, target=target
-        )
-        settings = Settings(
-            horizon=horizon,
-            gamma=gamma,
-            regression=regression,
-            features=features,
-            time_varying=time_varying,
-            seed=seed,
-            device=device,
         )
         allowed = _allowed(logged, target, reference, cost_limit, epsilon, settings)
         epsilon, budget = allowed.epsilon, "episode"
@@ -151,20 +152,14 @@ def design(
         except InputError as error:
             raise error if allowed is None else allowed.refused(error) from None
     with follow_phases(progress, verbose=verbose) as told:
-        settings = Settings(
-            horizon=horizon,
+        settings = replace(
+            settings,
             epsilon=epsilon,
-            gamma=gamma,
-            regression=regression,
-            features=features,
-            time_varying=time_varying,
             floor=floor,
             constraint=constraint,
             limit=limit,
             budget=budget,
             least_gain=least_gain,
-            seed=seed,
-            device=device,
             progress=told,
         )
         return noted(designs(logged, target, [how], settings)[how.name], allowed)

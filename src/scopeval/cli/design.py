@@ -36,17 +36,8 @@ def design(
         float | None,
         typer.Option(help="A limit on the expected cost from every state on, instead of epsilon."),
     ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="A policy whose expected cost must not be exceeded, as --policy.",
-            show_default="the target policy",
-        ),
-    ] = None,
-    cost_limit: Annotated[
-        float | None,
-        typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
-    ] = None,
+    reference: options.Reference = None,
+    cost_limit: options.CostLimit = None,
     budget: Annotated[
         str,
         typer.Option(

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ray_scripts import run_ray_script
 from scopeval.errors import InputError, MissingExtraError
 from scopeval.paper.backends import store
 from scopeval.paper.backends.shards import ShardError, run_shards
@@ -381,28 +382,7 @@ def test_a_ray_node_removed_in_mid_run_changes_nothing(tmp_path, wanted):
     (script := tmp_path / "script.py").write_text(
         RAY.format(folder=str(tmp_path / "kept"), result=str(result))
     )
-    env = {
-        **os.environ,
-        # where the workers find this file
-        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_memory_monitor_refresh_ms": "0",
-    }
-    running = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-        start_new_session=True,
-    )
-    try:
-        output, _ = running.communicate(timeout=150)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-    assert running.returncode == 0, output
+    run_ray_script(script, TESTS)
     answers, removed, said, failure = json.loads(result.read_text())
     assert answers == wanted
     assert removed == ["number 0"]

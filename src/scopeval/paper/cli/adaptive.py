@@ -50,15 +50,11 @@ def adaptive(
     ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes of one run.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of targets, logs and runs.")] = 0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few targets and runs, for a first look.")
-    ] = False,
+    quick: options.Quick = False,
     backend: options.Backend = "processes",
     workers: options.Workers = None,
     address: options.Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/adaptive"
-    ),
+    out_dir: options.OutDir = Path("results/adaptive"),
 ) -> None:
     """Evaluations that learn while they run, with and without logs.
 

@@ -43,13 +43,11 @@ def foreign(
     ] = 20_000,
     methods: options.Methods = None,
     seed: Annotated[int, typer.Option(help="Seed of targets, loggers, logs and designs.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
+    quick: options.FewTargets = False,
     backend: options.Backend = "processes",
     workers: options.Workers = None,
     address: options.Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/foreign"
-    ),
+    out_dir: options.OutDir = Path("results/foreign"),
 ) -> None:
     """Environments that scopeval was not tuned on (minutes).
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from scopeval.paper.cli.options import Address, Backend, Targets, Workers, carry_out, running
+from scopeval.paper.cli.options import (
+    Address,
+    Backend,
+    FewTargets,
+    OutDir,
+    Targets,
+    Workers,
+    carry_out,
+    running,
+)
 
 if TYPE_CHECKING:
     from scopeval.paper.backends.shards import ShardOptions
@@ -48,13 +57,11 @@ def frontier(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of worlds, targets and logs.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")] = False,
+    quick: FewTargets = False,
     backend: Backend = "processes",
     workers: Workers = None,
     address: Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/frontier"
-    ),
+    out_dir: OutDir = Path("results/frontier"),
 ) -> None:
     """The frontier of variance against cost, exact or learned.
 

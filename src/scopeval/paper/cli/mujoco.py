@@ -67,9 +67,7 @@ def mujoco(
     backend: options.Backend = "processes",
     workers: options.Workers = None,
     address: options.Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/mujoco"
-    ),
+    out_dir: options.OutDir = Path("results/mujoco"),
 ) -> None:
     """The paper's five robots (hours; --quick: a minute).
 

@@ -31,7 +31,10 @@ __all__ = [
     "Address",
     "Backend",
     "Budget",
+    "FewTargets",
     "Methods",
+    "OutDir",
+    "Quick",
     "Runs",
     "Targets",
     "Workers",
@@ -60,6 +63,9 @@ Methods = Annotated[
         show_default="the usual ones",
     ),
 ]
+Quick = Annotated[bool, typer.Option("--quick", help="Few targets and runs, for a first look.")]
+FewTargets = Annotated[bool, typer.Option("--quick", help="Few targets, for a first look.")]
+OutDir = Annotated[Path, typer.Option("--out", help="Folder for results.")]
 Backend = Annotated[str, typer.Option(help="Where to compute: serial, processes or ray.")]
 Workers = Annotated[
     int | None, typer.Option(help="Number of parallel workers.", show_default="one for each core")

@@ -26,7 +26,6 @@ Sizes = Annotated[
     list[int] | None,
     typer.Option(help="Cells along one side; may be repeated.", show_default="10 and 30"),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Few targets and runs, for a first look.")]
 Seed = Annotated[int, typer.Option(help="Seed of worlds, targets, logs and runs.")]
 
 
@@ -76,7 +75,7 @@ def gridworld(
     budget: options.Budget = "state",
     methods: options.Methods = None,
     seed: Seed = 0,
-    quick: Quick = False,
+    quick: options.Quick = False,
     backend: options.Backend = "processes",
     workers: options.Workers = None,
     address: options.Address = None,
@@ -196,13 +195,11 @@ def logs(
     ] = "same-tilt",
     methods: options.Methods = None,
     seed: Seed = 0,
-    quick: Quick = False,
+    quick: options.Quick = False,
     backend: options.Backend = "processes",
     workers: options.Workers = None,
     address: options.Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/logs"
-    ),
+    out_dir: options.OutDir = Path("results/logs"),
 ) -> None:
     """How good must the logs be? Fewer episodes, bad logs (minutes).
 

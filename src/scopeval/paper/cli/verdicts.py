@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scopeval.paper.cli.options import Address, Backend, Workers, carry_out, running
+from scopeval.paper.cli.options import Address, Backend, OutDir, Workers, carry_out, running
 
 __all__ = ["verdicts"]
 
@@ -34,9 +34,7 @@ def verdicts(
     backend: Backend = "processes",
     workers: Workers = None,
     address: Address = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path(
-        "results/verdicts"
-    ),
+    out_dir: OutDir = Path("results/verdicts"),
 ) -> None:
     """Wrong verdicts about the cost, with and without a stated bound.
 
