@@ -303,6 +303,30 @@ EDITS = (
         (ENUMERATION,),
     ),
     Edit(
+        "the error of the mean over further starts is not in the interval",
+        "estimation/start_states.py",
+        "ours = quantile(share, self.further) * self.own_error",
+        "ours = 0.0 * quantile(share, self.further)",
+        ("estimation/test_start_states.py::test_intervals_cover",),
+    ),
+    Edit(
+        "the value of the start is subtracted, and its mean not added back",
+        "estimation/start_states.py",
+        "return np.asarray(values - self.factor * (own - self.mean))",
+        "return np.asarray(values - self.factor * own)",
+        (
+            "estimation/test_start_states.py::"
+            "test_unbiased_with_an_unbiased_variance_by_enumeration",
+        ),
+    ),
+    Edit(
+        "the limit that a design was made for is not judged",
+        "safety/promise.py",
+        'return Promise("limit", limit=made.limit, epsilon=made.epsilon)',
+        "return stated",
+        ("safety/test_promise.py::test_a_limit_above_the_targets_cost_is_spent",),
+    ),
+    Edit(
         "bets of two sides spend alpha each",
         "estimation/betting.py",
         '(2 if side == "both" else 1) / alpha',

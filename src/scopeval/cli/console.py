@@ -130,8 +130,8 @@ def command_of(ctx: typer.Context, *, without: tuple[str, ...] = ()) -> str:
         if parameter.name in without or value is None:
             continue
         option = parameter.opts[0]
-        if isinstance(value, bool):
-            words += [option] if value else []
+        if isinstance(value, bool):  # the second name of a flag turns it off, such as --no-guard
+            words += [option] if value else parameter.secondary_opts[:1]
             continue
         for one in value if isinstance(value, list | tuple) else [value]:
             words += [option, str(one)]

@@ -405,6 +405,23 @@ def test_reproduce_logs_writes_what_it_prints(tmp_path):
     assert pq.read_table(tmp_path / "logs.parquet").num_rows == 2 * len(rows)
 
 
+def test_predictions_of_one_number_of_episodes(tmp_path):
+    """How many predictions are near the truth, counted again from the numbers."""
+    words = ("reproduce", "logs", *TINY, "--episodes", "300", "--no-bad", "--out", str(tmp_path))
+    shown = invoke(*words)
+    assert shown.exit_code == 0, shown.output
+    assert "Within 25 %: number of targets" in " ".join(shown.stdout.split())
+    assert sorted(os.listdir(tmp_path)) == ["logs.json", "logs.parquet", "shards"]
+    assert "--episodes 300 --no-bad" in shown.stdout  # the command, to be typed again
+    rows = json.loads((tmp_path / "logs.json").read_text())["blocks"][0]["rows"]
+    assert [row["episodes"] for row in rows] == [300] * 4
+    for row in rows:
+        ratio = np.array(row["predicted_variance"]["values"]) / row["variance"]["values"]
+        assert row["well_predicted"] == int((np.abs(ratio - 1) <= 0.25).sum())
+    with pytest.raises(InputError, match="bad: got 'lost'"):
+        log_quality.Config(bad=("lost",))
+
+
 def test_a_place_that_cannot_be_written_is_refused_before_the_work():
     for command in ("gridworld", "logs"):
         shown = invoke("reproduce", command, "--out", "/dev/null/x")

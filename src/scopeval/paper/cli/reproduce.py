@@ -193,6 +193,13 @@ def logs(
     cost_law: Annotated[
         str, typer.Option(help="same-tilt, uniform, reward or opposite-tilt.")
     ] = "same-tilt",
+    episodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Numbers of good logged episodes; may be repeated.", show_default="30 to 10,000"
+        ),
+    ] = None,
+    bad: Annotated[bool, typer.Option(help="Bad logs, too.")] = True,
     methods: options.Methods = None,
     seed: Seed = 0,
     quick: options.Quick = False,
@@ -201,7 +208,7 @@ def logs(
     address: options.Address = None,
     out_dir: options.OutDir = Path("results/logs"),
 ) -> None:
-    """How good must the logs be? Fewer episodes, bad logs (minutes).
+    """How good must the logs be, and the predictions? Fewer episodes, bad logs (minutes).
 
     Running it again after an interruption continues where it stopped.
     """
@@ -214,7 +221,9 @@ def logs(
     many = targets if targets is not None else 3 if quick else 30
     ctx.params |= {"size": sizes, "targets": many, "quick": False}
     names = options.methods_from(ctx, methods, Config.methods)
-    config = Config(tuple(sizes), cost_law, many, seed, methods=names)
+    some = tuple(episodes or Config.episodes)
+    kinds = Config.bad if bad else ()
+    config = Config(tuple(sizes), cost_law, many, seed, some, methods=names, bad=kinds)
     folder = check_folder(out_dir, "logs")
     how = options.running(backend, workers, address)
     work = partial(run, config, folder=folder / "shards", **how)

@@ -27,6 +27,7 @@ from scopeval.arrays import check_whole
 from scopeval.behavior.designer import design
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
+from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.methods import REFERENCE, check_methods, digest_of, names_of
@@ -38,6 +39,8 @@ __all__ = ["BAD", "Case", "Config", "LogBlock", "LogOutcome", "run"]
 BAD = ("one controller", "half the grid", "mixed-up rewards", "tenfold rewards")
 #: Share of the rewards that are replaced in bad logs.
 REPLACED = 0.1
+#: Largest relative error of a prediction that is good.
+WITHIN = 0.25
 
 
 class Case(NamedTuple):
@@ -72,6 +75,8 @@ class Config:
     """Numbers of good logged episodes."""
     bad_episodes: int = 1000
     """Number of logged episodes of each kind of bad logs."""
+    bad: tuple[str, ...] = BAD
+    """Kinds of bad logs; may be empty."""
     methods: tuple[str, ...] = ("scope", "scope-dr")
     """Registered methods, or module:attribute."""
 
@@ -80,6 +85,9 @@ class Config:
         check_whole("seed", self.seed, 0)
         for number in (*self.episodes, self.bad_episodes):
             check_whole("episodes", number, 1)
+        for kind in self.bad:
+            if kind not in BAD:
+                raise InputError(f"bad: got {kind!r}, expected some of {', '.join(BAD)}")
         for size in self.sizes:
             Gridworld(size, self.cost_law)
         check_methods(tuple(dict.fromkeys((REFERENCE, *self.methods))))
@@ -88,7 +96,7 @@ class Config:
     def logs(self) -> tuple[tuple[str, int], ...]:
         """Kind and number of episodes of all logs."""
         good = tuple(("good", number) for number in self.episodes)
-        return good + tuple((kind, self.bad_episodes) for kind in BAD)
+        return good + tuple((kind, self.bad_episodes) for kind in self.bad)
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,11 @@ class LogOutcome(NamedTuple):
         """The variance: designs are unbiased."""
         return self.relative_variance
 
+    @property
+    def well_predicted(self) -> bool:
+        """Whether the predicted variance is within 25 % of the true one."""
+        return abs(self.predicted_variance / self.relative_variance - 1.0) <= WITHIN
+
 
 @dataclass(frozen=True)
 class LogBlock:
@@ -171,6 +184,7 @@ class LogBlock:
                         for column, name in _COLUMNS.items()
                     },
                     "kept": sum(one.fell_back for one in row.outcomes),
+                    "well_predicted": sum(one.well_predicted for one in row.outcomes),
                 }
                 for case, row in self.cases.items()
             ],

@@ -21,8 +21,8 @@ __all__ = ["draw_logs"]
 
 
 def draw_logs(result: Result[Config, LogBlock]) -> dict[str, Figure]:
-    """The figure by its name."""
-    return {"log-quality": _log_quality(result)}
+    """The figure by its name; none without bad logs, which are half of it."""
+    return {"log-quality": _log_quality(result)} if result.config.bad else {}
 
 
 def _log_quality(result: Result[Config, LogBlock]) -> Figure:

@@ -156,7 +156,8 @@ def show_logs(result: Result[log_quality.Config, log_quality.LogBlock]) -> Shown
         f"{config.targets} targets, cost law {config.cost_law}, seed {config.seed}. {_RELATIVE}, "
         "exact, mean over targets. Worst target: the largest of any target. Predicted: by the "
         "design. Falls back: number of targets for which the design falls back to the target "
-        f"policy. Bad logs have {config.bad_episodes:,} episodes.",
+        "policy. Within 25 %: number of targets whose predicted variance is so near to the true "
+        f"one. Bad logs have {config.bad_episodes:,} episodes.",
     ]
 
 
@@ -173,14 +174,15 @@ def _log_table(block: log_quality.LogBlock, method: str, features: bool) -> Tabl
             row.statistic("predicted_cost").mean,
         )
         fell_back = f"{sum(one.fell_back for one in row.outcomes)}"
-        rows.append((name, *(f"{x:.3f}" for x in numbers), fell_back))
+        near = f"{sum(one.well_predicted for one in row.outcomes)}"
+        rows.append((name, *(f"{x:.3f}" for x in numbers), fell_back, near))
     variance, cost = block.limits[method]
     title = (
         f"{method}, {block.size} x {block.size}, {'with' if features else 'without'} the cells' "
         f"coordinates (limit: {variance:.3f} at cost {cost:.3f})"
     )
     header = ("logs", "variance", "worst target", "pre\xaddicted", "cost", "worst target",
-              "pre\xaddicted", "falls back")  # fmt: skip
+              "pre\xaddicted", "falls back", "within 25 %")  # fmt: skip
     return Table(title, header, tuple(rows))
 
 
