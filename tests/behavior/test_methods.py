@@ -11,8 +11,10 @@ from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import design, evaluate, exact, load
 from scopeval.behavior.methods import METHODS, Method, method_named, register
-from scopeval.behavior.step import tilt
+from scopeval.behavior.step import Recipe, tilt, weigh_rows
+from scopeval.critics.protocols import Estimates
 from scopeval.errors import InputError
+from scopeval.paper.experiments.frontier_worlds import Place
 from scopeval.solver import Status
 
 
@@ -20,7 +22,9 @@ def proportional(pi, second_moment, cost, budget):
     """DOpt's step, written by a user."""
     weight = pi * np.sqrt(second_moment)
     total = weight.sum(axis=1, keepdims=True)
-    return np.where(total > 0, weight / np.where(total > 0, total, 1.0), pi)
+    cheapest = cost == cost.min(axis=1, keepdims=True)
+    tied = cheapest / cheapest.sum(axis=1, keepdims=True)
+    return np.where(total > 0, weight / np.where(total > 0, total, 1.0), tied)
 
 
 @pytest.fixture
@@ -79,3 +83,62 @@ def test_names_are_taken_once(own):
         method_named("nobody's")
     with pytest.raises(InputError, match="got str, expected a Method"):
         register("own")
+
+
+# -- ties ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(["scope", "scope-dr", "odi", "dopt"]))
+def test_ties_go_to_the_cheap(seed, name):
+    """Of random problems with ties: with pi in tied states, no less variance, and no less cost."""
+    case = random_case(seed, states=4, time_varying=False)
+    rng = np.random.default_rng(seed)
+    outcome = np.eye(4)[rng.integers(4, size=(4, case.actions))]
+    certain = rng.random((4, 1, 1)) < 0.6  # states that are left for one state by each action
+    reward = np.where(rng.random(case.reward.shape[1:]) < 0.3, 0.0, case.reward[0])
+    mdp = exact.TabularMDP(
+        case.initial, np.where(certain, outcome, case.transition).reshape(-1, 4), reward,
+        np.abs(case.cost[0]), case.horizon,
+    )  # fmt: skip
+    pi = case.target
+    found = exact.design(mdp, pi, name)
+    tied = found.status == Status.INDIFFERENT
+    mu = found.table(mdp.horizon)
+    plain = np.where(tied[..., None], np.broadcast_to(pi, mu.shape), mu)
+    cheap, usual = (exact.assess(mdp, pi, x, found.control) for x in (mu, plain))
+    assert cheap.variance <= usual.variance * (1 + 1e-9) + 1e-12
+    assert cheap.cost <= usual.cost * (1 + 1e-9) + 1e-12
+    assert abs(cheap.bias) < 1e-9
+
+
+def test_with_a_certain_world_and_its_values_the_cheapest_policy_is_run():
+    """Taxi: the world is deterministic, so that with b = q any behavior policy will do."""
+    mdp, pi = Place("Taxi", 1, 0).model()
+    own = exact.assess(mdp, pi, pi)
+    for name in ("scope-dr", "dopt"):
+        found = exact.design(mdp, pi, name)
+        told = exact.assess(mdp, pi, found, found.control)
+        assert told.cost <= 1e-9 * own.cost  # it never moves illegally
+        assert told.variance <= 0.01 * own.variance
+        assert abs(told.bias) < 1e-9
+
+
+def test_learned_ties_go_to_the_cheapest_action_that_is_known():
+    e = Estimates(
+        q=np.array([[1.0, 2.0, 3.0]] * 3),
+        cost_target=np.array([[3.0, 1.0, 0.5]] * 3),
+        cost_behavior=np.array([[[3.0] * 2, [1.0] * 2, [0.5] * 2]] * 3),
+        carried=np.zeros((3, 3, 2)),
+        noise=np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+        error=np.zeros((3, 3)),
+        known=np.array([[True, True, True], [True, True, False], [True, True, True]]),
+    )
+    pi = np.array([[0.5, 0.3, 0.2]] * 3)
+    recipe = Recipe("scope-dr", 0.0, 1, 1.0, 0.1, 0.0, "behavior", None)
+    for name in ("scope-dr", "dopt"):
+        mu, _ = weigh_rows(METHODS[name], recipe, pi, e)
+        np.testing.assert_allclose(mu[0], 0.9 * np.array([0.0, 0.0, 1.0]) + 0.1 * pi[0])
+        # of an action that is not known the target's probability is taken
+        np.testing.assert_allclose(mu[1], 0.9 * np.array([0.0, 0.8, 0.2]) + 0.1 * pi[1])
+        np.testing.assert_allclose(mu[2], 0.9 * np.array([0.0, 1.0, 0.0]) + 0.1 * pi[2], atol=1e-9)

@@ -97,6 +97,8 @@ def solve_step(
 ) -> int:
     """Line 6 of Algorithm 1 for all rows: mu, multiplier and status in `out`.
 
+    Where every known action has a weight of zero, all are as good: the cheapest are SOLVED.
+
     Returns:
         The first row that the solver refuses (it is INFEASIBLE then), or -1.
     """
@@ -129,7 +131,30 @@ def solve_step(
                 if hole and not kind.follows_behavior:
                     status[i] = INDIFFERENT
                 mu[i, a] = weight[i, a] / (total if total > 0.0 else 1.0)
+    if kind.tilted:
+        for i in range(B):
+            if status[i] == INDIFFERENT and settle_tie(weight[i], cost[i], known[i], mu[i]):
+                status[i] = SOLVED
     return refused
+
+
+@compiled  # type: ignore[untyped-decorator]
+def settle_tie(weight: Any, cost: Any, known: Any, mu: Any) -> bool:
+    """Where every action is as good, the cheapest known ones share the probability, in place.
+
+    False where that is not so (a weight is positive), or nothing is known.
+    """
+    cheapest, count = np.inf, 0
+    for a in range(len(mu)):
+        if weight[a] > 0.0:
+            return False
+        if known[a] and cost[a] < cheapest:
+            cheapest = cost[a]
+    for a in range(len(mu)):
+        count += known[a] and cost[a] == cheapest
+    for a in range(len(mu)):
+        mu[a] = 1.0 / count if known[a] and cost[a] == cheapest else 0.0
+    return count > 0
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -67,8 +67,8 @@ def tilt(
         price: of cost, where the budget is not each state's own.
 
     Returns:
-        Rows where the program has no answer (infeasible, or every second moment zero) hold pi; with
-        a price, those where every second moment is zero hold the cheapest actions.
+        Rows where the program has no answer (infeasible) hold pi. Where every second moment is zero
+        all actions are as good, and the cheapest are taken; such rows are INDIFFERENT.
     """
     rows = len(target)
     if not method.tilted:
@@ -79,6 +79,7 @@ def tilt(
     charged = np.zeros_like(pi) if cost is None else np.ascontiguousarray(cost, np.float64)
     limits = np.zeros(rows) if budget is None else np.ascontiguousarray(budget, np.float64)
     mu, multiplier, status = np.empty(pi.shape), np.zeros(rows), np.zeros(rows, np.int8)
+    tied = np.zeros(rows, np.bool_)
     if method.step is not None:
         mu = _own_step(method.step, pi, second_moment, charged, limits)
         status[np.isnan(mu[:, 0])] = Status.INFEASIBLE
@@ -95,10 +96,9 @@ def tilt(
                 f"row {refused}: got weights {weight[refused]}, costs {charged[refused]}, budget "
                 f"{limits[refused]:g}; expected finite numbers below 1e100, try other units"
             )
+        tied = ~(weight > 0.0).any(axis=1) & (status == Status.SOLVED)
     mu[status != Status.SOLVED] = pi[status != Status.SOLVED]
-    free = np.flatnonzero(status == Status.INDIFFERENT) if price is not None else np.empty(0, int)
-    cheapest = charged[free] == charged[free].min(axis=1, keepdims=True)
-    mu[free] = cheapest / cheapest.sum(axis=1, keepdims=True)
+    status[tied] = Status.INDIFFERENT
     binding = (status == Status.SOLVED) & (multiplier > 0.0)
     return Tilt(mu, status, np.asarray(binding))
 
