@@ -1,6 +1,7 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
     python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
+        [--refit]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
 ``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
@@ -10,6 +11,9 @@ At the end
 - episodes, steps and result are bit for bit those of a campaign with the same seed that ran without
   a break (plants resume), or all cut episodes are counted as lost (``--lose``);
 - every decision is drawn again from the journal and is the same.
+
+With ``--refit`` the campaigns run in stages: the behavior policy is designed anew as episodes
+finish, in the process that is killed, also in the middle of a design.
 
 With ``--apart`` every plant has a process of its own, all work on one campaign at the same time,
 and each is killed by itself. Which episode has which number then depends on the moment, so there is
@@ -41,10 +45,14 @@ from scopeval import Campaign
 from scopeval.campaign import schema
 from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
+from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.result import Evaluation
 
 HORIZON, STATES, ACTIONS, EPISODES = 6, 5, 3, 60
 #: Mean seconds until a process is killed.
 MEAN = 0.25
+
+STAGES = Refitting(first=15, method="odi", least_gain=0.0)
 
 RNG = np.random.default_rng(7)
 TARGET = RNG.dirichlet(np.ones(ACTIONS), STATES)
@@ -72,6 +80,7 @@ class Driver:
         plants: how many.
         notes: file of the actions that plants were told.
         resume: whether plants go on with episodes that were cut.
+        refit: whether the campaign runs in stages.
         only: the one plant that is run; None: all.
     """
 
@@ -80,25 +89,33 @@ class Driver:
     plants: int
     notes: Path
     resume: bool
+    refit: bool = False
     only: str | None = None
 
     def open(self) -> Campaign:
         """The campaign; it is created by whoever comes first."""
         try:
-            return Campaign.open(self.where, TARGET)
+            return self._by_hand(Campaign.open(self.where, TARGET))
         except DataError as missing:
             if "no such file" not in str(missing) and "holds no campaign" not in str(missing):
                 raise
-        return Campaign.create(
+        made = Campaign.create(
             self.where,
             TARGET,
             horizon=HORIZON,
-            behavior=BEHAVIOR,
+            behavior=None if self.refit else BEHAVIOR,
             seed=self.seed,
             plan=Plan(episodes=EPISODES),
             ramp=Ramp((0.3, 1.0), episodes=15),
             guards=[Promise(), Limit(episode=16.0, action="tell")],
+            refit=STAGES if self.refit else False,
         )
+        return self._by_hand(made)
+
+    def _by_hand(self, campaign: Campaign) -> Campaign:
+        """Designs are computed by `run`, at once, so that they arrive at the same episode."""
+        campaign._recorder.on_refit = None
+        return campaign
 
     def run(self) -> None:
         """Run until all episodes are over."""
@@ -118,6 +135,8 @@ class Driver:
                     else:
                         running[plant] = episode
             while turns:
+                if self.refit:
+                    campaign.refit()
                 plant = min(turns, key=lambda name: (turns[name], name))
                 try:
                     if plant not in running:
@@ -171,7 +190,8 @@ def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, serve
     waiting = list(drivers)
     while waiting or running:
         for driver in waiting:
-            later = rng.exponential(MEAN * len(drivers)) if done < kills else 1e9
+            mean = MEAN * len(drivers) * (4.0 if driver.refit else 1.0)
+            later = rng.exponential(mean) if done < kills else 1e9
             running[forked(driver, server)] = (driver, time.monotonic() + later)
         waiting = []
         time.sleep(0.002)
@@ -183,7 +203,7 @@ def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, serve
                 if code not in (0, 3):
                     raise SystemExit("a campaign failed: see above")
                 waiting += [driver] if code else []
-            elif time.monotonic() >= until:
+            elif done < kills and time.monotonic() >= until:
                 done += 1
                 if server is not None and rng.random() < 0.5:
                     server.stop("immediate")
@@ -209,6 +229,13 @@ def digest(campaign: Campaign) -> str:
     return found.hexdigest()
 
 
+def untimed(result: Evaluation) -> Evaluation:
+    """A result without the seconds that designs took."""
+    stages = tuple(replace(stage, seconds=0.0) for stage in result.stages)
+    learning = None if result.learning is None else replace(result.learning, seconds=0.0)
+    return replace(result, stages=stages, learning=learning)
+
+
 def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
     """Numbers about one disturbed campaign; `other` ran without a break."""
     with driver.open() as campaign:
@@ -231,13 +258,15 @@ def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
                 for place, actions in told.items()
             ),
             "drawn again and different": checked.different + checked.holes,
+            "designs": len(campaign.designs()),
             "episodes": status.finished,
             "lost episodes": status.lost,
             "not accounted for": status.started - status.finished - status.lost,
         }
         if other is not None:
             with other.open() as calm:
-                same = digest(campaign) == digest(calm) and result == calm.result()
+                same = digest(campaign) == digest(calm)
+                same = same and untimed(result) == untimed(calm.result())
             numbers["results that differ"] = int(not same)
         return numbers
 
@@ -251,6 +280,7 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true", help="in PostgreSQL, and crash it too")
     parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
     parser.add_argument("--apart", action="store_true", help="a process for every plant")
+    parser.add_argument("--refit", action="store_true", help="in stages, with new designs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
     if asked.postgres and binaries() is None:
@@ -272,6 +302,7 @@ def main() -> int:
                         asked.plants,
                         Path(folder, f"{name}.notes"),
                         not asked.lose,
+                        asked.refit,
                     )
                     for name in names
                 ]

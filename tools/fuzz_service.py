@@ -51,6 +51,9 @@ PLACES: dict[str, Any] = {
     "/v1/hand-over": {"reason": "because", "request": "short"},
     "/v1/stop": {"reason": "because", "request": "short"},
     "/v1/episodes/1/drop": {"reason": "because", "request": "short"},
+    "/v1/go-live": {"reason": "because", "request": "short"},
+    "/v1/refit": {"reason": "because", "request": "12345678"},
+    "/v1/tell-silence": {},
     "/sign-in": {"token": "scopeval_a_b"},
     "/operate/stop": {"reason": "because", "form": "x", "request": "12345678"},
 }  # fmt: skip
@@ -58,7 +61,9 @@ PLANTS = ("/v1/episodes", "/v1/heartbeat")
 GETS = (
     "/", "/live", "/docs", "/openapi.json", "/metrics", "/healthz", "/sign-in", "/operate/stop",
     "/report", "/v1/status", "/v1/result", "/v1/events", "/v1/episodes", "/v1/episodes/3",
-    "/v1/designs", "/v1/report", "/v1/audit",
+    "/v1/designs", "/v1/report", "/v1/audit", "/v1/terms", "/v1/shadow", "/v1/logs",
+    "/v1/verification", "/v1/open-episode?plant=a", "/v1/open-episode?plant=%00",
+    "/v1/plants/episodes?plant=a", "/v1/plants/episodes", "/v1/report?title=%1b",
 )  # fmt: skip
 ODD_TEXTS = (
     "", " ", "\x00", "\x1b[31m", "\ud800", "é", "\u202e", "a" * 300, "a" * 5000, "../../etc/passwd",
@@ -191,6 +196,7 @@ class Attacker:
         self._where, self._tokens = where, tokens
         self._rng = random.Random(seed)
         self._database = sqlite3.connect(where, isolation_level=None)
+        self._rows = self._read()
         self.found = Findings()
 
     def attack(self, calls: int) -> Findings:
@@ -208,7 +214,10 @@ class Attacker:
                 self.found.wrong.append(f"{said} {text[:200]}")
             if "Traceback" in text or str(self._where.parent) in text:
                 self.found.wrong.append(f"{said} gives away: {text[:200]}")
-            if not 200 <= status < 400 and self._version() != before:
+            if self._version() == before:
+                continue
+            rows, self._rows = self._rows, self._read()
+            if not 200 <= status < 400 and self._rows != rows:
                 self.found.wrong.append(f"{said}, but the database was changed")
         return self.found
 
@@ -216,8 +225,16 @@ class Attacker:
         """Close the database."""
         self._database.close()
 
+    def _read(self) -> list[list[Any]]:
+        """All rows of all tables."""
+        names = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return [
+            self._database.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall()
+            for (name,) in sorted(names.fetchall())
+        ]
+
     def _version(self) -> int:
-        """Changes whenever another connection has changed the database."""
+        """Changes whenever another connection has written; also what is the same as before."""
         return int(self._database.execute("PRAGMA data_version").fetchone()[0])
 
     def _make(self, call: Call) -> tuple[int, str]:

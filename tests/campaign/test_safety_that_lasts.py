@@ -246,3 +246,15 @@ def test_costs_above_a_stated_bound_are_an_alarm(place):
         episode.end()
         assert campaign.status().state == "handed over"
         assert "above the stated bound" in campaign.status().reason
+
+
+def test_a_start_that_is_refused_does_not_lose_the_open_episode(place):
+    target, behavior = tables()
+    with Campaign.create(place / "c", target, horizon=HORIZON, behavior=behavior) as campaign:
+        episode = campaign.start("a")
+        episode.act(1)
+        campaign.pause("a storm")
+        with pytest.raises(CampaignError, match="a storm"):
+            campaign.start("a")
+        assert campaign.status().lost == 0
+        assert campaign.start("a", resume=True).number == episode.number  # which may go on

@@ -215,6 +215,7 @@ class Campaign(CampaignViews):
                     self.heartbeat(name)
                     return episode
                 elif episode.state == "open":
+                    self._registry.check_starting()  # else it would be lost for nothing
                     episode.lose("the next one was started before it had ended")
             with self._recorder.undoing():
                 return self._registry.begin(name, request)

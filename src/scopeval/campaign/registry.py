@@ -11,6 +11,7 @@ from scopeval.campaign import schema, statements
 from scopeval.campaign.episode import CampaignEpisode
 from scopeval.campaign.journal import Event
 from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.state import CampaignState
 from scopeval.campaign.status import any_silent, plants_of
 from scopeval.errors import CampaignError, InputError
 
@@ -37,11 +38,7 @@ class Registry:
             with self._journal.write() as connection:
                 self._journal.order(connection)
                 state = self._recorder.state(connection)
-                why = state.reason if state.paused or state.stopped else state.done()
-                if why is not None:
-                    raise CampaignError(
-                        f"start: the campaign starts no episodes now ({state.word}; {why})"
-                    )
+                _check_starting(state)
                 last = connection.execute(statements.last_episode).scalar()
                 number = 0 if last is None else int(last) + 1
                 behavior = self._recorder.designs.behavior(state.design)
@@ -85,6 +82,15 @@ class Registry:
             row["by_target"],
             row["shadow"],
         )
+
+    def check_starting(self) -> None:
+        """See that episodes are started now.
+
+        Raises:
+            CampaignError: they are not.
+        """
+        with self._recorder.lock, self._journal.read() as connection:
+            _check_starting(self._recorder.state(connection))
 
     def open_on(self, plant: str) -> int | None:
         """Number of the plant's open episode."""
@@ -193,6 +199,12 @@ class Registry:
             row.shadow,
             state=row.state,
         )
+
+
+def _check_starting(state: CampaignState) -> None:
+    why = state.reason if state.paused or state.stopped else state.done()
+    if why is not None:
+        raise CampaignError(f"start: the campaign starts no episodes now ({state.word}; {why})")
 
 
 def check_name(plant: str) -> str:
