@@ -15,6 +15,7 @@ import numpy as np
 
 from scopeval.critics.mlp.critic import MLPArrays
 from scopeval.critics.model._features_kernel import fill
+from scopeval.critics.model._forward_kernel import activate
 from scopeval.critics.model.critic import HeadArrays, ModelArrays
 from scopeval.critics.model.layers import StackedLayers
 from scopeval.critics.model.network import StackedNetworks
@@ -221,9 +222,9 @@ def _forward(
     w3 and skip are given as [h, outputs] and [inputs, outputs], whichever way they are stored.
     """
     np.dot(x, layers.w1[n], first)
-    _swish(first, layers.b1[n])
+    activate(first, layers.b1[n])
     np.dot(first, layers.w2[n], second)
-    _swish(second, layers.b2[n])
+    activate(second, layers.b2[n])
     np.dot(second, w3, out)
     np.dot(x, skip, line)
 
@@ -243,17 +244,6 @@ def _add_prediction(net: Any, n: int, out: Any, line: Any, now: Any, said: Any) 
             elif i == w + 2:
                 value = 1.0 / (1.0 + np.exp(-_within(value, -30.0, 30.0)))
             said[k, i] += value
-
-
-@network  # type: ignore[untyped-decorator]
-def _swish(z: Any, bias: Any) -> None:
-    """`layers.swish` of z + bias, in place."""
-    one, half = np.float32(1.0), np.float32(0.5)
-    for k in range(z.shape[0]):
-        row = z[k]
-        for j in range(z.shape[1]):
-            value = row[j] + bias[j]
-            row[j] = (value / (abs(value) + one) + one) * value * half
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -18,7 +18,7 @@ from scopeval.arrays import (
     where_first,
 )
 from scopeval.errors import InputError
-from scopeval.exact.toy_text import CostFunction, read_transitions
+from scopeval.exact.toy_text import TransitionCost, read_transitions
 
 __all__ = ["TabularMDP"]
 
@@ -104,7 +104,7 @@ class TabularMDP:
         env: Any,
         horizon: int,
         *,
-        cost: CostFunction,
+        cost: TransitionCost,
         gamma: float = 1.0,
         initial: ArrayLike | None = None,
     ) -> TabularMDP:

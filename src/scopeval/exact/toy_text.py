@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import Floats, check_probs
 from scopeval.errors import InputError
 
-__all__ = ["CostFunction", "ToyText", "read_transitions"]
+__all__ = ["ToyText", "TransitionCost", "read_transitions"]
 
 #: Called as cost(state, action, next_state, reward, terminated) for every possible transition.
-CostFunction = Callable[[int, int, int, float, bool], float]
+TransitionCost = Callable[[int, int, int, float, bool], float]
 
 
 class _Outcome(NamedTuple):
@@ -35,7 +35,7 @@ class ToyText(NamedTuple):
     cost: Floats
 
 
-def read_transitions(env: Any, cost: CostFunction, initial: ArrayLike | None = None) -> ToyText:
+def read_transitions(env: Any, cost: TransitionCost, initial: ArrayLike | None = None) -> ToyText:
     """Read ``env.unwrapped.P``: state -> action -> [(chance, next state, reward, terminated)].
 
     Two outcomes of one (s, a) may lead to the same next state with different rewards (a step and a

@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-__all__ = ["BLOCK", "forward"]
+__all__ = ["BLOCK", "activate", "forward"]
 
 #: Rows that pass a network together: they stay in the cache, and the products of the usual networks
 #: are too small for BLAS to start threads of its own.
@@ -20,7 +20,7 @@ ONE, HALF = np.float32(1.0), np.float32(0.5)
 
 
 @exactly  # type: ignore[untyped-decorator]
-def _activate(z: Any, bias: Any) -> None:
+def activate(z: Any, bias: Any) -> None:
     """Replace z by swish(z + bias)."""
     for i in range(z.shape[0]):
         row = z[i]
@@ -51,9 +51,9 @@ def forward(
         upto = min(at + BLOCK, stop)
         some, rows = x[at:upto], upto - at
         np.dot(some, w1, first[:rows])
-        _activate(first[:rows], b1)
+        activate(first[:rows], b1)
         np.dot(first[:rows], w2, second[:rows])
-        _activate(second[:rows], b2)
+        activate(second[:rows], b2)
         np.dot(second[:rows], w3, out[at:upto])
         np.dot(some, skip, line[:rows])
         for i in range(rows):

@@ -67,7 +67,7 @@ def adaptive(
 
     worlds = options.words_from(world, experiment.WORLDS)
     kinds = options.words_from(logs, experiment.LOGS)
-    chosen = options.words_from(methods, experiment.METHODS)
+    chosen = options.words_from(methods, experiment.COMPARED)
     many = targets if targets is not None else 3 if quick else 30
     repeats = runs if runs is not None else 4 if quick else 20
     ctx.params |= {

@@ -53,11 +53,11 @@ from scopeval.paper.experiments.adaptive_worlds import (
 )
 from scopeval.paper.results import Statistic, as_columns
 
-__all__ = ["LOGS", "METHODS", "WORLDS", "AdaptiveResult", "AdaptiveRow", "Config", "run"]
+__all__ = ["COMPARED", "LOGS", "WORLDS", "AdaptiveResult", "AdaptiveRow", "Config", "run"]
 
 WORLDS = ("gridworld-10", "gridworld-30")
 LOGS = ("none", "30", "100", "1000", "one controller", "hidden states", "corrupted", "bad")
-METHODS = ("adaptive", "fixed", "ros", "bps")
+COMPARED = ("adaptive", "fixed", "ros", "bps")
 #: Methods that learn from logs; the others run in finite worlds only.
 DESIGNING = ("adaptive", "fixed")
 #: Episodes that a fixed design is measured with, where it is not assessed exactly.
@@ -72,8 +72,8 @@ class Config:
     """Their names; see `adaptive_worlds`."""
     logs: tuple[str, ...] = LOGS
     """Kinds of logs."""
-    methods: tuple[str, ...] = METHODS
-    """Some of `METHODS`."""
+    methods: tuple[str, ...] = COMPARED
+    """Some of `COMPARED`."""
     epsilon: float = 0.0
     """The cost budget, of every stage after the first if below zero."""
     targets: int = 30
@@ -91,8 +91,8 @@ class Config:
         for logs in self.logs:
             check_logs(logs)
         for method in self.methods:
-            if method not in METHODS:
-                raise InputError(f"methods: got {method!r}, expected some of {', '.join(METHODS)}")
+            if method not in COMPARED:
+                raise InputError(f"methods: got {method!r}, expected some of {', '.join(COMPARED)}")
         if not (is_number(self.epsilon) and self.epsilon > -1.0):
             raise InputError(f"epsilon: got {self.epsilon!r}, expected a number above -1")
         for name in ("targets", "runs", "episodes"):
