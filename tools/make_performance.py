@@ -26,6 +26,7 @@ TITLES = {
     "campaign": "One decision of a campaign, on disk",
     "serve": "A served campaign: many plants at once",
     "workers": "An evaluation on workers, time per step",
+    "logs": "Designs from a folder of Parquet files, time per row",
     "scale": "Growth: exponent of time and memory, 1 is linear",
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.critics.model.world import World as World
     from scopeval.data.parquet import write_logged as write_logged
     from scopeval.data.readers import read_logged as read_logged
+    from scopeval.data.sampled_rows import sample_logged as sample_logged
     from scopeval.data.streams import stream_logged as stream_logged
     from scopeval.data.transitions import Transitions as Transitions
     from scopeval.evaluation.evaluator import evaluate as evaluate
@@ -74,6 +75,7 @@ _PUBLIC = {
     "read_logged": "scopeval.data.readers",
     "simulate": "scopeval",
     "solve": "scopeval.solver",
+    "sample_logged": "scopeval.data.sampled_rows",
     "stream_logged": "scopeval.data.streams",
     "write_logged": "scopeval.data.parquet",
 }

@@ -13,11 +13,9 @@ from typing import NamedTuple
 from scopeval.critics.log_rows import JoinedParts, Log, Part, check_batch, log_of, part_of
 from scopeval.data.field_reader import Kind, kind_of, refuse_other_kind
 from scopeval.data.log_statistics import LogStatistics
+from scopeval.data.piecewise import PieceJob, read_pieces
 from scopeval.data.streams import LoggedStream, LogPiece
 from scopeval.policies.protocols import ContinuousPolicy, Policy
-from scopeval.workers.attempt import pack
-from scopeval.workers.crew import CrewSize, open_crew
-from scopeval.workers.queue import Job, Queue
 
 __all__ = ["gather_stream"]
 
@@ -91,46 +89,24 @@ def gather_stream(
     anchor = logged.anchor() if len(pieces) > 1 else None
     work = PieceWork(logged.without_rows(), target, horizon, seed, anchor)
     merged = _Merged()
-    if logged.crew.wanted:
-        _read_on_workers(work, pieces, logged.crew, merged)
-    else:
-        for k, piece in enumerate(pieces):
-            merged.add(k, work(piece))
+    jobs = [PieceJob(piece, piece.table.source) for piece in pieces]
+    read_pieces(work, jobs, logged.crew, merged.add)
     notes = logged.notes(merged.statistics)
     return log_of(merged.parts, logged.rows, merged.actions, notes)
 
 
 class _Merged:
-    """Pieces, merged in their order, however they come."""
+    """Pieces, merged in their order."""
 
     def __init__(self) -> None:
         self.parts, self.statistics, self.actions = JoinedParts(), LogStatistics(), 0
         self._first: PieceRead | None = None
-        self._early: dict[int, PieceRead] = {}
-        self._next = 0
 
-    def add(self, number: int, read: PieceRead) -> None:
-        """Take in a piece, as soon as those before it are there."""
-        self._early[number] = read
-        while self._next in self._early:
-            self._merge(self._early.pop(self._next))
-            self._next += 1
-
-    def _merge(self, read: PieceRead) -> None:
+    def add(self, read: PieceRead) -> None:
+        """Take in the next piece."""
         first = self._first = self._first or read
         for field, kind in read.kinds.items():
             refuse_other_kind(field, first.kinds[field], kind, first.source, read.source)
         self.parts.add(read.part)
         self.statistics.merge(read.statistics)
         self.actions = self.actions or read.actions
-
-
-def _read_on_workers(
-    work: PieceWork, pieces: list[LogPiece], crew: CrewSize, merged: _Merged
-) -> None:
-    hint = "expected a policy of arrays, and a cost function of plain numbers"
-    jobs = {k: Job(piece, piece.table.source) for k, piece in enumerate(pieces)}
-    packed = pack("target", work, hint)
-    with open_crew(*crew, grace=0.0) as workers:
-        workers.load(packed)
-        workers.run(Queue(jobs, merged.add))

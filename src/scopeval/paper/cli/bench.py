@@ -102,6 +102,12 @@ BENCHMARKS = {
         ("numpy", "ray"),
         {"episodes": 64, "horizon": 20},
     ),
+    "logs": Benchmark(
+        "Designs from a folder of Parquet files, in one process and on workers.",
+        "designs from files, time per row",
+        ("numpy", "numba", "pyarrow"),
+        {"rows": (100_000, 400_000), "file_rows": 50_000},
+    ),
     "scale": Benchmark(
         "Growth of time and memory with the size of the problem.",
         "growth",
