@@ -11,6 +11,7 @@ import pytest
 from behaviors import RECIPE, estimates
 from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import (
+    _poor_control_variate,
     judge_check,
     judge_design,
     judge_support,
@@ -321,3 +322,14 @@ def test_a_departure_must_be_worth_it_beside_the_control_variate_alone(variance,
 def test_without_a_control_variate_there_is_no_other_choice():
     found = checked(0.999, (1.02, 1.0), floor=0.02)
     assert worth_departing(found, 0.03) is found
+
+
+@pytest.mark.parametrize(
+    ("support", "says"),
+    [(1.0, "the critics are too poor"), (0.9, "the critics are too poor"), (0.89, "too thin")],
+)
+def test_logs_are_called_thin_only_where_steps_are_missing(support: float, says: str) -> None:
+    told = _poor_control_variate(0.95, support, THRESHOLDS).reason
+    assert says in told
+    assert ("too thin" in told) == (support < 0.9)
+    assert "log more episodes" in told

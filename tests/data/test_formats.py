@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,7 @@ def test_text_files(tmp_path, name):
 def test_separators(tmp_path, ending, separator):
     path = write(tmp_path / f"log{ending}", csv_of(COLUMNS, separator))
     assert read_logged(path, separator=separator) == LOG
-    with pytest.raises(DataError, match="no column for"):
+    with pytest.raises(DataError, match=re.escape(f"try separator={separator!r}")):
         read_logged(path)
 
 

@@ -201,7 +201,7 @@ def judge_check(
         variance < thresholds.control_variate_variance
         and support >= thresholds.control_variate_support
     ):
-        return _poor_control_variate(variance, support)
+        return _poor_control_variate(variance, support, thresholds)
     if not method.tilted:
         return None
     if not variance < min(evidence.caution.least, 1.0 - evidence.settings.least_gain):
@@ -257,7 +257,7 @@ def judge_design(
     variance = float(checked.variance[checked.best])
     doubtful = variance >= evidence.caution.trust
     if method.control_variate and doubtful and variance > thresholds.agreement * design.own:
-        return _poor_control_variate(variance, evidence.support)
+        return _poor_control_variate(variance, evidence.support, thresholds)
     if (
         design.doubt > 0.0
         and design.recipe.limit is None
@@ -288,11 +288,14 @@ def _cost_in_doubt(design: Design) -> str:
     )
 
 
-def _poor_control_variate(variance: float, support: float) -> Rejected:
+def _poor_control_variate(variance: float, support: float, thresholds: Thresholds) -> Rejected:
     """A poor control variate can do more harm than a poor tilt."""
+    thin = support < thresholds.noted_support
+    what = "the logs are too thin" if thin else "the critics are too poor"
+    remedy = "log more episodes" + (" like the target policy's" if thin else ", or give features")
     return Rejected(
-        "the logs are too thin for a control variate (relative variance on held-out logs "
-        f"{variance:.2f}, support {support:.0%}); designed without one",
+        f"{what} for a control variate (relative variance on held-out logs {variance:.2f}, support "
+        f"{support:.0%}); designed without one: {remedy}",
         with_control_variate=True,
     )
 

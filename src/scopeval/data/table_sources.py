@@ -161,7 +161,18 @@ def open_csv(path: Path, separator: str = ",") -> ArrowTable:
             parse_options=pa.csv.ParseOptions(delimiter=separator),
             convert_options=pa.csv.ConvertOptions(null_values=["", "NA", "N/A", "null", "NULL"]),
         )
+    _check_separator(str(path), table.column_names, separator)
     return ArrowTable(str(path), table)
+
+
+def _check_separator(source: str, names: list[str], separator: str) -> None:
+    """One column whose name holds several words was separated by something else."""
+    others = [x for x in ",;\t|" if len(names) == 1 and x != separator and names[0].count(x) > 2]
+    if others:
+        raise DataError(
+            f"{source}: has one column, {names[0][:60]!r}, where {separator!r} separates columns; "
+            f"try separator={others[0]!r}"
+        )
 
 
 def open_json_lines(path: Path) -> ArrowTable:
