@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 
-from ray_scripts import run_ray_script
 from scopeval import Guard, collect, design, evaluate
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes
@@ -30,6 +29,7 @@ from scopeval.errors import InputError, MissingExtraError
 from scopeval.evaluation.refitting import Refitting
 from scopeval.policies.adapters import TorchPolicy
 from scopeval.workers.attempt import pack
+from started_programs import gone, run_ray_script
 from walking_world import Make, Tilted, Walk, target
 
 TESTS = Path(__file__).parents[1]
@@ -285,17 +285,6 @@ INTERRUPTED = textwrap.dedent(
     ))
     """
 )
-
-
-def gone(group: int) -> bool:
-    """Whether nobody of a process group is left, or soon nobody will be."""
-    for _ in range(100):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def interrupt(tmp_path, slow: bool, ready: str):

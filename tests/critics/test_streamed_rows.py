@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -20,6 +16,7 @@ from scopeval.data.log_statistics import LogStatistics
 from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
+from started_programs import run_ray_script
 
 TESTS = Path(__file__).parents[1]
 
@@ -196,26 +193,5 @@ def test_workers_of_a_cluster_and_datasets(world, tmp_path):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'scopeval[ray]'")
     done = tmp_path / "done"
     (script := tmp_path / "script.py").write_text(RAY.format(folder=str(world[1]), done=str(done)))
-    places = [str(TESTS), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(places),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_memory_monitor_refresh_ms": "0",
-    }
-    running = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-        start_new_session=True,
-    )
-    try:
-        output, _ = running.communicate(timeout=150)
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-    assert running.returncode == 0, output
+    run_ray_script(script, Path(__file__).parent)
     assert done.exists()

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ray_scripts import run_ray_script
 from scopeval.errors import InputError, MissingExtraError
 from scopeval.paper.backends import store
 from scopeval.paper.backends.shards import ShardError, run_shards
 from scopeval.workers.queue import RETRIES
+from started_programs import gone, run_ray_script
 
 TESTS = Path(__file__).parent
 
@@ -251,17 +251,6 @@ def test_what_is_refused(change, message, tmp_path):
         run_shards(**arguments)
 
 
-def gone(group: int) -> bool:
-    """Whether nobody of a process group is left, or soon nobody will be."""
-    for _ in range(100):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
-
-
 @contextlib.contextmanager
 def half_way(tmp_path):
     """A program whose shards 0 and 1 are kept and 2 and 3 take a minute; its traces and files."""
@@ -270,7 +259,7 @@ def half_way(tmp_path):
     program = textwrap.dedent(
         f"""
         import sys
-        sys.path.insert(0, {str(TESTS)!r})
+        sys.path[:0] = {[str(TESTS), str(TESTS.parents[1])]!r}
         from scopeval.paper.backends.shards import run_shards
         from test_backends import Shard, draws
 

@@ -1,4 +1,4 @@
-"""Scripts that start a Ray cluster, run in a process of their own that does not outlive a test."""
+"""Programs that tests start in processes of their own, so that nothing outlives a failure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -40,3 +41,14 @@ def run_ray_script(script: Path, modules: Path, seconds: float = 150.0) -> str:
             running.wait()
     assert running.returncode == 0, output
     return output
+
+
+def gone(group: int) -> bool:
+    """Whether nobody of a process group is left, or soon nobody will be."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
