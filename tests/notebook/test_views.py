@@ -136,6 +136,8 @@ def test_the_card_of_an_evaluation_says_the_sentence_and_the_verdict(result):
     row = result.to_frame().loc["all"]
     assert (row["estimate"], row["episodes"]) == (result.estimate, 300)
     assert row["verdict"] == result.certificate.verdict
+    own = evaluate(MDP, POLICY, episodes=20)
+    assert own.to_frame().loc["all", "verdict"] == ""  # there is nothing to certify
 
 
 def test_an_evaluation_in_stages_has_a_row_for_each(staged):

@@ -76,8 +76,12 @@ class NotebookViews(ABC):
         band = running(trace.value, terms.alpha, goal, trace.stages)
         ax = axes_or_new(ax)
         seen = np.isfinite(band.low)
-        ax.fill_between(band.at[seen], band.low[seen], band.high[seen], color=OURS, alpha=0.18)
-        ax.plot(band.at, band.mean, color=OURS, lw=2.0)
+        name = f"{confidence(terms.alpha)} at all times together"
+        ax.fill_between(
+            band.at[seen], band.low[seen], band.high[seen], color=OURS, alpha=0.18, lw=0, label=name
+        )
+        ax.plot(band.at, band.mean, color=OURS, lw=2.0, label="estimate")
+        ax.legend(fontsize=8, frameon=False)
         late = band.at >= 0.12 * band.at[-1]  # the first intervals are too wide to show anything
         ends = np.concatenate([band.low[late & seen], band.high[late & seen], band.mean[late]])
         room = 0.05 * (np.ptp(ends) or 1.0)
@@ -96,7 +100,7 @@ class NotebookViews(ABC):
         found = status.interval
         spans = [Span("value", found.low, found.estimate, found.high)]
         return Card(
-            "Campaign: " + status.state + (f" ({status.reason})" if status.reason else ""),
+            "Campaign: " + "; ".join(x for x in (status.state, status.reason, status.done) if x),
             sentence_of(status, self._created_with()),
             tuple(_plant(plant) for plant in status.plants),
             ("plant", "now", "finished", "lost") if status.plants else (),

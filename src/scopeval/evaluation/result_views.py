@@ -44,7 +44,7 @@ def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
         "cost": told["cost"]["per_episode"],
         "total_cost": told["cost"]["total"],
         "share": 1.0,
-        "verdict": _verdict(told),
+        "verdict": _verdict(told) if told["by_target"] < told["finished"] else "",
     }
     rows = [
         {
@@ -84,6 +84,7 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
     ax.set_yticks(range(len(spans)), [span.name for span in spans])
     ax.set_ylim(len(spans) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
+    ax.locator_params(axis="x", nbins=6)
     sure = 100 * (1 - told["interval"]["alpha"])
     ax.set_xlabel(f"value of the policy, {sure:.4g}% intervals")
     return ax
