@@ -41,7 +41,9 @@ def checked(variance: float = 0.5, costs=(1.0, 1.0), **changes) -> CrossCheck:
 
 def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  # noqa: B008
     """The parts of an `Evidence` that verdicts read."""
-    return SimpleNamespace(support=support, caution=caution, settings=Settings(10, **settings))
+    return SimpleNamespace(
+        support=support, caution=caution, settings=Settings(10, **settings), vectors=False
+    )
 
 
 def design(variance: float = 0.5, cost: float = 1.0, **changes) -> Design:

@@ -16,6 +16,7 @@ from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.final_design import Design, cautious, design_on_all
 from scopeval.behavior.methods import METHODS, Method, without_control_variate
 from scopeval.behavior.settings import BUDGETS
+from scopeval.behavior.simulated_cost import with_simulated_cost
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction
 from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
@@ -36,6 +37,7 @@ class Decision:
     errors: dict[str, float]
     warnings: tuple[str, ...]
     fallback: str | None
+    promised: float = np.inf  # least variance that the halves promised by their own critics
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
     warnings: list[str] = []
     fallback: str | None = None
     checked: CrossCheck | None = None
+    promised = np.inf
     rejected = judge_support(evidence.support, method, thresholds, evidence.vectors)
     for candidate in candidates(method, evidence.settings.budget):
         if rejected is not None:
@@ -91,17 +94,18 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
         how = candidate.method
         if how.tilted or checked is None:  # the target needs no check, only the critics' errors
             checked = check(evidence, candidate, thresholds)
+            promised = min(promised, checked.own_variance) if how.tilted else promised
         verdict = judge_check(evidence, how, checked, thresholds)
         if verdict is None:
             recipe = with_margin(how, checked, evidence.caution, thresholds)
-            design = design_on_all(evidence, how, recipe)
+            design = within_budget(evidence, how, recipe, thresholds)
             if how.tilted:
                 design = cautious(design, checked, thresholds)
             verdict = judge_design(evidence, how, design, checked, thresholds)
         if verdict is None:
             found = prediction(how, design, checked)
             warnings += notes(evidence.support, design, thresholds)
-            return Decision(how, design, found, checked.errors, tuple(warnings), fallback)
+            return Decision(how, design, found, checked.errors, tuple(warnings), fallback, promised)
         rejected = verdict
     raise AssertionError("the target policy is never rejected")
 
@@ -161,6 +165,32 @@ def with_margin(
         excess += float(np.ptp(costs))  # twice the standard error of the mean of two
     margin = recipe.margin + max(excess, 0.0) + caution.margin
     return replace(recipe, margin=float(min(margin, thresholds.largest_margin)))
+
+
+def within_budget(
+    evidence: Evidence, method: Method, recipe: Recipe, thresholds: Thresholds
+) -> Design:
+    """The design from all of the logs; for vectors, within its budget in simulated episodes.
+
+    If it is not, more is left unspent, once. If that does not help, the target policy is run with
+    the control variate, if there is one: that costs what it costs. What is still too expensive is
+    rejected by `judge_design`.
+    """
+
+    def designed(how: Recipe) -> Design:
+        return with_simulated_cost(evidence, method, design_on_all(evidence, method, how))
+
+    def too_expensive(one: Design) -> bool:
+        simulated = evidence.vectors and one.doubt > 0.0 and recipe.limit is None
+        return simulated and one.doubtful_excess > thresholds.cost_doubt
+
+    design = designed(recipe)
+    if too_expensive(design):
+        margin = min(recipe.margin + design.doubtful_excess, thresholds.largest_margin)
+        design = designed(replace(recipe, margin=margin))
+    if too_expensive(design) and method.control_variate and recipe.epsilon >= 0.0:
+        design = designed(replace(recipe, floor=1.0))
+    return design
 
 
 def prediction(method: Method, design: Design, checked: CrossCheck) -> Prediction:
@@ -263,7 +293,7 @@ def judge_design(
         and design.recipe.limit is None
         and design.doubtful_excess > thresholds.cost_doubt
     ):
-        return Rejected(_cost_in_doubt(design), all_but_target=True)
+        return Rejected(_cost_in_doubt(design, evidence.vectors), all_but_target=True)
     allowed = thresholds.episode_excess * (1.0 + design.recipe.epsilon)
     most = 1.0 - evidence.settings.least_gain
     kept = design.variance <= most and design.cost <= allowed
@@ -279,7 +309,14 @@ def judge_design(
     return None
 
 
-def _cost_in_doubt(design: Design) -> str:
+def _cost_in_doubt(design: Design, vectors: bool) -> str:
+    if vectors:
+        return (
+            f"the cost is in doubt: simulated episodes of the design cost {design.cost:.3f} times "
+            f"the target policy's cost, with a standard error of {design.doubt:.3f}. The design "
+            "falls back to the target policy: use on-policy evaluation, log more episodes, or "
+            "allow a larger epsilon"
+        )
     return (
         "the cost is in doubt: the logs enter states that they never leave, and the design comes "
         f"to them more or less often than the target policy, so that its cost of {design.cost:.3f} "

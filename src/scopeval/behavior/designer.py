@@ -27,7 +27,8 @@ from scopeval._progress import LOGGER, Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
 from scopeval.behavior.decision import Decision, decide
-from scopeval.behavior.evidence import Evidence, gather_evidence
+from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
+from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
@@ -220,7 +221,12 @@ def designs(
     """
     began = time.perf_counter()
     wanted = [method_named(method) for method in methods]
-    evidence = gather_evidence(logged, target, settings, wanted)
+    gathered = gather_logs(logged, target, settings)
+    looked = first_look(gathered, wanted)
+    if looked is not None:
+        evidence, decisions = looked
+        return {how.name: _designed(evidence, decisions[how.name], began) for how in wanted}
+    evidence = evidence_of(gathered, wanted)
     try:
         return {how.name: _designed(evidence, decide(evidence, how), began) for how in wanted}
     finally:

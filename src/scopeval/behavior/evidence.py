@@ -38,7 +38,16 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
-__all__ = ["CHECK_ROWS", "Evidence", "gather_evidence", "thin_out", "with_price"]
+__all__ = [
+    "CHECK_ROWS",
+    "Evidence",
+    "Gathered",
+    "evidence_of",
+    "gather_evidence",
+    "gather_logs",
+    "thin_out",
+    "with_price",
+]
 
 #: At most so many rows of each half serve the cross-check of a design for vectors.
 CHECK_ROWS = 25_000
@@ -124,6 +133,23 @@ class Evidence:
             self.settings.progress("design", self.steps_done, total)
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """The logs, read, and how critics are to be learned from them.
+
+    Attributes:
+        log: the rows of the log, and their halves.
+        target: pi.
+        settings: what was asked for.
+        regression: how critics are learned.
+    """
+
+    log: Log
+    target: Policy | ContinuousPolicy
+    settings: Settings
+    regression: Regression | ModelRegression
+
+
 def gather_evidence(
     logged: Transitions | World | Iterable[Transitions],
     target: object,
@@ -138,6 +164,13 @@ def gather_evidence(
         settings: as for `design`.
         methods: that will be designed; progress is reported relative to their number of sweeps.
     """
+    return evidence_of(gather_logs(logged, target, settings), methods)
+
+
+def gather_logs(
+    logged: Transitions | World | Iterable[Transitions], target: object, settings: Settings
+) -> Gathered:
+    """Read the logs and choose how critics are learned."""
     pi = as_policy(target)
     regression, fold = settings.regression, None
     if isinstance(logged, World):
@@ -156,6 +189,17 @@ def gather_evidence(
     learn = choose_regression(regression, log, pi, settings.features)
     if settings.device is not None:
         learn = put_on_device(learn, settings.device)
+    return Gathered(log, pi, settings, learn)
+
+
+def evidence_of(gathered: Gathered, methods: Sequence[Method] = ()) -> Evidence:
+    """Learn a model where critics need one, and make the logs ready to be swept."""
+    log, pi, settings, learn = (
+        gathered.log,
+        gathered.target,
+        gathered.settings,
+        gathered.regression,
+    )
     halves = [np.flatnonzero(log.fold == k) for k in range(2)]
     if isinstance(learn, ModelRegression):
         evidence = _simulated(log, pi, settings, learn, halves)

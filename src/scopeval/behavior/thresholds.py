@@ -19,7 +19,9 @@ class Thresholds:
             much beyond what is allowed; else the design falls back.
         least_support: share of the target policy's steps that the logs must show; else fall back.
         least_vector_support: the same for vectors, where nearness decides (`support`).
-        control_variate_support: the same for a control variate; else b = 0.
+        first_look_support: the same in a first look, which ends clear cases only (`first_look`);
+        first_look_promise: relative variance that its own critics must promise; else fall back.
+        control_variate_support: the same as `least_support` for a control variate; else b = 0.
         control_variate_variance: checked relative variance below which a control variate is used.
         agreement: checked variance, relative to predicted, up to which a prediction is believed; a
             control variate with `Caution.trust` or more must agree that well.
@@ -37,6 +39,8 @@ class Thresholds:
     cost_doubt: float = 0.005
     least_support: float = 0.25
     least_vector_support: float = 0.5
+    first_look_support: float = 0.35
+    first_look_promise: float = 0.95
     control_variate_support: float = 0.5
     control_variate_variance: float = 0.9
     agreement: float = 1.08

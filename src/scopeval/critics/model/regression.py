@@ -25,6 +25,10 @@ class ModelRegression:
         caution: where small errors grow fast, critics that are unbiased on average still overstate
             the differences between actions, so smaller shares of them are tried. On the other hand
             the cross-check is in a world that is as uncertain as the logs show, and is trusted.
+        first_look: whether models are first trained for a moment, and in full only if these leave
+            something to gain.
+        simulates_costs: whether the cost of a design is taken from simulated episodes of the
+            behavior policy, and kept within its budget there; else it is the critics' own.
         dynamics: a simulator (`KnownDynamics`), or the `Dynamics` of an earlier design; None: they
             are learned from the logs.
     """
@@ -34,6 +38,8 @@ class ModelRegression:
     study: Study = field(default_factory=Study)
     ridge: float = 3e-2
     caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.9, 0.95, 0.01))
+    first_look: bool = True
+    simulates_costs: bool = True
     dynamics: Dynamics | KnownDynamics | None = None
     name: str = "model"
 

@@ -22,7 +22,14 @@ from scopeval.policies.protocols import (
     probs_of,
 )
 
-__all__ = ["Rollouts", "sample_returns", "simulate_episodes"]
+__all__ = [
+    "Rollouts",
+    "draw_actions",
+    "first_observations",
+    "redrawn",
+    "sample_returns",
+    "simulate_episodes",
+]
 
 
 @dataclass(frozen=True)
@@ -56,15 +63,19 @@ def simulate_episodes(
     An episode that ends is replaced by a copy of one that goes on, so that every step has enough
     rows. That it ended is in the rows' `alive`.
     """
-    found = Rollouts([_start(starts, paths, rng)], [], [], [])
+    found = Rollouts([first_observations(starts, paths, rng)], [], [], [])
     every = np.arange(paths)
     for t in range(horizon):
-        obs = found.obs[t] = _redrawn(target, found.obs[t], t, rng)
+        obs = found.obs[t] = redrawn(target, found.obs[t], t, rng)
         offered = offer(target, obs, t, rng)
         candidates = None if offered.actions.ndim == 2 else offered.actions
         ahead = model.predict(obs, candidates, t)
         # candidates are draws already, so the first will do; of a finite set, draw one
-        taken = np.zeros(paths, np.int64) if candidates is not None else _drawn(offered.probs, rng)
+        taken = (
+            np.zeros(paths, np.int64)
+            if candidates is not None
+            else draw_actions(offered.probs, rng)
+        )
         ends = rng.random(paths) < ahead.end[every, taken]
         following = obs.copy()
         action = np.ascontiguousarray(offered.actions[every, taken])
@@ -121,9 +132,9 @@ def sample_returns(
     Without the model's errors: the critics account for them, and here they would only add noise.
     Only steps after which the episode went on are returned.
     """
-    obs, path, steps = _start(starts, paths, rng), np.arange(paths), []
+    obs, path, steps = first_observations(starts, paths, rng), np.arange(paths), []
     for t in range(horizon):
-        obs = _redrawn(target, obs, t, rng)
+        obs = redrawn(target, obs, t, rng)
         action = _one_action(target, obs, t, rng)
         said = model.predict(obs, action[:, None], t)
         on = rng.random(len(obs)) >= said.end[:, 0]
@@ -150,15 +161,16 @@ def sample_returns(
     )
 
 
-def _start(starts: Rows, paths: int, rng: np.random.Generator) -> Observations:
+def first_observations(starts: Rows, paths: int, rng: np.random.Generator) -> Observations:
     """First observations, drawn as often as they were logged."""
     share = starts.weight / starts.weight.sum()
     return np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
 
 
-def _redrawn(
+def redrawn(
     target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
 ) -> Observations:
+    """Observations with the entries that the target policy draws itself drawn anew, if any."""
     return target.redraw(obs, t, rng) if isinstance(target, Redraws) else obs
 
 
@@ -170,10 +182,11 @@ def _one_action(
         if isinstance(target, GaussianPolicy):  # cheaper than candidates
             return target.sample(obs, t, rng)
         return target.candidates(obs, t, rng).actions[:, 0]
-    return _drawn(probs_of(target, obs, t), rng)
+    return draw_actions(probs_of(target, obs, t), rng)
 
 
-def _drawn(probs: Floats, rng: np.random.Generator) -> Ints:
+def draw_actions(probs: Floats, rng: np.random.Generator) -> Ints:
+    """The place of one action for each row of probabilities."""
     upto = np.cumsum(probs, axis=1)
     k = (rng.random((len(probs), 1)) * upto[:, -1:] >= upto).sum(axis=1)
     return np.asarray(np.minimum(k, probs.shape[1] - 1))

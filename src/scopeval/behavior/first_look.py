@@ -1,0 +1,85 @@
+"""A first look at logs of vectors: models trained for a moment tell whether anything is to gain.
+
+A design on vectors takes most of its time to learn the dynamics and to simulate many episodes, also
+just to say in the end that it falls back to the target policy. Small networks, few steps and few
+episodes say nearly the same about that, in a fraction of the time. Only clear cases end here:
+the logs hardly show what the target policy does, or even by their own critics, which are more
+optimistic than the cross-check, designs from the halves promise next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scopeval.behavior.decision import Decision, decide
+from scopeval.behavior.evidence import Evidence, Gathered, evidence_of
+from scopeval.behavior.methods import Method
+from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.training import Training
+
+__all__ = ["first_look"]
+
+#: Width of the networks, and steps of their training.
+HIDDEN, STEPS = 64, 600
+#: Simulated episodes of the critics, and of the return features; steps of the latter.
+PATHS, STUDY_PATHS, STUDY_STEPS = 150, 500, 300
+
+
+def first_look(
+    gathered: Gathered, methods: Sequence[Method], thresholds: Thresholds = THRESHOLDS
+) -> tuple[Evidence, dict[str, Decision]] | None:
+    """Evidence of a first look and decisions by it, if all of them clearly fall back.
+
+    Args:
+        gathered: the logs.
+        methods: to decide about.
+        thresholds: all numbers of the decision.
+
+    Returns:
+        None if there may be something to gain, or there is nothing to save: no model has to be
+        trained, or its training is as short.
+    """
+    regression = gathered.regression
+    if not isinstance(regression, ModelRegression) or not regression.first_look:
+        return None
+    rows = len(gathered.log.rows) // 2
+    if regression.dynamics is not None or not all(method.tilted for method in methods):
+        return None
+    if sum(how.schedule(rows).steps for how in regression.trainings) < 3 * STEPS:
+        return None
+    quiet = replace(gathered.settings, progress=None)
+    evidence = evidence_of(replace(gathered, regression=_shortened(regression), settings=quiet))
+    decisions: dict[str, Decision] = {}
+    for method in methods:
+        found = decide(evidence, method, thresholds)
+        if found.fallback is None or not _is_clear(evidence, found, thresholds):
+            return None
+        reason = f"{found.fallback} (A first look showed this; nothing was learned in full)"
+        others = tuple(note for note in found.warnings if note != found.fallback)
+        decisions[method.name] = replace(found, fallback=reason, warnings=(*others, reason))
+    return evidence, decisions
+
+
+def _is_clear(evidence: Evidence, found: Decision, thresholds: Thresholds) -> bool:
+    """Whether more training would hardly change the decision to fall back."""
+    if evidence.support < thresholds.first_look_support:
+        return True
+    return thresholds.first_look_promise <= found.promised < np.inf  # infinite: nothing was checked
+
+
+def _shortened(regression: ModelRegression) -> ModelRegression:
+    return replace(
+        regression,
+        training=Training(hidden=HIDDEN, steps=STEPS),
+        paths=min(regression.paths, PATHS),
+        study=Study(
+            paths=min(regression.study.paths, STUDY_PATHS),
+            hidden=min(regression.study.hidden, HIDDEN),
+            steps=min(regression.study.steps, STUDY_STEPS),
+        ),
+    )

@@ -1,0 +1,119 @@
+"""The cost of a design for vectors, from episodes of the behavior policy in the model of the world.
+
+The critics of a sweep are fitted where the target policy goes. A behavior policy goes elsewhere,
+and chooses what looks cheap there, so its cost by these critics is too low by some per cent on
+average. Episodes of mu itself, simulated in the same model, have no such error, only chance. Most
+of that is taken away by the critics: for any estimate q of the cost from (s, a) on,
+
+    cost of an episode - sum_t (q_t(s_t, a_t) - sum_a mu_t(a | s_t) q_t(s_t, a))
+
+has the same mean, and hardly varies with the actions if q is good. Episodes of mu and pi begin at
+the same observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats
+from scopeval.behavior.evidence import Evidence
+from scopeval.behavior.final_design import Design
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import weigh_rows
+from scopeval.critics.model.critic import ModelCritic
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.rollouts import draw_actions, first_observations, redrawn
+from scopeval.critics.model.simulator import KnownDynamics
+from scopeval.critics.model.step_model import StepModel
+from scopeval.policies.protocols import Observations, offer
+
+__all__ = ["SimulatedCost", "simulated_cost", "with_simulated_cost"]
+
+
+class SimulatedCost(NamedTuple):
+    """Relative cost of a design, and its standard error."""
+
+    cost: float
+    error: float
+
+
+def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> Design:
+    """The design with its simulated cost; one standard error is added to the doubt about it.
+
+    Nothing changes without a learned model, or where the target policy itself is run.
+    """
+    regression = evidence.regression
+    if not isinstance(regression, ModelRegression) or not method.constrained:
+        return design
+    if design.recipe.floor >= 1.0 or not regression.simulates_costs:
+        return design
+    if isinstance(regression.dynamics, KnownDynamics):  # its steps may take long
+        return design
+    found = simulated_cost(evidence, method, design)
+    return replace(design, cost=found.cost, doubt=design.doubt + found.error)
+
+
+def simulated_cost(evidence: Evidence, method: Method, design: Design) -> SimulatedCost:
+    """Simulate episodes of mu and of pi in the mean of the models of both halves."""
+    mine = _episodes(evidence, method, design, own=False)
+    target = _episodes(evidence, method, design, own=True)
+    mean = float(target.mean())
+    if not mean > 0.0:
+        return SimulatedCost(design.cost, 0.0)
+    cost = float(mine.mean()) / mean
+    apart = mine - cost * target  # both begin at the same observations
+    return SimulatedCost(cost, float(apart.std(ddof=1)) / np.sqrt(len(apart)) / mean)
+
+
+def _episodes(evidence: Evidence, method: Method, design: Design, *, own: bool) -> Floats:
+    """Costs of episodes, less the chance of their actions; `own`: of the target policy."""
+    settings, target = evidence.settings, evidence.target
+    regression = evidence.regression
+    assert isinstance(regression, ModelRegression)
+    rng = np.random.default_rng((settings.seed, 27))
+    paths = 2 * regression.paths
+    obs = first_observations(evidence.log.starts, paths, rng)
+    total, going, discount = np.zeros(paths), np.arange(paths), 1.0
+    for t, critic in enumerate(design.swept.critics):
+        assert isinstance(critic, ModelCritic)
+        obs = redrawn(target, obs, t, rng)
+        offered = offer(target, obs, t, rng)
+        candidates = None if offered.actions.ndim == 2 else offered.actions
+        ahead = critic.dynamics.predict(obs, candidates, t)
+        e = critic.given(obs, ahead, critic.model.returns.at(ahead.next_obs, t))
+        mu, q = offered.probs, e.cost_target
+        if not own:
+            mu, q = weigh_rows(method, design.recipe, mu, e)[0], e.cost_behavior[..., -1]
+        every, taken = np.arange(len(obs)), draw_actions(mu, rng)
+        expected = (mu * q).sum(axis=1) - q[every, taken]
+        total[going] += discount * (ahead.cost[every, taken] + expected)
+        discount *= settings.gamma
+        goes_on = np.flatnonzero(rng.random(len(obs)) >= ahead.end[every, taken])
+        action = np.ascontiguousarray(offered.actions[every, taken])
+        following = obs.copy()
+        wrong = _errors(critic.dynamics.networks, going, obs, action, t, rng)
+        predicted, models = critic.dynamics.encoder.predicted, critic.dynamics.networks
+        following[:, predicted] = np.clip(
+            ahead.next_obs[every, taken] + wrong, models[0].low, models[0].high
+        )
+        obs, going = following[goes_on], going[goes_on]
+        if not len(going):
+            break
+    return total
+
+
+def _errors(
+    models: tuple[StepModel, ...],
+    number: NDArray[np.int64],
+    obs: Observations,
+    action: NDArray[Any],
+    t: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Errors of the next observation: of each model for its share of the episodes."""
+    drawn = [model.draw_errors(obs, action, t, rng) for model in models]
+    return np.asarray(np.stack(drawn)[number % len(models), np.arange(len(obs))])

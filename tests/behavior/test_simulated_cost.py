@@ -1,0 +1,153 @@
+"""The cost of a design for vectors, from episodes of the behavior policy in the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scopeval import design
+from scopeval.behavior import decision, simulated_cost
+from scopeval.behavior.evidence import gather_evidence
+from scopeval.behavior.final_design import design_on_all
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.settings import Settings
+from scopeval.behavior.step import weigh_rows
+from scopeval.critics.model.critic import ModelCritic
+from scopeval.critics.model.regression import ModelRegression
+from scopeval.critics.model.return_features import Study
+from scopeval.critics.model.training import Training
+from scopeval.data.transitions import Transitions
+
+T = 6
+SMALL = ModelRegression(
+    training=Training(hidden=24, steps=900, batch=128),
+    paths=300,
+    study=Study(paths=300, hidden=12, steps=200, batch=128),
+)
+
+
+def moved(x, k):
+    """The next place, reward and cost of action k: to the right, what is to gain varies more."""
+    return x + 0.4 * (2 * k - 1), (1.0 + k) * x + k, 0.2 + 0.5 * k + 0.3 * np.maximum(x, 0.0)
+
+
+def fair(obs, t):
+    return np.full((len(obs), 2), 0.5)
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    rng = np.random.default_rng(0)
+    t = np.tile(np.arange(T), 700)
+    x, k = np.empty(len(t)), rng.integers(2, size=len(t))
+    here = 0.0
+    for i, step in enumerate(t):
+        here = rng.normal(0.0, 0.5) if step == 0 else here
+        x[i] = here
+        here = moved(here, k[i])[0]
+    after, reward, cost = moved(x, k)
+    log = Transitions(t, x[:, None], k, reward, cost, after[:, None])
+    return gather_evidence(log, fair, Settings(T, regression=SMALL))
+
+
+@pytest.fixture(scope="module")
+def designed(evidence):
+    how = METHODS["scope-dr"]
+    return design_on_all(evidence, how, replace(evidence.settings.recipe(how.name), floor=0.1))
+
+
+def true_cost(designed, own, episodes=20_000):
+    """Mean cost of episodes in the world itself, and its standard error."""
+    rng = np.random.default_rng(8)
+    x, total = rng.normal(0.0, 0.5, episodes), np.zeros(episodes)
+    for t, critic in enumerate(designed.swept.critics):
+        mu = fair(x[:, None], t)
+        if not own:
+            mu = weigh_rows(METHODS["scope-dr"], designed.recipe, mu, critic.at(x[:, None]))[0]
+        k = (rng.random(episodes) < mu[:, 1]).astype(np.int64)
+        x, _, cost = moved(x, k)
+        total += cost
+    return total.mean(), total.std() / np.sqrt(episodes)
+
+
+def test_the_simulated_cost_is_that_of_the_world(evidence, designed):
+    """Up to four standard errors; chance of a false alarm below 1e-4."""
+    found = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    (mine, error), (own, own_error) = (true_cost(designed, own) for own in (False, True))
+    truth = mine / own
+    spread = np.hypot(found.error, np.hypot(error, truth * own_error) / own)
+    assert abs(found.cost - truth) < 4.0 * spread + 2e-3  # the model is not exact
+    assert 0.0 < found.error < 0.02
+    assert abs(found.cost - 1.0) > 10.0 * found.error  # there is something to see
+
+
+def test_any_critics_will_do_but_good_ones_take_chance_away(evidence, designed, monkeypatch):
+    """Estimates that are wrong change the spread, not the mean (four standard errors)."""
+    good = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    given = ModelCritic.given
+
+    def wrong(self, obs, step, returns):
+        e = given(self, obs, step, returns)
+        return replace(e, cost_target=np.cos(9.0 * e.q), cost_behavior=e.cost_behavior)
+
+    monkeypatch.setattr(ModelCritic, "given", wrong)
+    bad = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    assert bad.error > 2.0 * good.error
+    assert abs(bad.cost - good.cost) < 4.0 * np.hypot(bad.error, good.error)
+
+
+def pretend(monkeypatch, cost_of):
+    """Let simulated episodes cost what a function of the recipe says, plus or minus 0.01."""
+
+    def with_cost(evidence, method, one):
+        if one.recipe.floor >= 1.0 or not method.constrained:
+            return one
+        return replace(one, cost=cost_of(one.recipe), doubt=0.01)
+
+    monkeypatch.setattr(decision, "with_simulated_cost", with_cost)
+
+
+@pytest.mark.parametrize("method", ["scope-dr", "scope"])
+def test_what_is_too_expensive_is_not_run(evidence, designed, monkeypatch, method):
+    """With a control variate, the target policy is run with it; without, the design falls back."""
+    how, thresholds = METHODS[method], decision.THRESHOLDS
+    recipe = replace(designed.recipe, method=method, share=1.0)
+    pretend(monkeypatch, lambda recipe: 1.2)
+    found = decision.within_budget(evidence, how, recipe, thresholds)
+    if how.control_variate:
+        assert found.recipe.floor == 1.0
+        assert found.cost == pytest.approx(1.0)
+    else:
+        checked = decision.check(evidence, decision.Candidate(how, ("state",)), thresholds)
+        verdict = decision.judge_design(evidence, how, found, checked, thresholds)
+        assert verdict is not None
+        assert verdict.all_but_target
+        assert "simulated episodes of the design cost 1.200" in verdict.reason
+
+
+def test_more_is_left_unspent_first(evidence, designed, monkeypatch):
+    """By what was too much, with its standard error; a design within its budget is left alone."""
+    how, thresholds = METHODS["scope-dr"], decision.THRESHOLDS
+    pretend(monkeypatch, lambda recipe: 1.03 - recipe.margin)
+    recipe = replace(designed.recipe, margin=0.01)
+    found = decision.within_budget(evidence, how, recipe, thresholds)
+    assert found.recipe.floor == recipe.floor
+    assert found.recipe.margin == pytest.approx(0.01 + 0.03)
+    assert found.cost == pytest.approx(0.99)
+    pretend(monkeypatch, lambda recipe: 0.98)
+    assert decision.within_budget(evidence, how, recipe, thresholds).recipe.margin == 0.01
+
+
+def test_designs_say_what_was_simulated(evidence):
+    log = evidence.log.rows
+    logged = Transitions(log.t, log.obs, log.action, log.reward, log.cost, log.next_obs)
+    how = {"horizon": T, "method": "scope-dr", "least_gain": 0.0}
+    simulated, plain = (
+        design(logged, fair, regression=replace(SMALL, simulates_costs=flag), **how)
+        for flag in (True, False)
+    )
+    if simulated.recipe.floor < 1.0:
+        assert simulated.predicted.cost != plain.predicted.cost
+    assert simulated.predicted.cost <= 1.0 + decision.THRESHOLDS.cost_doubt
