@@ -1,12 +1,18 @@
 """How often a campaign's interval misses, and how often its guard alarms for nothing.
 
     python tools/campaign_rates.py [--campaigns 200] [--episodes 120] [--plants 4] [--refit]
+        [--events]
 
 Many campaigns with several plants side by side in a small world whose value is known exactly. The
 cost of an episode does not depend on actions: the promise holds with equality, and every alarm is
 false. Actions change how long episodes last, so that plants finish out of order, in an order that
 depends on the weights. Every campaign is closed and opened again after every 25 episodes. With
 ``--refit`` the behavior policy is designed anew as episodes finish.
+
+With ``--events`` nothing is run: the events of campaigns in stages are made up, and folded by the
+same code that a campaign is opened with. Values, costs and the time that an episode takes depend on
+each other; predictions of the designs, and so the weights, depend on the values before them, and
+designs arrive late. A campaign misses if its interval misses after any of its episodes.
 """
 
 from __future__ import annotations
@@ -15,15 +21,21 @@ import argparse
 import math
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from scopeval import Campaign, exact
+from scopeval.behavior.summary import Prediction
 from scopeval.campaign.episode import CampaignEpisode
-from scopeval.campaign.terms import Plan, Promise
+from scopeval.campaign.journal import Event
+from scopeval.campaign.stage_plans import StagePlan
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.terms import Plan, Promise, Terms
 from scopeval.errors import CampaignError
 from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.stage_design import Plan as DesignPlan
 
 STATES, ACTIONS, HORIZON, END = 4, 3, 6, 3
 
@@ -119,6 +131,59 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
     return not result.interval.low <= truth <= result.interval.high, alarms
 
 
+def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
+    """The same for a campaign of made-up events, at all times; the value is 0."""
+    rng = np.random.default_rng((number, 3))
+    settings = Refitting(first=30)
+    terms = Terms(horizon=HORIZON, plan=Plan(episodes=episodes), refit=settings)
+    state, clock = CampaignState(terms), 0
+
+    def fold(event: Event) -> None:
+        nonlocal clock
+        clock += 1
+        state.fold(replace(event, number=clock))
+
+    first = StagePlan(DesignPlan(None, None, 0.0, "the target policy itself"))
+    fold(Event("created", "", data={"plan": first.to_json()}))
+    running: list[tuple[float, int, float, float]] = []
+    missed, now, late, spread = False, 0.0, -1, 1.0
+    for _ in range(episodes + plants):
+        if len(running) == plants or state.started == episodes:
+            if not running:
+                break
+            running.sort()
+            now, episode, value, cost = running.pop(0)
+            weighted = cost * float(rng.gamma(4.0, 0.25))
+            data = {"value": value, "spent": cost, "signals": {}, "by_target": False}
+            data |= {"cost": cost, "weighted_cost": weighted}
+            fold(Event("ended", "", "a", episode, data=data))
+            interval = state.interval
+            missed |= not interval.low <= 0.0 <= interval.high
+            due = state.next_refit()
+            if due is not None:
+                fold(due)
+                late = int(rng.integers(0, 6))
+            elif state.refits_due > state.refits_done:
+                late -= 1
+            if state.refits_due > state.refits_done and late <= 0:
+                # low values make the design confident, and its values wide
+                v = 0.15 if interval.estimate < 0.0 else 0.9
+                spread = math.sqrt(0.15 if rng.random() < 0.5 else 1.2)
+                told = Prediction(v, 1.0, v, 1.0)
+                plan = StagePlan(DesignPlan(None, told, 0.0, "made up", True))
+                at = {"design": state.design + 1, "refit": state.refits_due}
+                fold(Event("design", "", data=at | {"plan": plan.to_json()}))
+        if state.started < episodes:
+            episode = state.started
+            begun = {"stage": 0, "design": state.design, "value_weight": state.next_weight()}
+            fold(Event("started", "", "a", episode, data=begun))
+            value = spread * float(rng.exponential() - 1.0)
+            cost = float(rng.exponential())
+            # large values take longer, so that they are missing more often
+            running.append((now + 1.0 + abs(value) + rng.random(), episode, value, cost))
+    return missed, bool(state.refuted())
+
+
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -127,11 +192,14 @@ def main() -> int:
     parser.add_argument("--plants", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--refit", action="store_true")
+    parser.add_argument("--events", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = np.array(
             [
-                one(
+                by_events(1000 * asked.seed + number, asked.episodes, asked.plants)
+                if asked.events
+                else one(
                     1000 * asked.seed + number,
                     Path(folder, str(number)),
                     asked.episodes,
