@@ -20,7 +20,7 @@ from scopeval.behavior.decision import (
 )
 from scopeval.behavior.evidence import gather_evidence
 from scopeval.behavior.final_design import Design, cautious
-from scopeval.behavior.frontier_check import TABLE_CHECK, TABLE_ERRORS, Judged
+from scopeval.behavior.frontier_check import TABLE_BIAS, TABLE_CHECK, TABLE_ERRORS, Judged
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
@@ -138,7 +138,9 @@ def test_the_doubt_about_a_frontiers_cost():
     known = Judged(more, more, more, more, differ, bias, error)
     assert known.doubt(1.5) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.15)
     assert known.doubt(1.5, 0.4) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.4)
-    assert known.doubt(1) == pytest.approx(TABLE_CHECK * 0.15 + TABLE_ERRORS * 0.1 + 0.2)
+    assert known.doubt(1) == pytest.approx(
+        TABLE_CHECK * 0.15 + TABLE_ERRORS * 0.1 + TABLE_BIAS * 0.2
+    )
 
 
 # -- the cross-check -----------------------------------------------------------------------------

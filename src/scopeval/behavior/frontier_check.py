@@ -29,9 +29,11 @@ from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, foll
 
 __all__ = ["Judged", "judge"]
 
-#: With tables, the parts of what the other half adds to a predicted cost, and of its error, that
-#: are added with the bias before it is promised. Chosen on other worlds and logs than reported.
-TABLE_CHECK, TABLE_ERRORS = 0.15, 0.5
+#: With tables, the parts of the bias, of what the other half adds to a predicted cost, and of its
+#: standard error, that are added before it is promised. If the best of several actions is taken
+#: outright, errors grow with the standard deviation of critics, not the variance, and the bias is
+#: the square root of 2 times what is found. Chosen on other worlds and logs than are reported.
+TABLE_BIAS, TABLE_CHECK, TABLE_ERRORS = 1.4, 0.1, 0.5
 #: How much the check then counts in the variance that is told.
 TABLE_SHARE = 0.1
 #: The standard error is computed at every fourth price, and interpolated.
@@ -82,7 +84,7 @@ class Judged:
         if np.isnan(usual):
             return check
         doubt = TABLE_CHECK * check + TABLE_ERRORS * (usual if error is None else error)
-        return doubt + max(self.read(self.bias, place), 0.0)
+        return doubt + TABLE_BIAS * max(self.read(self.bias, place), 0.0)
 
 
 def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -> Judged:

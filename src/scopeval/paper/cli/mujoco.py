@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scopeval.paper.cli import options
+
+if TYPE_CHECKING:
+    from scopeval.paper.backends.shards import ShardOptions
+    from scopeval.paper.experiments.mujoco import Config
 
 __all__ = ["mujoco"]
 
@@ -57,6 +61,14 @@ def mujoco(
             "trained for longer), or best: the one of both with less held-out error."
         ),
     ] = "usual",
+    whole_frontier: Annotated[
+        bool,
+        typer.Option(
+            "--frontier",
+            help="The frontier of scope-dr at costs below the target's own, with candidates, for "
+            "10 targets.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of logs, designs and runs.")] = 0,
     quick: Annotated[
         bool,
@@ -82,6 +94,8 @@ def mujoco(
     from scopeval.paper.tables.mujoco import show_robots
     from scopeval.report import write_report
 
+    if whole_frontier:
+        protocols, targets, methods = _settled_for_frontier(protocols, targets, methods, budget)
     numbers = {
         "targets": targets,
         "runs": runs,
@@ -107,6 +121,36 @@ def mujoco(
     ctx.params |= {name: getattr(config, name) for name in settled}
     folder = check_folder(out_dir, "mujoco")
     how = options.running(backend, workers, address)
+    if whole_frontier:
+        _run_frontier(ctx, config, folder, how)
+        return
     work = partial(experiment.run, config, folder=folder, **how)
     result, command = options.carry_out(ctx, "mujoco", folder, work, show_robots, draw_robots)
     write_report(page_of_mujoco(result, command=command), folder / "report.html")
+
+
+def _settled_for_frontier(
+    protocols: list[str] | None, targets: int | None, methods: list[str] | None, budget: str
+) -> tuple[list[str], int, list[str]]:
+    """Protocols, targets and methods of a frontier, which is always scope-dr's."""
+    from scopeval.errors import InputError
+
+    if (protocols and protocols != ["candidates"]) or methods or budget != "state":
+        raise InputError(
+            "frontier: got --protocols, --methods or --budget too, expected none of them: a "
+            "frontier is scope-dr's with candidates, and has all budgets"
+        )
+    return ["candidates"], 10 if targets is None else targets, ["scope-dr"]
+
+
+def _run_frontier(ctx: typer.Context, config: Config, folder: Path, how: ShardOptions) -> None:
+    from scopeval.paper.experiments import mujoco_frontier as experiment
+    from scopeval.paper.tables.mujoco_frontier import show_robot_frontiers
+
+    whole = experiment.FrontierConfig(config)
+    unused = ("methods", "protocols", "budget", "ros_targets", "ros_episodes")
+    work = partial(experiment.run, whole, folder=folder, **how)
+    options.carry_out(
+        ctx, "mujoco-frontier", folder, work, show_robot_frontiers,
+        without=(*options.WITHOUT_EFFECT, *unused),
+    )  # fmt: skip

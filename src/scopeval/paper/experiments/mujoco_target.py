@@ -36,7 +36,7 @@ from scopeval.paper.robots.logs import PROTOCOLS
 from scopeval.paper.robots.policies import ROLES, RobotPolicy, robot_policies
 from scopeval.paper.robots.world import robot_world
 
-__all__ = ["BASELINES", "DEFAULT_METHODS", "Shard", "Workshop"]
+__all__ = ["BASELINES", "DEFAULT_METHODS", "Shard", "TargetRun", "Workshop"]
 
 #: Methods that run episodes but design no behavior policy from the logs.
 BASELINES = ("ros",)
@@ -104,7 +104,7 @@ class Workshop:
 
     def evaluate(self, shard: Shard) -> dict[str, Any]:
         """One target; a pure function of the shard, apart from `design_seconds`."""
-        return asdict(_TargetRun(shard, self.folder).result())
+        return asdict(TargetRun(shard, self.folder).result())
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Ran:
     designed: Designed | None = None
 
 
-class _TargetRun:
+class TargetRun:
     """What all methods share on one target."""
 
     def __init__(self, shard: Shard, folder: Path) -> None:
