@@ -74,7 +74,7 @@ def true_cost(designed, own, episodes=20_000):
 
 def test_the_simulated_cost_is_that_of_the_world(evidence, designed):
     """Up to four standard errors; chance of a false alarm below 1e-4."""
-    found = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    found = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
     (mine, error), (own, own_error) = (true_cost(designed, own) for own in (False, True))
     truth = mine / own
     spread = np.hypot(found.error, np.hypot(error, truth * own_error) / own)
@@ -85,7 +85,7 @@ def test_the_simulated_cost_is_that_of_the_world(evidence, designed):
 
 def test_any_critics_will_do_but_good_ones_take_chance_away(evidence, designed, monkeypatch):
     """Estimates that are wrong change the spread, not the mean (four standard errors)."""
-    good = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    good = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
     given = ModelCritic.given
 
     def wrong(self, obs, step, returns):
@@ -93,15 +93,33 @@ def test_any_critics_will_do_but_good_ones_take_chance_away(evidence, designed, 
         return replace(e, cost_target=np.cos(9.0 * e.q), cost_behavior=e.cost_behavior)
 
     monkeypatch.setattr(ModelCritic, "given", wrong)
-    bad = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed)
+    bad = simulated_cost.simulated_cost(evidence, METHODS["scope-dr"], designed, 600)
     assert bad.error > 2.0 * good.error
     assert abs(bad.cost - good.cost) < 4.0 * np.hypot(bad.error, good.error)
+
+
+@pytest.mark.parametrize(("cost", "asked"), [(0.9, [300]), (0.999, [300, 1200])])
+def test_more_episodes_where_the_cost_is_near_its_limit(
+    evidence, designed, monkeypatch, cost, asked
+):
+    seen = []
+
+    def simulate(evidence, method, one, paths):
+        seen.append(paths)
+        return simulated_cost.SimulatedCost(cost, 0.01)
+
+    monkeypatch.setattr(simulated_cost, "simulated_cost", simulate)
+    found = simulated_cost.with_simulated_cost(
+        evidence, METHODS["scope-dr"], designed, decision.THRESHOLDS
+    )
+    assert seen == asked
+    assert (found.cost, found.doubt) == (cost, 0.01)
 
 
 def pretend(monkeypatch, cost_of):
     """Let simulated episodes cost what a function of the recipe says, plus or minus 0.01."""
 
-    def with_cost(evidence, method, one):
+    def with_cost(evidence, method, one, thresholds):
         if one.recipe.floor >= 1.0 or not method.constrained:
             return one
         return replace(one, cost=cost_of(one.recipe), doubt=0.01)

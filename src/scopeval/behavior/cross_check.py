@@ -26,7 +26,7 @@ from scopeval.behavior.sweep import (
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.critics.sweep_data import Points
 
-__all__ = ["CrossCheck", "cross_check"]
+__all__ = ["CrossCheck", "cross_check", "own_promise"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,18 @@ def cross_check(
         errors=evidence.held_out_errors | _disagreements(evidence, designed),
         best=int(np.argmin(np.nan_to_num(relative, nan=np.inf))),
     )
+
+
+def own_promise(evidence: Evidence, method: Method) -> float:
+    """The least relative variance that designs from the halves promise by their own critics.
+
+    With a budget in every state. Nothing is judged by other critics here.
+    """
+    shares = evidence.caution.shares if method.control_variate else (1.0,)
+    recipe = replace(evidence.settings.recipe(method.name), budget="state")
+    follow = follow_own(method, *(replace(recipe, share=share) for share in shares))
+    swept = [evidence.sweep(half, follow, 1 + len(shares)) for half in evidence.halves]
+    return float(np.mean([_least_own(one) for one in swept]))
 
 
 def _least_own(swept: Swept) -> float:

@@ -178,7 +178,8 @@ def within_budget(
     """
 
     def designed(how: Recipe) -> Design:
-        return with_simulated_cost(evidence, method, design_on_all(evidence, method, how))
+        found = design_on_all(evidence, method, how)
+        return with_simulated_cost(evidence, method, found, thresholds)
 
     def too_expensive(one: Design) -> bool:
         simulated = evidence.vectors and one.doubt > 0.0 and recipe.limit is None

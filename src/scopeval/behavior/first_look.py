@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from scopeval.behavior.cross_check import own_promise
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, Gathered, evidence_of
 from scopeval.behavior.methods import Method
@@ -56,6 +57,9 @@ def first_look(
     evidence = evidence_of(replace(gathered, regression=_shortened(regression), settings=quiet))
     decisions: dict[str, Decision] = {}
     for method in methods:
+        shown = evidence.support >= thresholds.first_look_support
+        if shown and own_promise(evidence, method) < thresholds.first_look_promise:
+            return None
         found = decide(evidence, method, thresholds)
         if found.fallback is None or not _is_clear(evidence, found, thresholds):
             return None

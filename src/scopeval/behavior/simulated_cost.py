@@ -24,6 +24,7 @@ from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.final_design import Design
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.thresholds import Thresholds
 from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.rollouts import draw_actions, first_observations, redrawn
@@ -41,10 +42,14 @@ class SimulatedCost(NamedTuple):
     error: float
 
 
-def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> Design:
+def with_simulated_cost(
+    evidence: Evidence, method: Method, design: Design, thresholds: Thresholds
+) -> Design:
     """The design with its simulated cost; one standard error is added to the doubt about it.
 
-    Nothing changes without a learned model, or where the target policy itself is run.
+    As many episodes as the critics have serve for a cost that is clearly within its budget, and
+    four times as many otherwise. Nothing changes without a learned model, or where the target
+    policy itself is run.
     """
     regression = evidence.regression
     if not isinstance(regression, ModelRegression) or not method.constrained:
@@ -53,14 +58,17 @@ def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> D
         return design
     if isinstance(regression.dynamics, KnownDynamics):  # its steps may take long
         return design
-    found = simulated_cost(evidence, method, design)
+    allowed = 1.0 + design.recipe.epsilon + thresholds.cost_doubt
+    found = simulated_cost(evidence, method, design, regression.paths)
+    if found.cost + 2.0 * found.error > allowed:
+        found = simulated_cost(evidence, method, design, 4 * regression.paths)
     return replace(design, cost=found.cost, doubt=design.doubt + found.error)
 
 
-def simulated_cost(evidence: Evidence, method: Method, design: Design) -> SimulatedCost:
-    """Simulate episodes of mu and of pi in the mean of the models of both halves."""
-    mine = _episodes(evidence, method, design, own=False)
-    target = _episodes(evidence, method, design, own=True)
+def simulated_cost(evidence: Evidence, method: Method, design: Design, paths: int) -> SimulatedCost:
+    """Simulate episodes of mu, and as many of pi, in the mean of the models of both halves."""
+    mine = _episodes(evidence, method, design, paths, own=False)
+    target = _episodes(evidence, method, design, paths, own=True)
     mean = float(target.mean())
     if not mean > 0.0:
         return SimulatedCost(design.cost, 0.0)
@@ -69,13 +77,12 @@ def simulated_cost(evidence: Evidence, method: Method, design: Design) -> Simula
     return SimulatedCost(cost, float(apart.std(ddof=1)) / np.sqrt(len(apart)) / mean)
 
 
-def _episodes(evidence: Evidence, method: Method, design: Design, *, own: bool) -> Floats:
+def _episodes(
+    evidence: Evidence, method: Method, design: Design, paths: int, *, own: bool
+) -> Floats:
     """Costs of episodes, less the chance of their actions; `own`: of the target policy."""
     settings, target = evidence.settings, evidence.target
-    regression = evidence.regression
-    assert isinstance(regression, ModelRegression)
     rng = np.random.default_rng((settings.seed, 27))
-    paths = 2 * regression.paths
     obs = first_observations(evidence.log.starts, paths, rng)
     total, going, discount = np.zeros(paths), np.arange(paths), 1.0
     for t, critic in enumerate(design.swept.critics):
