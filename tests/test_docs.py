@@ -224,6 +224,11 @@ def test_results_page_says_what_the_stored_results_say():
     assert text == script("make_adaptive").page(text), "run: python tools/make_adaptive.py"
 
 
+def test_rates_of_wrong_verdicts_are_the_stored_ones():
+    text = (DOCS / "safety.md").read_text(encoding="utf-8")
+    assert text == script("make_verdicts").page(text), "run: python tools/make_verdicts.py"
+
+
 def test_figures_are_small_and_self_contained():
     figures = sorted((DOCS / "figures").glob("*.svg"))
     assert len(figures) >= 3

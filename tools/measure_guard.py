@@ -5,17 +5,20 @@
 1. Gridworld 10 x 10, behavior policies from exact values, 1,000 episodes: `scope`, which costs
    exactly what the target policy does, and `odi` where cost is reward, which costs 1.105 times
    that.
-2. Log-normal weights, every cost 1, 5,000 episodes, a check after every 25: the promise holds.
+2. The world "too expensive" of `scopeval reproduce verdicts`, up to 2,000 episodes.
+3. Log-normal weights, every cost 1, 5,000 episodes, a check after every 25: the promise holds.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 
 import numpy as np
 
 from scopeval import evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
+from scopeval.paper.experiments.verdict_worlds import too_expensive
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
@@ -48,6 +51,17 @@ def lognormal(deviation: float, runs: int) -> None:
     print(f"log-normal weights, {deviation:g}: {alarms / runs:.3f} of {runs} runs", flush=True)
 
 
+def noticed(runs: int) -> None:
+    """After how many episodes a policy that is too expensive is noticed, in looks of 50."""
+    world, after = too_expensive(), []
+    for k in range(runs):
+        costs, guard = world.draw(np.random.default_rng([7, k]), 2000), Guard()
+        looks = range(0, 2000, 50)
+        trips = (i + 50 for i in looks if guard.add(costs.select(slice(i, i + 50))).tripped)
+        after.append(next(trips, math.inf))
+    print(f"{world.name}, cost {world.ratio:.3f}: noticed after {np.median(after):.0f} (median)")
+
+
 def main() -> None:
     """Print a line for each."""
     parser = argparse.ArgumentParser(description="Measure the guard without a stated bound.")
@@ -55,6 +69,7 @@ def main() -> None:
     runs = parser.parse_args().runs
     gridworld("same-tilt", "scope", runs)
     gridworld("reward", "odi", runs)
+    noticed(runs)
     for deviation in (0.5, 1.0, 1.5):
         lognormal(deviation, runs)
 
