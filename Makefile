@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format mutants bench docs audit clean
+.PHONY: demo test lint types format mutants bench docs audit wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
@@ -37,6 +37,11 @@ docs: $(VENV)/.docs
 audit: $(VENV)/bin/python
 	$(PIP) pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
+
+# The wheel in clean environments, for each Python from 3.11 to 3.13 on this machine; with the network.
+# WITHOUT=torch leaves a dependency out
+wheel-test: $(VENV)/bin/python
+	$(BIN)/python tools/wheel_test.py $(if $(WITHOUT),--without $(WITHOUT)) $(if $(VERSIONS),--versions $(VERSIONS))
 
 clean:
 	rm -rf $(VENV) dist build site results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,322 @@
+"""Logs and policies of other libraries, by the lines of examples/other_libraries.py.
+
+The formats are tested with objects made by hand; with the libraries themselves where they are
+installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from scopeval import as_policy, read_logged
+
+FILE = Path(__file__).parents[2] / "examples" / "other_libraries.py"
+
+
+def load_lines():
+    spec = importlib.util.spec_from_file_location("example_other_libraries", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+lines = load_lines()
+
+
+def runs(lengths, seed=0):
+    """Episodes with L + 1 observations; every second one terminates."""
+    rng = np.random.default_rng(seed)
+    return [
+        SimpleNamespace(
+            obs=rng.standard_normal((n + 1, 2)),
+            action=rng.integers(3, size=n),
+            reward=rng.standard_normal(n),
+            cost=rng.random(n),
+            terminated=k % 2 == 0,
+        )
+        for k, n in enumerate(lengths)
+    ]
+
+
+def expected(episodes, dropped=()):
+    """The same as a log, without the last steps of some episodes."""
+    parts = []
+    for k, e in enumerate(episodes):
+        n = len(e.action) - (k in dropped)
+        flags = np.zeros(n, bool)
+        flags[-1:] = e.terminated and k not in dropped
+        parts.append((np.arange(n), e.obs[:n], e.action[:n], e.reward[:n], e.cost[:n],
+                      e.obs[1 : n + 1], flags))  # fmt: skip
+    names = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+    return {
+        name: np.concatenate(some)
+        for name, some in zip(names, zip(*parts, strict=True), strict=True)
+    }
+
+
+def same(log, wanted):
+    for name, values in wanted.items():
+        if name == "next_obs":  # not used where an episode terminated
+            alive = ~wanted["terminated"]
+            np.testing.assert_array_equal(log.next_obs[alive], values[alive])
+        else:
+            np.testing.assert_array_equal(getattr(log, name), values, err_msg=name)
+
+
+# -- d3rlpy ----------------------------------------------------------------------------------------
+
+
+def for_d3rlpy(episodes):
+    return [
+        {
+            "observations": e.obs[:-1].astype(np.float32),
+            "actions": e.action[:, None],
+            "rewards": e.reward[:, None].astype(np.float32),
+            "terminated": e.terminated,
+        }
+        for e in episodes
+    ]
+
+
+def as_stored(episodes):
+    """As d3rlpy stores them: single precision."""
+    return [
+        SimpleNamespace(
+            **{**vars(e), "obs": e.obs.astype(np.float32), "reward": e.reward.astype(np.float32)}
+        )
+        for e in episodes
+    ]
+
+
+def costs(obs, action, reward, next_obs):
+    return np.ones(len(obs))
+
+
+def check_d3rlpy(stored, episodes):
+    log = read_logged(lines.steps_of_episodes(stored), cost=costs)
+    wanted = expected(as_stored(episodes), dropped={1})
+    del wanted["cost"]
+    same(log, wanted)
+
+
+def test_episodes_of_d3rlpy():
+    episodes = runs([4, 5, 3])
+    check_d3rlpy([SimpleNamespace(**e) for e in for_d3rlpy(episodes)], episodes)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_with_d3rlpy_itself():
+    pytest.importorskip("d3rlpy", reason="d3rlpy is not installed: make bench")
+    from d3rlpy.dataset import Episode, InfiniteBuffer, ReplayBuffer
+
+    episodes = runs([4, 5, 3])
+    made = [Episode(**e) for e in for_d3rlpy(episodes)]
+    check_d3rlpy(ReplayBuffer(InfiniteBuffer(), episodes=made).episodes, episodes)
+
+
+def test_values_of_d3rlpy_make_a_policy():
+    @dataclass
+    class Algorithm:
+        def predict_value(self, obs, action):
+            return obs[:, 0] * action
+
+    values = lines.d3rlpy_values(Algorithm(), 3)
+    policy = as_policy(lines.greedy_with_exploration(values, 3, explore=0.3))
+    found = policy.probs(np.array([[1.0], [-1.0]]), 0)
+    np.testing.assert_allclose(found, [[0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+
+
+# -- Stable-Baselines3 -----------------------------------------------------------------------------
+
+
+def fill(buffer, envs):
+    """Environments side by side: episodes terminate after three steps, or are cut after four."""
+    t, episode, rows = np.zeros(envs, int), np.arange(envs), []
+    for k in range(11):
+        obs = np.column_stack([episode, t]).astype(np.float32)
+        t = t + 1
+        ends, cut = (t == 3) & (episode % 2 == 0), (t == 4) & (episode % 2 == 1)
+        after = np.column_stack([episode, t]).astype(np.float32)
+        infos = [{"TimeLimit.truncated": bool(c)} for c in cut]
+        buffer.add(
+            obs, after, np.full((envs, 1), k % 3), np.full(envs, float(k)), ends | cut, infos
+        )
+        rows.append((k, obs, after, ends, cut))
+        over = ends | cut
+        t, episode = np.where(over, 0, t), np.where(over, episode + envs + 1, episode)
+    return rows
+
+
+class Buffer:
+    """The fields of SB3's ReplayBuffer."""
+
+    def __init__(self, size, envs):
+        self.buffer_size, self.n_envs, self.pos, self.full = size, envs, 0, False
+        self.observations = np.zeros((size, envs, 2), np.float32)
+        self.next_observations = np.zeros((size, envs, 2), np.float32)
+        self.actions = np.zeros((size, envs, 1), np.int64)
+        self.rewards, self.dones, self.timeouts = (
+            np.zeros((size, envs), np.float32) for _ in range(3)
+        )
+
+    def add(self, obs, after, action, reward, done, infos):
+        k = self.pos
+        self.observations[k], self.next_observations[k], self.actions[k] = obs, after, action
+        self.rewards[k], self.dones[k] = reward, done
+        self.timeouts[k] = [info["TimeLimit.truncated"] for info in infos]
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.pos, self.full = 0, True
+
+
+def sb3_buffer(size, envs):
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    from gymnasium import spaces
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    box = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    return ReplayBuffer(size * envs, box, spaces.Discrete(3), "cpu", envs)
+
+
+@pytest.mark.parametrize("make", [Buffer, sb3_buffer])
+@pytest.mark.parametrize("envs", [1, 2])
+@pytest.mark.parametrize("size", [20, 9])
+def test_replay_buffers_of_sb3(make, envs, size):
+    buffer = make(size, envs)
+    fill(buffer, envs)
+    log = read_logged(lines.steps_of_replay_buffer(buffer), cost=costs)
+    assert buffer.full == (size == 9)
+    # the second number of an observation is the time within its episode
+    np.testing.assert_array_equal(log.t, log.obs[:, 1])
+    np.testing.assert_array_equal(log.next_obs[:, 1], log.t + 1)
+    np.testing.assert_array_equal(log.terminated, (log.obs[:, 0] % 2 == 0) & (log.t == 2))
+    assert log.action.ndim == 1
+    if size == 20:
+        assert len(log) == 11 * envs
+    else:  # 2 steps of each environment are overwritten, and the rest of those episodes dropped
+        assert 0 < len(log) < 9 * envs
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_policies_of_sb3():
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    import torch
+
+    model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu", seed=0)
+    obs = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+    found = as_policy(lines.sb3_policy(model)).probs(obs, 0)
+    with torch.no_grad():
+        latent = model.policy.mlp_extractor.forward_actor(torch.from_numpy(obs))
+        wanted = torch.softmax(model.policy.action_net(latent).double(), dim=1).numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+# -- RLlib -----------------------------------------------------------------------------------------
+
+
+def test_batches_of_rllib():
+    episodes = runs([4, 5, 3])
+    wanted = expected(episodes)
+    ids = np.repeat([7, 8, 9], [4, 5, 3])
+    ends = np.append(ids[1:] != ids[:-1], True)
+    batch = {
+        "obs": wanted["obs"],
+        "actions": wanted["action"],
+        "rewards": wanted["reward"],
+        "new_obs": wanted["next_obs"],
+        "terminateds": wanted["terminated"],
+        "truncateds": ends & ~wanted["terminated"],
+        "eps_id": ids,
+        "cost": wanted["cost"],
+    }
+    same(read_logged(batch, columns=lines.RLLIB), wanted)
+
+
+def test_episodes_of_rllib():
+    episodes = runs([4, 5, 3])
+    made = [
+        SimpleNamespace(
+            get_observations=lambda e=e: list(e.obs),
+            get_actions=lambda e=e: list(e.action),
+            get_rewards=lambda e=e: list(e.reward),
+            get_infos=lambda e=e: [{}, *({"cost": c} for c in e.cost)],
+            is_terminated=e.terminated,
+        )
+        for e in episodes
+    ]
+    same(read_logged(lines.episodes_of_rllib(made)), expected(episodes))
+
+
+def test_with_rllib_itself():
+    found = pytest.importorskip(
+        "ray.rllib.env.single_agent_episode", reason="RLlib is not installed", exc_type=ImportError
+    )
+    episodes = runs([4, 5, 3])
+    made = []
+    for e in episodes:
+        one = found.SingleAgentEpisode()
+        one.add_env_reset(e.obs[0], infos={})
+        for k in range(len(e.action)):
+            last = k == len(e.action) - 1
+            one.add_env_step(
+                e.obs[k + 1], e.action[k], e.reward[k], infos={"cost": e.cost[k]},
+                terminated=last and e.terminated, truncated=last and not e.terminated,
+            )  # fmt: skip
+        made.append(one)
+    same(read_logged(lines.episodes_of_rllib(made)), expected(episodes))
+
+
+# -- a row for each episode ------------------------------------------------------------------------
+
+
+def rows_of(episodes, more):
+    return [
+        {
+            "observations": e.obs[: len(e.action) + more].tolist(),
+            "actions": e.action.tolist(),
+            "rewards": e.reward.tolist(),
+            "costs": e.cost.tolist(),
+            "terminated": e.terminated,
+        }
+        for e in episodes
+    ]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_tables_with_a_row_for_each_episode(more):
+    episodes = runs([4, 5, 3])
+    wanted = expected(episodes, dropped=() if more else {1})
+    table = pa.Table.from_pylist(rows_of(episodes, more))
+    same(read_logged(lines.episodes_of_table(table.to_pylist())), wanted)
+    frame = table.to_pandas()
+    same(read_logged(lines.episodes_of_table(frame.to_dict("records"))), wanted)
+
+
+def test_with_one_observation_more_they_are_read_as_they_are():
+    episodes = runs([4, 5, 3])
+    same(read_logged(rows_of(episodes, 1)), expected(episodes))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_with_datasets_of_hugging_face():
+    datasets = pytest.importorskip("datasets", reason="datasets (Hugging Face) is not installed")
+    episodes = runs([4, 5, 3])
+    made = datasets.Dataset.from_list(rows_of(episodes, 1))
+    same(read_logged(made.to_list()), expected(episodes))
+
+
+# -- the example -----------------------------------------------------------------------------------
+
+
+def test_the_example_runs(capsys):
+    logs, behavior = lines.main()
+    assert "1,000 rows" in capsys.readouterr().out
+    assert logs.t.max() == 4
+    assert behavior.recipe.horizon == 5
