@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
 
 from scopeval.arrays import Floats, check_whole
 from scopeval.errors import InputError
@@ -142,6 +141,8 @@ class GaussianPolicy:
 
 def _hypercube(order: Floats, within: Floats) -> Floats:
     """Standard normal numbers [B, K, d], one in each of K equally likely slices per dimension."""
+    from scipy.special import ndtr, ndtri  # takes half of the time in which a worker starts
+
     K = order.shape[1]
     slices = np.argsort(np.argsort(order, axis=1), axis=1)  # ranks: a random permutation
     place = (slices + ndtr(within)) / K
