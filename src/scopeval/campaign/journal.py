@@ -69,12 +69,14 @@ class _Grouped(threading.local):
     Attributes:
         connection: None: there is no group.
         current: the events of other processes were read in this group.
+        ordered: the lock of `order` is held to its end.
         decisions, outcomes, lengths: rows that are written before anything else is.
         broken: why the group cannot be committed; None: it can.
     """
 
     connection: sa.Connection | None = None
     current: bool = False
+    ordered: bool = False
 
     def __init__(self) -> None:
         self.decisions: list[dict[str, Any]] = []
@@ -156,7 +158,8 @@ class Journal:
             return
         with self._translated(), self.engine.begin() as connection:
             grouped = self._grouped
-            grouped.connection, grouped.current, grouped.broken = connection, False, None
+            grouped.connection, grouped.broken = connection, None
+            grouped.current = grouped.ordered = False
             try:
                 yield
                 self.settle(connection)
@@ -175,6 +178,7 @@ class Journal:
             yield
         except BaseException:
             self._grouped.forget_rows()
+            self._grouped.ordered = False  # a lock that was taken in this part is given back
             group.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
             group.exec_driver_sql("RELEASE SAVEPOINT part")
             raise
@@ -259,9 +263,11 @@ class Journal:
 
     def order(self, connection: sa.Connection) -> None:
         """Be the only one to number events and episodes until the transaction ends."""
-        if self._ordered:  # SQLite has one writer at a time anyway
-            self._grouped.current = False
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ORDER_LOCK)))
+        if not self._ordered or self._grouped.ordered:  # SQLite has one writer at a time anyway
+            return
+        self._grouped.current = False
+        connection.execute(statements.order_lock, {"key": ORDER_LOCK})
+        self._grouped.ordered = self._grouped.connection is not None
 
     # -- facts ---------------------------------------------------------------------------------
 

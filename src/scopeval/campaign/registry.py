@@ -39,8 +39,7 @@ class Registry:
                 self._journal.order(connection)
                 state = self._recorder.state(connection)
                 _check_starting(state)
-                last = connection.execute(statements.last_episode).scalar()
-                number = 0 if last is None else int(last) + 1
+                number = state.last_episode + 1
                 behavior = self._recorder.designs.behavior(state.design)
                 row: dict[str, Any] = {
                     "number": number,
@@ -94,9 +93,9 @@ class Registry:
 
     def open_on(self, plant: str) -> int | None:
         """Number of the plant's open episode."""
-        with self._journal.read() as connection:
-            found = connection.execute(statements.number_open_on, {"on_plant": plant}).scalar()
-        return None if found is None else int(found)
+        with self._recorder.lock, self._journal.read() as connection:
+            running = self._recorder.state(connection).open.values()
+            return max((one.number for one in running if one.plant == plant), default=None)
 
     def on_plant(self, plant: str) -> list[tuple[int, str, int]]:
         """Number, state and steps of all episodes of a plant."""

@@ -61,6 +61,7 @@ class CampaignState:
         refuted_in: stage in which a promise about the cost was refuted, and why; None: never.
         alarms: what the guards have told, in order.
         open: running episodes by number.
+        last_episode: number of the last episode that has started; -1: none has.
         started, finished, lost: numbers of episodes; shadow episodes are counted in
         shadowed: finished episodes that an incumbent ran.
         live: new episodes are run by the campaign, and not by an incumbent.
@@ -84,6 +85,7 @@ class CampaignState:
     refuted_in: tuple[int, str] | None = None
     alarms: list[Event] = field(default_factory=list)
     open: dict[int, OpenEpisode] = field(default_factory=dict)
+    last_episode: int = -1
     started: int = 0
     finished: int = 0
     lost: int = 0
@@ -154,6 +156,7 @@ class CampaignState:
             assert event.plant is not None
             stage = int(event.data["stage"])
             self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
+            self.last_episode = max(self.last_episode, event.episode)
             if not event.data.get("shadow", False):
                 weight = event.data.get("value_weight")
                 self.allotment.started(event.episode, weight, self.share, self.handed_over)

@@ -12,10 +12,9 @@ __all__ = [
     "add_outcome",
     "episode_by_number",
     "events_after",
-    "last_episode",
     "number_by_request",
-    "number_open_on",
     "observed_steps",
+    "order_lock",
     "set_length",
     "set_seen",
 ]
@@ -51,16 +50,10 @@ events_after = (
 )
 add_event = sa.insert(_events)
 
-last_episode = sa.select(sa.func.max(_episodes.c.number))
+order_lock = sa.select(sa.func.pg_advisory_xact_lock(sa.bindparam("key", type_=sa.BigInteger)))
 episode_by_number = sa.select(_episodes).where(_episodes.c.number == sa.bindparam("of_episode"))
 number_by_request = sa.select(_episodes.c.number).where(
     _episodes.c.request == sa.bindparam("by_request")
-)
-number_open_on = (
-    sa.select(_episodes.c.number)
-    .where(_episodes.c.plant == sa.bindparam("on_plant"), _episodes.c.state == "open")
-    .order_by(_episodes.c.number.desc())
-    .limit(1)
 )
 observed_steps = (
     sa.select(_steps)

@@ -45,6 +45,8 @@ class Config:
     """In which the two alternate."""
     folder: str = ""
     """Where the database is; empty: the place for temporary files."""
+    database: str = ""
+    """URL of an empty PostgreSQL database; empty: SQLite."""
     seed: int = 0
     """Of the policies, the campaign and the plants."""
 
@@ -60,7 +62,7 @@ def run(config: Config) -> list[Comparison]:
     if load_peer("fastapi") is None or load_peer("uvicorn") is None:
         raise MissingExtraError("fastapi", "serve", "The benchmark of the service")
     with tempfile.TemporaryDirectory(dir=config.folder or None) as folder:
-        where = Path(folder, "bench.campaign")
+        where = config.database or str(Path(folder, "bench.campaign"))
         _create(where, config.seed)
         with (
             _hosted("campaign", where, config.seed) as ours,
@@ -164,7 +166,7 @@ def _in_turns(config: Config, ours: Hosted, bare: Hosted) -> tuple[Load, Load, l
     return steps, rows, memory
 
 
-def _create(where: Path, seed: int) -> Any:
+def _create(where: str, seed: int) -> Any:
     """A campaign on the Gridworld with a learned design; returns its target."""
     from scopeval.behavior.designer import design
     from scopeval.campaign.campaign import Campaign
@@ -216,12 +218,12 @@ class Hosted:
 
 
 @contextlib.contextmanager
-def _hosted(kind: str, where: Path, seed: int) -> Iterator[Hosted]:
+def _hosted(kind: str, where: str, seed: int) -> Iterator[Hosted]:
     program = (
         "import json, sys; from scopeval.paper.benchmarks.serve import host; "
         "host(*json.loads(sys.argv[1]))"
     )
-    words = json.dumps([kind, str(where), seed])
+    words = json.dumps([kind, where, seed])
     process = subprocess.Popen(
         [sys.executable, "-c", program, words],
         stdin=subprocess.PIPE,
