@@ -24,6 +24,7 @@ VERSIONS = ("3.11", "3.12", "3.13")
 #: Runs in the new environment: from logs to a report, with files that only a whole wheel has.
 SMOKE = """
 import sys
+from pathlib import Path
 import numpy as np
 import scopeval
 from scopeval import design, evaluate, load, write_logged
@@ -40,7 +41,7 @@ assert abs(result.estimate - truth) < 10 * result.interval.half_width
 behavior.save("grid.scope")
 assert load("grid.scope", policy).predicted == behavior.predicted
 write_report(page_of_evaluation(result, behavior), "report.html")
-assert "<svg" in open("report.html", encoding="utf-8").read()
+assert "<svg" in Path("report.html").read_text(encoding="utf-8")
 write_logged(logs, "logs.parquet")
 np.save("policy.npy", policy.table(1)[0])
 """
