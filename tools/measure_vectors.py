@@ -220,8 +220,9 @@ def measure_all(given: argparse.Namespace) -> None:
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """A line for each environment: processor time, and mean relative variance and cost."""
     lines = [
-        "| | CPU before | now | ratio | variance before | now | difference | highest cost now |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | targets | CPU before | now | ratio | variance before | now | difference | "
+        "highest cost now |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(row["environment"] for row in rows):
         own = [row for row in rows if row["environment"] == name]
@@ -245,7 +246,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         error = math.sqrt(sum(e * e for e in errors)) / len(both)
         worst = max(now, key=lambda row: float(row["cost"]))
         lines.append(
-            f"| {name} | {was:.0f} s | {taken:.1f} s | {was / taken:.1f} | "
+            f"| {name} | {len(both)} | {was:.0f} s | {taken:.1f} s | {was / taken:.1f} | "
             f"{_average(before)} | {_average(now)} | {gaps.mean():+.3f} ± {error:.3f} | "
             f"{worst['cost']:.3f} ± {worst['cost_error']:.3f} |"
         )
