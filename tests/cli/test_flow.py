@@ -114,6 +114,16 @@ def test_a_limit_goes_from_the_design_to_the_evaluation(folder):
     assert isinstance(both.exception, InputError) or "got both" in both.output
 
 
+def test_further_resets_are_a_control_variate(folder):
+    words = ("evaluate", "--policy", "pi.npy", "--env", "my_world:make", "--behavior", "mu.scope")
+    found = invoke(*words, "--episodes", "40", "--starts", "100", "--json", "starts.json")
+    assert found.exit_code == 0, found.output
+    assert "its mean known by 100 further starts" in " ".join(found.output.split())
+    result = json.loads((folder / "starts.json").read_text())
+    assert result["starts"]["further"] == 100
+    assert "--starts 100" in result["command"]
+
+
 def test_design_defaults_are_the_librarys():
     here = inspect.signature(design_command.design).parameters
     there = inspect.signature(design).parameters
