@@ -11,6 +11,7 @@ from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError, PlantError
 from scopeval.evaluation.start_control import start_adjustment
+from scopeval.report import page_of_evaluation
 
 WORLD = Gridworld(5, seed=0).mdp()
 ANYWHERE = exact.TabularMDP(
@@ -73,6 +74,7 @@ def test_a_known_law_removes_what_theory_says(learned):
     assert found.certificate.verdict == plain.certificate.verdict
     assert "control variate, its mean known by their known law" in " ".join(found.summary().split())
     assert found.to_dict()["starts"]["further"] is None
+    assert "The value of the start is a control variate" in str(page_of_evaluation(found))
     assert plain.starts is None
 
 

@@ -181,6 +181,9 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
     d = e.diagnostics
     said = [Check("bad", text[:1].upper() + text[1:] + ".") for text in d.warnings]
     said.append(Check("good", _validity(e)))
+    if e.starts is not None:
+        told_of_starts = e.starts.sentence
+        said.append(Check("plain", told_of_starts[:1].upper() + told_of_starts[1:] + "."))
     if not by_itself(e):
         told = _weights(e)
         said += [check for check in told if check.tone == "good" or not d.warnings]
