@@ -37,6 +37,7 @@ EPISODE_BUDGET = "behavior/test_episode_budget.py"
 FRONTIER = "behavior/test_frontier.py"
 DIAGNOSIS = "data/test_diagnosis.py"
 SAFETY = "safety/test_safety.py"
+SIMULATED = "behavior/test_simulated_cost.py"
 SOLVER = "solver/test_program.py"
 ENUMERATION = (
     "estimation/test_estimators.py::test_enumeration_pdis_and_dr_have_the_exact_mean_and_variance"
@@ -58,6 +59,27 @@ EDITS = (
         "share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
         "share = min(1.0 + recipe.epsilon + recipe.margin, LARGEST)",
         (f"{DECISION}::test_designs_spend_the_cost_budget_less_the_margin",),
+    ),
+    Edit(
+        "chance in the simulated cost is not doubted",
+        "behavior/simulated_cost.py",
+        "doubt=design.doubt + found.error)",
+        "doubt=design.doubt)",
+        (f"{SIMULATED}::test_more_episodes_where_the_cost_is_near_its_limit",),
+    ),
+    Edit(
+        "a simulated cost above its budget is spent",
+        "behavior/decision.py",
+        "simulated = evidence.vectors and one.doubt > 0.0 and recipe.limit is None",
+        "simulated = False",
+        (f"{SIMULATED}::test_what_is_too_expensive_is_not_run",),
+    ),
+    Edit(
+        "simulated episodes are those of the target policy",
+        "behavior/simulated_cost.py",
+        "        if not own:\n",
+        "        if own:\n",
+        (f"{SIMULATED}::test_the_simulated_cost_is_that_of_the_world",),
     ),
     Edit(
         "an absolute limit has no margin",
