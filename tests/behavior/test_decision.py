@@ -135,7 +135,7 @@ def test_the_doubt_about_a_frontiers_cost():
     assert unknown.doubt(1) == pytest.approx(0.15)
     assert unknown.doubt(1.5) == pytest.approx(0.25)
     bias = np.array([0.0, 0.2, -0.2])
-    known = Judged(more, more, more, more, differ, bias, error)
+    known = Judged(more, more, more, more, differ, bias, error, borrowed=True)
     assert known.doubt(1.5) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.15)
     assert known.doubt(1.5, 0.4) == pytest.approx(TABLE_CHECK * 0.25 + TABLE_ERRORS * 0.4)
     assert known.doubt(1) == pytest.approx(

@@ -8,8 +8,8 @@ With tables more is known of the predicted cost J_W(mu_W), W all of the logs, A 
   J_B(mu_A) - J_A(mu_A). All logs say half of it, and know every pair that mu_A relies on, which B
   does not: bias = J_W(mu_A) - J_A(mu_A), mean over both halves.
 
-What B alone says of mu_A is too pessimistic where B does not know the pairs that mu_A prefers, so
-that it counts in part only.
+What B alone says of mu_A is too pessimistic where B does not know the pairs that mu_A prefers and
+borrows neighbors' rows for them: there it counts in part only. Else the larger of both counts.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Judged:
         bias: [U] how much too low the predicted cost is, because the design was chosen by the same
             critics. 0 where it is not known.
         error: [U] standard error of the predicted cost; NaN where it is not known.
+        borrowed: whether some pairs have the rows of their neighbors.
     """
 
     variance: Floats
@@ -62,6 +63,7 @@ class Judged:
     differ: Floats
     bias: Floats
     error: Floats
+    borrowed: bool = False
 
     @property
     def check_share(self) -> float:
@@ -84,7 +86,8 @@ class Judged:
         if np.isnan(usual):
             return check
         doubt = TABLE_CHECK * check + TABLE_ERRORS * (usual if error is None else error)
-        return doubt + TABLE_BIAS * max(self.read(self.bias, place), 0.0)
+        doubt += TABLE_BIAS * max(self.read(self.bias, place), 0.0)
+        return doubt if self.borrowed else max(doubt, check)
 
 
 def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -> Judged:
@@ -117,6 +120,7 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
         differ=0.5 * np.abs(costs[0] - costs[1]),
         bias=bias,
         error=error,
+        borrowed=any(rows.borrowed.any() for rows in e.whole.rows),
     )
 
 
