@@ -522,15 +522,6 @@ EDITS = (
         (f"{SWEEP}::test_the_price_is_relative_to_the_square_of_the_weight",),
     ),
     Edit(
-        "exact frontier: the weight of an episode is not capped",
-        "exact/_frontier_kernel.py",
-        "return place, min(max(floor, weight / cap), 1.0)",
-        "return place, floor",
-        (
-            "exact/test_exact_frontier.py::test_enumeration_unbiased_within_the_cap_and_as_predicted",
-        ),
-    ),
-    Edit(
         "exact frontier: the price of the next step does not follow the weight",
         "exact/_frontier_kernel.py",
         "origin - 2.0 * np.log(weight) / width if weight > 0.0",

@@ -214,6 +214,14 @@ def test_enumeration_with_rewards_of_the_next_state_and_a_floor(case, floor):
         assert (design.table_at(weight) >= floor * case.target - 1e-12).all()
 
 
+def test_the_cap_holds_at_every_weight():
+    """W pi / mu <= cap whatever the weight is: between the prices of the grid, too."""
+    case = random_case(1, states=2, actions=2, horizon=3, zero_probabilities=False)
+    design = exact.frontier(case.mdp, case.target, cap=2.0, points=20).at(cost=0.9)
+    for weight in (0.5, 1.0, 1.5, 1.9, 1.999):
+        assert (weight * case.target <= 2.0 * design.table_at(weight) * (1 + 1e-9)).all()
+
+
 def test_without_a_cap_weights_exceed_it():
     """The cap does something: without it this design has weights above 2."""
     case = random_case(1, states=2, actions=2, horizon=3, zero_probabilities=False)
