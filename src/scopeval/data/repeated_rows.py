@@ -102,12 +102,11 @@ class RowSample:
         if self.anchor is None:
             self.anchor = int(key[chosen[0]])
         keys = key[chosen]
-        # the level goes up before hashes are computed, which takes most of the time
-        rows = self.choose(keys)  # it may have gone up since the rows were chosen
-        while self._count + rows.size > CAPACITY and self.level < KEY_BITS:
+        # the level goes up before hashes are computed, which takes most of the time; rows are only
+        # counted until it is right, because their numbers take longer to find
+        while self._count + self._number_of(keys) > CAPACITY and self.level < KEY_BITS:
             self._raise_level()
-            rows = self.choose(keys)
-        chosen = chosen[rows]
+        chosen = chosen[self.choose(keys)]  # the level may have gone up since they were chosen
         hashes = hash_rows([column[chosen] for column in few])
         inside = self._by_few(hashes)
         while self._count + inside.sum() > CAPACITY and self.level < KEY_BITS + FEW_BITS:
@@ -162,6 +161,10 @@ class RowSample:
             inside = self._by_row(whole.row)
         self._parts = [whole.select(inside)]
         self._count = self._parts[0].key.size
+
+    def _number_of(self, key: Ints) -> int:
+        """How many rows `choose` finds."""
+        return int(np.count_nonzero(self._by_key(key))) if self.level else len(key)
 
     def _by_key(self, key: Ints) -> NDArray[np.bool_]:
         mask = (1 << min(self.level, KEY_BITS)) - 1
