@@ -592,7 +592,10 @@ def test_survival_chain(strength, J, sd, unconstrained, scope, with_q, scope_dr)
     assert ratios(UNCONSTRAINED) == pytest.approx(unconstrained, abs=6e-4)
     assert ratios("scope") == pytest.approx(scope, abs=6e-4)
     assert exact.assess(mdp, pi, pi, q).variance / own.variance == pytest.approx(with_q, abs=6e-4)
-    assert ratios("scope-dr") == pytest.approx(scope_dr, abs=6e-4)
+    variance, cost = ratios("scope-dr")
+    # ties go to the cheapest actions: never above the figures, which are without that
+    assert scope_dr[0] - 2e-3 < variance <= scope_dr[0] + 6e-4
+    assert scope_dr[1] - 0.04 < cost <= scope_dr[1] + 6e-4
     # the statements that the figures make
     odi = ratios("odi")
     assert unconstrained[0] - 6e-4 <= odi[0] < 0.95

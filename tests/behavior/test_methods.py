@@ -22,9 +22,7 @@ def proportional(pi, second_moment, cost, budget):
     """DOpt's step, written by a user."""
     weight = pi * np.sqrt(second_moment)
     total = weight.sum(axis=1, keepdims=True)
-    cheapest = cost == cost.min(axis=1, keepdims=True)
-    tied = cheapest / cheapest.sum(axis=1, keepdims=True)
-    return np.where(total > 0, weight / np.where(total > 0, total, 1.0), tied)
+    return np.where(total > 0, weight / np.where(total > 0, total, 1.0), pi)
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def test_names_are_taken_once(own):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["scope", "scope-dr", "odi", "dopt"]))
+@given(st.integers(0, 10**6), st.sampled_from(["scope", "scope-dr"]))
 def test_ties_go_to_the_cheap(seed, name):
     """Of random problems with ties: with pi in tied states, no less variance, and no less cost."""
     case = random_case(seed, states=4, time_varying=False)
@@ -116,12 +114,14 @@ def test_with_a_certain_world_and_its_values_the_cheapest_policy_is_run():
     """Taxi: the world is deterministic, so that with b = q any behavior policy will do."""
     mdp, pi = Place("Taxi", 1, 0).model()
     own = exact.assess(mdp, pi, pi)
-    for name in ("scope-dr", "dopt"):
-        found = exact.design(mdp, pi, name)
-        told = exact.assess(mdp, pi, found, found.control)
-        assert told.cost <= 1e-9 * own.cost  # it never moves illegally
-        assert told.variance <= 0.01 * own.variance
-        assert abs(told.bias) < 1e-9
+    found = exact.design(mdp, pi, "scope-dr")
+    told = exact.assess(mdp, pi, found, found.control)
+    assert told.cost <= 0.02 * own.cost  # it hardly ever moves illegally
+    assert told.variance <= 0.01 * own.variance
+    assert abs(told.bias) < 1e-9
+    # ODI and DOpt, the paper's, know nothing of costs
+    other = exact.design(mdp, pi, "dopt")
+    assert exact.assess(mdp, pi, other, other.control).cost > 0.5 * own.cost
 
 
 def test_learned_ties_go_to_the_cheapest_action_that_is_known():
@@ -136,9 +136,15 @@ def test_learned_ties_go_to_the_cheapest_action_that_is_known():
     )
     pi = np.array([[0.5, 0.3, 0.2]] * 3)
     recipe = Recipe("scope-dr", 0.0, 1, 1.0, 0.1, 0.0, "behavior", None)
-    for name in ("scope-dr", "dopt"):
-        mu, _ = weigh_rows(METHODS[name], recipe, pi, e)
-        np.testing.assert_allclose(mu[0], 0.9 * np.array([0.0, 0.0, 1.0]) + 0.1 * pi[0])
-        # of an action that is not known the target's probability is taken
-        np.testing.assert_allclose(mu[1], 0.9 * np.array([0.0, 0.8, 0.2]) + 0.1 * pi[1])
-        np.testing.assert_allclose(mu[2], 0.9 * np.array([0.0, 1.0, 0.0]) + 0.1 * pi[2], atol=1e-9)
+    mu, _ = weigh_rows(METHODS["scope-dr"], recipe, pi, e)
+
+    def kept(cheapest, known):
+        """The cheapest action, with a small share of the target among the known ones."""
+        own = np.array(known) * pi[0]
+        return 0.98 * np.array(cheapest) + 0.02 * own / own.sum()
+
+    np.testing.assert_allclose(mu[0], 0.9 * kept([0, 0, 1], [1, 1, 1]) + 0.1 * pi[0])
+    # of an action that is not known the target's probability is taken
+    inner = 0.8 * kept([0, 1, 0], [1, 1, 0]) + np.array([0.0, 0.0, 0.2])
+    np.testing.assert_allclose(mu[1], 0.9 * inner + 0.1 * pi[1])
+    np.testing.assert_allclose(mu[2], 0.9 * np.array([0.0, 1.0, 0.0]) + 0.1 * pi[2], atol=1e-9)

@@ -162,7 +162,10 @@ def test_no_variance_is_exactly_none():
     for t in reversed(range(T)):
         least = (q := mdp.at("cost", t) + mdp.expect(least)).min(axis=1)
         np.testing.assert_array_equal(found.table(T)[t].argmax(axis=1), q.argmin(axis=1))
-    assert exact.assess(mdp, pi, found, found.control).cost == pytest.approx(mdp.initial @ least)
+    own, spent = exact.assess(mdp, pi, pi).cost, exact.assess(mdp, pi, found, found.control).cost
+    best = mdp.initial @ least  # a small share of the target is kept, so that none is left out
+    assert best < spent < best + 0.05 * (own - best)
+    assert (found.table(T) > 0.0).all()
 
 
 @settings(max_examples=40, deadline=None)

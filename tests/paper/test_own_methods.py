@@ -15,7 +15,7 @@ from scopeval.cli.sources import method_from
 from scopeval.errors import InputError
 from scopeval.paper.experiments import gridworld, gridworld_exact, log_quality, mujoco
 from scopeval.paper.experiments.mujoco_prepare import Preparation
-from scopeval.paper.experiments.mujoco_target import DEFAULT_METHODS, Shard, _TargetRun
+from scopeval.paper.experiments.mujoco_target import DEFAULT_METHODS, Shard, TargetRun
 from scopeval.paper.figures.drawing import looks_of, svg
 from scopeval.paper.figures.gridworld import draw_gridworld
 from scopeval.paper.figures.log_quality import draw_logs
@@ -157,7 +157,7 @@ def test_random_numbers_of_a_robots_method_do_not_depend_on_the_others(own, tmp_
         Shard(what, ("", ""), "reported", 3, 2, 2, 1, mujoco.Study(), 0, 0.0, "state", methods, "")
         for methods in (DEFAULT_METHODS, ("on-policy", own, "dopt"))
     ]
-    usual, other = (_TargetRun(shard, tmp_path) for shard in shards)
+    usual, other = (TargetRun(shard, tmp_path) for shard in shards)
     assert usual.seed("dopt") == other.seed("dopt")
     seeds = [other.seed(name) for name in (*DEFAULT_METHODS, own)]
     assert len(set(seeds)) == len(seeds)

@@ -96,7 +96,7 @@ def test_the_sentence_comes_first_and_every_figure_is_drawn(visit, page):
     assert tab.locator(".answer").bounding_box()["y"] < 300
     wanted = sum(len(section.figures) for section in written.sections)
     boxes = [svg.bounding_box() for svg in tab.locator("figure svg").all()]
-    assert len(boxes) == wanted == 7
+    assert len(boxes) == wanted >= 6
     window = tab.viewport_size["width"]
     for box in boxes:
         assert box["width"] > 0.4 * min(window, 900)

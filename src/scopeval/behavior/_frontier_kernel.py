@@ -17,6 +17,8 @@ ROUNDS, CHANGE = 8, 5e-4
 #: Its steps are made longer by this factor. They are cautious by nature (the tangent lies above the
 #: function), and 2 is the limit of what converges.
 RELAXATION = 1.8
+#: A multiplier below is not used as a first guess.
+LEAST_GUESS = 1e-60
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -114,7 +116,7 @@ def priced(weight: Any, cost: Any, price: float, mu: Any, guess: float) -> float
             mu[a] += (1.0 - costly) / count if cost[a] == cheapest else 0.0
         return 0.0
     low, high = 0.0, 1.0
-    eta = guess if low < guess < high else 0.5
+    eta = guess if LEAST_GUESS < guess < high else 0.5  # powers of less would overflow
     for _ in range(100):
         f = slope = 0.0
         for a in range(A):

@@ -13,6 +13,8 @@ import numpy as np
 from scopeval.solver._kernel import price_rows, solve_rows
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
+#: Share of the target policy where the cheapest actions are taken for a tie.
+KEPT = 0.02
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -97,7 +99,8 @@ def solve_step(
 ) -> int:
     """Line 6 of Algorithm 1 for all rows: mu, multiplier and status in `out`.
 
-    Where every known action has a weight of zero, all are as good: the cheapest are SOLVED.
+    Where every known action has a weight of zero, all are as good: methods with a cost budget take
+    the cheapest, and such rows are SOLVED.
 
     Returns:
         The first row that the solver refuses (it is INFEASIBLE then), or -1.
@@ -131,10 +134,12 @@ def solve_step(
                 if hole and not kind.follows_behavior:
                     status[i] = INDIFFERENT
                 mu[i, a] = weight[i, a] / (total if total > 0.0 else 1.0)
-    if kind.tilted:
+    if kind.constrained:
         for i in range(B):
             if status[i] == INDIFFERENT and settle_tie(weight[i], cost[i], known[i], mu[i]):
                 status[i] = SOLVED
+                if kind.price < 0.0:
+                    cover(cost[i], budget[i], known[i], pi[i], mu[i])
     return refused
 
 
@@ -155,6 +160,25 @@ def settle_tie(weight: Any, cost: Any, known: Any, mu: Any) -> bool:
     for a in range(len(mu)):
         mu[a] = 1.0 / count if known[a] and cost[a] == cheapest else 0.0
     return count > 0
+
+
+@compiled  # type: ignore[untyped-decorator]
+def cover(cost: Any, budget: float, known: Any, pi: Any, mu: Any) -> None:
+    """Mix pi into mu, in place, so that no action of the target is left out for a tie.
+
+    Without them its cost would be estimated too low. As much as the budget allows, at most `KEPT`.
+    """
+    mass = own = least = 0.0
+    for a in range(len(mu)):
+        mass += pi[a] if known[a] else 0.0
+        own += pi[a] * cost[a] if known[a] else 0.0
+        least += mu[a] * cost[a] if known[a] else 0.0
+    if mass <= 0.0:
+        return
+    above = own / mass - least
+    share = KEPT if above <= 0.0 else min(KEPT, max(0.0, (budget - least) / above))
+    for a in range(len(mu)):
+        mu[a] = (1.0 - share) * mu[a] + (share * pi[a] / mass if known[a] else 0.0)
 
 
 @compiled  # type: ignore[untyped-decorator]

@@ -68,7 +68,8 @@ def tilt(
 
     Returns:
         Rows where the program has no answer (infeasible) hold pi. Where every second moment is zero
-        all actions are as good, and the cheapest are taken; such rows are INDIFFERENT.
+        all actions are as good, and methods with a cost budget take the cheapest, with a small
+        share of pi; such rows are INDIFFERENT.
     """
     rows = len(target)
     if not method.tilted:

@@ -13,6 +13,8 @@ compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 TINY = 1e-140
 #: Prices and scaled costs above act like infinity.
 HUGE = 1e200
+#: A multiplier below is not used as a first guess.
+LEAST_GUESS = 1e-60
 #: Steps of the inner repetitions are made longer by this factor. They are cautious by nature (the
 #: tangent lies above the function), and 2 is the limit of what converges.
 RELAXATION = 1.8
@@ -50,7 +52,7 @@ def split(weight: Any, cost: Any, floor: Any, mu: Any, guess: float) -> float:
         return guess
     scale = 1.0 / total
     low, high = 0.0, 1.0 / (1.0 - kept) ** 2
-    eta = guess if low < guess < high else 0.5 * high
+    eta = guess if LEAST_GUESS < guess < high else 0.5 * high  # powers of less would overflow
     for _ in range(80):
         above = slope = 0.0
         left = 1.0

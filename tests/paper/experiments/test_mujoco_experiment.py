@@ -181,7 +181,7 @@ def test_networks_and_budget_are_told():
 def test_targets_without_variance_are_named_and_in_no_mean(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_outcome, "LEAST_SPREAD", 1e9)
     monkeypatch.setattr(
-        mujoco_target._TargetRun, "learn", lambda self: pytest.fail("nothing to learn")
+        mujoco_target.TargetRun, "learn", lambda self: pytest.fail("nothing to learn")
     )
     config = replace(TINY, targets=1, logged=30, usual=Training(hidden=4, steps=5))
     result = mujoco.run(config, folder=tmp_path, backend="serial")

@@ -108,7 +108,7 @@ BENCHMARKS = {
         {"episodes": 64, "horizon": 20},
     ),
     "logs": Benchmark(
-        "Designs from a folder of Parquet files, in one process and on workers.",
+        "Designs from a folder of Parquet files, also on workers.",
         "designs from files, time per row",
         ("numpy", "numba", "pyarrow"),
         {"rows": (100_000, 400_000), "file_rows": 50_000},

@@ -208,7 +208,7 @@ def logs(
     address: options.Address = None,
     out_dir: options.OutDir = Path("results/logs"),
 ) -> None:
-    """How good must the logs be, and the predictions? Fewer episodes, bad logs (minutes).
+    """How good the logs must be: fewer episodes, bad logs (minutes).
 
     Running it again after an interruption continues where it stopped.
     """
