@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from behaviors import anything
@@ -65,6 +65,7 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 10**6), st.floats(-6.0, 6.0), st.floats(0.0, 1.0))
+@example(28, 0.0, 1.724414286944836e-206)  # its powers overflow
 def test_the_priced_program_is_the_solvers(seed, power, guess):
     """Also with ties, weights of zero and costs of zero, and from any first guess."""
     rng = np.random.default_rng(seed)

@@ -7,11 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import evaluate, exact
+from scopeval import Refitting, evaluate, exact
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
-from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
+from scopeval.envs.gridworld import (
+    Gridworld,
+    cells,
+    logging_policies,
+    logs_of,
+    target_policies,
+)
+from scopeval.evaluation import stage_runner
+from scopeval.evaluation.refitting import Shares, expected_progress
 from scopeval.evaluation.stage_budget import MOST_UNSPENT, unspent
+from scopeval.evaluation.stage_design import StageDesigner
 from scopeval.safety.certificate import certify
 
 GRID = Gridworld(5, "reward", seed=3).mdp()
@@ -57,3 +66,24 @@ def test_a_margin_lowers_the_cost_of_a_design():
     assert less.recipe.margin == plain.recipe.margin + 0.03
     spent = [exact.assess(GRID, PI, one).cost for one in (plain, less)]
     assert spent[1] < spent[0] - 0.01 * exact.assess(GRID, PI, PI).cost
+
+
+def test_stages_are_run_with_the_margin_and_the_progress(monkeypatch):
+    """What is decided before a stage reaches its design and its weight."""
+    margins, told, usual, weigh = [], [], StageDesigner._designed, Shares.next
+
+    def designed(self, asked, margin):
+        margins.append(margin)
+        return usual(self, asked, margin)
+
+    def weighed(self, size, variance, *, fell_back=False, progress=1.0):
+        told.append(progress)
+        return weigh(self, size, variance, fell_back=fell_back, progress=progress)
+
+    monkeypatch.setattr(StageDesigner, "_designed", designed)
+    monkeypatch.setattr(Shares, "next", weighed)
+    monkeypatch.setattr(stage_runner, "unspent", lambda stages, size: 0.001 * len(stages))
+    found = evaluate(GRID, PI, episodes=150, refit=Refitting(features=cells(5)), seed=1)
+    assert margins == [0.001 * k for k in range(1, len(found.stages))]
+    assert told == [expected_progress(stage.prediction) for stage in found.stages]
+    assert max(told) > 1.0

@@ -33,7 +33,6 @@ __all__ = [
     "Shadow",
     "Target",
     "Weighed",
-    "choose",
     "shadow",
 ]
 
@@ -250,22 +249,6 @@ class _Asker:
             assert self._plain is not None
             answer = Weighing(self._plain.probs(obs, t))
         return answer
-
-
-def choose(
-    target: Target,
-    behavior: Behavior | Policy | None,
-    obs: NDArray[Any],
-    t: int,
-    rng: np.random.Generator,
-    *,
-    weight: float = 1.0,
-    share: float = 1.0,
-    chooser: str = "behavior",
-) -> Choice:
-    """Draw one action; the arguments are those of `Decider` and its `choose`."""
-    decider = Decider(target, behavior)
-    return decider.choose(obs, t, rng, weight=weight, share=share, chooser=chooser)
 
 
 class Shadow(NamedTuple):
