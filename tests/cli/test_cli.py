@@ -67,13 +67,13 @@ def test_program_demo(tmp_path):
     assert done.returncode == 0, done.stderr
     phases = done.stderr.splitlines()  # what is done, also where there is no terminal
     assert phases[0].startswith("writing logs")
-    assert phases[1] == "designing with scope"
+    assert phases[1] == "designing from the logs"
     assert phases[-1] == "writing the report"
     lines = done.stdout.splitlines()
     assert_fits("\n".join(line for line in lines if str(tmp_path) not in line))
-    assert len(lines) <= 21
-    assert sum(bool(line.strip()) for line in lines) <= 17
-    for word in ("old controllers", "scope-dr", "your policy itself", "exact value", "--seed 1"):
+    assert len(lines) <= 24
+    assert sum(bool(line.strip()) for line in lines) <= 20
+    for word in ("old controllers", "at 0.6 of its cost", "learns without logs", "--seed 1"):
         assert word in done.stdout
     assert sorted(os.listdir(tmp_path / "demo")) == ["logs.parquet", "report.html"]
     report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
@@ -262,20 +262,46 @@ def test_demo_is_honest(tmp_path):
     alone = exact.assess(mdp, target, target)
     assert result.truth == pytest.approx(alone.value)
     assert len(scopeval.read_logged(result.logs)) == result.rows == 10_000
-    for method, found in result.evaluations.items():
-        mu, b = result.behaviors[method].table(mdp.states)
-        ours = exact.assess(mdp, target, mu, b)
-        assert abs(found.estimate - alone.value) < 5 * (ours.variance / found.finished) ** 0.5
-        assert ours.cost <= 1.01 * alone.cost
-        assert ours.variance < 0.7 * alone.variance
-        assert found.guard is not None
-    last = result.evaluations["scope-dr"]
+    designed, found = result.designed
+    ours = exact.assess(mdp, target, *designed.table(mdp.states))
+    assert abs(found.estimate - alone.value) < 5 * (ours.variance / found.finished) ** 0.5
+    assert ours.cost <= 1.01 * alone.cost
+    assert ours.variance < 0.7 * alone.variance
+    assert result.cheap is not None
+    assert result.no_cheap == ""
+    for e in (result.cheap.evaluation, result.learned):
+        # their own errors, whose variance is below the policy's
+        assert abs(e.estimate - alone.value) < 2.5 * (e.interval.high - e.interval.low)
+        assert e.interval.half_width < result.on_policy.interval.half_width
+    for e in (found, result.cheap.evaluation, result.learned):
+        assert e.certificate is not None
+        assert e.certificate.proved
+        assert e.certificate.verdict == "safe"
+        assert e.guard is not None
+    assert result.cheap.evaluation.cost.total < 0.7 * result.on_policy.cost.total
+    assert len(result.learned.stages) > 3
     assert result.same_precision is not None
-    ratio = result.same_precision.interval.half_width / last.interval.half_width
+    ratio = result.same_precision.interval.half_width / found.interval.half_width
     assert ratio == pytest.approx(1.0, abs=0.25)
-    for run in (result.on_policy, result.same_precision):
-        assert run.by_target == run.finished
-        assert abs(run.estimate - alone.value) < 5 * (alone.variance / run.finished) ** 0.5
+    for e in (result.on_policy, result.same_precision):
+        assert e.by_target == e.finished
+        assert abs(e.estimate - alone.value) < 5 * (alone.variance / e.finished) ** 0.5
+
+
+def test_demo_says_when_logs_bear_out_no_cheap_behavior_policy(tmp_path, monkeypatch):
+    """Nothing of the story is hard-coded: with a part that cannot be reached it is told so."""
+    config = demo_experiment.Config
+
+    def asked(**settings):
+        return config(**settings, part=0.01, logged=60)
+
+    monkeypatch.setattr(demo_experiment, "Config", asked)
+    shown = invoke("demo", "--episodes", "50", "--out", str(tmp_path))
+    assert shown.exit_code == 0, shown.output
+    assert "No evaluation at 0.01 of the cost: " in shown.stdout
+    assert "at 0.01 of its cost" not in shown.stdout
+    assert_fits("\n".join(x for x in shown.stdout.splitlines() if str(tmp_path) not in x))
+    assert "No logs needed" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_demo_gives_the_same_page_every_time(tmp_path):

@@ -84,7 +84,7 @@ def test_the_drawing_has_the_target_odi_the_choice_and_the_doubt():
     ax = draw_curve(Curve(points, (0.15, 1.02)), chosen=(0.3, 0.9))
     labels = ax.get_legend_handles_labels()[1]
     assert labels[:2] == ["doubt: predicted to cross-checked", "frontier"]
-    assert labels[-1] == "chosen: 0.30 of the variance at 0.90 of the cost"
+    assert labels[-1] == "chosen: variance 0.30, cost 0.90"
     assert {"the target policy itself", "ODI, no budget"} <= set(labels)
     x, y = ax.get_lines()[0].get_data()
     np.testing.assert_allclose(x, [p.safe_cost for p in points])

@@ -33,7 +33,7 @@ from scopeval.report import (
     write_report,
 )
 from scopeval.report.svg import canvas
-from scopeval.report.wording import answer_of, signed
+from scopeval.report.wording import answer_of, promise_in_words, signed
 
 GRID = Gridworld(5, seed=1).mdp()
 PI = target_policies(1, 5, seed=1)[0]
@@ -209,6 +209,24 @@ def test_every_kind_of_result_is_a_page(options, tone, words, keep):
     assert_self_contained(html)
     assert not re.search(r"\b(nan|inf)\b", html)
     assert ("keep=True" in html) == (not keep or e.finished == 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"behavior": None}, ""),
+        ({"behavior": DR, "cost": "none"}, ""),
+        ({"behavior": DR}, "at most 1.1: safe as far as seen"),
+        ({"behavior": DR, "episodes": 1}, "at most 1.1: not decided"),
+        ({"step_cost_bound": 1.0, "episodes": 3000, "epsilon": 0.3}, "at most 1.3: proved"),
+        ({"behavior": GREEDY, "episodes": 2000}, "at most 1.1: guard switched"),
+        ({"epsilon": -0.5, "guard": False}, "at most 0.5: NOT KEPT as far as seen"),
+        ({"cost_limit": 9.0, "epsilon": None}, "at most 9 an episode: safe as far as seen"),
+        ({"reference": PI}, "at most 1.1 of the reference's: safe as far as seen"),
+    ],
+)
+def test_a_promise_in_words(options, words):
+    assert promise_in_words(evaluation(**options)) == words
 
 
 def test_a_guard_that_stepped_in_is_the_first_thing_told():

@@ -113,7 +113,7 @@ def draw_curve(
     if chosen is not None:
         ax.plot(
             chosen[1], chosen[0], color=OURS, marker="*", ms=13, ls="none",
-            label=f"chosen: {chosen[0]:.2f} of the variance at {chosen[1]:.2f} of the cost",
+            label=f"chosen: variance {chosen[0]:.2f}, cost {chosen[1]:.2f}",
         )  # fmt: skip
     ax.set_ylim(0.0, MOST)
     shown = cost[variance <= MOST]
@@ -121,5 +121,5 @@ def draw_curve(
     ax.set_xlim(max(float(shown.min(initial=1.0)) - 0.05, 0.0), min(right, 2.0))
     ax.set_xlabel("expected cost of an episode / target policy's")
     ax.set_ylabel("variance of an episode / target policy's")
-    ax.legend(loc="upper right", fontsize=8, frameon=False)
+    ax.legend(loc="upper right", fontsize=9, frameon=False)
     return ax

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,10 @@ from scopeval.cli.console import command_of, out, paragraph, print_line, print_t
 
 if TYPE_CHECKING:
     from scopeval.cli.demonstration import Demo
-    from scopeval.report import Page, Table
+    from scopeval.evaluation.result import Evaluation
+    from scopeval.report import Page, Section, Table
 
 __all__ = ["demo"]
-
-#: What the table says about a verdict.
-_SAFE = {"safe": "as far as seen", "refuted": "NO", "not enough evidence": "too few episodes"}
 
 
 def demo(
@@ -30,7 +29,7 @@ def demo(
         Path, typer.Option("--out", help="Folder for the logs and the report.")
     ] = Path("demo"),
 ) -> None:
-    """From old logs to a policy's value and a report, in seconds."""
+    """One policy evaluated in four ways, with a report: in seconds."""
     from scopeval.cli.demonstration import Config, run
     from scopeval.report import write_report
 
@@ -40,94 +39,120 @@ def demo(
         progress(9, 10, "writing the report")
         page = _page(result, command_of(ctx, without=("out_dir",)))
         report = write_report(page, out_dir / "report.html")
-    _show(result, report, time.perf_counter() - began)
+    _show(result, page.answer, report, time.perf_counter() - began)
 
 
-def _show(result: Demo, report: Path, seconds: float) -> None:
-    from scopeval.report.wording import answer_of
-
+def _show(result: Demo, answer: str, report: Path, seconds: float) -> None:
     console = out()
-    method, found = list(result.evaluations.items())[-1]
-    config, plan = result.config, result.behaviors[method].predicted
+    config = result.config
     console.print("[bold]The value of a policy, and the cost of estimating it[/]\n")
     paragraph(
         console,
-        f"{config.controllers} old controllers left logs of {config.logged:,} episodes in a "
-        f"{config.size} x {config.size} Gridworld. From the logs alone a behavior policy is "
-        f"designed, to run instead of yours: {method} predicts {plan.variance:.0%} of the variance "
-        f"at {plan.cost:.0%} of the cost.",
+        f"A policy that was never run, in a {config.size} x {config.size} Gridworld. "
+        f"{config.controllers} old controllers left logs of {config.logged:,} episodes.",
     )
     console.print()
     print_table(console, _table(result))
     console.print()
+    if result.cheap is None:
+        paragraph(console, f"No evaluation at {config.part:g} of the cost: {result.no_cheap}.")
+    paragraph(console, f"{answer} {_guard(result)} {_truth(result)}")
     paragraph(
-        console, f"{answer_of(found)} {_guard(result)} The exact value is {result.truth:.4f}."
+        console,
+        "Proved: with 95% confidence and for every distribution of costs, because no step costs "
+        f"more than {config.step_cost:g}.",
     )
     console.print()
     print_line(console, f"Logs:   {result.logs}")
-    print_line(console, f"Report: {report} ({seconds:.0f} s)")
+    print_line(console, f"Report: {report} ({seconds:.1f} s)")
     console.print(
         f"Seed {config.seed}; another environment: scopeval demo --seed {config.seed + 1}"
     )
 
 
+def _runs(result: Demo) -> dict[str, Evaluation]:
+    """Every evaluation by its name, in the order of the story."""
+    runs = {
+        "your policy itself": result.on_policy,
+        "design from logs": result.designed.evaluation,
+    }
+    if result.cheap is not None:
+        runs[f"at {result.config.part:g} of its cost"] = result.cheap.evaluation
+    runs["learns without logs"] = result.learned
+    if result.same_precision is not None:
+        runs["your policy, longer"] = result.same_precision
+    return runs
+
+
 def _table(result: Demo) -> Table:
     from scopeval.report import Table
-    from scopeval.report.wording import amount, signed, with_error
+    from scopeval.report.wording import amount, promise_in_words, with_error
 
-    runs = {f"behavior policy, {name}": e for name, e in result.evaluations.items()}
-    runs["your policy itself"] = result.on_policy
-    if result.same_precision is not None:
-        runs["the same, longer"] = result.same_precision
-    rows = []
-    for name, e in runs.items():
-        certified = e.certificate is not None and e.by_target != e.finished
-        verdict = e.certificate.verdict if certified and e.certificate is not None else ""
-        off = signed(e.estimate - result.truth, e.interval.half_width)
-        rows.append(
-            (
-                name,
-                f"{e.finished:,}",
-                with_error(e),
-                off.replace("\N{MINUS SIGN}", "-"),
-                amount(e.cost.total),
-                _SAFE.get(verdict, verdict),
-            )
-        )
-    header = ("what is run", "episodes", "estimate", "off by", "cost", "safe")
-    return Table("", header, tuple(rows))
+    rows = tuple(
+        (name, f"{e.finished:,}", with_error(e), amount(e.cost.total), promise_in_words(e))
+        for name, e in _runs(result).items()
+    )
+    header = ("what is run", "episodes", "value", "cost in all", "relative cost promised")
+    return Table("", header, rows)
 
 
 def _guard(result: Demo) -> str:
-    stepped = [
-        f"{method} after {e.guard.switched_after:,} episodes"
-        for method, e in result.evaluations.items()
+    switched = [
+        f"{name!r} after {e.guard.switched_after:,} episodes"
+        for name, e in _runs(result).items()
         if e.guard is not None and e.guard.switched_after is not None
     ]
-    if stepped:
-        return f"The guard switched to your policy: {' and '.join(stepped)}."
+    if switched:
+        return f"The guard switched to your policy: {' and '.join(switched)}."
     return "The guard monitored the cost and did not switch to your policy."
 
 
+def _truth(result: Demo) -> str:
+    from scopeval.report.wording import confidence
+
+    found = [e.interval for e in _runs(result).values()]
+    inside = sum(interval.low <= result.truth <= interval.high for interval in found)
+    held = f"{inside} of the {len(found)}" if inside < len(found) else f"all {len(found)}"
+    return (
+        f"The exact value is {result.truth:.4f}; it is in {held} intervals "
+        f"({confidence(found[0].alpha)} confidence each)."
+    )
+
+
 def _page(result: Demo, command: str) -> Page:
+    """The page of the cheap evaluation, with the others beside it and the stages of the last."""
     from scopeval.report import page_of_evaluation
 
-    *others, method = result.evaluations
-    config = result.config
-    beside = {f"behavior policy ({name})": result.evaluations[name] for name in others}
-    if result.same_precision is not None:
-        beside["the policy itself, to the same precision"] = result.same_precision
-    return page_of_evaluation(
-        result.evaluations[method],
-        result.behaviors[method],
+    config, runs = result.config, _runs(result)
+    shown = result.designed if result.cheap is None else result.cheap
+    others = (result.on_policy, shown.evaluation)
+    page = page_of_evaluation(
+        shown.evaluation,
+        shown.behavior,
         result.on_policy,
-        beside=beside,
+        beside={name: e for name, e in runs.items() if not any(e is other for other in others)},
         truth=result.truth,
         title="scopeval demo: a policy in a Gridworld",
         intro=f"The environment is a {config.size} x {config.size} Gridworld with random rewards "
         f"and costs. {config.controllers} old controllers left logs of {config.logged:,} episodes "
-        f"({result.rows:,} steps). From these a behavior policy was designed, and run instead of "
-        "a policy that had never been run.",
+        f"({result.rows:,} steps). A policy that had never been run was evaluated four times: by "
+        "running it, by a behavior policy designed from the logs, by one at "
+        f"{config.part:g} of the policy's own cost, and without the logs. No step costs more than "
+        f"{config.step_cost:g}; with this bound the certificates are proofs.",
         command=command,
         seed=config.seed,
     )
+    *sections, last = page.sections
+    return replace(page, sections=(*sections, *_learned(result), last))
+
+
+def _learned(result: Demo) -> tuple[Section, ...]:
+    """The stages of the evaluation without logs."""
+    from scopeval.report.stage_section import stage_section
+
+    found = stage_section(result.learned)
+    if found is None:
+        return ()
+    first = "The same policy, evaluated without the logs."
+    text = (first, result.learned.sentence, *found.text)
+    return (replace(found, title="No logs needed", text=text),)

@@ -1,10 +1,14 @@
-"""The whole package in a minute: logs, a design from them, a guarded evaluation, and the truth.
+"""The whole package in a minute: one policy, evaluated in four ways, and the truth.
 
-The environment is a Gridworld whose exact value is known. Thirty old controllers have left logs,
-and a policy that was never run is to be evaluated. The logs are written to a Parquet file, a
-behavior policy is designed from the file and run, and its episodes give the estimate. The policy
-itself is then run as well, for as many episodes and for as many as the same precision takes: the
-comparison that is usually too expensive.
+The environment is a Gridworld whose exact value is known, and a policy that was never run is to be
+evaluated: (a) by running it, (b) by a behavior policy designed from the logs of thirty old
+controllers, at the policy's own cost, (c) by one at a part of that cost, chosen on the frontier,
+(d) without any logs, by stages that learn from each other. At last the policy runs for as many
+episodes as the precision of (b) takes: the comparison that is usually too expensive.
+
+No step costs more than 1, which is known beforehand: with this bound certificates are proofs, for
+every distribution of costs. What is promised is a little above what is designed for, so that
+1,000 episodes are enough to prove it.
 """
 
 from __future__ import annotations
@@ -13,26 +17,32 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from scopeval import exact
 from scopeval.arrays import check_whole
 from scopeval.behavior.designer import design
+from scopeval.behavior.frontier import frontier
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.data.parquet import write_logged
 from scopeval.data.readers import read_logged
+from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.errors import InputError
 from scopeval.evaluation.evaluator import evaluate
+from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
+from scopeval.exact import TabularMDP
+from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["Config", "Demo", "run"]
+__all__ = ["Config", "Demo", "Run", "run"]
 
-#: The paper's method, and the one with a control variate, which the page is about.
-SHOWN = ("scope", "scope-dr")
 #: Most episodes of the policy itself.
 _MOST = 1_000_000
+#: Steps that progress is told in.
+_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,14 @@ class Config:
     """Episodes in the logs."""
     episodes: int = 1000
     """Episodes of each evaluation."""
+    part: float = 0.6
+    """The cheap behavior policy is designed to cost this part of the policy's own cost, ..."""
+    allowed: float = 0.7
+    """... and this is what is promised, and to be proved."""
+    own: float = 1.05
+    """What is promised of the others, which are designed at the policy's own cost."""
+    step_cost: float = 1.0
+    """The most that a step can cost."""
 
     def __post_init__(self) -> None:
         least = {"seed": 0, "controllers": 1, "logged": self.controllers, "episodes": 2}
@@ -58,29 +76,40 @@ class Config:
             check_whole(name, getattr(self, name), smallest)
 
 
+class Run(NamedTuple):
+    """A behavior policy from the logs, and the evaluation by it."""
+
+    behavior: BehaviorPolicy
+    evaluation: Evaluation
+
+
 @dataclass(frozen=True)
 class Demo:
-    """The result of the demonstration.
+    """The result of the demonstration: evaluations of the same policy.
 
     Attributes:
         config: of the run.
         logs: where the logs were written.
         rows: steps in the logs.
         truth: J(pi), exact.
-        behaviors: by method, designed from the logs.
-        evaluations: by method, of the same policy, guard on.
-        on_policy: the policy itself, for as many episodes.
-        same_precision: the policy itself, for as many episodes as the interval of the last
-            method's evaluation takes; None if that is not known.
+        on_policy: (a) the policy itself.
+        designed: (b) designed from the logs, at the policy's own cost.
+        cheap: (c) at a part of that cost; None: the logs bear out no such behavior policy.
+        no_cheap: why there is none, in words; empty where there is one.
+        learned: (d) without logs.
+        same_precision: the policy itself, for as many episodes as the interval of (b) takes; None
+            if that is not known.
     """
 
     config: Config
     logs: Path
     rows: int
     truth: float
-    behaviors: dict[str, BehaviorPolicy]
-    evaluations: dict[str, Evaluation]
     on_policy: Evaluation
+    designed: Run
+    cheap: Run | None
+    no_cheap: str
+    learned: Evaluation
     same_precision: Evaluation | None
 
 
@@ -90,59 +119,112 @@ def run(
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Demo:
     """Logs, designs, evaluations, comparison; the logs are written to ``folder/logs.parquet``."""
-    mdp = Gridworld(config.size, config.cost_law, config.seed).mdp()
-    target = target_policies(1, config.size, seed=config.seed)[0]
-    steps = 2 + 2 * len(SHOWN)
-
-    path = _place(folder) / "logs.parquet"
-    progress(0, steps, "writing logs (compiling at the first run)")
-    controllers = logging_policies(config.controllers, mdp, seed=config.seed)
-    write_logged(logs_of(mdp, controllers, config.logged, seed=config.seed), path)
-    log = read_logged(path)
-
-    behaviors: dict[str, BehaviorPolicy] = {}
-    evaluations: dict[str, Evaluation] = {}
-    for k, method in enumerate(SHOWN):
-        progress(1 + 2 * k, steps, f"designing with {method}")
-        behavior = design(
-            log,
-            target,
-            horizon=mdp.horizon,
-            method=method,
-            features=cells(config.size),
-            seed=config.seed,
-        )
-        progress(2 + 2 * k, steps, f"evaluating with {method}")
-        behaviors[method] = behavior
-        evaluations[method] = evaluate(
-            mdp,
-            target,
-            behavior,
-            episodes=config.episodes,
-            seed=_seed(config, 1 + k),
-            guard=True,
-            keep=True,
-        )
-    progress(steps - 1, steps, "running the policy itself")
-    many = evaluations[SHOWN[-1]].on_policy
+    place = _place(folder)
+    show = _Show(config)
+    progress(0, _STEPS, "writing logs (compiling at the first run)")
+    path, log = show.write_logs(place)
+    progress(1, _STEPS, "designing from the logs")
+    designed = show.at_own_cost(log)
+    progress(2, _STEPS, "designing at a part of the cost")
+    cheap, no_cheap = show.at_part_of_cost(log)
+    progress(3, _STEPS, "learning without logs")
+    learned = show.without_logs()
+    progress(4, _STEPS, "running the policy itself")
+    many = designed.evaluation.on_policy
     same = None
     if many.unknown is None and 1 < many.episodes < _MOST:
-        same = evaluate(mdp, target, episodes=math.ceil(many.episodes), seed=_seed(config, 9))
+        same = show.itself(math.ceil(many.episodes), stream=9, keep=False)
     return Demo(
         config=config,
         logs=path,
         rows=len(log),
-        truth=exact.assess(mdp, target, target).value,
-        behaviors=behaviors,
-        evaluations=evaluations,
-        on_policy=evaluate(mdp, target, episodes=config.episodes, seed=_seed(config, 8), keep=True),
+        truth=exact.assess(show.mdp, show.target, show.target).value,
+        on_policy=show.itself(config.episodes, stream=8, keep=True),
+        designed=designed,
+        cheap=cheap,
+        no_cheap=no_cheap,
+        learned=learned,
         same_precision=same,
     )
 
 
-def _seed(config: Config, stream: int) -> int:
-    """Seeds without common random numbers: logs and evaluation must be independent."""
-    return int(np.random.SeedSequence((config.seed, stream)).generate_state(1)[0])
+class _Show:
+    """The world and the policy of a configuration, and the four evaluations."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.mdp: TabularMDP = Gridworld(config.size, config.cost_law, config.seed).mdp()
+        self.target: TabularPolicy = target_policies(1, config.size, seed=config.seed)[0]
+        self._cells = cells(config.size)
+
+    def write_logs(self, folder: Path) -> tuple[Path, Transitions]:
+        """Where the logs were written, and what is read from there."""
+        seed, path = self.config.seed, folder / "logs.parquet"
+        controllers = logging_policies(self.config.controllers, self.mdp, seed=seed)
+        write_logged(logs_of(self.mdp, controllers, self.config.logged, seed=seed), path)
+        return path, read_logged(path)
+
+    def itself(self, episodes: int, *, stream: int, keep: bool) -> Evaluation:
+        """By the policy itself."""
+        seed = self._seed(stream)
+        return evaluate(self.mdp, self.target, episodes=episodes, seed=seed, keep=keep)
+
+    def at_own_cost(self, log: Transitions) -> Run:
+        """By a design from the logs at the policy's own cost."""
+        behavior = design(
+            log,
+            self.target,
+            horizon=self.mdp.horizon,
+            method="scope-dr",
+            features=self._cells,
+            seed=self.config.seed,
+        )
+        return Run(behavior, self._evaluate(behavior, self.config.own, stream=1))
+
+    def at_part_of_cost(self, log: Transitions) -> tuple[Run | None, str]:
+        """By a point of the frontier; or none, and why."""
+        curve = frontier(
+            log,
+            self.target,
+            horizon=self.mdp.horizon,
+            features=self._cells,
+            seed=self.config.seed,
+        )
+        try:
+            behavior = curve.at(cost=self.config.part)
+        except InputError as why:
+            return None, str(why)
+        return Run(behavior, self._evaluate(behavior, self.config.allowed, stream=2)), ""
+
+    def without_logs(self) -> Evaluation:
+        """In stages that learn from each other; the first runs the policy itself."""
+        refit = Refitting(features=self._cells)
+        return self._evaluate(None, self.config.own, stream=3, refit=refit)
+
+    def _evaluate(
+        self,
+        behavior: BehaviorPolicy | None,
+        allowed: float,
+        *,
+        stream: int,
+        refit: bool | Refitting = False,
+    ) -> Evaluation:
+        return evaluate(
+            self.mdp,
+            self.target,
+            behavior,
+            episodes=self.config.episodes,
+            epsilon=round(allowed - 1.0, 12),
+            step_cost_bound=self.config.step_cost,
+            seed=self._seed(stream),
+            guard=True,
+            keep=True,
+            refit=refit,
+        )
+
+    def _seed(self, stream: int) -> int:
+        """Seeds without common random numbers: logs and evaluation must be independent."""
+        return int(np.random.SeedSequence((self.config.seed, stream)).generate_state(1)[0])
 
 
 def _place(folder: str | Path) -> Path:

@@ -353,7 +353,8 @@ def weights_figure(trace: Trace) -> Figure | None:
         return None
     with canvas() as (drawing, ax):
         # how small the smallest weights are does not matter: none of them counts
-        low = max(float(positive.min()), float(positive.max()) * 1e-8)
+        low = max(float(positive.min()), float(positive.max()) * 1e-4)
+        tiny = int((positive < low).sum())
         edges = np.geomspace(low, float(positive.max()) * (1 + 1e-9), 41).tolist()
         share = np.full(len(positive), 100 / len(w))
         ax.hist(np.maximum(positive, low), edges, weights=share, color=OURS, alpha=0.55)
@@ -366,6 +367,8 @@ def weights_figure(trace: Trace) -> Figure | None:
         ax.set_ylabel("share of episodes, %")
         none = int((w == 0).sum())
         zero = f" {none:,} of {len(w):,} have weight 0." if none else ""
+        if tiny:
+            zero += f" The first bar holds {tiny:,} that are smaller still."
         return figure_of(
             drawing,
             label=f"Histogram of the importance weights, from {positive.min():.2g} to "

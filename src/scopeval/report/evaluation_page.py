@@ -26,6 +26,9 @@ from scopeval.report.wording import (
     confidence,
     counted,
     facts_of,
+    per_episode,
+    promise_in_words,
+    sentence_of,
     signed,
     verdict_of,
     with_error,
@@ -114,6 +117,8 @@ def _answered(
             "keeps them."
         )
     header = ["what was run", "episodes", "estimate", "cost of an episode", "total cost"]
+    promised = len(runs) > 1 and any(map(promise_in_words, runs.values()))
+    header += ["promised, relative"] if promised else []
     if truth is not None:
         header.insert(3, "error")
         text.append(f"The exact value is {truth:.5g}. No method had access to it.")
@@ -122,7 +127,10 @@ def _answered(
         row = [name, f"{run.finished:,}", with_error(run)]
         row += [] if truth is None else [signed(run.estimate - truth, run.interval.half_width)]
         costs = run.cost.total > 0
-        row += [f"{run.cost.per_episode:.4g}", amount(run.cost.total)] if costs else [_NONE, _NONE]
+        row += (
+            [per_episode(run.cost.per_episode), amount(run.cost.total)] if costs else [_NONE, _NONE]
+        )
+        row += [promise_in_words(run) or _NONE] if promised else []
         rows.append(tuple(row))
     sure = confidence(e.interval.alpha)
     table = Table(f"Estimates with their {sure} intervals", tuple(header), tuple(rows))
@@ -179,11 +187,10 @@ def _validity(e: Evaluation) -> str:
 def _checks(e: Evaluation) -> tuple[Check, ...]:
     """The diagnostics as sentences."""
     d = e.diagnostics
-    said = [Check("bad", text[:1].upper() + text[1:] + ".") for text in d.warnings]
+    said = [Check("bad", sentence_of(text)) for text in d.warnings]
     said.append(Check("good", _validity(e)))
     if e.starts is not None:
-        told_of_starts = e.starts.sentence
-        said.append(Check("plain", told_of_starts[:1].upper() + told_of_starts[1:] + "."))
+        said.append(Check("plain", sentence_of(e.starts.sentence)))
     if not by_itself(e):
         told = _weights(e)
         said += [check for check in told if check.tone == "good" or not d.warnings]
@@ -293,16 +300,16 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
     )
     curve = frontier_figure(behavior)
     most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:.3g} times "
-    checks = [Check("open", text[:1].upper() + text[1:] + ".") for text in told.warnings]
-    checks += [Check("plain", text[:1].upper() + text[1:] + ".") for text in told.notes]
+    checks = [Check("open", sentence_of(text)) for text in told.warnings]
+    checks += [Check("plain", sentence_of(text)) for text in told.notes]
     return Section(
         "The behavior policy that was run",
         (
             f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
             f"critics), for {recipe.horizon} steps per episode and an expected cost of at most "
             f"{most}the target policy's. Support: {support_in_words(told)}. "
-            f"{_spent(recipe, told.binding)} At least {recipe.floor:.0%} of the target policy is "
-            "mixed in everywhere.",
+            f"{_spent(recipe, told.binding)} At least {100 * recipe.floor:.2g}% of the target "
+            "policy is mixed in everywhere.",
         ),
         figures=() if curve is None else (curve,),
         tables=(
@@ -328,4 +335,8 @@ def _spent(recipe: Recipe, binding: float) -> str:
 def _runner(e: Evaluation, behavior: BehaviorPolicy | None) -> str:
     if by_itself(e):
         return "the policy itself (this evaluation)"
-    return "behavior policy" + ("" if behavior is None else f" ({behavior.recipe.method})")
+    if behavior is None:
+        return "behavior policy"
+    recipe = behavior.recipe
+    part = f" at {1 + recipe.epsilon:.2g} of the cost" if recipe.budget == "weighted" else ""
+    return f"behavior policy ({recipe.method}{part})"

@@ -19,7 +19,7 @@ def frontier_figure(behavior: BehaviorPolicy) -> Figure | None:
     curve, told = behavior.report.curve, behavior.predicted
     if curve is None or not curve.points:
         return None
-    with canvas(width=5.6, height=3.6) as (drawing, ax):
+    with canvas(height=3.4) as (drawing, ax):
         draw_curve(curve, ax, (told.variance, told.cost))
         return figure_of(
             drawing,

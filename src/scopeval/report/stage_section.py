@@ -11,6 +11,7 @@ from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stage_report import Stage
 from scopeval.report.page import Check, Figure, Section, Table, Tone
 from scopeval.report.svg import INK, OURS, OWN, SOFT, canvas, figure_of
+from scopeval.report.wording import per_episode, sentence_of
 
 __all__ = ["stage_section"]
 
@@ -31,20 +32,20 @@ def stage_section(e: Evaluation) -> Section | None:
         f"The standard error was within twice its last value after {learning.precise_after:,} "
         f"episodes. {learning.refits} behavior policies were designed.",
     ]
-    checks = [Check("bad", _sentence(one.sentence)) for one in learning.changed]
-    checks += [Check("good", _sentence(one.sentence)) for one in learning.told if one.agrees]
+    checks = [Check("bad", sentence_of(one.sentence)) for one in learning.changed]
+    checks += [Check("good", sentence_of(one.sentence)) for one in learning.told if one.agrees]
     if learning.stopped is not None:
-        checks.append(Check("plain", _sentence(f"refitting stopped: {learning.stopped}")))
+        checks.append(Check("plain", sentence_of(f"refitting stopped: {learning.stopped}")))
     if learning.payback is not None:
         tone: Tone = "open" if learning.payback.after is None else "good"
-        checks.append(Check(tone, _sentence(learning.payback.sentence)))
+        checks.append(Check(tone, sentence_of(learning.payback.sentence)))
     checks += [
-        Check("bad", _sentence(f"stage {stage.number}: {stage.refuted}"))
+        Check("bad", sentence_of(f"stage {stage.number}: {stage.refuted}"))
         for stage in e.stages
         if stage.refuted is not None
     ]
     checks += [
-        Check("plain", _sentence(f"stage {stage.number}: {stage.why}"))
+        Check("plain", sentence_of(f"stage {stage.number}: {stage.why}"))
         for stage in e.stages
         if not stage.designed or ";" in stage.why or stage.prediction is None
     ]
@@ -72,7 +73,7 @@ def _row(stage: Stage, own: float) -> tuple[str, ...]:
         f"{stage.rows:,} steps" if stage.rows and not stage.on_policy else "policy itself",
         _NONE if p is None else f"{p.variance:.2f} ({p.checked_variance:.2f})",
         f"{measured:.2f}" if math.isfinite(measured) else f"{stage.variance:.3g} (absolute)",
-        f"{stage.cost:.4g}",
+        per_episode(stage.cost),
         _NONE if stage.certificate is None else stage.certificate.verdict,
         f"{stage.share:.1%}",
         f"{stage.standard_error:.2g}",
@@ -142,7 +143,3 @@ def _label(x: float) -> str:
     """Label 2 and 5 between the powers of ten."""
     digit = round(x / 10 ** math.floor(math.log10(x) + 1e-9))
     return f"{x:g}" if digit in (2, 5) else ""
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

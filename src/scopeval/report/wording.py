@@ -15,6 +15,9 @@ __all__ = [
     "confidence",
     "counted",
     "facts_of",
+    "per_episode",
+    "promise_in_words",
+    "sentence_of",
     "signed",
     "verdict_of",
     "with_error",
@@ -31,6 +34,16 @@ _SAFETY = {
         "open",
         "Not enough evidence about safety",
     ),
+}
+
+#: What a table says about a promise: with a stated bound on costs, and without.
+_PROVED = {"safe": "proved", "refuted": "DISPROVED"}
+_SEEN = {
+    "safe": "safe as far as seen",
+    "refuted": "NOT KEPT as far as seen",
+    "not refuted": "not decided",
+    "not covered": "not known",
+    "not enough evidence": "too few episodes",
 }
 
 
@@ -96,6 +109,21 @@ def verdict_of(e: Evaluation) -> Verdict:
     firm = e.certificate.verdict in ("safe", "refuted")
     sure = f", with {confidence(e.certificate.alpha)} confidence" if firm else ""
     return Verdict(tone, text + _seen(e.certificate) + sure)  # type: ignore[arg-type]
+
+
+def promise_in_words(e: Evaluation) -> str:
+    """What was promised about the cost, and the verdict; empty where nothing was promised."""
+    c = e.certificate
+    if c is None or by_itself(e):
+        return ""
+    most = f"at most {1 + c.epsilon:.4g}"
+    if c.whose == "limit":
+        most = f"at most {(1 + c.epsilon) * c.target_cost:.4g} an episode"
+    elif c.whose == "reference":
+        most += " of the reference's"
+    if e.guard is not None and e.guard.switched_after is not None:
+        return f"{most}: guard switched"
+    return f"{most}: {_PROVED[c.verdict] if c.proved else _SEEN[c.verdict]}"
 
 
 def facts_of(e: Evaluation) -> tuple[Fact, ...]:
@@ -175,3 +203,13 @@ def counted(n: int) -> str:
 def amount(x: float) -> str:
     """A cost: whole from a hundred on, else three digits."""
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
+
+
+def per_episode(x: float) -> str:
+    """The cost of an episode: four digits, whole from a thousand on."""
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:#.4g}"
+
+
+def sentence_of(text: str) -> str:
+    """A remark as a sentence."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
