@@ -54,7 +54,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[dev,box2d,minari,mujoco,ray,sb3,docs,serve]'
+	$(PIP) -e '.[dev,box2d,energyplus,minari,mujoco,ray,sb3,docs,serve]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -14,3 +14,7 @@ gymnasium.register(
     id="scopeval/BinnedRobot-v0",
     entry_point="scopeval.paper.robots.bins:make_binned_robot",
 )
+gymnasium.register(
+    id="scopeval/DataCenter-v0",
+    entry_point="scopeval.envs.data_center.environment:DataCenterEnv",
+)

@@ -1,0 +1,9 @@
+"""A computer room on EnergyPlus: the environment, its weather, and controllers for it."""
+
+from __future__ import annotations
+
+from scopeval.envs.data_center.controllers import Controller, operators, target_controllers
+from scopeval.envs.data_center.environment import DataCenterEnv
+from scopeval.envs.data_center.weather import DAYS, Season
+
+__all__ = ["DAYS", "Controller", "DataCenterEnv", "Season", "operators", "target_controllers"]
