@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,13 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
 from scopeval.behavior import _step_kernel as kernel
+from scopeval.behavior.action import Action
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import LARGEST, Counts, Recipe, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
-from scopeval.critics.fast_estimates import look
+from scopeval.critics.fast_estimates import look, model_inputs
 from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
@@ -44,18 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["Action", "BehaviorPolicy"]
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action to take, with the probabilities and the random number it was drawn with."""
-
-    action: Any
-    probability: float
-    target_probability: float
-    control: float = 0.0
-    baseline: float = 0.0
-    uniform: float | None = None
 
 
 class BehaviorPolicy:
@@ -215,28 +203,42 @@ class BehaviorPolicy:
         """
         batch = np.asarray(obs)[None]
         offered = self._offer(batch, t, rng)
+        uniform = rng.random()
+        k, probability, own, control, b = self._draw(t, batch, offered, weight, uniform)
+        chosen = offered.actions[0, k]
+        return Action(
+            action=int(chosen) if offered.actions.ndim == 2 else chosen,
+            probability=probability,
+            target_probability=own,
+            control=control,
+            baseline=float(offered.probs[0] @ b) if self._method.control_variate else 0.0,
+            uniform=uniform,
+        )
+
+    def _draw(
+        self, t: int, batch: Observations, offered: Candidates, weight: float | None, uniform: float
+    ) -> tuple[int, float, float, float, Floats]:
+        """Number of the action at `uniform`, its mu, pi and b, and b of all actions."""
+        pi = offered.probs
         candidates = None if offered.actions.ndim == 2 else offered.actions
-        if self.recipe.prices is None:
-            mu, b = (x[0] for x in self._step(t, batch, offered.probs, candidates))
-        else:
+        if self.recipe.prices is not None:
             if weight is None or not weight >= 0.0:
                 raise InputError(
                     f"weight: got {weight!r}, expected a number >= 0: the product of "
                     "target_probability / probability over the episode's actions so far, 1 at t = 0"
                 )
             one = np.array([weight], np.float64)
-            mu, b = (x[0] for x in self._weighted_step(t, batch, offered.probs, candidates, one))
-        uniform = rng.random()
-        k = kernel.drawn(mu, uniform)
-        pi, chosen = offered.probs[0], offered.actions[0, k]
-        return Action(
-            action=int(chosen) if np.ndim(chosen) == 0 else chosen,
-            probability=float(mu[k]),
-            target_probability=float(pi[k]),
-            control=float(b[k]),
-            baseline=float(pi @ b) if self._method.control_variate else 0.0,
-            uniform=uniform,
-        )
+            mu, b = self._weighted_step(t, batch, pi, candidates, one)
+        else:
+            if 0 <= t < len(self.critics):
+                given = model_inputs(self.critics[t], batch, candidates, pi.shape[1])
+                found = given and self._weigher.draw(pi, given, uniform, self.counts)
+                if found:
+                    self.counts.asked += 1
+                    return found
+            mu, b = self._step(t, batch, pi, candidates)
+        k = kernel.drawn(mu[0], uniform)
+        return k, float(mu[0, k]), float(pi[0, k]), float(b[0, k]), b[0]
 
     def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
         """What the target offers; `offer` without asking again what kind of policy it is."""

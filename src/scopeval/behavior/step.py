@@ -149,6 +149,12 @@ class Counts:
         self.infeasible += other.infeasible
         self.not_finite += other.not_finite
 
+    def add_doubts(self, doubts: tuple[int, int, int]) -> None:
+        """Count how often something was unseen, infeasible, not finite."""
+        self.unseen += doubts[0]
+        self.infeasible += doubts[1]
+        self.not_finite += doubts[2]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -211,8 +217,9 @@ class Weigher:
 
     def __init__(self, method: Method, recipe: Recipe) -> None:
         from scopeval.behavior import _step_kernel as kernel
+        from scopeval.behavior._act_kernel import act_by_model
 
-        self._kernel = kernel
+        self._kernel, self._act = kernel, act_by_model
         self._step = method.step
         self._share = float(recipe.share) if method.control_variate else -1.0
         # plain tuples: compiled code takes named ones more slowly
@@ -223,6 +230,8 @@ class Weigher:
         self.follows = method.follows_behavior
         #: Whether the cost in the constraint is the behavior policy's own, or the target policy's.
         self.own_cost = recipe.constraint == "behavior"
+        rest = (self._share, self._rule, self._kind, self._floor)
+        self._how = (self.follows, self.own_cost, *rest)
 
     def rows(self, pi: Floats, e: Estimates, counts: Counts | None) -> tuple[Floats, Floats]:
         """Mu and b from estimates; see `weigh_rows`."""
@@ -268,11 +277,29 @@ class Weigher:
             mu = _own_step(self._step, pi, program.second_moment, program.cost, program.budget)
             found = kernel.settle(mu, np.zeros(len(pi), np.int8), program, pi, self._floor)
         if counts is not None:
-            unseen, infeasible, not_finite = found
-            counts.unseen += unseen
-            counts.infeasible += infeasible
-            counts.not_finite += not_finite
+            counts.add_doubts(found)
         return mu, parts[0]
+
+    def draw(
+        self, pi: Floats, given: tuple[Any, ...], uniform: float, counts: Counts
+    ) -> tuple[int, float, float, float, Floats] | None:
+        """One action for one row by learned dynamics: what `rows` and a draw would give, sooner.
+
+        Args:
+            pi: [1, K].
+            given: `critics.fast_estimates.model_inputs` of the observation.
+            uniform: which action is drawn.
+            counts: of doubts.
+
+        Returns:
+            The action's number, its mu, pi and b, and b [K]; None if line 6 is a user's own.
+        """
+        if self._step is not None:
+            return None
+        pi = np.ascontiguousarray(pi, np.float64)
+        k, mu, own, b, every, doubts = self._act(given, pi, uniform, self._how)
+        counts.add_doubts(doubts)
+        return k, mu, own, b, every
 
 
 def budget(recipe: Recipe, pi: Floats, cost_target: Floats, cost: Floats, known: Bools) -> Floats:

@@ -22,7 +22,7 @@ from scopeval.critics.protocols import Critic
 from scopeval.critics.table import TableCritic
 from scopeval.policies.protocols import Observations
 
-__all__ = ["look"]
+__all__ = ["look", "model_inputs"]
 
 #: Fewer observations than this are not worth a second thread, for networks.
 ROWS_PER_THREAD = 128
@@ -74,8 +74,9 @@ def _kernel(
     critic: Critic, obs: Observations, actions: NDArray[Any] | None, count: int
 ) -> Kernel | None:
     """The compiled call for these observations, if there is one."""
-    if type(critic) is ModelCritic:
-        return _model_kernel(critic, obs, actions, count)
+    given = model_inputs(critic, obs, actions, count)
+    if given is not None:
+        return lambda *rest: kernel.from_model(*given, *rest)
     if actions is not None:
         return None
     if type(critic) is TableCritic and critic.q.shape[1] == count and obs.ndim == 1:
@@ -92,15 +93,23 @@ def _kernel(
     return None
 
 
-def _model_kernel(
-    critic: ModelCritic, obs: Observations, actions: NDArray[Any] | None, count: int
-) -> Kernel | None:
-    """The same for learned dynamics: a simulator is Python code, which cannot be compiled."""
+def model_inputs(
+    critic: Critic, obs: Observations, actions: NDArray[Any] | None, count: int
+) -> tuple[Any, ...] | None:
+    """What compiled code needs of learned dynamics: arrays, observations, actions; None: no such.
+
+    A simulator is Python code, which cannot be compiled.
+    """
+    if type(critic) is not ModelCritic:
+        return None
     model = critic.model
     if not model.dynamics.learned:
         return None
     vectors = model.dynamics.encoder.embedding[None] if actions is None else actions
     if vectors.shape[1] != count or obs.shape[1:] != model.low.shape:
         return None
-    given = np.ascontiguousarray(obs, np.float64), np.ascontiguousarray(vectors, np.float64)
-    return lambda *rest: kernel.from_model(critic.compiled, *given, *rest)
+    return (
+        critic.compiled,
+        np.ascontiguousarray(obs, np.float64),
+        np.ascontiguousarray(vectors, np.float64),
+    )

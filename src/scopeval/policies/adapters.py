@@ -121,8 +121,11 @@ class TorchPolicy:
     """
 
     def __init__(self, module: torch.nn.Module, *, with_time: bool = False) -> None:
+        from scopeval.policies._softmax_kernel import softmax
+
         self.module = module.eval()
         self.with_time = with_time
+        self._softmax = softmax  # here, because a controller waits for `probs`
 
     def logits(self, obs: Observations, t: Time) -> torch.Tensor:
         """The module's own output, with gradients (ROS differentiates it)."""
@@ -147,14 +150,12 @@ class TorchPolicy:
         """Softmax of the module's logits, [B, A]."""
         import torch
 
-        from scopeval.policies._softmax_kernel import softmax
-
         with torch.inference_mode():
             logits = self.logits(obs, t)
             if not (logits.is_cpu and logits.is_contiguous()):
                 logits = logits.cpu().contiguous()
         probs: Floats
-        probs, valid = softmax(logits.numpy())
+        probs, valid = self._softmax(logits.numpy())
         # nothing else can be wrong with a softmax
         return probs if valid else _checked("policy (torch module)", probs, len(obs))
 

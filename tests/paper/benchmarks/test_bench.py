@@ -59,11 +59,6 @@ TINY = {
     "collect": {
         "robots": ("InvertedPendulum",),
         "side_by_side": 3,
-        "logged": 20,
-        "learned": 1,
-        "regression": ModelRegression(
-            training=Training(hidden=8, steps=4), paths=8, study=Study(paths=8, hidden=8, steps=4)
-        ),
         "repeats": 1,
     },
     "frontier": {"size": 4, "episodes": 150, "prices": 12, "repeats": 1, "calls": 60},
@@ -195,6 +190,14 @@ def test_without_mujoco_collection_says_so(monkeypatch):
     monkeypatch.setattr(collect, "load_peer", lambda name: None)
     rows = collect.run(collect.Config(**TINY["collect"]))
     assert [row.note for row in rows] == ["mujoco is not installed: make bench"]
+
+
+def test_a_design_that_falls_back_is_not_timed():
+    """Its critics might be trivial, and its speed would say nothing."""
+    pytest.importorskip("mujoco")
+    config = collect.Config(**TINY["collect"] | {"epsilon": 0.0, "logged": 4, "learned": 2})
+    with pytest.raises(AssertionError, match="falls back to the target policy"):
+        collect.run(config)
 
 
 def test_the_policies_that_act_are_tilted_and_quick_ones():

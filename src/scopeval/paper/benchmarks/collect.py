@@ -2,7 +2,9 @@
 
 The robots are the same, side by side in one process; the peer draws uniform actions and keeps
 nothing. How well the behavior was learned does not matter for its speed: it is learned for a few
-steps, and these critics are used for all steps in turn.
+steps, and these critics are used for all steps in turn. That it does not fall back, and has the
+networks of a usual design, is checked. Epsilon is large, because a design this poor would have
+nothing to gain without.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from scopeval.arrays import check_whole
 from scopeval.behavior.designer import design
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.collection.collector import collect
+from scopeval.critics.model.critic import ModelCritic
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
@@ -36,11 +39,16 @@ class Config:
     """Copies of the robot, and episodes of a turn."""
     logged: int = 60
     """Logged episodes that the behavior is learned from."""
-    learned: int = 3
+    learned: int = 10
     """Time steps that it is learned for."""
+    epsilon: float = 0.5
+    """How much more it may cost."""
     regression: ModelRegression = field(
         default_factory=lambda: ModelRegression(
-            training=Training(steps=100), paths=100, study=Study(paths=100, steps=100)
+            training=Training(steps=300),
+            paths=100,
+            study=Study(paths=200, steps=200),
+            first_look=False,
         )
     )
     """How it is learned."""
@@ -92,7 +100,8 @@ def _row(robot: str, config: Config) -> Comparison:
             for who, play in turns.items():
                 took = timed(play) / steps if turn else timed(play) * np.inf
                 best[who] = min(best[who], took)
-    alone = best["target"] / best["random"]
+    alone, counts = best["target"] / best["random"], behavior.counts
+    doubtful = (counts.unseen + counts.infeasible + counts.not_finite) / counts.asked
     return Comparison(
         name,
         best["learned"],
@@ -101,19 +110,36 @@ def _row(robot: str, config: Config) -> Comparison:
         sense="slower",
         goal=1.25,
         note=f"{config.side_by_side} side by side, {target.draws} candidates; the target alone "
-        f"{alone:.2f}x",
+        f"{alone:.2f}x; {1 - doubtful:.0%} of the steps re-weighed",
     )
 
 
 def _learned(robot: str, target: RobotPolicy, config: Config) -> BehaviorPolicy:
-    """A policy for all steps that differs from the target, however good it is."""
+    """A policy for all steps that differs from the target, however good it is.
+
+    Raises:
+        AssertionError: the design fell back, or is not a usual one; then its speed says nothing.
+    """
     log = robot_logs(robot, episodes=config.logged, seed=config.seed)
     log = log.select(log.t < config.learned)
     policy = design(
-        log, target, horizon=config.learned, regression=config.regression, seed=config.seed
+        log,
+        target,
+        horizon=config.learned,
+        epsilon=config.epsilon,
+        regression=config.regression,
+        least_gain=0.0,
+        seed=config.seed,
     )
+    assert not policy.falls_back, policy.report.fallback
+    asked = {how.hidden for how in config.regression.trainings}
+    for critic in policy.critics:
+        assert isinstance(critic, ModelCritic)
+        widths = {len(network.weights["b2"]) for network in critic.dynamics.learned}
+        assert widths, "the dynamics are not learned"
+        assert widths <= asked, f"networks of width {widths}, expected {asked}"
     critics = [policy.critics[t % config.learned] for t in range(HORIZON)]
-    recipe = replace(policy.recipe, method="scope", floor=0.02, horizon=HORIZON)
+    recipe = replace(policy.recipe, horizon=HORIZON)
     return BehaviorPolicy(target, critics, recipe, policy.report)
 
 
