@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from scopeval.campaign import schema, statements
+from scopeval.campaign.direct_steps import DirectSteps
 from scopeval.errors import DataError
 
 __all__ = ["Event", "Journal", "decode", "encode"]
@@ -30,7 +31,8 @@ ORDER_LOCK = 0x5C09E
 
 def encode(value: NDArray[Any]) -> str:
     """A whole number or a row of numbers as JSON; decoding gives the same bits."""
-    return json.dumps(value.tolist())
+    plain = value.tolist()
+    return str(plain) if type(plain) is int else json.dumps(plain)
 
 
 def decode(text: str) -> NDArray[Any]:
@@ -103,6 +105,7 @@ class Journal:
         self.engine = schema.open_engine(where, create=create)
         self._ordered = self.engine.dialect.name == "postgresql"
         self._grouped = _Grouped()
+        self._direct = DirectSteps(self.engine) if not self._ordered else None
         if create:
             return  # `create_tables` follows, in the transaction of the first facts
         with self.read() as connection:  # which does not wait for those who write
@@ -138,13 +141,21 @@ class Journal:
     def append(self) -> Iterator[sa.Connection]:
         """A `write` of nothing but decisions and outcomes.
 
-        Inside a `group` these rows are collected, and written together.
+        Inside a `group` these rows are collected, and written together. One thread at a time.
         """
         if self._grouped.connection is not None:
             yield self._grouped.connection
-            return
-        with self.write() as connection:
-            yield connection
+        elif self._direct is not None:
+            with self._translated(), self._direct.transaction() as connection:
+                yield connection
+        else:
+            with self.write() as connection:
+                yield connection
+
+    def _directly(self, connection: sa.Connection) -> DirectSteps | None:
+        """What writes steps on a connection without SQLAlchemy; None: SQLAlchemy does."""
+        direct = self._direct
+        return direct if direct is not None and connection is direct.connection else None
 
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
@@ -306,14 +317,11 @@ class Journal:
     ) -> list[Event]:
         """Events after one, in order; at most so many."""
         chosen = statements.events_after
+        direct = self._directly(connection) if most is None else None
+        if direct is not None:
+            return [_event(row) for row in direct.events_after(number)]
         rows = connection.execute(chosen if most is None else chosen.limit(most), {"after": number})
-        return [
-            Event(
-                row.kind, row.text, row.plant, row.episode, row.who, json.loads(row.data),
-                row.number, row.time,
-            )
-            for row in rows
-        ]  # fmt: skip
+        return [_event(row) for row in rows]
 
     def news_after(self, connection: sa.Connection, number: int) -> list[Event]:
         """Events after one; inside a group they are read once.
@@ -335,6 +343,8 @@ class Journal:
         """
         if self._grouped.connection is not None:
             self._grouped.decisions.append(row)
+        elif (direct := self._directly(connection)) is not None:
+            direct.add_decision(row)
         else:
             connection.execute(statements.add_decision, row)
 
@@ -350,6 +360,8 @@ class Journal:
             self._grouped.outcomes.append(outcome)
             self._grouped.lengths.append(length)
             return True
+        if (direct := self._directly(connection)) is not None:
+            return direct.add_outcome(outcome, length)
         if connection.execute(statements.add_outcome, outcome).rowcount != 1:
             return False
         connection.execute(statements.set_length, length)
@@ -357,4 +369,12 @@ class Journal:
 
     def close(self) -> None:
         """Give the connections back."""
+        if self._direct is not None:
+            self._direct.close()
         self.engine.dispose()
+
+
+def _event(row: Sequence[Any]) -> Event:
+    """Of a row of the table of events, whose columns are in this order."""
+    number, time, kind, text, plant, episode, who, data = row
+    return Event(kind, text, plant, episode, who, json.loads(data), number, time)

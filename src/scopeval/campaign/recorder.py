@@ -169,7 +169,7 @@ class Recorder:
             "episode": episode.number,
             "step": t,
             "obs": encode(obs),
-            "action": json.dumps(_plain(choice.action)),
+            "action": _written(choice.action),
             "probability": choice.probability,
             "target_probability": choice.target_probability,
             "control": choice.control,
@@ -218,10 +218,11 @@ class Recorder:
                     f"observe: step {t} of episode {episode.number} was not decided; expected act()"
                 )
             with self.undoing(), self.journal.append() as connection:
-                self._check_open(self.state(connection), episode, "observe")
+                state = self.state(connection)
+                self._check_open(state, episode, "observe")
                 written = self._write_outcome(connection, episode, found, t)
                 if written:
-                    self._check_limits(connection, episode, found)
+                    self._check_limits(connection, state, episode, found)
             if not written:  # another process has recorded it
                 self.refresh(episode)
                 self._check_same(episode, found, t)
@@ -250,10 +251,13 @@ class Recorder:
         return self.journal.add_outcome(connection, outcome, length)
 
     def _check_limits(
-        self, connection: sa.Connection, episode: CampaignEpisode, found: Observed
+        self,
+        connection: sa.Connection,
+        state: CampaignState,
+        episode: CampaignEpisode,
+        found: Observed,
     ) -> None:
         """Raise alarms of limits at once, in the same transaction."""
-        state = self.state(connection)
         readings = {COST: found.cost, **found.signals}
         sums = {name: episode.sums.get(name, 0.0) + x for name, x in readings.items()}
         totals = self._totals(connection, state) if state.limited_totals else {}
@@ -375,5 +379,6 @@ class Recorder:
         return connection.execute(statements.observed_steps, {"of_episode": number}).all()
 
 
-def _plain(action: Any) -> Any:
-    return action if isinstance(action, int) else action.tolist()
+def _written(action: Any) -> str:
+    """An action as JSON."""
+    return str(action) if isinstance(action, int) else encode(action)

@@ -18,6 +18,7 @@ except ImportError as missing:
     raise MissingExtraError("sqlalchemy", "serve", "A campaign") from missing
 
 __all__ = [
+    "BEGUN",
     "FORMAT",
     "designs",
     "episodes",
@@ -34,6 +35,9 @@ FORMAT = 1
 
 #: How long a process waits for another one's transaction, in seconds.
 PATIENCE = 30.0
+
+#: Option of a connection whose transaction was begun by the driver.
+BEGUN = "begun"
 
 tables = sa.MetaData()
 
@@ -172,8 +176,11 @@ def _sqlite(path: str, create: bool) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        reads = connection.get_execution_options().get("reads", False)
-        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+        options = connection.get_execution_options()
+        if not options.get(BEGUN, False):
+            connection.exec_driver_sql(
+                "BEGIN" if options.get("reads", False) else "BEGIN IMMEDIATE"
+            )
 
     return engine
 

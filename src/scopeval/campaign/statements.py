@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from scopeval.campaign import schema
 
 __all__ = [
+    "OF_DECISION",
     "add_decision",
     "add_event",
     "add_outcome",
@@ -22,6 +23,12 @@ __all__ = [
 _steps, _episodes, _events, _plants = schema.steps, schema.episodes, schema.events, schema.plants
 
 add_decision = sa.insert(_steps)
+
+#: Columns that a decision fills; its outcome fills the others.
+OF_DECISION = (
+    "episode", "step", "obs", "action", "probability", "target_probability", "control", "baseline",
+    "chooser", "would", "decided",
+)  # fmt: skip
 
 #: An outcome is written once: `reward` is empty before.
 add_outcome = (

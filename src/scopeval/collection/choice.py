@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Floats, check_probs
 from scopeval.collection.counter_streams import CounterStreams
-from scopeval.collection.rollout import draw_actions
 from scopeval.errors import InputError
 from scopeval.policies.protocols import (
+    ROUNDING,
     Behavior,
     Candidates,
     ContinuousPolicy,
@@ -23,7 +23,7 @@ from scopeval.policies.protocols import (
     Policy,
     Weighing,
     WeightedBehavior,
-    probs_of,
+    checked_probs,
 )
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Shadow",
     "Target",
     "Weighed",
+    "draw_action",
     "shadow",
 ]
 
@@ -105,6 +106,7 @@ class Decider:
         self._asker = None if behavior is None else _Asker(behavior)
         self._continuous = target if isinstance(target, ContinuousPolicy) else None
         self._finite = None if isinstance(target, ContinuousPolicy) else target
+        self._every = np.broadcast_to(np.arange(0), (1, 0))  # numbers of all actions, [1, A]
 
     def decide(self, obs: NDArray[Any], streams: CounterStreams, at: Place) -> Choice:
         """The decision of a step.
@@ -147,23 +149,25 @@ class Decider:
         """
         batch = obs[None]
         offered = self.offered(batch, t, rng)
-        pi = offered.probs
-        found = Weighed(pi[0], np.zeros_like(pi[0]), None)
+        pi = offered.probs[0]
         if self._asker is not None:
             found = self._asker.weigh(offered, batch, t, weight)
-        tilted = share * found.mu + (1.0 - share) * pi[0]
-        mu = tilted if chooser == "behavior" and self.behavior is not None else pi[0]
+        else:
+            found = Weighed(pi, np.zeros_like(pi), None)
+        mu = pi
+        if chooser == "behavior" and self.behavior is not None:
+            mu = found.mu if share == 1.0 else share * found.mu + (1.0 - share) * pi
         if chooser == "behavior" and found.fallback is not None:
             chooser = f"fallback:{found.fallback}"
         uniform = rng.random()
-        k = int(draw_actions(mu[None], np.array([uniform]))[0])
+        k = draw_action(mu, uniform)
         action = offered.actions[0, k]
         return Choice(
             action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
             probability=float(mu[k]),
-            target_probability=float(pi[0, k]),
+            target_probability=float(pi[k]),
             control=float(found.b[k]),
-            baseline=float(pi[0] @ found.b),
+            baseline=float(pi @ found.b),
             chooser=chooser,
             uniform=uniform,
         )
@@ -174,8 +178,14 @@ class Decider:
             offered = self._continuous.candidates(batch, t, rng)
         else:
             assert self._finite is not None
-            probs = probs_of(self._finite, batch, t)
+            probs = np.ascontiguousarray(self._finite.probs(batch, t), np.float64)
+            if probs.shape == self._every.shape:  # the usual answer, which takes the fewest checks
+                total = probs.sum(axis=1)
+                if abs(total.item() - 1.0) <= ROUNDING and probs.min() >= 0.0:
+                    return Candidates(self._every, probs / total[:, None])
+            probs = checked_probs(probs, t)
             every = np.broadcast_to(np.arange(probs.shape[-1]), probs.shape)
+            self._every = every if every.ndim == 2 and len(every) == 1 else self._every
             offered = Candidates(actions=every, probs=probs)
         pi = check_probs(f"target at t={t}", offered.probs, axes=("row",))
         if pi.ndim != 2 or len(pi) != 1:
@@ -221,17 +231,20 @@ class _Asker:
         try:
             answer = self._ask(offered, obs, t, weight)
             mu = np.asarray(answer.probs, np.float64)[0]
-            b = np.zeros_like(pi) if answer.control is None else np.asarray(answer.control)[0]
             total = float(mu.sum())
-            good = (mu >= 0).all() and abs(total - 1.0) <= PROBABILITY_SLACK
-            good = good and np.shape(answer.probs) == offered.probs.shape
-            if not (good and mu.shape == pi.shape == b.shape and np.isfinite(b).all()):
+            good = mu.min() >= 0 and abs(total - 1.0) <= PROBABILITY_SLACK
+            good = good and np.shape(answer.probs) == offered.probs.shape and mu.shape == pi.shape
+            b = np.zeros_like(pi)
+            if answer.control is not None:
+                b = np.asarray(answer.control)[0].astype(np.float64)
+                good = good and b.shape == pi.shape and np.isfinite(b).all()
+            if not good:
                 return Weighed(pi, np.zeros_like(pi), "failed")
         except Exception:
             return Weighed(pi, np.zeros_like(pi), "failed")
         more = (n > k for n, k in zip(self._counted(), before, strict=True))
         why = next((name for name, told in zip(self._reasons, more, strict=True) if told), None)
-        return Weighed(mu / total, b.astype(np.float64), why)
+        return Weighed(mu / total, b, why)
 
     def _counted(self) -> list[int]:
         """How often it has fallen back so far, by reason."""
@@ -280,7 +293,7 @@ def shadow(
     """What would be done at an observation where another controller has taken an action."""
     found, offered = Decider(target, behavior).would(obs, t, rng)
     pi = offered.probs[0]
-    k = int(draw_actions(found.mu[None], np.array([rng.random()]))[0])
+    k = draw_action(found.mu, rng.random())
     finite = offered.actions.ndim == 2
     if finite and not (taken.dtype.kind == "i" and taken.ndim == 0 and 0 <= taken < len(pi)):
         raise InputError(
@@ -294,3 +307,13 @@ def shadow(
         probability=float(found.mu[int(taken)]) if finite else None,
         fallback=found.fallback,
     )
+
+
+def draw_action(probs: Floats, uniform: float) -> int:
+    """`draw_actions` for one row."""
+    cumulative = probs.cumsum()
+    chosen = int(cumulative.searchsorted(uniform, "right"))
+    last = len(probs) - 1
+    if not probs[last] > 0:
+        last -= int(np.argmax(probs[::-1] > 0))
+    return min(chosen, last)

@@ -6,6 +6,7 @@ episodes around it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,13 @@ from scopeval.errors import InputError
 
 __all__ = ["check_cost_reading", "check_number", "check_probability", "check_reading"]
 
+_LARGEST = 2**63 - 1
+
 
 def check_number(name: str, value: Any, t: int) -> float:
     """A finite number."""
+    if type(value) is float and math.isfinite(value):  # the usual reading
+        return value
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     if not is_number(value):
@@ -61,6 +66,8 @@ def check_reading(name: str, value: Any, t: int, like: tuple[int, ...] | None) -
         t: the time step.
         like: shape of earlier readings; None: this is the first.
     """
+    if type(value) is int and not like and -_LARGEST <= value <= _LARGEST:  # the usual reading
+        return np.array(value, np.int64)
     try:
         array = np.asarray(value)
         whole = array.dtype.kind in "iu"
@@ -70,7 +77,7 @@ def check_reading(name: str, value: Any, t: int, like: tuple[int, ...] | None) -
             f"{name}: got {value!r:.60} at t={t}, expected a state number or an array of numbers "
             f"({error}); nothing was recorded"
         ) from error
-    if array.ndim > 1 or not np.isfinite(array).all():
+    if array.ndim > 1 or not (whole or np.isfinite(array).all()):
         raise InputError(
             f"{name}: got {value!r:.60} at t={t}, expected finite numbers in one row; nothing was "
             "recorded, try again with a good reading, or lose() the episode"

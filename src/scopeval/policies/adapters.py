@@ -79,12 +79,16 @@ class TabularPolicy:
 
     def _states(self, obs: Observations) -> Ints:
         states = np.asarray(obs)
-        if states.ndim != 1 or not np.issubdtype(states.dtype, np.integer):
+        if states.ndim != 1 or states.dtype.kind not in "iu":
             raise InputError(
                 f"policy: a tabular policy needs state numbers [B], got {states.dtype} "
                 f"{states.shape}"
             )
-        if states.size and (states.min() < 0 or states.max() >= self.states):
+        if len(states) == 1:
+            inside = 0 <= states.item() < self.states
+        else:
+            inside = not states.size or bool(states.min() >= 0 and states.max() < self.states)
+        if not inside:
             worst = states[(states < 0) | (states >= self.states)][0]
             raise InputError(f"policy: state {worst} is outside 0..{self.states - 1}")
         return states.astype(np.int64, copy=False)

@@ -32,6 +32,7 @@ __all__ = [
     "Redraws",
     "Weighing",
     "WeightedBehavior",
+    "checked_probs",
     "offer",
     "probs_of",
     "weigh",
@@ -195,7 +196,11 @@ def probs_of(policy: Policy, obs: Observations, t: Time) -> Floats:
     Raises:
         InputError: rows that are off by more than 1e-5, or negative.
     """
-    probs = np.ascontiguousarray(policy.probs(obs, t), np.float64)
+    return checked_probs(np.ascontiguousarray(policy.probs(obs, t), np.float64), t)
+
+
+def checked_probs(probs: Floats, t: Time) -> Floats:
+    """What `probs_of` makes of a policy's answer at time t."""
     if probs.ndim == 2 and probs.size:
         off = np.abs(probs.sum(axis=1) - 1.0).max()
         if off <= ROUNDING and probs.min() >= 0.0:

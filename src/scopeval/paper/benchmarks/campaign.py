@@ -53,11 +53,10 @@ def run(config: Config) -> list[Comparison]:
             closing(sqlite3.connect(Path(folder, "peer.sqlite"), isolation_level=None)) as peer,
             Campaign.create(place, target, horizon=HORIZON, behavior=behavior) as campaign,
         ):
-            took = _steps(campaign, _commits(peer), config.calls)
-    for name, ours, other in (
-        ("act, SQLite", took[0], took[2]),
-        ("act and observe, SQLite", took[0] + took[1], took[2] + took[3]),
-    ):
+            took, computed = _steps(campaign, _commits(peer), config.calls)
+    for name, mine in (("act, SQLite", [0]), ("act and observe, SQLite", [0, 1])):
+        ours, other = took[mine].sum(axis=0), took[2:][mine].sum(axis=0)
+        computing = [np.median(part[mine].sum(axis=0)) * 1e3 for part in (computed, computed[2:])]
         middle, last = np.median(ours), np.quantile(ours, 0.99)
         rows.append(
             Comparison(
@@ -68,7 +67,8 @@ def run(config: Config) -> list[Comparison]:
                 sense="slower",
                 goal=3.0,
                 note=f"{config.calls:,} calls; 99th percentiles {last * 1e3:.2f} and "
-                f"{np.quantile(other, 0.99) * 1e3:.2f} ms",
+                f"{np.quantile(other, 0.99) * 1e3:.2f} ms, processor times {computing[0]:.2f} and "
+                f"{computing[1]:.2f} ms",
             )
         )
     return rows
@@ -93,30 +93,29 @@ def _commits(connection: sqlite3.Connection) -> Callable[[int], None]:
     return commit
 
 
-def _steps(campaign: Campaign, commit: Callable[[int], None], calls: int) -> Floats:
-    """Seconds [4, calls]: act, observe, and a commit after each."""
-    took = np.empty((4, calls))
-    clock = time.perf_counter
+def _steps(campaign: Campaign, commit: Callable[[int], None], calls: int) -> tuple[Floats, Floats]:
+    """Seconds and processor seconds [4, calls]: act, observe, and a commit after each."""
+    moments = np.empty((2, 5, calls))
     episode = campaign.start()
     with quiet():
         for i in range(-20, calls):
             if episode.over:
                 episode.end()
                 episode = campaign.start()
-            began = clock()
+            began = _now()
             action = episode.act(i % STATES)
-            acted = clock()
+            acted = _now()
             commit(2 * (i + 20))
-            committed = clock()
+            committed = _now()
             episode.observe(float(action), 1.0, (i + 1) % STATES)
-            observed = clock()
+            observed = _now()
             commit(2 * (i + 20) + 1)
             if i >= 0:
-                took[:, i] = (
-                    acted - began,
-                    observed - committed,
-                    committed - acted,
-                    clock() - observed,
-                )
+                moments[:, :, i] = np.transpose([began, acted, committed, observed, _now()])
         episode.lose("the measurement is over")
-    return took
+    took, computed = np.diff(moments, axis=1)[:, [0, 2, 1, 3]]
+    return took, computed
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
