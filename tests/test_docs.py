@@ -253,6 +253,15 @@ def test_the_headline_figure_is_that_of_the_stored_results():
     assert words_in(made.headline()) == words_in(stored), "run: python tools/make_frontier.py"
 
 
+@pytest.mark.parametrize("name", ["gridworld", "mujoco", "frontier"])
+def test_figures_of_results_are_those_of_the_stored_numbers(name):
+    for file, text in script("make_result_figures").figures(name):
+        stored = file.read_text(encoding="utf-8")
+        assert words_in(text) == words_in(stored), "run: python tools/make_result_figures.py"
+        width = float(re.search(r'width="([\d.]+)pt"', stored)[1])
+        assert width < 480, f"{file.name} cannot be read on a phone"
+
+
 def words_in(svg):
     """Its text; coordinates may differ in the last digit."""
     return re.findall(r"<text[^>]*>(?:<[^>]*>)*([^<]+)", svg)

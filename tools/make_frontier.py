@@ -129,7 +129,7 @@ def headline() -> str:
         shown["learned from 1,000 logged episodes"] = [
             (p["cost"]["mean"], p["variance"]["mean"]) for p in found if p["variance"] is not None
         ]
-    with panels(1, width=5.6, height=3.5) as (figure, axes):
+    with panels(1) as (figure, axes):
         looks = looks_of(["scope-dr", "odi", "scope", "dopt"]).values()
         for (label, points), look in zip(shown.items(), looks, strict=False):
             if not points:

@@ -67,7 +67,7 @@ def test_the_gridworld_takes_it(own, tmp_path):
     names = [row[0].strip() for row in learned.rows]
     assert names == ["on-policy", "half", "limit", "scope", "limit"]
     assert [row[0] for row in measured.rows] == ["on-policy", "half", "scope", "direct"]
-    for figure in draw_gridworld(result).values():
+    for figure in draw_gridworld(result.as_dict()).values():
         assert svg(figure)
     usual = gridworld.Config((4,), targets=2, runs=2, episodes=20, logged=200)
     whole = gridworld.run(usual, folder=tmp_path, backend="serial").blocks[0]
@@ -81,7 +81,11 @@ def test_without_constrained_methods_there_is_no_frontier(own, tmp_path):
     )
     result = gridworld.run(config, folder=tmp_path, backend="serial")
     assert set(result.tables()) == {"targets", "curves"}
-    assert set(draw_gridworld(result)) == {"error-episodes", "error-cost", "cost-by-target"}
+    assert set(draw_gridworld(result.as_dict())) == {
+        "error-episodes",
+        "error-cost",
+        "cost-by-target",
+    }
     assert json.dumps(result.as_dict(), allow_nan=False)
 
 

@@ -103,7 +103,7 @@ def test_tables_and_figures(result):
     text = " ".join(" ".join(row) for table in tables[:-1] for row in table.rows)
     assert "mild, weight-aware" in text
     assert " - " in text
-    figures = frontiers_by_cost(result)
+    figures = frontiers_by_cost(result.as_dict())
     assert set(figures) == {"frontier-4", "frontier-environments"}
     assert "weight-blind" in svg(figures["frontier-4"])
 

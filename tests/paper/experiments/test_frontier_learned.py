@@ -69,7 +69,7 @@ def test_tables_and_figures(result):
     text = " ".join(" ".join(row) for table in tables[:-1] for row in table.rows)
     assert "mild, 0.80" in text
     assert " - " in text
-    assert "learned from logs" in svg(learned_frontiers(result)["frontier-learned"])
+    assert "learned from logs" in svg(learned_frontiers(result.as_dict())["frontier-learned"])
 
 
 @pytest.mark.parametrize(

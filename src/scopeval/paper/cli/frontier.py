@@ -16,6 +16,7 @@ from scopeval.paper.cli.options import (
     Targets,
     Workers,
     carry_out,
+    from_stored,
     running,
 )
 
@@ -139,7 +140,7 @@ def _exact(ctx: typer.Context, chosen: Chosen, folder: Path, how: ShardOptions) 
 
     config = experiment.Config(**chosen._asdict())
     work = partial(experiment.run, config, folder=folder / "shards", **how)
-    carry_out(ctx, "frontier", folder, work, show_frontier, frontiers_by_cost)
+    carry_out(ctx, "frontier", folder, work, show_frontier, from_stored(frontiers_by_cost))
 
 
 def _learned(ctx: typer.Context, chosen: Chosen, folder: Path, how: ShardOptions) -> None:
@@ -149,4 +150,6 @@ def _learned(ctx: typer.Context, chosen: Chosen, folder: Path, how: ShardOptions
 
     config = experiment.LearnedConfig(**chosen._asdict())
     work = partial(experiment.run, config, folder=folder / "shards", **how)
-    carry_out(ctx, "frontier-learned", folder, work, show_learned_frontier, learned_frontiers)
+    carry_out(
+        ctx, "frontier-learned", folder, work, show_learned_frontier, from_stored(learned_frontiers)
+    )

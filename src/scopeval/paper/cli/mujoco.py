@@ -125,7 +125,9 @@ def mujoco(
         _run_frontier(ctx, config, folder, how)
         return
     work = partial(experiment.run, config, folder=folder, **how)
-    result, command = options.carry_out(ctx, "mujoco", folder, work, show_robots, draw_robots)
+    result, command = options.carry_out(
+        ctx, "mujoco", folder, work, show_robots, options.from_stored(draw_robots)
+    )
     write_report(page_of_mujoco(result, command=command), folder / "report.html")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -39,6 +39,7 @@ __all__ = [
     "Targets",
     "Workers",
     "carry_out",
+    "from_stored",
     "methods_from",
     "running",
     "words_from",
@@ -107,6 +108,13 @@ def methods_from(
     others = tuple(word for word in words if word != REFERENCE)
     ctx.params["methods"] = list(words)
     return (REFERENCE, *others) if REFERENCE in default else others
+
+
+def from_stored(
+    draw: Callable[[Mapping[str, Any]], Mapping[str, Figure]],
+) -> Callable[[Savable], Mapping[str, Figure]]:
+    """For `carry_out`: figures that are drawn from what the JSON file holds."""
+    return lambda result: draw(result.as_dict())
 
 
 def carry_out(

@@ -179,7 +179,9 @@ def _run_learned(
     config = Config(**settings, methods=options.methods_from(ctx, methods, Config.methods))
     folder = check_folder(out_dir, "gridworld")
     work = partial(run, config, folder=folder / "shards", **how)
-    options.carry_out(ctx, "gridworld", folder, work, show_learned, draw_gridworld)
+    options.carry_out(
+        ctx, "gridworld", folder, work, show_learned, options.from_stored(draw_gridworld)
+    )
 
 
 @app.command()

@@ -108,6 +108,10 @@ class RobotMethod(MethodResult[RobotOutcome]):
             for name in _PREDICTED
             if (found := self.of_designs(name)) is not None
         }
+        errors = {
+            name: self.statistic(name).values.tolist()
+            for name in ("relative_variance_error", "relative_cost_error")
+        }
         noise = {
             f"relative_{name}_noise": float(
                 np.linalg.norm(self.statistic(f"relative_{name}_error").values) / len(self.outcomes)
@@ -118,6 +122,7 @@ class RobotMethod(MethodResult[RobotOutcome]):
             **self.summary(),
             "targets": list(self.targets),
             **noise,
+            **errors,
             "median_variance": float(np.median(self.variance.values)),
             "median_cost": float(np.median(self.cost.values)),
             "worst": asdict(self.worst("variance")),

@@ -1,5 +1,7 @@
 """How all figures look: panels, colors of methods, legends, and files.
 
+Figures are drawn from what the JSON files hold, so that those of stored results can be drawn anew.
+At most two panels stand side by side: on a phone a figure is 5 cm wide, and must still be readable.
 Colors can be told apart by people who are color-blind, every line also has its own style, and ink
 and background suit light pages and dark ones.
 """
@@ -10,23 +12,24 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from scopeval.paper.methods import REFERENCE
-from scopeval.paper.results import MethodResult, standard_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.arrays import Floats, Ints
+    from scopeval.arrays import Floats
 
 __all__ = [
     "Curve",
     "Look",
+    "Panel",
     "error_figure",
+    "error_panels",
     "frontier_figure",
     "legend",
     "looks_of",
@@ -65,11 +68,11 @@ _OTHERS = (
 )
 
 _STYLE: dict[Any, Any] = {
-    "font.size": 10.0,
+    "font.size": 11.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
-    "axes.titlesize": 10.0,
+    "axes.titlesize": 11.0,
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -82,7 +85,7 @@ _STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "legend.fontsize": 9.0,
+    "legend.fontsize": 10.0,
     "lines.linewidth": 1.7,
     "svg.fonttype": "none",
     "svg.hashsalt": "scopeval",
@@ -116,13 +119,27 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width, height))
 
 
+#: Panels side by side, at most; and the size of one of them, in inches.
+COLUMNS, WIDTH, HEIGHT = 2, 3.2, 2.7
+
+
 @contextmanager
-def panels(
-    count: int, width: float = 4.2, height: float = 3.6, *, sharey: bool = False
-) -> Iterator[tuple[Figure, Any]]:
-    """A figure with panels side by side."""
-    with new_figure(max(width * count, 5.2), height) as figure:
-        yield figure, figure.subplots(1, count, squeeze=False, sharey=sharey)[0]
+def panels(count: int, *, sharey: bool = False) -> Iterator[tuple[Figure, Any]]:
+    """A figure with panels, in rows of two; one alone is wider."""
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    width = WIDTH * columns if columns > 1 else 1.5 * WIDTH
+    with new_figure(width, HEIGHT * rows + 0.6) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
+        for unused in grid[count:]:
+            unused.remove()
+        yield figure, list(grid[:count])
+
+
+def label_rows(axes: Sequence[Axes], text: str) -> None:
+    """Label the vertical axis of the first panel in each row."""
+    for ax in axes[::COLUMNS]:
+        ax.set_ylabel(text)
 
 
 def svg(figure: Figure) -> str:
@@ -150,44 +167,51 @@ def marks(ax: Axes, x: Any, y: Any, look: Look, size: float, *, filled: bool, **
     ax.plot(x, y, color=color, marker=look.marker, markersize=size, markerfacecolor=face, **how)
 
 
-class Panel(Protocol):
-    """What one panel of `error_figure` shows: a block of an experiment."""
+class Panel(NamedTuple):
+    """A panel of `error_figure`: method -> its "error", "standard_error" and "cost" (lists)."""
 
-    @property
-    def title(self) -> str:
-        """Title of the panel."""
+    title: str
+    curves: Mapping[str, Mapping[str, Sequence[float]]]
 
-    @property
-    def methods(self) -> Mapping[str, MethodResult[Any]]:
-        """Results by the names of the methods."""
+
+def error_panels(blocks: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> list[Panel]:
+    """Panels of stored blocks; those without methods are left out."""
+    return [
+        Panel(title, {row["method"]: row["curve"] for row in block["methods"]})
+        for block, title in zip(blocks, titles, strict=True)
+        if block["methods"]
+    ]
 
 
 def error_figure(
-    blocks: Sequence[Panel], *, episodes: Ints | None = None, least: float | None = None
+    shown: Sequence[Panel],
+    *,
+    episodes: Sequence[float] | None = None,
+    least: float | None = None,
 ) -> Figure:
     """Mean |error| against cost spent, or against episodes; bands are standard errors over targets.
 
     The dotted line is on-policy's accuracy at the end. Bands end above `least` times the mean.
     """
-    with panels(max(len(blocks), 1), sharey=True) as (figure, axes):
-        for ax, block in zip(axes, blocks, strict=False):
-            looks = looks_of(list(block.methods))
-            for name, row in block.methods.items():
+    with panels(max(len(shown), 1), sharey=True) as (figure, axes):
+        for ax, panel in zip(axes, shown, strict=False):
+            looks = looks_of(list(panel.curves))
+            for name, curve in panel.curves.items():
                 color, line, _ = looks[name]
-                x = row.costs.mean(axis=0) if episodes is None else episodes
-                mean, spread = row.errors.mean(axis=0), standard_errors(row.errors)
+                x = curve["cost"] if episodes is None else episodes
+                mean, spread = np.array(curve["error"]), np.array(curve["standard_error"])
                 ax.plot(x, mean, color=color, linestyle=line, label=name)
                 low = mean - spread if least is None else np.maximum(mean - spread, least * mean)
                 ax.fill_between(x, low, mean + spread, color=color, alpha=0.22, linewidth=0)
             if episodes is None:
-                level = block.methods[REFERENCE].errors[:, -1].mean()
+                level = panel.curves[REFERENCE]["error"][-1]
                 ax.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
             ax.set_xscale("log")
             ax.set_yscale("log")
             plain_ticks(ax)
             ax.set_xlabel("cost, in on-policy episodes" if episodes is None else "episodes")
-            ax.set_title(block.title)
-        axes[0].set_ylabel("mean |error|\n(one on-policy episode = 1)")
+            ax.set_title(panel.title)
+        label_rows(axes, "mean |error|\n(one episode = 1)")
         legend(figure, axes)
         return figure
 
@@ -202,8 +226,8 @@ class Curve(NamedTuple):
 
 
 def frontier_figure(panels_of: Sequence[tuple[str, Sequence[Curve]]]) -> Figure:
-    """Curves side by side, each panel with its title; the target policy is at (1, 1)."""
-    with panels(len(panels_of), width=3.4, sharey=True) as (figure, axes):
+    """Curves, each panel with its title; the target policy is at (1, 1)."""
+    with panels(len(panels_of), sharey=True) as (figure, axes):
         for ax, (title, curves) in zip(axes, panels_of, strict=True):
             for curve in curves:
                 look = curve.look
@@ -213,7 +237,7 @@ def frontier_figure(panels_of: Sequence[tuple[str, Sequence[Curve]]]) -> Figure:
             ax.set_ylim(bottom=0.0)
             ax.set_xlabel("relative cost")
             ax.set_title(title)
-        axes[0].set_ylabel("relative variance")
+        label_rows(axes, "relative variance")
         legend(figure, axes)
         return figure
 
@@ -223,7 +247,7 @@ def legend(figure: Figure, axes: Any) -> None:
     handles, labels = axes[0].get_legend_handles_labels()
     if not labels:
         return
-    room = 13.0 * figure.get_size_inches()[0]
+    room = 12.0 * figure.get_size_inches()[0]
     most = max(1, int(room // (6 + max(len(label) for label in labels))))
     rows = -(-len(labels) // most)
     figure.legend(handles, labels, loc="outside lower center", ncols=-(-len(labels) // rows))

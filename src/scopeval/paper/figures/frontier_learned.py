@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,25 +12,23 @@ from scopeval.paper.figures.drawing import Curve, frontier_figure, looks_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from scopeval.paper.experiments.frontier_learned import LearnedBlock, LearnedConfig
-    from scopeval.paper.results import Result
-
 __all__ = ["learned_frontiers"]
 
 
-def learned_frontiers(result: Result[LearnedConfig, LearnedBlock]) -> dict[str, Figure]:
-    """All worlds side by side: means over the targets that have a design."""
+def learned_frontiers(stored: Mapping[str, Any]) -> dict[str, Figure]:
+    """All worlds of a JSON file's content: means over the targets that have a design."""
     learned, exact = looks_of(["scope-dr", "odi"]).values()
     drawn = []
-    for block in result.blocks:
-        shown = np.isfinite(block.found["variance"]).any(axis=0)
+    for block in stored["blocks"]:
+        points = [point for point in block["points"] if point["variance"] is not None]
+        asked = np.array([point["asked"] for point in points])
         cost, variance, limit = (
-            np.nanmean(block.found[name][:, shown], axis=0)
+            np.array([point[name]["mean"] for point in points])
             for name in ("cost", "variance", "exact_variance")
         )
         curves = (
             Curve("learned from logs", learned, cost, variance),
-            Curve("exact values", exact, np.array(block.asked)[shown], limit),
+            Curve("exact values", exact, asked, limit),
         )
-        drawn.append((block.title, curves))
+        drawn.append((block["world"], curves))
     return {"frontier-learned": frontier_figure(drawn)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scopeval.paper.experiments.mujoco import Config
-    from scopeval.paper.experiments.mujoco_results import RobotBlock, RobotMethod
-    from scopeval.paper.results import Result
-
-    RobotResult = Result[Config, RobotBlock]
-
 __all__ = ["calibration", "draw_robots", "error_against_cost"]
 
 #: Upper end of the axes of `calibration`.
@@ -29,57 +24,62 @@ _COLORS = ("#d55e00", "#0f7fc4", "#c75fa0", "#00986f", "#d98a00")
 _ROBOTS = dict(zip(ROBOTS, zip(_COLORS, "^svoD", strict=True), strict=True))
 
 
-def draw_robots(result: RobotResult) -> dict[str, Figure]:
-    """All figures by name, for each protocol."""
+def draw_robots(stored: Mapping[str, Any]) -> dict[str, Figure]:
+    """All figures by name, for each protocol, of a JSON file's content."""
     draw = {"error-cost": error_against_cost, "calibration": calibration}
     return {
-        f"{name}-{protocol}": make(result, protocol)
-        for protocol in result.config.protocols
+        f"{name}-{protocol}": make(stored, protocol)
+        for protocol in stored["config"]["protocols"]
         for name, make in draw.items()
     }
 
 
-def error_against_cost(result: RobotResult, protocol: str) -> Figure:
+def _blocks(stored: Mapping[str, Any], protocol: str) -> list[Mapping[str, Any]]:
+    return [b for b in stored["blocks"] if b["protocol"] == protocol and b["methods"]]
+
+
+def error_against_cost(stored: Mapping[str, Any], protocol: str) -> Figure:
     """Mean |error| against cost spent, a panel for each robot."""
-    blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
-    return drawing.error_figure(blocks, least=0.5)
+    blocks = _blocks(stored, protocol)
+    shown = drawing.error_panels(blocks, [block["robot"] for block in blocks])
+    return drawing.error_figure(shown, least=0.5)
 
 
-def calibration(result: RobotResult, protocol: str) -> Figure:
+def calibration(stored: Mapping[str, Any], protocol: str) -> Figure:
     """Relative variance and cost, predicted (full) and checked (hollow) against measured.
 
     One point for each target, for the constrained methods; bars are standard errors of what was
-    measured. Points on the line were predicted correctly; above it, the design was too optimistic.
-    What is beyond `FAR` stands at the edge.
+    measured, where they are stored. Points on the line were predicted correctly; above it, the
+    design was too optimistic. What is beyond `FAR` stands at the edge.
     """
-    blocks = [b for b in result.blocks if b.protocol == protocol and b.methods]
-    methods = constrained([name for block in blocks[:1] for name in block.methods])
-    with drawing.panels(max(2 * len(methods), 1), 3.4) as (figure, axes):
+    blocks = _blocks(stored, protocol)
+    methods = constrained([row["method"] for block in blocks[:1] for row in block["methods"]])
+    with drawing.panels(max(2 * len(methods), 1)) as (figure, axes):
         for i, method in enumerate(methods):
             for j, what in enumerate(("variance", "cost")):
                 ax = axes[2 * i + j]
                 for block in blocks:
-                    _points(ax, block.methods[method], _ROBOTS[block.robot], what)
+                    rows = {row["method"]: row for row in block["methods"]}
+                    _points(ax, rows[method], _ROBOTS[block["robot"]], what)
                 _diagonal(ax)
                 ax.set_xlabel(f"predicted {what}")
                 ax.set_ylabel(f"measured {what}")
-                ax.set_title(f"{method}: relative {what}")
-        _legend(figure, [block.robot for block in blocks])
+                ax.set_title(method)
+        _legend(figure, [block["robot"] for block in blocks])
         return figure
 
 
-def _points(ax: Axes, row: RobotMethod, look: tuple[str, str], what: str) -> None:
+def _points(ax: Axes, row: Mapping[str, Any], look: tuple[str, str], what: str) -> None:
     color, marker = look
-    y = row.statistic(f"relative_{what}").values
-    error = row.statistic(f"relative_{what}_error").values
+    y = np.array(row[f"relative_{what}"]["values"], dtype=float)
     for name in ("checked", "predicted"):
-        found = row.of_designs(f"{name}_{what}")
-        if found is None:
+        if f"{name}_{what}" not in row:
             continue
+        found = np.array(row[f"{name}_{what}"]["values"], dtype=float)
         ax.errorbar(
-            np.minimum(found.values, FAR),
+            np.minimum(found, FAR),
             np.minimum(y, FAR),
-            yerr=error if name == "predicted" else None,
+            yerr=row.get(f"relative_{what}_error") if name == "predicted" else None,
             color=color,
             marker=marker,
             markersize=4.5,
@@ -111,4 +111,4 @@ def _legend(figure: Figure, robots: list[str]) -> None:
     handles = [mark(*_ROBOTS[robot], _ROBOTS[robot][0], robot) for robot in robots]
     handles.append(mark(drawing.INK, "o", drawing.INK, "predicted"))
     handles.append(mark(drawing.INK, "o", "none", "checked on other logs"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 3))

@@ -43,7 +43,7 @@ def page_of_mujoco(result: RobotResult, *, command: str | None = None) -> Page:
     return Page(
         "The paper's robots, reproduced",
         _answer(result, [row for _, row in safe], over),
-        _verdict(over, config.epsilon),
+        _verdict(over, config.epsilon, min((len(row.outcomes) for _, row in safe), default=0)),
         tuple(_fact(block, row) for block, row in safe)[:4],
         (
             Section("What was run", (_setting(config),), figures=_figures(result)),
@@ -92,11 +92,15 @@ def _answer(result: RobotResult, rows: list[RobotMethod], over: list[str]) -> st
     )
 
 
-def _verdict(over: list[str], epsilon: float) -> Verdict:
+def _verdict(over: list[str], epsilon: float, targets: int) -> Verdict:
+    """The badge; `targets` is the least number of targets of any robot."""
     allowed = f"{1 + epsilon:g}"
     if over:
         return Verdict("bad", f"A cost ratio is above {allowed} by more than its standard error")
-    return Verdict("good", f"Cost ratios at most {allowed}, within standard error")
+    text = f"Cost ratios at most {allowed}, within standard error"
+    if targets < tables.ENOUGH:
+        text += f", of {targets} targets: too few to be sure"
+    return Verdict(tables.tone_of(good=True, targets=targets), text)
 
 
 def _fact(block: RobotBlock, row: RobotMethod) -> Fact:
@@ -119,16 +123,17 @@ def _setting(config: Config) -> str:
 
 def _figures(result: RobotResult) -> tuple[Figure, ...]:
     drawn = []
+    stored = result.as_dict()
     for protocol in result.config.protocols:
         drawn += [
             (
-                figures.error_against_cost(result, protocol),
+                figures.error_against_cost(stored, protocol),
                 f"Protocol {protocol}: mean error against the cost spent, both relative to one "
                 "on-policy episode; shaded: standard errors over the targets. The dotted line is "
                 "the accuracy of on-policy Monte Carlo at the end.",
             ),
             (
-                figures.calibration(result, protocol),
+                figures.calibration(stored, protocol),
                 f"Protocol {protocol}: variance and cost as the designs predicted them (full) and "
                 "as checked on the other half of the logs (hollow), against what was measured, one "
                 "point for each target. On the line the design was right, above it too optimistic.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scopeval.paper import published
 from scopeval.paper.methods import REFERENCE, constrained
-from scopeval.report.page import Check, Table
+from scopeval.report.page import Check, Table, Tone
 
 if TYPE_CHECKING:
     from scopeval.paper.experiments.mujoco import Config
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from scopeval.paper.results import Result
 
 __all__ = [
+    "ENOUGH",
     "findings",
     "measured_notes",
     "measured_table",
     "predicted_notes",
     "predicted_table",
     "show_robots",
+    "tone_of",
 ]
 
 
@@ -112,6 +114,17 @@ def predicted_notes() -> str:
     )
 
 
+#: So many targets are needed before a finding counts as good: with three, luck is enough.
+ENOUGH = 10
+
+
+def tone_of(good: bool, targets: int) -> Tone:
+    """The sign of a finding: good ones are open where there are too few targets."""
+    if not good:
+        return "bad"
+    return "good" if targets >= ENOUGH else "open"
+
+
 def findings(block: RobotBlock, epsilon: float) -> list[Check]:
     """The findings of the tables, in words."""
     said = []
@@ -130,7 +143,7 @@ def findings(block: RobotBlock, epsilon: float) -> list[Check]:
         within = row.paired.within(allowed)
         said.append(
             Check(
-                "good" if within and not expensive else "bad",
+                tone_of(within and not expensive, len(row.outcomes)),
                 f"{block.title}: the expected cost of {name} is {row.paired.text('.3f')} times the "
                 f"target policy's (paired), {'within' if within else 'ABOVE'} its budget of "
                 f"{allowed:g} up to standard error. Targets more than two standard errors above "
@@ -140,7 +153,7 @@ def findings(block: RobotBlock, epsilon: float) -> list[Check]:
         )
         said.append(
             Check(
-                "good" if row.variance.within(1) and not noisy else "bad",
+                tone_of(row.variance.within(1) and not noisy, len(row.outcomes)),
                 f"{block.title}: the variance of {name} is {row.variance.text('.3f')}. Targets "
                 f"more than two standard errors above 1.1: {_listed(noisy)}.",
             )
