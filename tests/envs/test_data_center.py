@@ -129,6 +129,7 @@ def test_controllers_give_probabilities_and_the_bold_one_is_warmer():
     rng = np.random.default_rng(0)
     obs = np.column_stack(
         [
+            np.arange(50) % 24,
             rng.uniform(15, 42, 50),
             rng.uniform(20, 35, 50),
             rng.uniform(0.3, 1, 50),
@@ -138,25 +139,23 @@ def test_controllers_give_probabilities_and_the_bold_one_is_warmer():
     )
     wished = {}
     for name, controller in target_controllers().items():
-        for t in (0, 14):
-            probs = controller.policy().probs(obs, t)
-            assert probs.shape == (50, 5)
-            assert probs.min() >= controller.slip / 5
-            np.testing.assert_allclose(probs.sum(axis=1), 1.0)
+        probs = controller.policy().probs(obs, 0)
+        assert probs.shape == (50, 5)
+        assert probs.min() >= controller.slip / 5
+        np.testing.assert_allclose(probs.sum(axis=1), 1.0)
         wished[name] = (probs @ np.array(LEVELS)).mean()
     assert wished["cautious"] < wished["usual"] < wished["bold"]
-    hours = np.arange(50) % 24
-    each = [Controller(25.0).probs(obs[k], int(t))[0] for k, t in enumerate(hours)]
-    np.testing.assert_allclose(Controller(25.0).probs(obs, hours), each)
+    each = [Controller(25.0).probs(one)[0] for one in obs]
+    np.testing.assert_allclose(Controller(25.0).probs(obs), each)
     assert operators(4, seed=1) == operators(9, seed=1)[:4]
 
 
 def test_an_observation_has_the_weather_before_the_hour_and_the_load_of_the_hour(weather_file):
     day = Season(weather_file).draw(np.random.default_rng(5))
     last = Hour(1.0, 0.0, 36.0, 25.0)
-    expected = [day.outdoor[6], day.forecast, day.load[7], 36.0, 26.0]
+    expected = [7.0, day.outdoor[6], day.forecast, day.load[7], 36.0, 26.0]
     np.testing.assert_allclose(observe(day, 7, last, 26.0), expected)
-    assert observe(day, 24, last, 26.0)[0] == day.outdoor[23]
+    assert observe(day, 24, last, 26.0)[1] == day.outdoor[23]
 
 
 def test_the_usual_energy_is_the_fan_alone_where_outdoor_air_suffices():
@@ -213,8 +212,8 @@ def test_the_same_seed_gives_the_same_bits_in_any_process(room, weather_file):
     assert cost == first[1]
     np.testing.assert_array_equal(first[2], again[2])
     np.testing.assert_array_equal(first[2], seen)
-    outdoor = np.array(seen)[:, 0]  # a day begins with its own last hour
-    usual = sum(usual_energy(float(middle)) for middle in (outdoor[1:] + outdoor[:-1]) / 2.0)
+    outdoor = np.array(seen)[:, 1]  # a day begins with its own last hour
+    usual = usual_energy((outdoor[1:] + outdoor[:-1]) / 2.0).sum()
     assert saving == pytest.approx(first[0] + usual)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from scopeval.arrays import Floats
 from scopeval.envs.data_center.environment import LEVELS
@@ -46,11 +45,10 @@ class Controller:
     stay: float = 0.25
     slip: float = 0.02
 
-    def probs(self, obs: Floats, t: int | npt.NDArray[np.int64]) -> Floats:
-        """Probabilities of the levels, [B, 5]."""
+    def probs(self, obs: Floats, t: object = None) -> Floats:
+        """Probabilities of the levels, [B, 5]; the hour is in the observation."""
         obs = np.atleast_2d(np.asarray(obs, np.float64))
-        outdoor, _, load, _, in_force = obs.T
-        hour = np.asarray(t) % 24
+        hour, outdoor, _, load, _, in_force = obs.T
         at_night = (hour < 7) | (hour >= 22)
         wish = (
             self.base

@@ -10,6 +10,7 @@ import typer
 
 from scopeval.paper.cli import options
 from scopeval.paper.cli.adaptive import adaptive
+from scopeval.paper.cli.energy import energy
 from scopeval.paper.cli.foreign import foreign
 from scopeval.paper.cli.frontier import frontier, run_frontier
 from scopeval.paper.cli.mujoco import mujoco
@@ -236,4 +237,5 @@ app.command()(mujoco)
 app.command()(foreign)
 app.command()(frontier)
 app.command()(adaptive)
+app.command()(energy)
 app.command()(verdicts)
