@@ -118,14 +118,19 @@ def _gpu(content: dict[str, Any]) -> str:
         f"One time step of the mlp sweep, {size['tuples']:,} tuples: {_amount(gpu['step'], 's')} "
         f"on the GPU, {_amount(cpu['step'], 's')} on its CPU; the networks differ by at most "
         f"{content['mlp']['largest_difference']:.0e}.\n",
-        "| solver | rows a second | of the memory bandwidth |",
+        "| Hopper, 1,000 logged episodes | on the GPU | without it |",
         "|---|---|---|",
     ]
-    for row in content["solver"]:
-        seconds = row["seconds"]
-        took = min(seconds["fused"], seconds["torch"])
+    lines += [
+        f"| a step of training, width {row['width']}, {row['batch']} rows "
+        f"| {_amount(row['cuda'], 's')} | {_amount(row['cpu'], 's')} (torch, all cores) |"
+        for row in content["training"]
+    ]
+    for row in content["designs"]:
+        took = row["seconds"]
         lines.append(
-            f"| A = {row['A']} | {row['rows'] / took:,.2g} | {seconds['copy'] / took:.0%} |"
+            f"| a whole design, {row['training']} training "
+            f"| {_amount(took['cuda'], 's')} | {_amount(took['cpu'], 's')} (compiled code) |"
         )
     return "\n".join(lines) + "\n"
 

@@ -104,8 +104,8 @@ def design(
         least_gain: relative variance that a design must save, predicted and cross-checked; else it
             falls back to the target policy, for no gain is worth the doubt about its cost.
         seed: of the halving and the networks.
-        device: "cuda": networks for vectors (regression "mlp") are trained there, with the same
-            results to the rounding of float32.
+        device: "cuda": networks for vectors are trained there, with the same results to the
+            rounding of float32; what else is computed stays on the CPU.
         progress: called with (what, done, total); for vectors there are several of what, one after
             the other.
         verbose: show progress: a bar on a terminal or in a notebook, lines elsewhere. What is done

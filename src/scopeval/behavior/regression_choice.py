@@ -86,10 +86,15 @@ def put_on_device(
     """The same, learning there."""
     if isinstance(regression, MLPRegression):
         return replace(regression, device=device)
+    if isinstance(regression, ModelRegression):
+        trainings = tuple(replace(how, device=device) for how in regression.trainings)
+        return replace(
+            regression, training=trainings, study=replace(regression.study, device=device)
+        )
     if device != "cpu":
         raise InputError(
             f"device: got {device!r}, but critics by regression {regression.name!r} are learned on "
-            "the CPU; try regression='mlp', or leave device out"
+            "the CPU; try regression='model' or 'mlp' (vectors), or leave device out"
         )
     return regression
 

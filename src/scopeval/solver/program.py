@@ -121,7 +121,6 @@ def solve(
     *,
     fallback: ArrayLike | None = None,
     threads: int | None = None,
-    device: str | None = None,
 ) -> Solution:
     """Minimize ``sum weight^2 / mu`` with mean cost at most the budget, for each of B rows.
 
@@ -131,8 +130,6 @@ def solve(
         budget: [B], or one number for all rows.
         fallback: [B, A] probabilities to put into the rows that are not SOLVED.
         threads: how many threads may work (default: all cores). The result does not depend on it.
-        device: "cuda" to solve on a GPU, by torch; the same answers to rounding. For tensors that
-            are on a device already there is `solver.gpu.solve_tensors`.
 
     Returns:
         A `Solution`. Every SOLVED row satisfies ``sum mu cost <= budget + 1e-12 * scale`` with
@@ -151,8 +148,6 @@ def solve(
         raise InputError(f"budget: got shape {delta.shape}, expected ({len(w)},), one per row")
     delta = np.ascontiguousarray(np.broadcast_to(delta, (len(w),)))
 
-    if device is not None:
-        return _on_device(w, q, delta, device, fallback)
     mu = np.empty_like(w)
     multiplier = np.empty(len(w))
     status = np.empty(len(w), dtype=np.int8)
@@ -163,24 +158,6 @@ def solve(
     bad = fan_out_rows(work, len(w), least=ROWS_PER_THREAD, threads=threads)
     if max(bad) >= 0:
         _refuse(next(row for row in bad if row >= 0), w, q, delta)
-    _fill(mu, multiplier, status, q, fallback)
-    return Solution(mu=mu, multiplier=multiplier, status=status)
-
-
-def _on_device(
-    w: Floats, q: Floats, delta: Floats, device: str, fallback: ArrayLike | None
-) -> Solution:
-    """The same by torch."""
-    import torch
-
-    from scopeval.solver.gpu import find_device, solve_tensors
-
-    where = find_device(device)
-    fine = (w >= 0).all(axis=1) & (w + np.abs(q) < 1e300).all(axis=1) & (np.abs(delta) < 1e300)
-    if not fine.all():
-        _refuse(int(np.argmin(fine)), w, q, delta)
-    tensors = [torch.tensor(x, device=where) for x in (w, q, delta)]
-    mu, multiplier, status = (x.cpu().numpy() for x in solve_tensors(*tensors))
     _fill(mu, multiplier, status, q, fallback)
     return Solution(mu=mu, multiplier=multiplier, status=status)
 

@@ -15,15 +15,16 @@ import torch
 
 import scopeval
 from scopeval.behavior.designer import design
+from scopeval.critics import devices
 from scopeval.critics.mlp import _kernel as kernel
 from scopeval.critics.mlp import critic as mlp_critic
 from scopeval.critics.mlp import torch_networks
 from scopeval.critics.mlp.regression import MLPRegression
+from scopeval.critics.model import device_training
 from scopeval.critics.protocols import Rows, Targets
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.paper.benchmarks import gpu
-from scopeval.solver import gpu as solver_device
 
 SMALL = {"hidden": 8, "batch": 32, "first_steps": 90, "steps": 50}
 #: In units of a head's spread. Rounding grows with the steps, and may decide when to stop.
@@ -89,7 +90,7 @@ def test_the_same_rows_are_drawn():
         for _ in range(50):
             z, state = kernel.next_random.py_func(state)
             expected.append(float(z >> np.uint64(11)) / 2**53)
-    drawn = torch_networks._uniform(torch.tensor([1, 3_000_000_000]), 10, 40)
+    drawn = devices.uniform(torch.tensor([1, 3_000_000_000]), 10, 40)
     assert drawn[1].tolist() == expected[10:]
 
 
@@ -171,25 +172,25 @@ def test_no_such_device(name):
         MLPRegression(device=name)
 
 
-def test_other_critics_have_no_device():
-    log = log_of_vectors(50)
-    with pytest.raises(InputError, match=r"device: got 'cuda', .* 'model' .*try regression='mlp'"):
-        design(log, leaning, horizon=3, device="cuda")
+def test_tables_have_no_device():
+    log = Transitions([0, 1], [0, 1], [0, 1], [1.0, 0.0], [0.0, 1.0], [1, 0])
+    with pytest.raises(InputError, match=r"device: got 'cuda', .* 'table' .*try regression="):
+        design(log, np.full((2, 2), 0.5), horizon=2, device="cuda")
 
 
 def test_torch_and_numpy_are_enough():
     """A machine with a GPU may have nothing else."""
     ours = set()
-    for module in (torch_networks, solver_device):
+    for module in (torch_networks, device_training, devices):
         tree = ast.parse(Path(module.__file__).read_text())
         modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         ours |= {name for name in modules if name.startswith("scopeval")}
-    assert ours == {"scopeval.errors", "scopeval.solver.gpu"}
+    assert ours == {"scopeval.errors", "scopeval.critics.devices"}
 
 
 def test_the_benchmark_without_a_gpu(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(gpu, "solver", list)
+    monkeypatch.setattr(gpu, "training", list)
     result = gpu.main(["--out", f"{tmp_path / 'gpu.json'}"])
     assert json.loads((tmp_path / "gpu.json").read_text()) == result
     told = capsys.readouterr().out

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scopeval.solver.gpu import find_device
+from scopeval.critics.devices import find_device, uniform
 
 __all__ = ["Stack", "answers", "find_device"]
 
@@ -135,7 +135,7 @@ class Stack:
         self, fold: Sequence[int], start: torch.Tensor, begin: int, count: int
     ) -> torch.Tensor:
         """The rows [N, count] that the compiled loop draws, from its draw `begin` on."""
-        u = _uniform(start, begin, count)
+        u = uniform(start, begin, count)
         rows = torch.empty(u.shape, dtype=torch.int64, device=self.device)
         for f, (those, upto) in enumerate(zip(self.folds, self.upto, strict=True)):
             mine = torch.tensor([k for k, own in enumerate(fold) if own == f], device=self.device)
@@ -273,24 +273,3 @@ def _error(
 ) -> torch.Tensor:
     """Mean squared error of each network."""
     return ((_forward(w1, w2, x, taken)[1] - rest) ** 2).mean(1)
-
-
-def _uniform(seeds: torch.Tensor, begin: int, count: int) -> torch.Tensor:
-    """Draws begin + 1 .. begin + count of SplitMix64 from every seed, in [0, 1), [N, count].
-
-    int64 stands for uint64: sums and products wrap alike.
-    """
-    k = torch.arange(begin + 1, begin + count + 1, device=seeds.device)
-    z = seeds[:, None] + k * _signed(0x9E3779B97F4A7C15)
-    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
-    return _shifted(z ^ _shifted(z, 31), 11).double() * (1.0 / 9007199254740992.0)
-
-
-def _shifted(z: torch.Tensor, by: int) -> torch.Tensor:
-    """Shifted to the right, with zeros from the left."""
-    return (z >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(bits: int) -> int:
-    return bits - (1 << 64) if bits >> 63 else bits

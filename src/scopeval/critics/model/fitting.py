@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from scopeval.arrays import Floats, Ints
 from scopeval.critics.model.layers import LAYERS, forward
 from scopeval.critics.model.step_model import Weights
 
-__all__ = ["Examples", "Schedule", "fit_layers"]
+__all__ = ["Examples", "Schedule", "check_device", "fit_layers"]
 
 #: Steps of Adam in one compiled call: some ten milliseconds, after which Ctrl-C is noticed.
 PIECE = 50
@@ -36,12 +36,21 @@ class Examples(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Steps of Adam, rows of each, the first rate and the share of hidden units left out."""
+    """Steps of Adam, rows of each, the first rate, the share of hidden units left out; where."""
 
     steps: int
     batch: int
     rate: float
     dropout: float = 0.0
+    device: str = "cpu"
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not find."""
+    if name != "cpu":  # torch is not needed there
+        from scopeval.critics.devices import find_device
+
+        find_device(name)
 
 
 def fit_layers(
@@ -66,42 +75,66 @@ def fit_layers(
         held_out: other rows. When their error does not fall any more, the rate falls to zero in
             the next few steps, and the others are left out.
     """
-    from scopeval.critics.model._training_kernel import train
-
-    x, y, counts, end = (np.ascontiguousarray(part, np.float32) for part in examples)
-    flat = np.concatenate([np.asarray(layers[name], np.float32).ravel() for name in LAYERS])
-    moments = np.zeros((2, len(flat)), np.float32)
-    usual = np.ones(y.shape[1], np.float32)  # running mean size of each output's error
-    batches = _Batches(len(x), min(how.batch, len(x)), rng)
-    hidden = len(layers["b1"])
+    made = _steps_on(how, layers, examples)
+    rows = len(examples.x)
+    batches = _Batches(rows, min(how.batch, rows), rng)
     rates = _Rates(how)
     watch = None if held_out is None else _Watch(held_out, how.steps, layers)
     with one_blas_thread():
         for start in range(0, how.steps, PIECE):
             stop_if_unwanted()
             steps = min(PIECE, rates.end - start)
-            train(
-                x,
-                y,
-                counts,
-                end,
-                batches.draw(steps),
-                flat,
-                moments,
-                usual,
-                *_adam_factors(rates, start, steps),
-                hidden,
-                how.dropout,
-                int(rng.integers(2**62)),
-            )
+            picks, factors = batches.draw(steps), _adam_factors(rates, start, steps)
+            made.take(picks, *factors, int(rng.integers(2**62)))
             tick(steps)
             if start + steps >= rates.end:
                 break
-            if watch is not None and watch.is_done(flat, start + steps):
+            if watch is not None and watch.is_done(made.flat, start + steps):
                 rates.finish(start + steps)
                 tick(how.steps - rates.end)  # they are left out
                 watch = None
-    return _unflattened(flat, layers)
+    return _unflattened(made.flat, layers)
+
+
+class _Steps(Protocol):
+    """Steps of Adam, wherever they are computed."""
+
+    @property
+    def flat(self) -> Weights:
+        """All weights in a row, as they are now."""
+
+    def take(self, picks: Ints, scale: Weights, over: Weights, seed: int) -> None:
+        """Some steps: rows [steps, batch], factors of Adam [steps], seed of what is left out."""
+
+
+def _steps_on(how: Schedule, layers: dict[str, Weights], examples: Examples) -> _Steps:
+    """Compiled code, or torch on another device."""
+    x, y, counts, end = (np.ascontiguousarray(part, np.float32) for part in examples)
+    flat = np.concatenate([np.asarray(layers[name], np.float32).ravel() for name in LAYERS])
+    hidden = len(layers["b1"])
+    if how.device == "cpu":
+        return _CompiledSteps(Examples(x, y, counts, end), flat, hidden, how.dropout)
+    from scopeval.critics.devices import find_device
+    from scopeval.critics.model.device_training import DeviceSteps
+
+    return DeviceSteps(x, y, counts, end, flat, hidden, how.dropout, find_device(how.device))
+
+
+class _CompiledSteps:
+    """Steps by compiled code on one core."""
+
+    def __init__(self, examples: Examples, flat: Weights, hidden: int, dropout: float) -> None:
+        self.flat = flat
+        self._examples, self._hidden, self._dropout = examples, hidden, dropout
+        self._moments = np.zeros((2, len(flat)), np.float32)
+        self._usual = np.ones(examples.y.shape[1], np.float32)  # size of each output's error
+
+    def take(self, picks: Ints, scale: Weights, over: Weights, seed: int) -> None:
+        """Some steps."""
+        from scopeval.critics.model._training_kernel import train
+
+        weights = (self.flat, self._moments, self._usual)
+        train(*self._examples, picks, *weights, scale, over, self._hidden, self._dropout, seed)
 
 
 class _Rates:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
-from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
+from scopeval.critics.model.fitting import Examples, Schedule, check_device, fit_layers
 from scopeval.critics.model.layers import GAIN, StackedLayers, forward, fresh_layers
 from scopeval.critics.model.step_model import Weights
 
@@ -44,6 +44,7 @@ class Study:
         batch: rows per step.
         rate: Adam's first learning rate.
         gain: how sharply the units of the first layer bend before training; see `fresh_layers`.
+        device: "cpu", or "cuda" (also "cuda:1"): where they are learned.
     """
 
     paths: int = 4000
@@ -52,6 +53,10 @@ class Study:
     batch: int = 256
     rate: float = 2e-2
     gain: float = GAIN
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
 
 
 class ReturnSamples(NamedTuple):
@@ -145,7 +150,8 @@ def learn_returns(
     squared = np.empty((0, 0), np.float32)
     examples = Examples(x, y, squared, np.empty(0, np.float32))
     fresh = fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng, how.gain)
-    weights = fit_layers(fresh, examples, Schedule(how.steps, how.batch, how.rate), rng, tick)
+    schedule = Schedule(how.steps, how.batch, how.rate, device=how.device)
+    weights = fit_layers(fresh, examples, schedule, rng, tick)
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):
         return blank  # training diverged; the critics have their other features

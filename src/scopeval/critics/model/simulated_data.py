@@ -157,7 +157,7 @@ class ModelTask:
         def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
             return learn_returns(given[k], self.horizon, how, 2 * self.seed + k, tick)
 
-        return fan_out(learn, range(len(steps)))
+        return fan_out(learn, range(len(steps)), threads=None if how.device == "cpu" else 1)
 
     def _half(self, k: int, rollouts: Rollouts, models: list[LearnedModel]) -> SweepData:
         """The episodes of one half, with what the models of both halves predict there.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, Ints, check_whole
-from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
+from scopeval.critics.model.fitting import Examples, Schedule, check_device, fit_layers
 from scopeval.critics.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
@@ -37,7 +37,6 @@ SLACK = 0.05
 #: Logit that stands for "always" (and its negative for "never") where the logs show nothing else.
 CERTAIN = 30.0
 
-
 #: Penalty on leaving the weights of an end that training found, and most steps to better ones.
 END_PENALTY, NEWTON_STEPS = 3e-4, 8
 
@@ -50,7 +49,6 @@ MOVED = 2.0
 #: Steps of Adam where a training does not say: so many times the root of the number of rows, and
 #: at most so many. Short logs are learned by heart if they are seen too often.
 STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 60.0, 500, 10_000
-
 
 #: Share of a network's own rows, and most of them, that tell when training is done.
 WATCHED, MOST_WATCHED = 0.05, 2000
@@ -72,6 +70,7 @@ class Training:
         dropout: share of the hidden units that is left out, drawn anew at every step; see `WIDE`.
         gain: how sharply the units of the first layer bend before training (`fresh_layers`); None:
             less sharply for short logs.
+        device: "cpu", or "cuda" (also "cuda:1"): where it is trained. Not saved.
     """
 
     hidden: int = 128
@@ -80,6 +79,7 @@ class Training:
     rate: float = 1.5e-2
     dropout: float = 0.0
     gain: float | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         check_whole("hidden", self.hidden, 1)
@@ -92,6 +92,7 @@ class Training:
             raise InputError(f"dropout: got {self.dropout!r}, expected a number in [0, 1)")
         if self.gain is not None and not 0.0 < self.gain < np.inf:
             raise InputError(f"gain: got {self.gain!r}, expected a number > 0")
+        check_device(self.device)
 
     def schedule(self, rows: int, *, warm: bool = False) -> Schedule:
         """Steps, batch and rate for so many rows; fewer and slower ones from a trained network."""
@@ -101,7 +102,7 @@ class Training:
         if warm:
             steps = max(int(WARM_STEPS * steps), 1)
         rate = WARM_RATE * self.rate if warm else self.rate
-        return Schedule(steps, self.batch, rate, self.dropout)
+        return Schedule(steps, self.batch, rate, self.dropout, self.device)
 
     def gain_for(self, rows: int) -> float:
         """The gain of fresh layers for so many rows."""
@@ -143,7 +144,10 @@ def learn_halves(
         own = None if start is None else start[k]
         return learn_network(halves[k], halves[1 - k], encoder, how, 2 * seed + k, tick, own)
 
-    each = [fan_out(partial(learn, how), range(2)) for how in tried]
+    each = [
+        fan_out(partial(learn, how), range(2), threads=None if how.device == "cpu" else 1)
+        for how in tried  # a recording of CUDA must not see another thread
+    ]
     losses = [np.mean([network.loss for network in both]) for both in each]
     return each[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 

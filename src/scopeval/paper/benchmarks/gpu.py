@@ -1,7 +1,8 @@
-"""What a GPU gains: the networks of one time step, and the solver.
+"""What a GPU gains: networks of a time step (`mlp`), of the dynamics (`model`), a whole design.
 
 ``python -m scopeval.paper.benchmarks.gpu --out gpu.json``, or the file itself as a script: torch
-and numpy are enough. Without CUDA it says so, and measures small sizes on the CPU.
+and numpy are enough for all but a whole design (``--log hopper.npz``). Without CUDA it says so, and
+measures small sizes on the CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-__all__ = ["Size", "main", "networks", "solver"]
+__all__ = ["Size", "main", "networks", "training", "whole_design"]
+
+#: Steps of training in one call, as in `critics.model.fitting`.
+PIECE = 50
 
 
 @dataclass(frozen=True)
@@ -130,45 +134,80 @@ def networks(size: Size, device: str) -> dict[str, Any]:
     }
 
 
-def solver(rows: int = 4_000_000, repeats: int = 20) -> list[dict[str, Any]]:
-    """Seconds of the solver for A = 4, 10, 100, beside the time that moving the bytes alone takes.
+def training(steps: int = 1000, repeats: int = 3) -> list[dict[str, Any]]:
+    """Seconds of a step of training the dynamics of a Hopper, for both sizes of networks.
 
-    The limit is a copy of as many bytes as the solver must read and write (weights, costs, budget,
-    mu, multiplier, status), by torch on the same device in the same run.
+    On the device, and by torch on the CPU; the compiled loop of the CPU is measured by
+    ``scopeval bench vectors``.
     """
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = rows if device == "cuda" else max(rows // 100, 1000)
-    return [_solver(max(rows * 4 // A, 1000), A, device, repeats) for A in (4, 10, 100)]
+    devices = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
+    steps = steps if len(devices) > 1 else 2 * PIECE
+    return [
+        {"width": width, "batch": batch, "steps": steps}
+        | {device: _training(width, batch, steps, repeats, device) for device in devices}
+        for width, batch in ((128, 128), (256, 256))
+    ]
 
 
-def _solver(B: int, A: int, device: str, repeats: int) -> dict[str, Any]:
+def _training(width: int, batch: int, steps: int, repeats: int, device: str) -> float:
     import torch
 
-    from scopeval.solver.gpu import has_triton, solve_tensors
+    from scopeval.critics.model.device_training import DeviceSteps
 
-    torch.manual_seed(A)
-    w, q = (torch.rand(B, A, dtype=torch.float64, device=device) for _ in range(2))
-    mean = (w * q).sum(1) / w.sum(1)
-    low = q.min(1).values
-    share = torch.where(torch.rand(B, dtype=torch.float64, device=device) < 0.5, 0.6, 1.1)
-    delta = low + share * (mean - low)  # the budget binds in half of the rows
-    moved = B * (3 * 8 * A + 8 + 8 + 1)
-    source = torch.empty(moved // 2, dtype=torch.uint8, device=device)
-    sink = torch.empty_like(source)
-    few = max(2, repeats // 10)
-    seconds = {
-        "copy": _median(lambda: sink.copy_(source), repeats),
-        "torch": _median(lambda: solve_tensors(w, q, delta, fused=False), few),
+    rng = np.random.default_rng(0)
+    n, inputs, outputs = 20_000, 14, 14
+    x, y = (rng.standard_normal((n, k)).astype(np.float32) for k in (inputs, outputs - 1))
+    end = (rng.random(n) < 0.01).astype(np.float32)
+    weights = inputs * width + width + width**2 + width + (width + inputs + 1) * outputs
+    flat = (0.1 * rng.standard_normal(weights)).astype(np.float32)
+    made = DeviceSteps(x, y, np.ones_like(y), end, flat, width, 0.0, torch.device(device))
+    factors = np.full(PIECE, 1e-3, np.float32), np.ones(PIECE, np.float32)
+
+    def train() -> None:
+        for _ in range(steps // PIECE):
+            made.take(rng.integers(n, size=(PIECE, batch)), *factors, 0)
+
+    return _median(train, repeats) / steps
+
+
+def whole_design(
+    log: str | Path, robot: str = "Hopper", *, wide: bool = False, repeats: int = 1
+) -> dict[str, Any]:
+    """Seconds of a whole design for a robot, on the device and without it, alternately.
+
+    Args:
+        log: a file of its logged episodes.
+        robot: whose they are.
+        wide: with the `WIDE` training, which learns contacts better.
+        repeats: designs on each device, after one that is not counted.
+    """
+    from scopeval import design, read_logged
+    from scopeval.critics.model.regression import ModelRegression
+    from scopeval.critics.model.training import WIDE, Training
+    from scopeval.paper.robots.env import HORIZON
+    from scopeval.paper.robots.policies import robot_policies
+
+    logged, target = read_logged(log), robot_policies(robot, "reported")[3]
+    how = ModelRegression(training=WIDE if wide else Training())
+    seconds: dict[str, list[float]] = {"cuda": [], "cpu": []}
+    told = {}
+    for _ in range(1 + repeats):
+        for device, spent in seconds.items():
+            began = time.perf_counter()
+            made = design(
+                logged, target, horizon=HORIZON, method="scope-dr", regression=how, device=device
+            )
+            spent.append(time.perf_counter() - began)
+            told[device] = (made.predicted.variance, made.predicted.cost)
+    return {
+        "robot": robot,
+        "training": "wide" if wide else "usual",
+        "rows": len(logged),
+        "seconds": {device: sorted(spent[1:])[repeats // 2] for device, spent in seconds.items()},
+        "predicted": told,
     }
-    found: dict[str, Any] = {"device": device, "A": A, "rows": B, "bytes": moved}
-    if device == "cuda" and has_triton():
-        seconds["fused"] = _median(lambda: solve_tensors(w, q, delta, fused=True), repeats)
-        one, two = (solve_tensors(w, q, delta, fused=fused)[0] for fused in (True, False))
-        found["largest difference"] = float((one - two).abs().max())
-        found["overspent"] = float(((one * q).sum(1) - delta).max())
-    return found | {"seconds": seconds}
 
 
 def main(words: Sequence[str] | None = None) -> dict[str, Any]:
@@ -179,15 +218,21 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", help="JSON file to write")
-    out = parser.parse_args(words).out
+    parser.add_argument("--log", help="logged episodes of a Hopper: measure a whole design too")
+    given = parser.parse_args(words)
+    out = given.out
 
     cuda = torch.cuda.is_available()
     if not cuda:
         print(f"torch {torch.__version__} finds no CUDA device: small sizes, on the CPU alone")
     mlp = _compare_networks(Size() if cuda else TINY, ("cuda", "cpu") if cuda else ("cpu",))
-    rows = solver()
+    rows = training()
     for row in rows:
-        print(f"solver: {row}")
+        print(f"training: {row}")
+    whole = []
+    if given.log is not None and cuda:
+        whole = [whole_design(given.log, wide=wide) for wide in (False, True)]
+        print(f"designs: {whole}")
     result = {
         "benchmark": "gpu",
         "command": "python -m scopeval.paper.benchmarks.gpu",
@@ -195,7 +240,8 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
         "machine": machine(),
         "versions": versions("torch", "numpy"),
         "mlp": mlp,
-        "solver": rows,
+        "training": rows,
+        "designs": whole,
     }
     if out:
         print(write_json(out, result))
