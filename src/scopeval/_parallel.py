@@ -40,7 +40,8 @@ def fan_out(
         threads: at most this many (default: all cores).
     """
     every = list(items)
-    workers = min(threads or os.cpu_count() or 1, len(every))
+    # asking for the number of cores takes as long as some of the work
+    workers = min(threads or os.cpu_count() or 1, len(every)) if len(every) > 1 else 1
     if workers <= 1:  # a pool would only cost time
         return [work(item) for item in every]
     left = Event()
@@ -112,6 +113,8 @@ def fan_out_rows(
         threads: at most this many (default: all cores).
     """
     blocks = -(-rows // block)
+    if blocks < 2 * least:
+        return [work(0, rows)]
     workers = max(1, min(threads or os.cpu_count() or 1, blocks // least))
     edges = [min(block * (blocks * k // workers), rows) for k in range(workers + 1)]
     return fan_out(lambda span: work(*span), itertools.pairwise(edges), threads=workers)

@@ -278,7 +278,7 @@ def test_where_episodes_end_is_found_in_few_steps(monkeypatch):
     encoder = Encoder(np.empty((0, 1)), np.ones(2, bool))
     how, entropies = Training(hidden=32, steps=400), []
     for steps in (0, 8):
-        monkeypatch.setattr("scopeval.critics.model.training.NEWTON_STEPS", steps)
+        monkeypatch.setattr("scopeval.critics.model.last_layer.NEWTON_STEPS", steps)
         network = learn_network(*rows, encoder, how, 0)
         said = network.predict(np.asarray(rows[1].obs), rows[1].action[:, None], 0).end[:, 0]
         ended = rows[1].alive == 0
@@ -388,6 +388,13 @@ def test_stored_predictions_are_what_the_models_predict(logged, target):
                     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
                 wanted = models[k].returns.at(again.next_obs, t)
                 np.testing.assert_allclose(returns, wanted, rtol=1e-4, atol=1e-4)
+        for t, rows in enumerate(own.rows):  # what the rows themselves lead to
+            ahead, returns = own.regression.taken[t]
+            model = own.regression.model
+            again = model.dynamics.predict(np.asarray(rows.obs), rows.action[:, None], t)
+            np.testing.assert_allclose(ahead, again.next_obs[:, 0], rtol=1e-5, atol=1e-6)
+            wanted = model.returns.at(again.next_obs[:, 0], t)
+            np.testing.assert_allclose(returns, wanted, rtol=1e-4, atol=1e-4)
         rows = own.rows[0]
         zero = np.zeros(len(rows))
         two = np.column_stack([zero, zero])

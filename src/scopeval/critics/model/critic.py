@@ -11,6 +11,7 @@ and the chance of an end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -89,10 +90,13 @@ class RolloutRegression:
     Attributes:
         model: in which they were simulated.
         ridge: penalty, relative to the number of rows.
+        taken: what the model predicts for the rows of each time step, where that is known already:
+            mean next observation [n, w], return features there [n, 2].
     """
 
     model: LearnedModel
     ridge: float
+    taken: Sequence[tuple[Floats, Weights]] = ()
     name: str = "model"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -101,23 +105,28 @@ class RolloutRegression:
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """Factorize the normal equations for the rows of one time step."""
-        return _ModelLearner(self.model, self.ridge, rows)
+        t = int(rows.t[0])
+        if self.taken:
+            return _ModelLearner(self.model, self.ridge, rows, *self.taken[t])
+        ahead = self.model.dynamics.predict(np.asarray(rows.obs), rows.action[:, None], t)
+        where = ahead.next_obs[:, 0]
+        return _ModelLearner(self.model, self.ridge, rows, where, self.model.returns.at(where, t))
 
 
 class _ModelLearner:
     """The features of one time step's rows; fits any number of targets to them."""
 
-    def __init__(self, model: LearnedModel, ridge: float, rows: Rows) -> None:
+    def __init__(
+        self, model: LearnedModel, ridge: float, rows: Rows, ahead: Floats, returns: Weights
+    ) -> None:
         self.model, self.rows = model, rows
         self.t = int(rows.t[0])
-        taken = model.dynamics.predict(np.asarray(rows.obs), rows.action[:, None], self.t)
         self.goes_on = np.flatnonzero(rows.alive > 0)
-        ahead = taken.next_obs[self.goes_on, 0]
-        if not len(ahead):  # every episode ended here: nothing will be fitted
-            ahead = taken.next_obs[:, 0]
+        if len(self.goes_on):  # else every episode ended here, and nothing will be fitted
+            ahead, returns = ahead[self.goes_on], returns[self.goes_on]
         self.mean, self.scale = ahead.mean(axis=0), ahead.std(axis=0)
         self.scale = np.where(self.scale > 1e-9, self.scale, 1.0)
-        self.x = features(ahead, self.mean, self.scale, model.returns.at(ahead, self.t))
+        self.x = features(ahead, self.mean, self.scale, returns)
         penalty = np.full(self.x.shape[1], ridge * len(ahead))
         penalty[0] = 0.0
         penalty[-RETURN_FEATURES:] *= LIGHTER

@@ -38,7 +38,7 @@ class Study:
     """How the return features are learned.
 
     Attributes:
-        paths: simulated episodes to learn from.
+        paths: simulated episodes to learn from; fewer, if their steps are more than training uses.
         hidden: width of each of the two hidden layers.
         steps: steps of Adam, its rate falling along a cosine.
         batch: rows per step.
@@ -57,6 +57,10 @@ class Study:
 
     def __post_init__(self) -> None:
         check_device(self.device)
+
+    def paths_of(self, horizon: int) -> int:
+        """Episodes of so many steps whose rows are all used once, but not more than `paths`."""
+        return min(self.paths, -(-self.steps * self.batch // horizon))
 
 
 class ReturnSamples(NamedTuple):

@@ -40,12 +40,14 @@ class Rollouts:
         obs: T + 1 entries [paths, d]; the last is what follows the last step.
         candidates: [paths, K, m] offered there; None: all actions of a finite set.
         predictions: of the model in which they were simulated.
+        taken: [paths] which of the actions was taken.
         rows: the steps that were taken; row i leads to observation i of the next step.
     """
 
     obs: list[Observations]
     candidates: list[NDArray[Any] | None]
     predictions: list[StepPrediction]
+    taken: list[Ints]
     rows: list[Rows]
 
 
@@ -63,7 +65,7 @@ def simulate_episodes(
     An episode that ends is replaced by a copy of one that goes on, so that every step has enough
     rows. That it ended is in the rows' `alive`.
     """
-    found = Rollouts([first_observations(starts, paths, rng)], [], [], [])
+    found = Rollouts([first_observations(starts, paths, rng)], [], [], [], [])
     every = np.arange(paths)
     for t in range(horizon):
         obs = found.obs[t] = redrawn(target, found.obs[t], t, rng)
@@ -85,6 +87,7 @@ def simulate_episodes(
         )
         found.candidates.append(candidates)
         found.predictions.append(ahead)
+        found.taken.append(taken)
         found.rows.append(
             Rows(
                 t=np.full(paths, t),

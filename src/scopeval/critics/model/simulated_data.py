@@ -15,6 +15,7 @@ from threading import Lock
 import numpy as np
 
 from scopeval._parallel import fan_out
+from scopeval.arrays import Floats, Ints
 from scopeval.critics.log_rows import Log
 from scopeval.critics.model.critic import LearnedModel, RolloutRegression, StoredPredictions
 from scopeval.critics.model.network import Dynamics
@@ -22,7 +23,7 @@ from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
 from scopeval.critics.model.rollouts import Rollouts, sample_returns, simulate_episodes
 from scopeval.critics.model.simulator import KnownDynamics, SimulatorModel
-from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction
+from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction, Weights
 from scopeval.critics.model.training import learn_halves
 from scopeval.critics.protocols import Rows
 from scopeval.critics.sweep_data import Points, SweepData
@@ -102,7 +103,7 @@ class ModelTask:
         both = LearnedModel.of(
             BOTH, Dynamics(tuple(different)), ReturnNetworks.join(returns), log.rows
         )
-        return SimulatedData(each, self._both(each, both), errors, steps)
+        return SimulatedData(each, self._both(each, rollouts, both), errors, steps)
 
     def step_models(self, halves: list[Rows], log: Log) -> tuple[list[StepModel], dict[str, float]]:
         """The dynamics of each half, and their held-out errors by name.
@@ -147,7 +148,7 @@ class ModelTask:
                 self.target,
                 horizon=self.horizon,
                 gamma=self.gamma,
-                paths=how.paths,
+                paths=how.paths_of(self.horizon),
                 rng=np.random.default_rng((self.seed, 23, k)),
             )
             for k, step in enumerate(steps)
@@ -165,7 +166,7 @@ class ModelTask:
         The other half's model is needed because its designs are cross-checked here.
         """
         share = np.full(self.how.paths, 1.0 / self.how.paths)
-        points = []
+        points, taken = [], []
         for t, own in enumerate(rollouts.predictions):
             obs, candidates = rollouts.obs[t], rollouts.candidates[t]
             stored = {}
@@ -174,16 +175,19 @@ class ModelTask:
                 if model.number != k:
                     step = model.dynamics.predict(obs, candidates, t)
                 stored[model.number] = step, model.returns.at(step.next_obs, t)
+            taken.append(_taken(*stored[k], rollouts.taken[t]))
             points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
         points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
         successor = [np.arange(self.how.paths)] * self.horizon
-        regression = RolloutRegression(models[k], self.how.ridge)
+        regression = RolloutRegression(models[k], self.how.ridge, taken)
         return SweepData(rollouts.rows, points, successor, regression, {})
 
-    def _both(self, halves: list[SweepData], model: LearnedModel) -> SweepData:
+    def _both(
+        self, halves: list[SweepData], rollouts: list[Rollouts], model: LearnedModel
+    ) -> SweepData:
         """The episodes of both halves, with the mean of what their models predict."""
         rows = [Rows.joined(parts) for parts in zip(*(half.rows for half in halves), strict=True)]
-        points = []
+        points, taken = [], []
         for t, parts in enumerate(zip(*(half.points for half in halves), strict=True)):
             obs = np.concatenate([part.obs for part in parts])
             initial = np.concatenate([part.initial for part in parts]) / len(parts)
@@ -197,9 +201,11 @@ class ModelTask:
                 )
                 seen = model.returns.at(step.next_obs, t)
                 stored = StoredPredictions(obs, {model.number: (step, seen)})
+                chosen = np.concatenate([one.taken[t] for one in rollouts])
+                taken.append(_taken(step, seen, chosen))
             points.append(Points(obs, initial, initial, candidates, stored))
         successor = [np.arange(len(part)) for part in rows]
-        regression = RolloutRegression(model, self.how.ridge)
+        regression = RolloutRegression(model, self.how.ridge, taken)
         return SweepData(rows, points, successor, regression, {})
 
     def _ticker(self, what: str, total: int) -> Callable[[int], None]:
@@ -227,6 +233,12 @@ class ModelTask:
         else:
             embedding = np.eye(log.actions)
         return Encoder(embedding, predicted, self.horizon if self.time_varying else 0)
+
+
+def _taken(step: StepPrediction, seen: Weights, taken: Ints) -> tuple[Floats, Weights]:
+    """Where the actions that were taken lead, and the return features there."""
+    every = np.arange(len(taken))
+    return step.next_obs[every, taken], seen[every, taken]
 
 
 def _joined(k: int, parts: Sequence[Points]) -> StepPrediction:

@@ -1,10 +1,8 @@
 """Train the networks of the dynamics on logged transitions.
 
 Large errors of the next observation count by their size and not by their square, so that a rare
-contact which nobody can predict does not spoil the fit elsewhere. Reward and cost are then fitted
-to the last layer by least squares: there the mean is wanted, with rare large values in full. So is
-the probability of an end, by a logistic regression: ends are rare, and steps of few rows alone
-would take long to find where they begin.
+contact which nobody can predict does not spoil the fit elsewhere. Reward, cost and the probability
+of an end are then fitted to the last layer again (`last_layer`).
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.critics.model.fitting import Examples, Schedule, check_device, fit_layers
+from scopeval.critics.model.last_layer import CERTAIN, fit_ends, fit_means
 from scopeval.critics.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
@@ -33,12 +32,6 @@ ERRORS = 4096
 
 #: How far beyond the logged range a predicted observation may be, in ranges.
 SLACK = 0.05
-
-#: Logit that stands for "always" (and its negative for "never") where the logs show nothing else.
-CERTAIN = 30.0
-
-#: Penalty on leaving the weights of an end that training found, and most steps to better ones.
-END_PENALTY, NEWTON_STEPS = 3e-4, 8
 
 #: Shares of the steps and of the rate for networks that were trained on a part of the rows already.
 WARM_STEPS, WARM_RATE = 0.3, 0.5
@@ -300,9 +293,9 @@ def _fitted(
     weights = fit_layers(layers, examples, schedule, rng, tick, held_out)
     last = hidden_layers(weights, x)
     if all(np.isfinite(value).all() for value in weights.values()):  # else `learn_network` sees it
-        _fit_means(weights, last, x, y[:, -2:])
+        fit_means(weights, last, x, y[:, -2:])
         if sometimes_ends:
-            _fit_ends(weights, last, x, problem.end)
+            fit_ends(weights, last, x, problem.end, rng)
     if not sometimes_ends:  # nothing to tell apart: as in the logs, always or never
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
         weights["b3"][-1] = CERTAIN if problem.end.all() else -CERTAIN
@@ -312,58 +305,6 @@ def _fitted(
 def _some(examples: Examples, which: Ints) -> Examples:
     """Some rows of the examples."""
     return Examples(*(part[which] if len(part) else part for part in examples))
-
-
-def _fit_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:
-    """Fit reward and cost [n, 2] to the last hidden layer again, by least squares."""
-    inputs = np.column_stack([np.ones(len(x)), hidden, x])
-    gram = inputs.T @ inputs
-    gram[np.diag_indices_from(gram)] += 1e-3 * len(x)
-    found = np.linalg.solve(gram, inputs.T @ y)
-    at = slice(weights["b3"].size - 3, weights["b3"].size - 1)
-    h = hidden.shape[1]
-    weights["b3"][at], weights["w3"][:, at] = found[0], found[1 : 1 + h]
-    weights["skip"][:, at] = found[1 + h :]
-
-
-def _fit_ends(weights: dict[str, Weights], hidden: Weights, x: Weights, end: Bools) -> None:
-    """Fit the logit of an end [n] to the last hidden layer again, by logistic regression.
-
-    Newton's method from the weights that training found, with a penalty on leaving them: the other
-    half of the logs had 1.1 to 4 times less cross-entropy that way.
-    """
-    inputs = np.column_stack([np.ones(len(x)), hidden, x])
-    size = inputs.std(axis=0)
-    size[0] = 1.0
-    size = np.where(size > 1e-6, size, 1.0)
-    inputs /= size
-    start = np.concatenate([weights["b3"][-1:], weights["w3"][:, -1], weights["skip"][:, -1]])
-    start = start * size
-    penalty = np.full(len(start), END_PENALTY)
-    penalty[0] = 0.0
-
-    def loss(at: Floats) -> float:
-        logit = inputs @ at
-        entropy = np.logaddexp(0.0, logit) - end * logit
-        return float(np.mean(entropy) + 0.5 * penalty @ (at - start) ** 2)
-
-    here, now = start, loss(start)
-    for _ in range(NEWTON_STEPS):
-        said = 1.0 / (1.0 + np.exp(-np.clip(inputs @ here, -CERTAIN, CERTAIN)))
-        slope = inputs.T @ (said - end) / len(x) + penalty * (here - start)
-        curved = np.flatnonzero(said * (1.0 - said) > 1e-6)
-        some = inputs[curved]
-        bend = (some * (said * (1.0 - said))[curved, None]).T @ some / len(x)
-        step = np.linalg.solve(bend + np.diag(penalty + 1e-9), slope)
-        share = next((k for k in (1.0, 0.5, 0.25, 0.125) if loss(here - k * step) < now), 0.0)
-        here, before = here - share * step, now
-        now = loss(here)
-        if before - now <= 1e-4 * before:
-            break
-    found = here / size
-    h = hidden.shape[1]
-    weights["b3"][-1], weights["w3"][:, -1] = found[0], found[1 : 1 + h]
-    weights["skip"][:, -1] = found[1 + h :]
 
 
 def _measure_errors(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> None:
