@@ -18,6 +18,7 @@ from scopeval.envs.data_center import (
     DataCenterEnv,
     Season,
     operators,
+    recorded_logs,
     target_controllers,
 )
 from scopeval.envs.data_center import engine as engine_module
@@ -162,6 +163,17 @@ def test_the_usual_energy_is_the_fan_alone_where_outdoor_air_suffices():
     assert usual_energy(10.0) == usual_energy(21.0) == pytest.approx(4.2)
     assert usual_energy(31.0) == pytest.approx(4.2 + 19.5)
     assert usual_energy(60.0) == usual_energy(37.0)
+
+
+def test_the_recorded_log_has_a_season_of_days():
+    log = recorded_logs()
+    assert len(log) == 300 * HOURS
+    np.testing.assert_array_equal(log.t, np.tile(np.arange(HOURS), 300))
+    obs, following = np.asarray(log.obs), np.asarray(log.next_obs)
+    np.testing.assert_array_equal(obs[:, 0], log.t)
+    np.testing.assert_array_equal(following[:, -1], np.array(LEVELS)[log.action])
+    assert set(np.unique(log.action)) == set(range(5))
+    assert log.cost.min() == 0.0 < log.cost.mean()
 
 
 # -- in the engine ---------------------------------------------------------------------------------

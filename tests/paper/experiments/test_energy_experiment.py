@@ -12,10 +12,16 @@ from typer.testing import CliRunner
 
 from scopeval import read_logged
 from scopeval.cli.app import app
+from scopeval.envs.data_center import recorded_logs
 from scopeval.envs.data_center.environment import LEVELS, usual_energy
 from scopeval.errors import InputError
 from scopeval.paper.experiments import energy, energy_days
 from scopeval.paper.tables.energy import show_energy
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("pyenergyplus") is None,
+    reason="no EnergyPlus here: try pip install 'scopeval[energyplus]'",
+)
 
 
 class MadeUpRoom(gymnasium.Env):
@@ -120,10 +126,17 @@ def test_wrong_settings_are_refused(wrong):
         energy.Config(**wrong)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("pyenergyplus") is None,
-    reason="no EnergyPlus here: try pip install 'scopeval[energyplus]'",
-)
+@installed
+def test_a_day_of_the_recorded_log_comes_out_again():
+    """Its actions in the weather of its seed; another version of the engine may differ a little."""
+    found, log = energy_days._logged_days(energy_days.LogShard(0, 1, 0)), recorded_logs()
+    np.testing.assert_array_equal(found["action"], log.action[:24])
+    np.testing.assert_allclose(found["reward"], log.reward[:24], atol=0.05)
+    np.testing.assert_allclose(found["cost"], log.cost[:24], atol=0.01)
+    np.testing.assert_allclose(found["next_obs"], log.next_obs[:24], atol=0.02)
+
+
+@installed
 def test_the_command_runs_a_design_in_the_engine(tmp_path):
     words = [
         "reproduce", "energy", "--target", "bold", "--methods", "on-policy,scope-dr", "--logged",

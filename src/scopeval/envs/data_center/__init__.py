@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from scopeval.envs.data_center.controllers import Controller, operators, target_controllers
 from scopeval.envs.data_center.environment import DataCenterEnv
+from scopeval.envs.data_center.logs import recorded_logs
 from scopeval.envs.data_center.weather import DAYS, Season
 
-__all__ = ["DAYS", "Controller", "DataCenterEnv", "Season", "operators", "target_controllers"]
+__all__ = [
+    "DAYS",
+    "Controller",
+    "DataCenterEnv",
+    "Season",
+    "operators",
+    "recorded_logs",
+    "target_controllers",
+]

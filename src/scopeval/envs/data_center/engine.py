@@ -27,6 +27,12 @@ BUILDING = Path(__file__).with_name("building.epJSON")
 WORKER = Path(__file__).with_name("worker.py")
 #: The longest that an answer may take, in seconds; an hour takes some milliseconds.
 PATIENCE = 120.0
+#: Of glibc: keep memory from one day to the next, which halves the CPU time of a day.
+MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+    "MALLOC_MMAP_THRESHOLD_": "1000000000",
+    "MALLOC_TOP_PAD_": "67108864",
+}
 #: Lines of the engine's messages that an error repeats.
 SHOWN = 8
 
@@ -137,6 +143,7 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env=os.environ | MEMORY,
             start_new_session=True,
         )
         self._kept = weakref.finalize(self, _end, self._process, self._folder, self._errors)

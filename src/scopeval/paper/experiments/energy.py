@@ -93,8 +93,8 @@ class EnergyRow:
     Attributes:
         target: its name.
         method: its name.
-        days: that were run.
-        value: estimated, in kWh a day, and its standard error.
+        days: that were run; 0 where no design is offered, and then there are no numbers.
+        value: estimated, in kWh a day, and its standard error if it is known.
         square: squared error relative to on-policy's from as many days, and its standard error.
         cost: overheating relative to the target's own days, and its standard error.
         verdict: of the certificate; empty for the target itself.
@@ -107,11 +107,11 @@ class EnergyRow:
     target: str
     method: str
     days: int
-    value: tuple[float, float]
-    square: tuple[float, float]
-    cost: tuple[float, float]
+    value: tuple[float, float | None] | None = None
+    square: tuple[float, float] | None = None
+    cost: tuple[float, float] | None = None
     verdict: str = ""
-    ratio: tuple[float, float] | None = None
+    ratio: tuple[float | None, float | None] | None = None
     predicted: tuple[float, float] | None = None
     by_target: int = 0
     said: tuple[str, ...] = field(default=(), repr=False)
@@ -136,9 +136,9 @@ class EnergyResult:
                 "target": row.target,
                 "method": row.method,
                 "days": row.days,
-                "value": row.value[0],
-                "square": row.square[0],
-                "cost": row.cost[0],
+                "value": None if row.value is None else row.value[0],
+                "square": None if row.square is None else row.square[0],
+                "cost": None if row.cost is None else row.cost[0],
                 "verdict": row.verdict,
             }
             for row in self.rows
@@ -199,8 +199,7 @@ def _own_row(target: str, method: str, own: Own) -> EnergyRow:
 def _row(shard: Shard, answer: dict[str, Any], own: Own) -> EnergyRow:
     said = tuple(answer["said"])
     if "value" not in answer:
-        nothing = (float("nan"), float("nan"))
-        return EnergyRow(shard.target, shard.method, 0, nothing, nothing, nothing, said=said)
+        return EnergyRow(shard.target, shard.method, 0, said=said)
     value, cost = np.array(answer["value"]), np.array(answer["cost"])
     square = _square(value, answer["stages"], own.value)
     square = (square[0] * answer["starts"], square[1] * answer["starts"])

@@ -204,15 +204,20 @@ def _numbers(found: Evaluation, made: BehaviorPolicy | None) -> dict[str, Any]:
     warnings = [*found.diagnostics.warnings, *(made.report.warnings if made is not None else ())]
     return {
         "estimate": found.estimate,
-        "error": found.interval.half_width / 1.96,
+        "error": _finite(found.interval.half_width / 1.96),
         "value": batch.value.tolist(),
         "cost": batch.spent.tolist(),
         "by_target": found.by_target,
         "stages": [(one.episodes, one.share, one.on_policy) for one in found.stages],
         "why": [one.why for one in found.stages],
         "verdict": "" if told is None else told.verdict,
-        "ratio": None if told is None else (told.ratio.low, told.ratio.high),
+        "ratio": None if told is None else [_finite(x) for x in (told.ratio.low, told.ratio.high)],
         "predicted": None if made is None else (made.predicted.variance, made.predicted.cost),
         "starts": 1.0 if found.starts is None else found.starts.relative_variance,
         "said": warnings,
     }
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no other numbers."""
+    return float(number) if np.isfinite(number) else None

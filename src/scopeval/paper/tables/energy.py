@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isnan
 from typing import TYPE_CHECKING
 
 from scopeval.report.page import Table
@@ -32,16 +31,17 @@ def show_energy(result: EnergyResult) -> list[Table | str]:
 
 
 def _cells(row: EnergyRow) -> tuple[str, ...]:
-    if isnan(row.value[0]):
+    if row.value is None or row.square is None or row.cost is None:
         return (row.target, row.method, "0", *("",) * 3, "no design is offered", "")
     certificate = row.verdict
-    if row.ratio is not None:
+    if row.ratio is not None and None not in row.ratio:
         certificate += f", {row.ratio[0]:.2f} to {row.ratio[1]:.2f}"
+    error = "" if row.value[1] is None else f" ± {row.value[1]:.1f}"
     return (
         row.target,
         row.method,
         f"{row.days:,}",
-        f"{row.value[0]:.1f} ± {row.value[1]:.1f}",
+        f"{row.value[0]:.1f}{error}",
         f"{row.square[0]:.2f} ± {row.square[1]:.2f}",
         f"{row.cost[0]:.2f} ± {row.cost[1]:.2f}",
         certificate,
