@@ -104,7 +104,7 @@ def learned_table(block: dict[str, Any]) -> str:
 
 def headline() -> str:
     """The README's figure: what precision costs on the Gridworld, as SVG."""
-    from scopeval.paper.figures.drawing import INK, legend, looks_of, panels, svg
+    from scopeval.paper.figures.drawing import INK, looks_of, new_figure, svg
 
     content = json.loads((DOCS / "results" / FOLDERS[0] / "frontier.json").read_text("utf-8"))
     block = content["blocks"][0]
@@ -129,20 +129,21 @@ def headline() -> str:
         shown["learned from 1,000 logged episodes"] = [
             (p["cost"]["mean"], p["variance"]["mean"]) for p in found if p["variance"] is not None
         ]
-    with panels(1) as (figure, axes):
+    with new_figure(4.8, 4.4) as figure:
+        ax = figure.add_subplot()
         looks = looks_of(["scope-dr", "odi", "scope", "dopt"]).values()
         for (label, points), look in zip(shown.items(), looks, strict=False):
             if not points:
                 continue
             x, y = zip(*points, strict=True)
-            axes[0].plot(
-                x, y, color=look.color, linestyle=look.line, marker=look.marker, ms=4, label=label
+            ax.plot(
+                x, y, color=look.color, linestyle=look.line, marker=look.marker, ms=5, label=label
             )
-        axes[0].plot(1.0, 1.0, color=INK, marker="o", ls="none", label="running the policy itself")
-        axes[0].set_ylim(0.0, HIGHEST)
-        axes[0].set_xlabel("expected cost of an episode / the policy's own")
-        axes[0].set_ylabel("variance / the policy's own")
-        legend(figure, axes)
+        ax.plot(1.0, 1.0, color=INK, marker="o", ms=8, ls="none", label="running the policy itself")
+        ax.set_ylim(0.0, HIGHEST)
+        ax.set_xlabel("cost of an episode / the policy's own")
+        ax.set_ylabel("variance / the policy's own")
+        figure.legend(loc="outside lower center", ncols=1)
         return svg(figure)
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
         parts.append(f"```python\n{source.removesuffix(';')}\n```")
         for output in cell["outputs"]:
             if output["output_type"] == "stream":
-                parts.append(f"```text\n{text_of(output['text']).rstrip()}\n```")
+                parts.append(_block(text_of(output["text"])))
             elif "image/png" in output["data"]:
                 file = f"{name}-{len(pictures) + 1}.png"
                 pictures[file] = base64.b64decode(text_of(output["data"]["image/png"]))
@@ -119,9 +120,15 @@ def page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, bytes]]:
                 card = " ".join(card.split())  # no empty line may end the block
                 parts.append(f'<div class="card">{card}</div>')
             else:
-                parts.append(f"```text\n{_best(output['data']).rstrip()}\n```")
+                parts.append(_block(_best(output["data"])))
     parts.insert(1, f"[The notebook]({name}.ipynb), to run it yourself.")
     return "\n\n".join(parts) + "\n", pictures
+
+
+def _block(text: str) -> str:
+    """Printed text; long lines, which a notebook wraps, are broken."""
+    lines = [line if len(line) <= 88 else textwrap.fill(line, 80) for line in text.splitlines()]
+    return "\n".join(["```text", *lines, "```"])
 
 
 def write(path: Path, notebook: dict[str, Any]) -> None:
