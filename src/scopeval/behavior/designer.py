@@ -73,7 +73,8 @@ def design(
 
     Args:
         logged: the log; a `World` learned from it, which serves many designs; or batches of it
-            (`stream_logged`), which are then merged as they come: state numbers only.
+            (`stream_logged`), which are merged as they come. From vectors on disk a `World` is
+            learned, which uses a random sample for all but the training.
         target: pi: a policy, a table, a torch module that gives logits, or a function.
         horizon: T, the length of an episode.
         method: "scope" (the paper's), "scope-dr" (with a control variate), "odi", "dopt",

@@ -21,7 +21,7 @@ from scopeval.behavior.support import (
     vector_support,
 )
 from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
-from scopeval.critics.log_rows import Log, gather
+from scopeval.critics.log_rows import Log, check_batch, gather
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.model.simulator import KnownDynamics
@@ -36,7 +36,13 @@ from scopeval.data.streams import LoggedStream
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
+from scopeval.policies.protocols import (
+    ContinuousPolicy,
+    EmbedsActions,
+    Observations,
+    Policy,
+    Redraws,
+)
 
 __all__ = [
     "CHECK_ROWS",
@@ -173,6 +179,8 @@ def gather_logs(
     """Read the logs and choose how critics are learned."""
     pi = as_policy(target)
     regression, fold = settings.regression, None
+    if isinstance(logged, LoggedStream):
+        logged = _world_on_disk(logged, pi, settings)
     if isinstance(logged, World):
         regression, fold = _regression_in(logged, regression), logged.fold
         # its copies count once already: the rows must be those that were halved
@@ -208,6 +216,30 @@ def evidence_of(gathered: Gathered, methods: Sequence[Method] = ()) -> Evidence:
     for method in methods:
         evidence.steps_expected += settings.horizon * _sweeps(evidence, method)
     return evidence
+
+
+def _world_on_disk(
+    logged: LoggedStream, target: Policy | ContinuousPolicy, settings: Settings
+) -> World | LoggedStream:
+    """A world learned from vectors on disk; other logs as they are."""
+    how = settings.regression
+    own = isinstance(how, ModelRegression) and how.dynamics is None
+    modeled = own or how in ("auto", "model")
+    first = next(logged.batches()).log.select(slice(0, 1))
+    if not modeled or first.discrete_obs:
+        return logged
+    offered = check_batch(first, target, settings.horizon, 0, streamed=False)
+    embedded = isinstance(target, EmbedsActions)
+    return World.learn(
+        logged,
+        actions=None if embedded or isinstance(target, ContinuousPolicy) else offered,
+        embedding=target.embedding if isinstance(target, EmbedsActions) else None,
+        drawn=target.drawn if isinstance(target, Redraws) else 0,
+        horizon=settings.horizon if settings.time_varying else None,
+        training=how.training if isinstance(how, ModelRegression) else None,
+        seed=settings.seed,
+        progress=settings.progress,
+    )
 
 
 def _regression_in(world: World, regression: str | Regression | ModelRegression) -> ModelRegression:

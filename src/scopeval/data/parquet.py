@@ -69,13 +69,14 @@ def write_logged(transitions: Transitions, path: str | os.PathLike[str]) -> None
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """The content of a file's footer."""
+    """The content of a file's footer; `group` is the only row group that is read, if not None."""
 
     path: Path
     names: tuple[str, ...]
     rows: int
     fingerprints: dict[str, str]
     notes: tuple[str, ...]
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,25 @@ class ParquetTable:
         """Each file alone."""
         return [replace(self, files=(file,)) for file in self.files]
 
+    def row_groups(self) -> list[ParquetTable]:
+        """Each row group of each file alone; fingerprints, which are of whole files, are left out.
+
+        Checksums of pages are still compared.
+        """
+        found = []
+        for file in self.files:
+            with reading(str(file.path), "Parquet"), _opened(file.path) as content:
+                sizes = [
+                    content.metadata.row_group(k).num_rows for k in range(content.num_row_groups)
+                ]
+            part = replace(file, fingerprints={})
+            found += [
+                replace(self, files=(replace(part, rows=rows, group=k),))
+                for k, rows in enumerate(sizes)
+                if rows
+            ]
+        return found
+
     def without_rows(self) -> ParquetTable:
         """No file."""
         return replace(self, files=())
@@ -124,8 +144,12 @@ class ParquetTable:
             )
         seen = {name: _Fingerprint() for name in names if name in file.fingerprints}
         row = 0
-        with reading(source, "Parquet"), _opened(file.path) as content:
-            for batch in content.iter_batches(self.batch_rows, columns=list(names)):
+        groups = None if file.group is None else [file.group]
+        # of a group, pages are read as they are needed: several may be open at the same time
+        buffer = 0 if file.group is None else 1 << 20
+        with reading(source, "Parquet"), _opened(file.path, buffer) as content:
+            batches = content.iter_batches(self.batch_rows, row_groups=groups, columns=list(names))
+            for batch in batches:
                 part = Part(source, {name: batch.column(name) for name in names}, row)
                 for name, fingerprint in seen.items():
                     fingerprint.add(from_arrow(part.columns[name], _origin(source, name, row)))
@@ -160,8 +184,10 @@ def open_parquet(path: Path) -> ParquetTable:
     return ParquetTable(str(path), tuple(_inspect(one) for one in paths))
 
 
-def _opened(path: Path) -> Any:
-    return pq.ParquetFile(str(path), page_checksum_verification=True, pre_buffer=False)
+def _opened(path: Path, buffer: int = 0) -> Any:
+    return pq.ParquetFile(
+        str(path), page_checksum_verification=True, pre_buffer=False, buffer_size=buffer
+    )
 
 
 def _inspect(path: Path) -> ParquetFile:

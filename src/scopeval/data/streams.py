@@ -155,6 +155,17 @@ class LoggedStream:
             row += table.rows
         return found
 
+    def row_groups(self, batch_rows: int) -> list[LoggedStream]:
+        """The row groups of the files, or the blocks, each alone, in smaller batches.
+
+        Args:
+            batch_rows: most rows of a batch.
+        """
+        table = self._table
+        if isinstance(table, ParquetTable):
+            return [self.of(replace(g, batch_rows=batch_rows)) for g in table.row_groups()]
+        return [self.of(replace(piece.table, batch_rows=batch_rows)) for piece in self.pieces()]
+
     def of(self, table: ParquetTable | BlockTable) -> LoggedStream:
         """The same way of reading, for a piece."""
         return replace(self, _reader=replace(self._reader, table=table), rows=table.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -60,6 +60,7 @@ def fit_layers(
     rng: np.random.Generator,
     tick: Callable[[int], None] = lambda steps: None,
     held_out: Examples | None = None,
+    more: Iterator[Examples] | None = None,
 ) -> dict[str, Weights]:
     """The layers after training; the rate of Adam falls along a cosine.
 
@@ -74,6 +75,8 @@ def fit_layers(
         tick: called with the number of steps just taken.
         held_out: other rows. When their error does not fall any more, the rate falls to zero in
             the next few steps, and the others are left out.
+        more: further examples, without end: when every row was used once, the next take their
+            place. Only on the CPU.
     """
     made = _steps_on(how, layers, examples)
     rows = len(examples.x)
@@ -84,6 +87,11 @@ def fit_layers(
         for start in range(0, how.steps, PIECE):
             stop_if_unwanted()
             steps = min(PIECE, rates.end - start)
+            if more is not None and start and len(batches.left) < steps * batches.batch:
+                fresh = next(more)
+                assert isinstance(made, _CompiledSteps), "further examples on another device"
+                made.see(fresh)
+                batches = _Batches(len(fresh.x), min(how.batch, len(fresh.x)), rng)
             picks, factors = batches.draw(steps), _adam_factors(rates, start, steps)
             made.take(picks, *factors, int(rng.integers(2**62)))
             tick(steps)
@@ -135,6 +143,10 @@ class _CompiledSteps:
 
         weights = (self.flat, self._moments, self._usual)
         train(*self._examples, picks, *weights, scale, over, self._hidden, self._dropout, seed)
+
+    def see(self, examples: Examples) -> None:
+        """Go on with other examples."""
+        self._examples = Examples(*(np.ascontiguousarray(part, np.float32) for part in examples))
 
 
 class _Rates:

@@ -7,10 +7,10 @@ of an end are then fitted to the last layer again (`last_layer`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from scopeval.critics.model.network import Network
 from scopeval.critics.model.step_model import Encoder, Weights
 from scopeval.critics.protocols import Rows
 from scopeval.errors import InputError
+
+if TYPE_CHECKING:
+    from scopeval.critics.model.streamed_examples import StreamedRows
 
 __all__ = ["WIDE", "Training", "learn_halves", "learn_network"]
 
@@ -116,6 +119,7 @@ def learn_halves(
     seed: int,
     ticker: Callable[[int], Callable[[int], None]],
     start: Sequence[Network] | None = None,
+    streamed: Sequence[StreamedRows] | None = None,
 ) -> list[Network]:
     """A network for each half of the logs; of several trainings, the one with the least error.
 
@@ -126,6 +130,7 @@ def learn_halves(
         seed: of everything random.
         ticker: makes, for a number of steps in all, what is called with the steps just taken.
         start: networks of earlier rows to go on from, one for each half.
+        streamed: further rows of each half, on disk.
     """
     rows = sum(len(half) for half in halves)
     if min(len(half) for half in halves) < 4:
@@ -135,7 +140,8 @@ def learn_halves(
 
     def learn(how: Training, k: int) -> Network:
         own = None if start is None else start[k]
-        return learn_network(halves[k], halves[1 - k], encoder, how, 2 * seed + k, tick, own)
+        more = None if streamed is None else streamed[k]
+        return learn_network(halves[k], halves[1 - k], encoder, how, 2 * seed + k, tick, own, more)
 
     each = [
         fan_out(partial(learn, how), range(2), threads=None if how.device == "cpu" else 1)
@@ -153,6 +159,7 @@ def learn_network(
     seed: int,
     tick: Callable[[int], None] = lambda steps: None,
     start: Network | None = None,
+    streamed: StreamedRows | None = None,
 ) -> Network:
     """Train a network on some rows, and measure its errors on others.
 
@@ -167,9 +174,11 @@ def learn_network(
         tick: called with the number of steps just taken.
         start: a network of some of these rows, from which training goes on; one that does not fit
             these rows any more is not used.
+        streamed: further rows to learn from, on disk. Units, and what is fitted after training, are
+            those of the rows in memory, which must be a random sample of all.
     """
     for _ in range(4):
-        network = _trained(rows, held_out, encoder, how, seed, tick, start)
+        network = _trained(rows, held_out, encoder, how, seed, tick, start, streamed)
         if all(np.isfinite(value).all() for value in network.weights.values()):
             return network
         how = replace(how, rate=how.rate / 4.0)
@@ -187,14 +196,15 @@ def _trained(
     seed: int,
     tick: Callable[[int], None],
     start: Network | None,
+    streamed: StreamedRows | None,
 ) -> Network:
     rng = np.random.default_rng((seed, 21))
-    problem = _standardized(rows, encoder)
+    problem, layers = _standardized(rows, encoder), None
     if start is not None and _still_fits(start, problem, how):
-        problem = _standardized(rows, encoder, start)
-        weights = _fitted(problem, how, rng, tick, {k: start.weights[k] for k in LAYERS})
-    else:
-        weights = _fitted(problem, how, rng, tick)
+        problem = _standardized(rows, encoder, _units_of(start))
+        layers = {k: start.weights[k] for k in LAYERS}
+    more = None if streamed is None else _standardized_buffers(streamed, encoder, problem)
+    weights = _fitted(problem, how, rng, tick, layers, more)
     weights |= {"mean": problem.mean, "scale": problem.scale}
     weights["centre"] = np.append(problem.centre, 0.0).astype(np.float32)
     weights["spread"] = np.append(problem.spread, 1.0).astype(np.float32)
@@ -225,6 +235,21 @@ def _still_fits(start: Network, problem: _Problem, how: Training) -> bool:
     return True
 
 
+class _Units(NamedTuple):
+    """Centers and sizes of the inputs, and of the outputs."""
+
+    mean: Weights
+    scale: Weights
+    centre: Floats
+    spread: Floats
+
+
+def _units_of(network: Network) -> _Units:
+    w = network.weights
+    centre, spread = (w[name][:-1].astype(np.float64) for name in ("centre", "spread"))
+    return _Units(w["mean"], w["scale"], centre, spread)
+
+
 class _Problem(NamedTuple):
     """Rows in standard units, and what the units are; w entries of the observation, then r, c."""
 
@@ -237,9 +262,27 @@ class _Problem(NamedTuple):
     centre: Floats
     spread: Floats
 
+    def examples(self) -> Examples:
+        """What a network learns from; ends only where some episodes end."""
+        sometimes = bool(0 < self.end.mean() < 1)
+        end = self.end.astype(np.float32) if sometimes else np.empty(0, np.float32)
+        return Examples(self.x, self.y, self.counts, end)
 
-def _standardized(rows: Rows, encoder: Encoder, units: Network | None = None) -> _Problem:
-    """Rows in standard units: their own, or those of a network."""
+
+def _standardized_buffers(
+    streamed: StreamedRows, encoder: Encoder, like: _Problem
+) -> Iterator[Examples]:
+    """Rows from the disk in the units of those in memory."""
+    units = _Units(like.mean, like.scale, like.centre, like.spread)
+    ends = len(like.examples().end) > 0
+    for rows in streamed.buffers():
+        found = _standardized(rows, encoder, units)
+        end = found.end.astype(np.float32) if ends else np.empty(0, np.float32)
+        yield Examples(found.x, found.y, found.counts, end)
+
+
+def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> _Problem:
+    """Rows in standard units: their own, or others."""
     x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
     y, end = _targets(rows, encoder)
     w = y.shape[1] - 2
@@ -251,9 +294,7 @@ def _standardized(rows: Rows, encoder: Encoder, units: Network | None = None) ->
     centre[:w], spread[:w] = y[some, :w].mean(axis=0), y[some, :w].std(axis=0)
     spread = np.where(spread > 1e-9, spread, 1.0)
     if units is not None:
-        mean, scale = units.weights["mean"], units.weights["scale"]
-        centre = units.weights["centre"][:-1].astype(np.float64)
-        spread = units.weights["spread"][:-1].astype(np.float64)
+        mean, scale, centre, spread = units
     # after the end of an episode the next observation means nothing: no loss there
     counts = np.ones_like(y, dtype=np.float32)
     counts[~goes_on, :w] = 0.0
@@ -275,22 +316,21 @@ def _fitted(
     rng: np.random.Generator,
     tick: Callable[[int], None],
     start: dict[str, Weights] | None = None,
+    more: Iterator[Examples] | None = None,
 ) -> dict[str, Weights]:
     """The layers after training, from `start` on; reward, cost and end are fitted again."""
-    x, y = problem.x, problem.y
-    sometimes_ends = bool(0 < problem.end.mean() < 1)
-    end = problem.end.astype(np.float32) if sometimes_ends else np.empty(0, np.float32)
+    x, y, examples = problem.x, problem.y, problem.examples()
+    sometimes_ends = len(examples.end) > 0
     layers = start
     if layers is None:
         layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng, how.gain_for(len(x)))
-    examples = Examples(x, y, problem.counts, end)
     schedule = how.schedule(len(x), warm=start is not None)
     kept = min(int(WATCHED * len(x)), MOST_WATCHED)
     held_out = None
     if kept:  # rows of this half: those of the other half must not decide anything
         order = rng.permutation(len(x))
         held_out, examples = _some(examples, order[:kept]), _some(examples, order[kept:])
-    weights = fit_layers(layers, examples, schedule, rng, tick, held_out)
+    weights = fit_layers(layers, examples, schedule, rng, tick, held_out, more)
     last = hidden_layers(weights, x)
     if all(np.isfinite(value).all() for value in weights.values()):  # else `learn_network` sees it
         fit_means(weights, last, x, y[:, -2:])

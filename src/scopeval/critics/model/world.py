@@ -25,12 +25,19 @@ from numpy.typing import ArrayLike
 from scopeval._archive import MAX_BYTES
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import Ints, as_floats, check_whole
-from scopeval.critics.log_rows import following_obs, halved
+from scopeval.critics.log_rows import halved
 from scopeval.critics.model.network import Dynamics, Network
 from scopeval.critics.model.step_model import Encoder
+from scopeval.critics.model.streamed_examples import (
+    IN_MEMORY,
+    StreamedRows,
+    halves_by_content,
+    rows_to_learn,
+)
 from scopeval.critics.model.training import Training, learn_halves
-from scopeval.critics.protocols import Rows
 from scopeval.data.diagnosis import Problem, examine
+from scopeval.data.sampled_rows import sample_logged
+from scopeval.data.streams import LoggedStream
 from scopeval.data.transitions import Transitions, not_a_log
 from scopeval.errors import InputError
 
@@ -45,7 +52,7 @@ class World:
     """Logs, their halves, and the dynamics of each half. Make one by `learn` or `load`.
 
     Attributes:
-        logged: the logs.
+        logged: the logs; of those on disk, a sample.
         fold: [n] the half, 0 or 1, of each row.
         dynamics: a network for each half.
         trainings: how they are trained.
@@ -63,7 +70,7 @@ class World:
     @classmethod
     def learn(
         cls,
-        logged: Transitions,
+        logged: Transitions | LoggedStream,
         *,
         actions: int | None = None,
         embedding: ArrayLike | None = None,
@@ -77,7 +84,9 @@ class World:
         """Learn the dynamics from logs.
 
         Args:
-            logged: the logs; observations are vectors.
+            logged: the logs; observations are vectors. Logs on disk (`stream_logged`) may be larger
+                than memory: networks are trained by rows from the disk in random order, and all
+                else uses a random sample of `IN_MEMORY` rows.
             actions: number of actions of a finite set (default: as many as the logs show).
             embedding: [A, m] a vector for each action, as the target policies have it, if they do.
             drawn: how many last entries of an observation the target policies draw themselves.
@@ -91,18 +100,25 @@ class World:
             InputError: state numbers, or other arguments that do not fit the logs.
             DataError: the logs contradict themselves.
         """
-        if not isinstance(logged, Transitions):
+        if not isinstance(logged, Transitions | LoggedStream):
             raise not_a_log(logged)
         check_whole("seed", seed, 0)
         if horizon is not None:
             check_whole("horizon", horizon, 1)
         trainings = (Training(),) if training is None else training
         trainings = (trainings,) if isinstance(trainings, Training) else tuple(trainings)
-        log = _examined(logged, horizon)
+        streamed = None
+        if isinstance(logged, LoggedStream):
+            log = _sampled(logged, horizon, trainings, seed)
+            fold = halves_by_content(log, seed)
+            if logged.rows > IN_MEMORY:
+                streamed = [StreamedRows(logged, half, seed) for half in range(2)]
+        else:
+            log = _examined(logged, horizon)
+            fold = halved(len(log), np.random.default_rng((seed, 11)))
         encoder = _encoder(log, actions, embedding, drawn, horizon)
-        fold = halved(len(log), np.random.default_rng((seed, 11)))
         with follow_phases(progress, verbose=verbose) as told:
-            networks = _learned(log, fold, encoder, trainings, seed, told)
+            networks = _learned(log, fold, encoder, trainings, seed, told, streamed=streamed)
         return cls(log, fold, Dynamics(networks), trainings, seed)
 
     def refit(
@@ -180,6 +196,22 @@ def _examined(logged: Transitions, horizon: int | None) -> Transitions:
     return found.log.with_notes(found.diagnosis.warnings)
 
 
+def _sampled(
+    logged: LoggedStream, horizon: int | None, trainings: Sequence[Training], seed: int
+) -> Transitions:
+    """A random sample of a log on disk; all of it is read once and checked."""
+    first = next(logged.batches()).log
+    if first.discrete_obs:
+        return _examined(first, horizon)  # raises
+    if logged.rows > IN_MEMORY and any(how.device != "cpu" for how in trainings):
+        raise InputError(
+            f"training: got device {trainings[0].device!r} with a log on disk, expected 'cpu': "
+            "rows come from the disk more slowly than a core learns from them; or draw a sample, "
+            "World.learn(sample_logged(...))"
+        )
+    return _examined(sample_logged(logged, IN_MEMORY, seed), horizon)
+
+
 def _encoder(
     logged: Transitions,
     actions: int | None,
@@ -221,11 +253,12 @@ def _learned(
     seed: int,
     told: Progress,
     start: Sequence[Network] | None = None,
+    streamed: Sequence[StreamedRows] | None = None,
 ) -> tuple[Network, ...]:
-    rows = replace(Rows.of(log), next_obs=following_obs(log))
+    rows = rows_to_learn(log)
     halves = [rows.select(np.flatnonzero(fold == k)) for k in range(2)]
     ticker = partial(_ticker, told)
-    return tuple(learn_halves(halves, encoder, trainings, seed, ticker, start))
+    return tuple(learn_halves(halves, encoder, trainings, seed, ticker, start, streamed))
 
 
 def _ticker(told: Progress, total: int) -> Callable[[int], None]:
