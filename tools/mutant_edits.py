@@ -467,8 +467,8 @@ EDITS = (
     Edit(
         "rows on both sides of a gap in time are compared",
         "data/log_statistics.py",
-        "separate = after.t - before.t != 1",
-        "separate = after.t - before.t < 1",
+        "np.not_equal(step, 1, out=found[part])",
+        "np.less(step, 1, out=found[part])",
         (DIAGNOSIS,),
     ),
     Edit(

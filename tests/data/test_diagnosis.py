@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -125,6 +127,61 @@ def test_a_row_with_the_wrong_time():
     times[5] = 0
     log = read_logged(columns | {"t": times})
     assert any("t goes up by more than one at 1 places" in note for note in log.notes)
+
+
+def with_row(columns, at, episode_of):
+    """A row with t = 0 is put in, of the same episode as another row."""
+    return {n: np.insert(v, at, 0 if n == "t" else v[episode_of]) for n, v in columns.items()}
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("where", ["last of an episode", "between", "end of the log"])
+@pytest.mark.parametrize("batches", [1, 7])
+def test_a_stray_start_is_named(where, ids, batches):
+    """One row of t = 0 that no second step follows; nothing was said about it."""
+    left_out = {"truncated"} if ids else {"truncated", "episode"}
+    columns = {n: v for n, v in machine_log().items() if n not in left_out}
+    rows = len(columns["t"])
+    if where == "last of an episode":
+        row = HORIZON - 1
+        wrong = columns | {"t": np.where(np.arange(rows) == row, 0, columns["t"])}
+    else:
+        row = HORIZON if where == "between" else rows
+        wrong = with_row(columns, row, HORIZON - 5)
+    said = f"after 1 row with t = 0 no second step of the episode follows.*from 0: {row:,}\\)"
+    (note,) = read_logged(wrong).notes
+    assert re.search(said, note)
+    log = transitions(wrong)
+    parts = np.array_split(np.arange(len(log)), batches)
+    found = diagnose([log.select(part) for part in parts])
+    assert found.facts.short == 1
+    assert found.facts.short_rows == (row,)
+    assert not diagnose(transitions(columns)).facts.short
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_stray_start_that_is_marked_as_an_end_cuts_another_episode(ids):
+    columns = {n: v for n, v in machine_log().items() if ids or n != "episode"}
+    row = HORIZON - 1
+    assert columns["truncated"][row]
+    wrong = columns | {"t": np.where(np.arange(len(columns["t"])) == row, 0, columns["t"])}
+    (note,) = read_logged(wrong).notes
+    assert re.search(rf"1 of 61 episodes stop without.*from 0: {row - 1}\).*the next row", note)
+
+
+def test_short_episodes_are_not_stray():
+    columns = machine_log()
+    ended = columns["t"] == 0
+    for name in ("terminated", "truncated"):  # every third episode ends at once, and says so
+        some = ended & (columns["episode"] % 3 == 0)
+        kept = ~((columns["episode"] % 3 == 0) & ~ended)
+        log = {n: v[kept] for n, v in (columns | {name: columns[name] | some}).items()}
+        assert not any("no second step" in note for note in read_logged(log).notes)
+    cut = machine_log(200, cut=0.1)  # some of them after the first step
+    assert diagnose(transitions(cut)).facts.short > 0
+    assert not any("no second step" in note for note in read_logged(cut).notes)
+    bandit = {n: v[ended] for n, v in columns.items()}
+    assert not any("no second step" in note for note in read_logged(bandit).notes)
 
 
 def test_time_that_does_not_start_at_zero():

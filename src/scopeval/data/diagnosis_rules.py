@@ -165,6 +165,34 @@ def time_steps(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
         )
 
 
+def unmarked_ends(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
+    """Episodes go on until they are terminated or truncated, or many are cut without a word.
+
+    A row whose t is 0 by mistake looks like an episode of one step, and cuts another one.
+    """
+    times = facts.times
+    last = times.rows.size - 1
+    if not facts.ordered or last < 1:
+        return
+    episodes, cuts = int(times.starts.sum()), int(times.cut_ends.sum())
+    middle = int(times.cut_ends[1:last].sum())
+    if 0 < facts.short <= STRAY * episodes and middle <= facts.short:
+        number = "1 row" if facts.short == 1 else f"{facts.short:,} rows"
+        yield Finding(
+            False,
+            f"after {number} with t = 0 no second step of the episode follows, and nothing says "
+            f"that it ended{_rows(facts.short, facts.short_rows)}: is t right there, or is the row "
+            "stray?",
+        )
+    elif 0 < cuts <= MOST_CONTRADICTIONS * episodes and not times.cut_ends[last]:
+        yield Finding(
+            False,
+            f"{cuts:,} of {episodes:,} episodes stop without being terminated or truncated, and "
+            f"all others say that they ended{_rows(cuts, facts.cut_rows)}: is t right in the next "
+            "row?",
+        )
+
+
 def horizon(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     """The log shows whole episodes of the length that is asked for."""
     times, last = facts.times, facts.times.rows.size - 1
@@ -270,6 +298,7 @@ RULES: tuple[Callable[[LogFacts, Problem], Iterable[Finding]], ...] = (
     continuity,
     terminations,
     time_steps,
+    unmarked_ends,
     horizon,
     columns,
     repeats,

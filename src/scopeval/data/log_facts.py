@@ -34,6 +34,8 @@ class Times:
         starts: stretches of linked rows that start with this t.
         ends: stretches of linked rows that end with this t.
         terminated_ends: those of them whose last row is terminated.
+        cut_ends: those of them whose last row is neither terminated nor truncated, and not the last
+            of the log.
     """
 
     rows: Ints
@@ -41,6 +43,7 @@ class Times:
     starts: Ints
     ends: Ints
     terminated_ends: Ints
+    cut_ends: Ints
 
     @property
     def first(self) -> int:
@@ -67,6 +70,9 @@ class LogFacts:
         continued_rows: the first of them.
         jumps: places in the log where t goes up by more than one.
         jump_rows: the first of them.
+        cut_rows: the first rows that end a stretch and are neither terminated nor truncated.
+        short: rows with t = 0, neither terminated nor truncated, whose episode does not go on.
+        short_rows: the first of them.
         stays: whether next_obs equals obs in every row that is not terminated.
         constant_reward: the reward of every row, if it is always the same.
         constant_cost: likewise.
@@ -93,6 +99,9 @@ class LogFacts:
     continued_rows: tuple[int, ...]
     jumps: int
     jump_rows: tuple[int, ...]
+    cut_rows: tuple[int, ...]
+    short: int
+    short_rows: tuple[int, ...]
     stays: bool
     constant_reward: float | None
     constant_cost: float | None

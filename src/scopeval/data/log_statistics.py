@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats, Ints
 from scopeval.data.log_facts import LogFacts, Times
 from scopeval.data.neighbor_rows import NeighborRows, RowCount, TimeHistogram, padded
-from scopeval.data.repeated_rows import RowSample
+from scopeval.data.repeated_rows import Contents, RowSample
 from scopeval.data.transitions import Transitions
 
 __all__ = ["LogStatistics"]
@@ -28,8 +28,12 @@ BLOCK = 1 << 16
 EXHAUSTIVE = 1 << 16
 #: ... and then those of so many rows of each block: a part of a large log is enough to judge it.
 LOOK = 1 << 12
-#: Rows of the sample of contents that are added together, so that each call has enough to do.
-FLUSH = 1 << 12
+#: Blocks whose neighbors are counted together, so that each call has enough to do.
+TOGETHER = 4
+#: Rows of an intermediate result that stays in the processor's cache.
+CACHED = 1 << 14
+#: Rows in which a counterexample is looked for before all others.
+GLANCE = 1 << 8
 #: Relative difference between next_obs and the next obs that is rounding (of float32).
 ROUNDING = 1e-5
 
@@ -52,9 +56,11 @@ class LogStatistics:
         self._linked = 0
         self._compared = 0
         self._clashes, self._continued, self._jumps = RowCount(), RowCount(), RowCount()
+        self._cuts, self._short = RowCount(), RowCount()  # ends that nothing marks; those at t = 0
         self._squares: Floats | None = None  # of differences, steps and values of clashing pairs
         self._starts, self._ends = TimeHistogram(), TimeHistogram()
         self._terminated, self._terminated_ends = TimeHistogram(), TimeHistogram()
+        self._truncated_ends = TimeHistogram()
         self._stays = self._same_columns = True
         self._reward: float | None = None
         self._cost: float | None = None
@@ -82,22 +88,22 @@ class LogStatistics:
             return
         self._vectors = not log.discrete_obs
         rows = NeighborRows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
-        key, few, columns = _hashed_columns(log)
-        chosen: list[Ints] = []
-        for start, stop in self._blocks(len(log)):
-            compared = min(self._to_compare(self._rows + start), stop - start)
-            if start:
-                before = rows.part(start - 1, stop - 1)
-                self._pairs(before, rows.part(start, stop), self._rows + start - 1, compared)
-            else:
-                self._first_pair(rows.part(0, 1), min(compared, 1))
-                others = max(compared - 1, 0)
-                self._pairs(rows.part(0, stop - 1), rows.part(1, stop), self._rows, others)
-            self._columns(log, slice(start, stop), compared)
-            chosen.append(start + self._sample.choose(key[start:stop]))
-            if stop == len(log) or sum(map(len, chosen)) > FLUSH:
-                self._sample.add(np.concatenate(chosen), key, few, columns)
-                chosen = []
+        contents = Contents(log.t, log.obs, log.action, log.reward, log.cost, log.next_obs)
+        self._first_pair(rows.part(0, 1), min(self._to_compare(self._rows), 1))
+        for start, stop in self._blocks(len(log), TOGETHER * BLOCK):
+            first = max(start - 1, 0)
+            before, after = rows.part(first, stop - 1), rows.part(first + 1, stop)
+            separate = _separate(before, after)
+            self._neighbors(before, after, separate, self._rows + first)
+            for begin, end in self._blocks(stop - start, BLOCK, start):
+                compared = min(self._to_compare(self._rows + begin), end - begin)
+                i, k = max(begin, 1), begin + compared  # rows that follow one of this batch
+                if k > i:
+                    before, after = rows.part(i - 1, k - 1), rows.part(i, k)
+                    cut = separate[i - 1 - first : k - 1 - first]
+                    self._compare(before, after, cut, self._rows + i - 1)
+                self._columns(log, slice(begin, end), compared)
+            self._sample.add(contents.at(slice(start, stop)))
         if self._first is None:
             self._first = rows.part(0, 1).copy()
         self._last = rows.part(len(log) - 1, len(log)).copy()
@@ -152,16 +158,24 @@ class LogStatistics:
 
     @property
     def _counts(self) -> tuple[RowCount, ...]:
-        return self._clashes, self._continued, self._jumps
+        return self._clashes, self._continued, self._jumps, self._cuts, self._short
 
     @property
     def _histograms(self) -> tuple[TimeHistogram, ...]:
-        return self._starts, self._ends, self._terminated, self._terminated_ends
+        return (
+            *(self._starts, self._ends, self._terminated, self._terminated_ends),
+            self._truncated_ends,
+        )
 
     def facts(self) -> LogFacts:
         """The statistics of all rows so far."""
         if self._last is not None and not self._vectors:
             self._next_states(self._last.next_obs, self._last.terminated)
+        short = self._short.copy()
+        if self._last is not None:  # nothing follows the last row
+            last = self._last
+            marked = last.terminated if last.truncated is None else last.terminated | last.truncated
+            short.add(np.flatnonzero(~marked & (last.t == 0)), self._rows - 1)
         return LogFacts(
             rows=self._rows,
             times=self._times(),
@@ -175,6 +189,9 @@ class LogStatistics:
             continued_rows=tuple(self._continued.rows),
             jumps=self._jumps.number,
             jump_rows=tuple(self._jumps.rows),
+            cut_rows=tuple(self._cuts.rows),
+            short=short.number,
+            short_rows=tuple(short.rows),
             stays=self._stays,
             constant_reward=None if self._reward_varies else self._reward,
             constant_cost=None if self._cost_varies else self._cost,
@@ -190,6 +207,9 @@ class LogStatistics:
 
     def _times(self) -> Times:
         starts, ends, ended = self._starts.counts, self._ends.copy(), self._terminated_ends.copy()
+        size = max(x.counts.size for x in (ends, ended, self._truncated_ends))
+        cut = padded(ends.counts, size) - padded(ended.counts, size)
+        cut -= padded(self._truncated_ends.counts, size)
         if self._last is not None:  # the stretch of the last row ends with the log
             ends.add(self._last.t)
             ended.add(self._last.t[self._last.terminated])
@@ -203,13 +223,14 @@ class LogStatistics:
             starts=padded(starts, size),
             ends=padded(ends.counts, size),
             terminated_ends=padded(ended.counts, size),
+            cut_ends=padded(cut, size),
         )
 
-    def _blocks(self, count: int) -> Iterator[tuple[int, int]]:
-        """Divide the next rows; borders are at multiples of `BLOCK` rows of the whole log."""
-        start = 0
-        while start < count:
-            stop = min(count, start + BLOCK - (self._rows + start) % BLOCK)
+    def _blocks(self, count: int, size: int, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Divide rows of a batch; borders are at multiples of `size` rows of the whole log."""
+        last = start + count
+        while start < last:
+            stop = min(last, start + size - (self._rows + start) % size)
             yield start, stop
             start = stop
 
@@ -227,33 +248,46 @@ class LogStatistics:
             self._pairs(self._last, first, self._rows - 1, compared)
 
     def _pairs(self, before: NeighborRows, after: NeighborRows, offset: int, compared: int) -> None:
-        """Look at each row and the next one, and compare the observations of the first pairs.
+        """Look at a row and the next one.
 
         Args:
-            before: rows.
-            after: the rows that follow them.
-            offset: number of the first row in the log.
-            compared: so many pairs are compared.
+            before: the row.
+            after: the row that follows it.
+            offset: number of the first one in the log.
+            compared: whether their observations are compared.
         """
-        if not before.t.size:
-            return
-        separate = after.t - before.t != 1
-        if before.episode is not None and after.episode is not None:
-            separate |= before.episode != after.episode
-        if before.truncated is not None:
-            separate |= before.truncated
+        separate = _separate(before, after)
+        self._neighbors(before, after, separate, offset)
+        if compared:
+            self._compare(before, after, separate, offset)
+
+    def _neighbors(
+        self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int
+    ) -> None:
+        """Count where stretches of linked rows start and end."""
         ends = np.flatnonzero(separate)
+        self._linked += len(separate) - ends.size
+        if ends.size:
+            self._stretch_ends(before, after, ends, offset)
+        if np.count_nonzero(before.terminated):
+            self._continued.add(np.flatnonzero(before.terminated & ~separate), offset)
+
+    def _stretch_ends(
+        self, before: NeighborRows, after: NeighborRows, ends: Ints, offset: int
+    ) -> None:
+        """Count the last and the following row of stretches."""
         left, right = before.t[ends], after.t[ends]
         self._starts.add(right)
         self._ends.add(left)
         self._jumps.add(ends[right > left + 1], offset)
-        self._linked += len(separate) - ends.size
-        if before.terminated.any():
-            self._terminated_ends.add(left[before.terminated[ends]])
-            self._continued.add(np.flatnonzero(before.terminated & ~separate), offset)
-        if compared:
-            before, after = before.part(0, compared), after.part(0, compared)
-            self._compare(before, after, separate[:compared], offset)
+        marked = before.terminated[ends]
+        self._terminated_ends.add(left[marked])
+        if before.truncated is not None:
+            truncated = before.truncated[ends]
+            self._truncated_ends.add(left[truncated & ~marked])
+            marked |= truncated
+        self._cuts.add(ends[~marked], offset)
+        self._short.add(ends[~marked & (left == 0) & (right <= 1)], offset)
 
     def _compare(
         self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int
@@ -304,19 +338,21 @@ class LogStatistics:
         obs: NDArray[Any] = log.obs[part]
         next_obs: NDArray[Any] = log.next_obs[part]
         reward, cost, terminated = log.reward[part], log.cost[part], log.terminated[part]
-        if terminated.any():
+        if np.count_nonzero(terminated):
             self._terminated.add(t[terminated])
             if not self._vectors:
                 final = int(next_obs[terminated].max())
                 self._largest_final = max(self._largest_final, final)
         if self._reward is None or self._cost is None:
             self._reward, self._cost = float(reward[0]), float(cost[0])
-        self._reward_varies = self._reward_varies or bool((reward != self._reward).any())
-        self._cost_varies = self._cost_varies or bool((cost != self._cost).any())
-        self._same_columns = self._same_columns and bool((reward == cost).all())
-        if self._stays:
-            moves = _differing(obs, next_obs)
-            self._stays = bool(terminated[moves].all())
+        for some in (slice(GLANCE), slice(GLANCE, None)):
+            reward_, cost_ = reward[some], cost[some]
+            self._reward_varies = self._reward_varies or bool((reward_ != self._reward).any())
+            self._cost_varies = self._cost_varies or bool((cost_ != self._cost).any())
+            self._same_columns = self._same_columns and bool((reward_ == cost_).all())
+            if self._stays:
+                moves = _differing(obs[some], next_obs[some])
+                self._stays = bool(terminated[some][moves].all())
         if self._vectors:
             self._state_zero = True
         else:
@@ -328,19 +364,19 @@ class LogStatistics:
         self._action_zero = self._action_zero or action.ndim > 1 or bool((action == 0).any())
 
 
-def _hashed_columns(log: Transitions) -> tuple[Ints, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Key, a few columns and all columns, for the sample of contents.
-
-    State numbers differ in their last bits, and so do most real numbers. Where the key does not
-    (whole numbers stored as floats, constant columns), the few columns divide the rows.
-    """
-    obs: NDArray[Any] = log.obs
-    columns: list[NDArray[Any]] = [log.t, obs, log.action, log.reward, log.cost, log.next_obs]
-    if log.discrete_obs:
-        return obs, [log.action, log.reward], columns
-    first: NDArray[Any] = np.ascontiguousarray(obs[:, 0])
-    key = first.view(np.int64) ^ log.reward.view(np.int64)
-    return key, [obs[:, -1], log.reward], columns
+def _separate(before: NeighborRows, after: NeighborRows) -> NDArray[np.bool_]:
+    """Whether the second row of each pair does not continue the episode of the first one."""
+    found = np.empty(len(before.t), np.bool_)
+    steps = np.empty(min(len(found), CACHED), np.int64)
+    for start in range(0, len(found), CACHED):
+        part = slice(start, start + CACHED)
+        step = np.subtract(after.t[part], before.t[part], out=steps[: len(found) - start])
+        np.not_equal(step, 1, out=found[part])
+    if before.episode is not None and after.episode is not None:
+        found |= before.episode != after.episode
+    if before.truncated is not None:
+        found |= before.truncated
+    return found
 
 
 def _differing(one: NDArray[Any], other: NDArray[Any]) -> Ints:

@@ -65,6 +65,10 @@ class RowCount:
         if len(self.rows) < SHOWN:
             self.rows += [int(row) + offset for row in rows[: SHOWN - len(self.rows)]]
 
+    def copy(self) -> RowCount:
+        """Another one with the same rows."""
+        return RowCount(self.number, list(self.rows))
+
     def merge(self, other: RowCount) -> None:
         """Count rows that come later in the log."""
         self.number += other.number

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Ints
 
-__all__ = ["Repeats", "RowSample", "rows_once"]
+__all__ = ["Contents", "Repeats", "RowSample", "rows_once"]
 
 #: Most rows in the sample. Above this the level goes up, and about half of the contents leave.
 CAPACITY = 1 << 12
@@ -28,10 +28,13 @@ LEAST_DISTINCT = 24
 #: Bits that choose the sample: of the key, then of a hash of a few columns, then of the whole row.
 #: Each is computed only for rows that the ones before have chosen. The key gives at most 16.
 KEY_BITS, FEW_BITS, ROW_BITS = 16, 16, 40
+#: Times that rows are added before they are hashed.
+TOGETHER = 16
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _Hashes = NDArray[np.uint64]
+_Keys = NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,46 @@ class Repeats:
     exact: bool = True
 
 
+class Contents(NamedTuple):
+    """The columns of rows that tell one content from another, [n] or [n, d] each."""
+
+    t: NDArray[Any]
+    obs: NDArray[Any]
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    cost: NDArray[Any]
+    next_obs: NDArray[Any]
+
+    def at(self, rows: Ints | slice) -> Contents:
+        """Some of the rows."""
+        return Contents(*(column[rows] for column in self))
+
+    def key(self) -> _Keys:
+        """16 bits of each row that are equal for equal rows, and differ between many others.
+
+        State numbers differ in their last bits, and so do most real numbers. Where the key does not
+        (whole numbers stored as floats, constant columns), `few` divides the rows.
+        """
+        if self.obs.ndim == 1:
+            return self.obs.astype(np.uint16)
+        key: _Keys = self.obs[:, 0].view(np.int64).astype(np.uint16)
+        key ^= self.reward.view(np.int64).astype(np.uint16)
+        return key
+
+    def few(self, rows: Ints | slice) -> _Hashes:
+        """A hash of columns that are likely to tell rows of the same key from each other."""
+        other = self.action if self.obs.ndim == 1 else self.obs[:, -1]
+        return hash_rows([other[rows], self.reward[rows]])
+
+    def hashed(self, few: _Hashes) -> _Hashed:
+        """All rows, ready for the sample."""
+        return _Hashed(self.key(), few, hash_rows(self))
+
+
 class _Hashed(NamedTuple):
     """Rows of the sample."""
 
-    key: Ints
+    key: _Keys
     few: _Hashes  # hash of a few columns
     row: _Hashes  # hash of the whole row
 
@@ -65,62 +104,66 @@ class RowSample:
     """Hashes of the sampled rows.
 
     Level 0 takes every row. Each level compares one more bit: of the key with that of the first
-    row, and then of the hashes with zero.
+    row, and then of the hashes with zero. The level is the least at which all rows fit.
     """
 
     anchor: int | None = None  # key of the first row of the log
     level: int = 0
     _parts: list[_Hashed] = field(default_factory=list)
-    _count: int = 0
+    _rows: list[Contents] = field(default_factory=list)  # not hashed yet: many at once are faster
+    _count: int = 0  # of both
 
-    def choose(self, key: Ints) -> Ints:
-        """Numbers of the rows that belong to the sample, as far as the key decides.
-
-        Args:
-            key: a number that is equal for equal rows, such as the state.
-        """
-        return np.flatnonzero(self._by_key(key)) if self.level else np.arange(len(key))
-
-    def add(
-        self,
-        chosen: Ints,
-        key: Ints,
-        few: Sequence[NDArray[Any]],
-        columns: Sequence[NDArray[Any]],
-    ) -> None:
-        """Add rows that were chosen.
-
-        Args:
-            chosen: numbers of the rows.
-            key: the keys of all rows.
-            few: columns of all rows that are likely to tell rows of the same key from each other,
-                with 8 bytes per entry.
-            columns: all columns of all rows, [n] or [n, d].
-        """
-        if not chosen.size:
-            return
+    def add(self, contents: Contents) -> None:
+        """Add those of the next rows that belong to the sample."""
+        key = contents.key()
         if self.anchor is None:
-            self.anchor = int(key[chosen[0]])
-        keys = key[chosen]
-        # the level goes up before hashes are computed, which takes most of the time; rows are only
-        # counted until it is right, because their numbers take longer to find
-        while self._count + self._number_of(keys) > CAPACITY and self.level < KEY_BITS:
-            self._raise_level()
-        chosen = chosen[self.choose(keys)]  # the level may have gone up since they were chosen
-        hashes = hash_rows([column[chosen] for column in few])
-        inside = self._by_few(hashes)
+            self.anchor = int(key[0])
+        self._skip_levels(key)
+        chosen, start = np.empty(0, np.int64), 0
+        while start < len(key):
+            # so many rows that about as many of them are chosen as the sample holds
+            stop = start + (CAPACITY << min(self.level, KEY_BITS))
+            chosen = np.append(chosen, start + np.flatnonzero(self._by_key(key[start:stop])))
+            while self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
+                self._raise_level()
+                chosen = chosen[self._by_key(key[chosen])]
+            start = stop
+        if chosen.size and self.level < KEY_BITS:
+            self._rows.append(contents.at(chosen))
+            self._count += chosen.size
+            if len(self._rows) >= TOGETHER:
+                self._hash()
+        elif chosen.size:
+            self._add_by_few(contents, chosen)
+
+    def _skip_levels(self, key: _Keys) -> None:
+        """Go up to a level at which many rows do not fit, before any of them are chosen."""
+        level = (len(key) // CAPACITY).bit_length() - 2
+        skips = self.level < level <= KEY_BITS
+        if skips and np.count_nonzero(self._by_key(key, level)) > CAPACITY:
+            while self.level < level:
+                self._raise_level()
+
+    def _add_by_few(self, contents: Contents, chosen: Ints) -> None:
+        """Add rows of which the key has no more to say."""
+        few = contents.few(chosen)
+        inside = self._by_few(few)
         while self._count + inside.sum() > CAPACITY and self.level < KEY_BITS + FEW_BITS:
             self._raise_level()
-            inside = self._by_few(hashes)
-        if not inside.any():
-            return
-        chosen, hashes = chosen[inside], hashes[inside]
-        found = _Hashed(key[chosen], hashes, hash_rows([column[chosen] for column in columns]))
+            inside = self._by_few(few)
+        found = contents.at(chosen[inside]).hashed(few[inside])
         found = found.select(self._by_row(found.row))
         self._parts.append(found)
         self._count += found.key.size
         while self._count > CAPACITY and self.level < KEY_BITS + FEW_BITS + ROW_BITS:
             self._raise_level()
+
+    def _hash(self) -> None:
+        """Hash the rows that are not hashed yet."""
+        if self._rows:
+            whole = Contents(*map(np.concatenate, zip(*self._rows, strict=True)))
+            self._parts.append(whole.hashed(whole.few(slice(None))))
+            self._rows = []
 
     def merge(self, other: RowSample) -> None:
         """Add the sample of later rows, which was taken with the same anchor.
@@ -129,9 +172,10 @@ class RowSample:
         """
         if self.anchor is None:
             self.anchor = other.anchor
+        other._hash()
         while self.level < other.level:
             self._raise_level()
-        lifted = RowSample(self.anchor, other.level, list(other._parts), other._count)
+        lifted = RowSample(self.anchor, other.level, list(other._parts), [], other._count)
         while lifted.level < self.level:
             lifted._raise_level()
         self._parts += lifted._parts
@@ -143,6 +187,7 @@ class RowSample:
         """What the sample says about the whole log."""
         if not self._count:
             return Repeats(exact=self.level == 0)
+        self._hash()
         hashes = np.concatenate([part.row for part in self._parts])
         counts = np.unique(hashes, return_counts=True)[1]
         copies = int(np.gcd.reduce(counts)) if counts.size >= LEAST_DISTINCT else 1
@@ -150,27 +195,25 @@ class RowSample:
 
     def _raise_level(self) -> None:
         self.level += 1
-        if not self._count:
-            return
-        whole = _Hashed(*(np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)))
         if self.level <= KEY_BITS:
-            inside = self._by_key(whole.key)
-        elif self.level <= KEY_BITS + FEW_BITS:
-            inside = self._by_few(whole.few)
+            self._rows = [rows.at(np.flatnonzero(self._by_key(rows.key()))) for rows in self._rows]
         else:
-            inside = self._by_row(whole.row)
-        self._parts = [whole.select(inside)]
-        self._count = self._parts[0].key.size
+            self._hash()
+        if self._parts:
+            whole = _Hashed(*(np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)))
+            if self.level <= KEY_BITS:
+                inside = self._by_key(whole.key)
+            elif self.level <= KEY_BITS + FEW_BITS:
+                inside = self._by_few(whole.few)
+            else:
+                inside = self._by_row(whole.row)
+            self._parts = [whole.select(inside)]
+        self._count = sum(part.key.size for part in self._parts)
+        self._count += sum(len(rows.t) for rows in self._rows)
 
-    def _number_of(self, key: Ints) -> int:
-        """How many rows `choose` finds."""
-        return int(np.count_nonzero(self._by_key(key))) if self.level else len(key)
-
-    def _by_key(self, key: Ints) -> NDArray[np.bool_]:
-        mask = (1 << min(self.level, KEY_BITS)) - 1
-        low: NDArray[np.uint16] = key.astype(np.uint16)  # short numbers are compared faster
-        low &= np.uint16(mask)
-        return np.asarray(low == np.uint16((self.anchor or 0) & mask))
+    def _by_key(self, key: _Keys, level: int | None = None) -> NDArray[np.bool_]:
+        mask = (1 << min(self.level if level is None else level, KEY_BITS)) - 1
+        return np.asarray((key & np.uint16(mask)) == np.uint16((self.anchor or 0) & mask))
 
     def _by_few(self, hashes: _Hashes) -> NDArray[np.bool_]:
         return _starts_with_zeros(hashes, min(self.level - KEY_BITS, FEW_BITS))
@@ -183,7 +226,7 @@ def hash_rows(columns: Sequence[NDArray[Any]]) -> _Hashes:
     """A 64-bit hash of each row; columns have 8 bytes per entry."""
     code = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        for scalars in column.reshape(len(code), -1).T:
+        for scalars in np.atleast_2d(column.T):
             code ^= np.ascontiguousarray(scalars).view(np.uint64)
             code *= _MIX
             code ^= code >> _SHIFT
