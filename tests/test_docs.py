@@ -222,6 +222,8 @@ def test_results_page_says_what_the_stored_results_say():
     assert text == script("make_frontier").page(text), "run: python tools/make_frontier.py"
     text = (DOCS / "adaptive.md").read_text(encoding="utf-8")
     assert text == script("make_adaptive").page(text), "run: python tools/make_adaptive.py"
+    text = (DOCS / "data-center.md").read_text(encoding="utf-8")
+    assert text == script("make_energy").page(text), "run: python tools/make_energy.py"
 
 
 def test_rates_of_wrong_verdicts_are_the_stored_ones():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 
@@ -14,6 +15,7 @@ from scopeval import read_logged
 from scopeval.cli.app import app
 from scopeval.envs.data_center import recorded_logs
 from scopeval.envs.data_center.environment import LEVELS, usual_energy
+from scopeval.envs.data_center.logs import RECORDED
 from scopeval.errors import InputError
 from scopeval.paper.experiments import energy, energy_days
 from scopeval.paper.tables.energy import show_energy
@@ -74,6 +76,29 @@ def test_rows_of_the_target_itself_and_the_log(made_up, tmp_path):
     table = show_energy(result)[0]
     assert table.rows[0][:3] == ("bold", "on-policy", "6")
     assert json.loads(json.dumps(result.as_dict()))["rows"][0]["target"] == "bold"
+
+
+def test_the_recorded_logs_are_the_usual_ones(tmp_path):
+    digest = energy_days.write_logs(None, 0, tmp_path, {"backend": "serial"})
+    assert digest == hashlib.sha256(RECORDED.read_bytes()).hexdigest()
+    np.testing.assert_array_equal(
+        read_logged(tmp_path / "logs.parquet").reward, recorded_logs().reward
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "learns", "reward"),
+    [
+        ("scope-dr", True, "saving"),
+        ("adaptive", False, "saving"),
+        ("frontier adaptive", False, "saving"),
+        ("frontier adaptive with logs", True, "saving"),
+        ("energy scope-dr starts", True, "energy"),
+    ],
+)
+def test_what_a_method_learns_from_and_its_reward(method, learns, reward):
+    shard = energy_days.Shard("bold", method, 2, 2, 0.5, 0, "")
+    assert (shard.learns, shard.reward) == (learns, reward)
 
 
 def test_energy_is_the_saving_without_the_usual_energy(made_up):

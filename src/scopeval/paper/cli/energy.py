@@ -22,14 +22,17 @@ def energy(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            help="on-policy, scope-dr, frontier, adaptive, adaptive with logs; with minus the "
-            "energy as reward: energy on-policy, energy scope-dr, energy scope-dr starts; several "
-            "with commas.",
-            show_default="those with the energy saved as reward",
+            help="on-policy, scope-dr, frontier, adaptive, adaptive with logs, frontier adaptive, "
+            "frontier adaptive with logs; with minus the energy as reward: energy on-policy, "
+            "energy scope-dr, energy scope-dr starts; several with commas.",
+            show_default="the first five",
         ),
     ] = None,
     logged: Annotated[
-        int | None, typer.Option(help="Days of the logs.", show_default="300; 50 with --quick")
+        int | None,
+        typer.Option(
+            help="Simulate so many days of logs.", show_default="the 300 that come with the package"
+        ),
     ] = None,
     own: Annotated[
         int | None,
@@ -60,14 +63,13 @@ def energy(
 
     targets = options.words_from(target, experiment.TARGETS)
     chosen = options.words_from(methods, experiment.METHODS)
-    past = logged if logged is not None else 50 if quick else 300
     alone = own if own is not None else 20 if quick else 400
     many = days if days is not None else 20 if quick else 250
     ctx.params |= {
-        "target": list(targets), "methods": list(chosen), "logged": past, "own": alone,
+        "target": list(targets), "methods": list(chosen), "own": alone,
         "days": many, "quick": False,
     }  # fmt: skip
-    config = experiment.Config(targets, chosen, past, alone, many, starts, asked, seed)
+    config = experiment.Config(targets, chosen, logged, alone, many, starts, asked, seed)
     folder = check_folder(out_dir, "energy")
     how = options.running(backend, workers, address)
     work = partial(experiment.run, config, folder=folder, **how)

@@ -9,9 +9,11 @@ are days of ten other controllers. For every target controller:
 - ``adaptive``: `evaluate(refit=True)` without logs;
 - ``adaptive with logs``: the same with the logs;
 
-and, where asked for, with minus the energy as reward, whose variance is mostly the weather's:
+and, where asked for:
 
-- ``energy on-policy``, ``energy scope-dr``: likewise;
+- ``frontier adaptive``, ``frontier adaptive with logs``: in stages, at half of the overheating;
+- ``energy on-policy``, ``energy scope-dr``: with minus the energy as reward, whose variance is
+  mostly the weather's;
 - ``energy scope-dr starts``: the design, with further midnights (`evaluate(starts=...)`).
 
 The *squared error* is that of an estimate relative to on-policy's from as many days. Without stages
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -35,6 +37,7 @@ from scopeval.errors import InputError
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.energy_days import (
     ENERGY,
+    FRONTIER,
     METHODS,
     OPERATORS,
     TARGETS,
@@ -46,7 +49,7 @@ from scopeval.paper.experiments.energy_days import (
 )
 from scopeval.paper.results import as_columns
 
-__all__ = ["ENERGY", "METHODS", "TARGETS", "Config", "EnergyResult", "EnergyRow", "run"]
+__all__ = ["ENERGY", "FRONTIER", "METHODS", "TARGETS", "Config", "EnergyResult", "EnergyRow", "run"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class Config:
     targets: tuple[str, ...] = TARGETS
     """Names of the controllers."""
     methods: tuple[str, ...] = METHODS
-    """Some of `METHODS` and `ENERGY`."""
-    logged: int = 300
-    """Days of the logs."""
+    """Some of `METHODS`, `FRONTIER` and `ENERGY`."""
+    logged: int | None = None
+    """Days of the logs; None: the 300 that come with the package."""
     own: int = 400
     """Days in which every target is measured itself."""
     days: int = 250
@@ -73,14 +76,15 @@ class Config:
     def __post_init__(self) -> None:
         for name, known, given in (
             ("targets", TARGETS, self.targets),
-            ("methods", METHODS + ENERGY, self.methods),
+            ("methods", METHODS + FRONTIER + ENERGY, self.methods),
         ):
             for one in given:
                 if one not in known:
                     raise InputError(f"{name}: got {one!r}, expected some of {'; '.join(known)}")
         for name in ("own", "days", "starts"):
             check_whole(name, getattr(self, name), 2)
-        check_whole("logged", self.logged, OPERATORS)
+        if self.logged is not None:
+            check_whole("logged", self.logged, OPERATORS)
         check_whole("seed", self.seed, 0)
         if not (is_number(self.asked) and self.asked > 0.0):
             raise InputError(f"asked: got {self.asked!r}, expected a number above 0")
@@ -161,20 +165,14 @@ def run(
         Shard(target, "on-policy", config.own, 0, 1.0, config.seed, "") for target in config.targets
     ]
     own = run_shards(own_days, alone, folder=shards, **how)
-    asked = [
-        Shard(
-            target,
-            method,
-            config.days,
-            config.starts,
-            config.asked,
-            config.seed,
-            "" if method == "adaptive" else digest,
-        )
-        for target in config.targets
-        for method in config.methods
-        if not method.endswith("on-policy")
-    ]
+    asked = []
+    for target in config.targets:
+        for method in config.methods:
+            if not method.endswith("on-policy"):
+                one = Shard(
+                    target, method, config.days, config.starts, config.asked, config.seed, digest
+                )
+                asked.append(one if one.learns else replace(one, digest=""))
     found = run_shards(Measurer(place).measure, asked, folder=shards, **how)
     answers = {(x.target, x.method): (x, y) for x, y in zip(asked, found, strict=True)}
     rows = []

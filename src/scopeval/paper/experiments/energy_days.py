@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._files import replace_file
 from scopeval.arrays import Floats
 from scopeval.behavior.designer import design
 from scopeval.behavior.frontier import frontier
@@ -22,6 +23,7 @@ from scopeval.data.readers import read_logged
 from scopeval.data.transitions import Transitions
 from scopeval.envs.data_center import DataCenterEnv, operators, target_controllers
 from scopeval.envs.data_center.environment import FIELDS, usual_energy
+from scopeval.envs.data_center.logs import RECORDED
 from scopeval.envs.data_center.weather import HOURS
 from scopeval.errors import InputError
 from scopeval.evaluation.evaluator import evaluate
@@ -30,12 +32,13 @@ from scopeval.evaluation.sources import summarize
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 
 __all__ = [
-    "ENERGY", "METHODS", "OPERATORS", "TARGETS", "Measurer", "Own", "Shard", "own_days",
+    "ENERGY", "FRONTIER", "METHODS", "OPERATORS", "TARGETS", "Measurer", "Own", "Shard", "own_days",
     "write_logs",
 ]  # fmt: skip
 
 TARGETS = tuple(target_controllers())
 METHODS = ("on-policy", "scope-dr", "frontier", "adaptive", "adaptive with logs")
+FRONTIER = ("frontier adaptive", "frontier adaptive with logs")
 ENERGY = ("energy on-policy", "energy scope-dr", "energy scope-dr starts")
 #: Controllers of the logs.
 OPERATORS = 10
@@ -77,6 +80,11 @@ class Shard:
         return f"{self.target}, {self.method}"
 
     @property
+    def learns(self) -> bool:
+        """Whether the logs are learned from."""
+        return not self.method.endswith("adaptive")
+
+    @property
     def reward(self) -> Literal["energy", "saving"]:
         """The reward of the environment."""
         return "energy" if self.method in ENERGY else "saving"
@@ -97,12 +105,15 @@ class Own(NamedTuple):
         return Own(value, np.array(days["cost"]))
 
 
-def write_logs(days: int, seed: int, place: Path, how: ShardOptions) -> str:
-    """Simulate the logs, write them, and return the digest of their file."""
+def write_logs(days: int | None, seed: int, place: Path, how: ShardOptions) -> str:
+    """Write the logs, and return the digest of their file; None: the recorded ones."""
+    path = place / "logs.parquet"
+    if days is None:
+        replace_file(path, RECORDED.read_bytes())
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     shards = [LogShard(k, len(range(k, days, OPERATORS)), seed) for k in range(OPERATORS)]
     parts = run_shards(_logged_days, shards, folder=place / "shards", **how)
     log = Transitions.concat([Transitions(**part) for part in parts])
-    path = place / "logs.parquet"
     write_logged(log, path)
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -162,7 +173,7 @@ class Measurer:
     def measure(self, shard: Shard) -> dict[str, Any]:
         """The evaluation's numbers; only what was said where the logs offer no design."""
         target = target_controllers()[shard.target].policy()
-        logs = None if shard.method == "adaptive" else self._logs(shard.reward)
+        logs = self._logs(shard.reward) if shard.learns else None
         seed = _seed(shard.seed, TARGETS.index(shard.target), 2)
         run = partial(
             evaluate,
@@ -174,8 +185,9 @@ class Measurer:
             batch=SIDE_BY_SIDE,
             keep=True,
         )
-        if shard.method.startswith("adaptive"):
-            return _numbers(run(refit=True, logs=logs), None)
+        if "adaptive" in shard.method:
+            epsilon = shard.asked - 1.0 if shard.method in FRONTIER else 0.0
+            return _numbers(run(refit=True, logs=logs, epsilon=epsilon), None)
         assert logs is not None
         made: BehaviorPolicy
         if shard.method == "frontier":

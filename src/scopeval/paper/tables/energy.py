@@ -22,8 +22,8 @@ def show_energy(result: EnergyResult) -> list[Table | str]:
     said = [f"{row.target}, {row.method}: {'; '.join(row.said)}" for row in result.rows if row.said]
     return [
         Table("The data center", HEADER, rows),
-        f"{config.logged} logged days, seed {config.seed}; ± standard error. Squared error and "
-        "overheating relative to as many days of the controller itself, which is on-policy. "
+        f"{config.logged or 300} logged days, seed {config.seed}; ± standard error. Squared error "
+        "and overheating relative to as many days of the controller itself, which is on-policy. "
         "Certificate: the verdict on the promised overheating, and its 95 % interval for the "
         "relative overheating. Predicted: variance and overheating that the design promised.",
         *said,
