@@ -116,7 +116,8 @@ def solve_step(
                 status[i] = INFEASIBLE
                 refused = i if refused < 0 else refused
     elif kind.constrained:
-        if solve_rows(weight, cost, budget, mu, multiplier, status, 0, B) >= 0:
+        first = np.int64(0)  # a literal 0 would make the compiler build the solver twice
+        if solve_rows(weight, cost, budget, mu, multiplier, status, first, B) >= 0:
             for i in range(B):  # which ones?
                 if solve_rows(weight, cost, budget, mu, multiplier, status, i, i + 1) >= 0:
                     status[i] = INFEASIBLE
