@@ -16,6 +16,7 @@ from scopeval.envs.data_center import (
     DAYS,
     Controller,
     DataCenterEnv,
+    DataCenterFleet,
     Season,
     operators,
     recorded_logs,
@@ -227,6 +228,31 @@ def test_the_same_seed_gives_the_same_bits_in_any_process(room, weather_file):
     outdoor = np.array(seen)[:, 1]  # a day begins with its own last hour
     usual = usual_energy((outdoor[1:] + outdoor[:-1]) / 2.0).sum()
     assert saving == pytest.approx(first[0] + usual)
+
+
+@installed
+def test_rooms_side_by_side_have_the_days_of_a_single_one(room, weather_file, caplog):
+    """Also when a day is begun while others run, and when the engine of one of them is killed."""
+    alone = {seed: run(room, 3, seed) for seed in (5, 6, 7)}
+    rooms = DataCenterFleet(2, weather=weather_file)
+    both, totals = np.array([0, 1]), np.zeros(2)
+    obs = rooms.reset([5, 6], both)
+    np.testing.assert_array_equal(obs, [alone[5][2][0], alone[6][2][0]])
+    for _ in range(24):
+        totals += rooms.step(np.array([3, 3]), both).reward
+    assert totals.tolist() == [alone[5][0], alone[6][0]]
+    rooms.reset([1, 2], both)
+    np.testing.assert_array_equal(rooms.reset([7], both[1:]), [alone[7][2][0]])
+    process = rooms._engines[0]._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    moved = rooms.step(np.array([3, 3]), both)
+    assert np.isnan(moved.obs[0]).all()
+    assert np.isnan([moved.reward[0], moved.cost[0]]).all()
+    np.testing.assert_array_equal(moved.obs[1], alone[7][2][1])
+    assert "this day is lost" in caplog.text
+    np.testing.assert_array_equal(rooms.reset([5], both[:1]), [alone[5][2][0]])
+    rooms.close()
 
 
 @installed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from contextlib import contextmanager
 
 import gymnasium
 import numpy as np
@@ -56,7 +57,8 @@ class MadeUpRoom(gymnasium.Env):
 
 @pytest.fixture
 def made_up(monkeypatch):
-    monkeypatch.setattr(energy_days, "_room", lambda reward: lambda: MadeUpRoom(reward))
+    rooms = contextmanager(lambda reward: iter([lambda: MadeUpRoom(reward)]))
+    monkeypatch.setattr(energy_days, "_rooms", rooms)
     monkeypatch.setattr(energy, "check_installed", lambda: None)
 
 

@@ -86,15 +86,34 @@ class Engine:
         self._kept: Any = None
         self._unread = b""
         self._waiting = False  # the process waits for a set point
+        self._fresh = False
 
     def begin(self, day: Day) -> Hour:
         """Start a day; returns how it begins, with no energy and no excess."""
+        self.ask_day(day)
+        return self.answer()
+
+    def hour(self, set_point: float) -> Hour:
+        """Run the next hour with that set point."""
+        self.ask_hour(set_point)
+        return self.answer()
+
+    def launch(self) -> None:
+        """Start the process, if there is none; it is not waited for."""
+        if self._process is None:
+            self._start()
+
+    def ask_day(self, day: Day) -> None:
+        """Start a day; `answer` then returns how it begins."""
         if self._waiting:
             self._send({"stop": True})
             self._waiting = False
             self._read()
-        if self._process is None:
-            self._start()
+        self.launch()
+        if self._fresh:
+            version = str(self._read()["version"]).split(".")
+            self._building["Version"]["Version"]["version_identifier"] = ".".join(version[:2])
+            self._fresh = False
         assert self._folder is not None
         folder = Path(self._folder.name)
         (folder / "day.epw").write_text(day.epw, encoding="latin-1")
@@ -112,19 +131,21 @@ class Engine:
             "steps": self._building["Timestep"]["Timestep"]["number_of_timesteps_per_hour"],
         }
         self._send(task)
-        first = self._hour()
-        self._waiting = True
-        return first
 
-    def hour(self, set_point: float) -> Hour:
-        """Run the next hour with that set point."""
+    def ask_hour(self, set_point: float) -> None:
+        """Run the next hour with that set point; `answer` then returns what it was like."""
         if not self._waiting:
             raise PlantError("the day is over; begin another one")
-        self._send({"set_point": set_point})
         self._waiting = False
-        found = self._hour()
-        self._waiting = not self._over
-        return found
+        self._send({"set_point": set_point})
+
+    def answer(self) -> Hour:
+        """Wait for what was asked; the last answer of a day has the engine's code."""
+        found = self._read()
+        if found.get("code", 0) != 0:
+            raise self._failure(f"EnergyPlus stopped with code {found['code']}")
+        self._waiting = "code" not in found
+        return Hour(found["energy"], found["excess"], found["room"], found["inlet"])
 
     def close(self) -> None:
         """End the process and remove its files."""
@@ -147,18 +168,7 @@ class Engine:
             start_new_session=True,
         )
         self._kept = weakref.finalize(self, _end, self._process, self._folder, self._errors)
-        version = str(self._read()["version"])
-        self._building["Version"]["Version"]["version_identifier"] = ".".join(
-            version.split(".")[:2]
-        )
-
-    def _hour(self) -> Hour:
-        """The report of an hour; the last one of a day has the engine's code."""
-        found = self._read()
-        self._over = "code" in found
-        if found.get("code", 0) != 0:
-            raise self._failure(f"EnergyPlus stopped with code {found['code']}")
-        return Hour(found["energy"], found["excess"], found["room"], found["inlet"])
+        self._fresh = True  # it tells its version first
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None

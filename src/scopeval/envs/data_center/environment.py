@@ -31,12 +31,26 @@ from scopeval.envs.data_center.engine import Engine, Hour, weather_file
 from scopeval.envs.data_center.weather import HOURS, Day, Season
 from scopeval.errors import InputError, PlantError
 
-__all__ = ["ALLOWED", "FIELDS", "LEVELS", "DataCenterEnv", "observe", "usual_energy"]
+__all__ = [
+    "ALLOWED",
+    "FIELDS",
+    "LEVELS",
+    "WARM_UP",
+    "DataCenterEnv",
+    "Reward",
+    "is_saving",
+    "observe",
+    "rewarded",
+    "season_of",
+    "usual_energy",
+]
 
 #: Set points of the supply air to choose from, in °C.
 LEVELS: tuple[float, ...] = (20.0, 22.0, 24.0, 26.0, 28.0)
 #: Highest temperature of the servers' inlet air that costs nothing, in °C.
 ALLOWED = 27.0
+#: Rewards to choose from.
+Reward = Literal["energy", "saving"]
 #: What an observation holds.
 FIELDS = ("hour", "outdoor", "forecast", "load", "room", "set_point")
 #: The set point before the day begins.
@@ -65,14 +79,12 @@ class DataCenterEnv(gymnasium.Env[Floats, np.int64]):
 
     def __init__(
         self,
-        reward: Literal["energy", "saving"] = "energy",
+        reward: Reward = "energy",
         weather: str | os.PathLike[str] | None = None,
     ) -> None:
-        if reward not in ("energy", "saving"):
-            raise InputError(f"reward: got {reward!r}, expected 'energy' or 'saving'")
-        self._saving = reward == "saving"
+        self._saving = is_saving(reward)
         self._engine = Engine(ALLOWED, WARM_UP)
-        self._season = Season(weather_file(PLACE) if weather is None else weather)
+        self._season = season_of(weather)
         low = np.array([0.0, -40.0, -40.0, 0.0, -40.0, min(LEVELS)])
         high = np.array([24.0, 60.0, 60.0, 1.0, 90.0, max(LEVELS)])
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
@@ -101,16 +113,18 @@ class DataCenterEnv(gymnasium.Env[Floats, np.int64]):
         found = self._engine.hour(set_point)
         self._hour += 1
         obs = observe(self._day, self._hour, found, set_point)
+        reward = rewarded(self._day, self._hour, found, saving=self._saving)
         info = _told(found) | {"cost": found.excess}
-        reward = -found.energy
-        if self._saving:
-            around = self._day.outdoor[[self._hour - 2, self._hour - 1]]  # its two ends
-            reward += float(usual_energy(around.mean()))
         return obs, reward, False, self._hour == HOURS, info
 
     def close(self) -> None:
         """End the engine's process."""
         self._engine.close()
+
+
+def season_of(weather: str | os.PathLike[str] | None) -> Season:
+    """The season of a weather file; None: of Fresno."""
+    return Season(weather_file(PLACE) if weather is None else weather)
 
 
 def observe(day: Day, hour: int, last: Hour, set_point: float) -> Floats:
@@ -119,6 +133,21 @@ def observe(day: Day, hour: int, last: Hour, set_point: float) -> Floats:
     outdoor = float(day.outdoor[hour - 1])
     load = float(day.load[min(hour, HOURS - 1)])
     return np.array([hour, outdoor, day.forecast, load, last.room, set_point], np.float64)
+
+
+def rewarded(day: Day, hour: int, last: Hour, *, saving: bool) -> float:
+    """The reward of the hour that ends at `hour`."""
+    if not saving:
+        return -last.energy
+    ends = day.outdoor[[hour - 2, hour - 1]]
+    return float(usual_energy(ends.mean())) - last.energy
+
+
+def is_saving(reward: str) -> bool:
+    """Whether the reward is the energy saved."""
+    if reward not in ("energy", "saving"):
+        raise InputError(f"reward: got {reward!r}, expected 'energy' or 'saving'")
+    return reward == "saving"
 
 
 def usual_energy(outdoor: npt.ArrayLike) -> Floats:

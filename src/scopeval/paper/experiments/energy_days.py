@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ from scopeval.collection.collector import collect
 from scopeval.data.parquet import write_logged
 from scopeval.data.readers import read_logged
 from scopeval.data.transitions import Transitions
-from scopeval.envs.data_center import DataCenterEnv, operators, target_controllers
-from scopeval.envs.data_center.environment import FIELDS, usual_energy
+from scopeval.envs.data_center import DataCenterFleet, operators, target_controllers
+from scopeval.envs.data_center.environment import FIELDS, Reward, usual_energy
 from scopeval.envs.data_center.logs import RECORDED
 from scopeval.envs.data_center.weather import HOURS
 from scopeval.errors import InputError
@@ -45,7 +46,7 @@ OPERATORS = 10
 #: Where observations have the outdoor temperature.
 OUTDOOR = FIELDS.index("outdoor")
 #: Engines that run side by side.
-SIDE_BY_SIDE = 4
+SIDE_BY_SIDE = 8
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Shard:
         return not self.method.endswith("adaptive")
 
     @property
-    def reward(self) -> Literal["energy", "saving"]:
+    def reward(self) -> Reward:
         """The reward of the environment."""
         return "energy" if self.method in ENERGY else "saving"
 
@@ -118,8 +119,14 @@ def write_logs(days: int | None, seed: int, place: Path, how: ShardOptions) -> s
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _room(reward: Literal["energy", "saving"]) -> Callable[[], DataCenterEnv]:
-    return partial(DataCenterEnv, reward)
+@contextmanager
+def _rooms(reward: Reward) -> Iterator[DataCenterFleet]:
+    """Rooms for a shard."""
+    rooms = DataCenterFleet(SIDE_BY_SIDE, reward)
+    try:
+        yield rooms
+    finally:
+        rooms.close()
 
 
 def _seed(*key: int) -> int:
@@ -129,27 +136,27 @@ def _seed(*key: int) -> int:
 def _logged_days(shard: LogShard) -> dict[str, Any]:
     """Columns of the log."""
     controller = operators(OPERATORS, shard.seed)[shard.operator]
-    ran = collect(
-        _room("saving"),
-        controller.policy(),
-        horizon=HOURS,
-        episodes=shard.days,
-        seed=_seed(shard.seed, shard.operator),
-        batch=SIDE_BY_SIDE,
-    )
+    with _rooms("saving") as rooms:
+        ran = collect(
+            rooms,
+            controller.policy(),
+            horizon=HOURS,
+            episodes=shard.days,
+            seed=_seed(shard.seed, shard.operator),
+        )
     return {name: column.tolist() for name, column in ran.transitions().items()}
 
 
 def own_days(shard: Shard) -> dict[str, Any]:
     """Return and overheating of the target's own days."""
-    ran = collect(
-        _room("saving"),
-        target_controllers()[shard.target].policy(),
-        horizon=HOURS,
-        episodes=shard.days,
-        seed=_seed(shard.seed, TARGETS.index(shard.target), 1),
-        batch=SIDE_BY_SIDE,
-    )
+    with _rooms("saving") as rooms:
+        ran = collect(
+            rooms,
+            target_controllers()[shard.target].policy(),
+            horizon=HOURS,
+            episodes=shard.days,
+            seed=_seed(shard.seed, TARGETS.index(shard.target), 1),
+        )
     rows = ran.transitions()
     usual = _usual(rows["obs"], rows["next_obs"]).reshape(shard.days, HOURS).sum(axis=1)
     return {
@@ -172,18 +179,15 @@ class Measurer:
 
     def measure(self, shard: Shard) -> dict[str, Any]:
         """The evaluation's numbers; only what was said where the logs offer no design."""
+        with _rooms(shard.reward) as rooms:
+            return self._measured(shard, rooms)
+
+    def _measured(self, shard: Shard, rooms: DataCenterFleet) -> dict[str, Any]:
         target = target_controllers()[shard.target].policy()
         logs = self._logs(shard.reward) if shard.learns else None
         seed = _seed(shard.seed, TARGETS.index(shard.target), 2)
         run = partial(
-            evaluate,
-            _room(shard.reward),
-            target,
-            horizon=HOURS,
-            episodes=shard.days,
-            seed=seed,
-            batch=SIDE_BY_SIDE,
-            keep=True,
+            evaluate, rooms, target, horizon=HOURS, episodes=shard.days, seed=seed, keep=True
         )
         if "adaptive" in shard.method:
             epsilon = shard.asked - 1.0 if shard.method in FRONTIER else 0.0
