@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scopeval.errors import InputError
 
 __all__ = [
+    "FEWEST_EVENTS",
     "AsymptoticSequence",
     "ConfidenceSequence",
     "Interval",
@@ -31,6 +32,7 @@ __all__ = [
     "anytime_radius",
     "check_alpha",
     "check_side",
+    "count_events",
     "finite_column",
     "moments_interval",
     "narrowest_time",
@@ -40,6 +42,10 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 Side = Literal["both", "lower", "upper"]
+
+#: Values that a spread must come from before a confidence sequence says anything about the side of
+#: the long tail.
+FEWEST_EVENTS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,20 @@ class Moments:
             return 0.0
         return self.cube / self.square * math.sqrt(self.n / self.square)
 
+    @property
+    def events(self) -> float:
+        """About how many values the spread comes from; see `count_events`."""
+        return 0.0 if self.constant else count_events(self.square, self.cube)
+
+
+def count_events(square: float, cube: float) -> float:
+    """About how many values a spread comes from: n / skewness^2 = square^3 / cube^2.
+
+    If few of many values differ from the rest, and all by about as much, it is their number. It is
+    infinite for values without skewness.
+    """
+    return math.inf if cube == 0.0 else square / cube * (square / cube) * square
+
 
 class Scatter:
     """Means and covariances of rows of k numbers."""
@@ -221,8 +241,9 @@ class AsymptoticSequence:
     interval and vanishes as n grows; they are what makes the miss rate hold in simulation for
     skewed values (tests/estimation/test_intervals.py):
 
-    - nothing is said before `burn_in` values, nor while the first 10 `burn_in` values are all
-      equal, which mostly means that a rare event has not happened yet;
+    - nothing is said before `burn_in` values, nor while all values are equal, which mostly means
+      that a rare event has not happened yet; nor about the side of the long tail before the spread
+      comes from `FEWEST_EVENTS` values (`count_events`): fewer say too little of what is rare;
     - the end on the side of the long tail is moved out by the first term of the Edgeworth expansion
       of a studentized mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
       s * skew_factor * |k| (2 z^2 + 1) / (6 n). The factor is 2 because the skewness of a sample
@@ -279,12 +300,13 @@ class AsymptoticSequence:
         if m.constant:  # exactly, not to rounding
             estimate = m.low
         low, high = -math.inf, math.inf
-        if m.n >= self._burn_in * (10 if m.constant else 1):
+        if m.n >= self._burn_in and not m.constant:
             radius = self._radius(m.n)
             shift = self._skew_factor * m.skewness * (2 * radius**2 * m.n + 1) / (6 * m.n)
-            if self._side != "upper":
+            enough = m.events >= FEWEST_EVENTS
+            if self._side != "upper" and (enough or shift > 0.0):
                 low = estimate - m.std * (radius + max(-shift, 0.0))
-            if self._side != "lower":
+            if self._side != "lower" and (enough or shift < 0.0):
                 high = estimate + m.std * (radius + max(shift, 0.0))
         return Interval(estimate, low, high, self._alpha, "asymptotic sequence", m.n)
 

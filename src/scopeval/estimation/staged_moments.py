@@ -21,10 +21,12 @@ import numpy.typing as npt
 
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import (
+    FEWEST_EVENTS,
     Interval,
     Moments,
     anytime_radius,
     check_alpha,
+    count_events,
     finite_column,
     narrowest_time,
     quantile,
@@ -172,10 +174,16 @@ class StagedMoments:
 
     def _shift(self, z: float) -> float:
         """How far the end on the side of the long tail is moved out, in standard errors."""
-        filled = [stage for stage in self.stages if stage.moments.n]
-        cubes = math.fsum(stage.mixed(3) * stage.moments.cube for stage in filled)
-        squares = math.fsum(stage.mixed(2) * stage.moments.square for stage in filled)
+        squares, cubes = self._sums()
         return self._skew_factor * cubes / float(squares**1.5) * (2 * z * z + 1) / 6
+
+    def _sums(self) -> tuple[float, float]:
+        """Sums of squares and of cubes of weighted values less their stage's mean."""
+        filled = [stage for stage in self.stages if stage.moments.n]
+        return (
+            math.fsum(stage.mixed(2) * stage.moments.square for stage in filled),
+            math.fsum(stage.mixed(3) * stage.moments.cube for stage in filled),
+        )
 
     def sequence(self) -> Interval:
         """Valid at all times at once, however the number of values was decided.
@@ -185,18 +193,17 @@ class StagedMoments:
         """
         name = "asymptotic sequence"
         n, first = self.n, next((s for s in self.stages if s.moments.n), None)
-        constant = all(s.moments.constant for s in self.stages if s.moments.n)
-        open_ended = Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
-        if first is None or n < self._burn_in * (10 if constant else 1):
-            return open_ended
-        if self._square == 0.0:
-            return Interval(self.estimate, self.estimate, self.estimate, self._alpha, name, n)
+        if first is None or n < self._burn_in or self._square == 0.0:
+            return Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
         # variance of one weighted value of the first stage
         unit = first.moments.std**2 * next(iter(first.parts)) ** 2 or self._square / n
         time = self._square / unit
         z = anytime_radius(time, self._rho2, self._alpha) * math.sqrt(time)
         error = math.sqrt(self.squared_error)
-        shift = self._shift(z)
-        low = self.estimate - error * (z + max(-shift, 0.0))
-        high = self.estimate + error * (z + max(shift, 0.0))
+        shift, enough = self._shift(z), count_events(*self._sums()) >= FEWEST_EVENTS
+        low, high = -math.inf, math.inf
+        if enough or shift > 0.0:
+            low = self.estimate - error * (z + max(-shift, 0.0))
+        if enough or shift < 0.0:
+            high = self.estimate + error * (z + max(shift, 0.0))
         return Interval(self.estimate, low, high, self._alpha, name, n)
