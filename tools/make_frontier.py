@@ -18,6 +18,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reproduce.md"
 #: Folders of runs; each may hold exact frontiers and learned ones.
 FOLDERS = ("frontier", "frontier-30", "frontier-environments")
+#: Frontiers of robots, a file for each run of ``scopeval reproduce mujoco --frontier``.
+ROBOTS = DOCS / "results" / "mujoco-frontier"
 #: Where the headline figure is, and the largest variance in it.
 HEADLINE = DOCS / "results" / "frontier" / "what-precision-costs.svg"
 HIGHEST = 1.5
@@ -33,7 +35,38 @@ def page(text: str) -> str:
         part = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
         shown = stored(file, table)
         text = part.sub(lambda _, shown=shown: shown or NOTHING, text)
-    return text
+    part = re.compile(
+        r"(?<=<!-- frontier robots -->\n).*?(?=<!-- end of frontier robots -->)", re.DOTALL
+    )
+    return part.sub(lambda _: robots() or NOTHING, text)
+
+
+def robots() -> str:
+    """The stored frontiers of robots: command and table of each."""
+    parts = []
+    for place in sorted(ROBOTS.glob("*.json")):
+        content = json.loads(place.read_text(encoding="utf-8"))
+        parts.append(f"\n    {content['command']}\n")
+        parts += [f"\n**{block['robot']}**\n\n{robot_table(block)}" for block in content["blocks"]]
+    return "".join(parts) + "\n" if parts else ""
+
+
+def robot_table(block: dict[str, Any]) -> str:
+    """What designs at asked costs have in measured episodes, beside what they predicted."""
+    header = ["asked cost", "targets", "variance", "cost", "largest / asked", "predicted", "safe"]
+    rows = []
+    for point in block["points"]:
+        every, some = len(block["targets"]), point["variance"]
+        many = 0 if some is None else len(some["values"])
+        cells = [f"{point['asked']:.2f}", f"{many} of {every}"]
+        if some is None:
+            rows.append([*cells, *["-"] * 5])
+            continue
+        largest = max(point["cost"]["values"]) / point["asked"]
+        safe = sum(verdict == "safe" for verdict in point["verdicts"])
+        cells += [_spread(some), _spread(point["cost"]), f"{largest:.3f}"]
+        rows.append([*cells, _spread(point["predicted_variance"]), f"{safe}"])
+    return _markdown(header, rows)
 
 
 def stored(file: str, table: Callable[[dict[str, Any]], str]) -> str:
