@@ -73,7 +73,13 @@ def test_program_demo(tmp_path):
     assert_fits("\n".join(line for line in lines if str(tmp_path) not in line))
     assert len(lines) <= 24
     assert sum(bool(line.strip()) for line in lines) <= 20
-    for word in ("old controllers", "at 0.6 of its cost", "learns without logs", "--seed 1"):
+    for word in (
+        "old controllers",
+        "at 0.6 of its cost",
+        "learns without logs",
+        "--seed 1",
+        "Proved",
+    ):
         assert word in done.stdout
     assert sorted(os.listdir(tmp_path / "demo")) == ["logs.parquet", "report.html"]
     report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
@@ -300,6 +306,7 @@ def test_demo_says_when_logs_bear_out_no_cheap_behavior_policy(tmp_path, monkeyp
     assert shown.exit_code == 0, shown.output
     assert "No evaluation at 0.01 of the cost: " in shown.stdout
     assert "at 0.01 of its cost" not in shown.stdout
+    assert ("\nProved: " in shown.stdout) == (": proved\n" in shown.stdout)
     assert_fits("\n".join(x for x in shown.stdout.splitlines() if str(tmp_path) not in x))
     assert "No logs needed" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -57,11 +57,8 @@ def _show(result: Demo, answer: str, report: Path, seconds: float) -> None:
     if result.cheap is None:
         paragraph(console, f"No evaluation at {config.part:g} of the cost: {result.no_cheap}.")
     paragraph(console, f"{answer} {_guard(result)} {_truth(result)}")
-    paragraph(
-        console,
-        "Proved: with 95% confidence and for every distribution of costs, because no step costs "
-        f"more than {config.step_cost:g}.",
-    )
+    if proved := _proved(result):
+        paragraph(console, proved)
     console.print()
     print_line(console, f"Logs:   {result.logs}")
     print_line(console, f"Report: {report} ({seconds:.1f} s)")
@@ -105,6 +102,19 @@ def _guard(result: Demo) -> str:
     if switched:
         return f"The guard switched to your policy: {' and '.join(switched)}."
     return "The guard monitored the cost and did not switch to your policy."
+
+
+def _proved(result: Demo) -> str:
+    """What the word in the table means; empty where nothing is proved."""
+    from scopeval.report.wording import confidence, promise_in_words
+
+    proved = [e for e in _runs(result).values() if promise_in_words(e).endswith(": proved")]
+    if not proved:
+        return ""
+    return (
+        f"Proved: with {confidence(proved[0].interval.alpha)} confidence and for every "
+        f"distribution of costs, because no step costs more than {result.config.step_cost:g}."
+    )
 
 
 def _truth(result: Demo) -> str:
