@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from scopeval.critics.model import last_layer
 from scopeval.critics.model.last_layer import fit_ends, fit_means
-from scopeval.critics.model.layers import fresh_layers
+from scopeval.critics.model.layers import fresh_layers, hidden_layers
 
 HIDDEN, INPUTS = 6, 3
 
@@ -81,7 +81,11 @@ def test_a_sample_of_a_long_log_says_the_same(monkeypatch):
     assert other < 1.02 * one
 
 
-def test_means_are_least_squares():
+@pytest.mark.parametrize("block", [700, 10**6])
+def test_means_are_least_squares(monkeypatch, block):
+    """All rows together, or in parts."""
+    monkeypatch.setattr(last_layer, "ALL_ROWS", block)
+    monkeypatch.setattr(last_layer, "MEAN_BLOCK", block)
     hidden, x, _ = problem(2000, 3)
     rng = np.random.default_rng(4)
     y = (hidden[:, :2] + x[:, :1] + rng.normal(size=(2000, 2))).astype(np.float32)
@@ -102,3 +106,11 @@ def test_no_more_episodes_are_simulated_than_training_uses(horizon, paths):
     from scopeval.critics.model.return_features import Study
 
     assert Study().paths_of(horizon) == paths
+
+
+def test_the_hidden_layers_of_many_rows_are_those_of_few(monkeypatch):
+    weights = layers(7)
+    x = np.random.default_rng(8).normal(size=(900, INPUTS)).astype(np.float32)
+    whole = hidden_layers(weights, x)
+    monkeypatch.setattr("scopeval.critics.model.layers.HIDDEN_BLOCK", 400)
+    np.testing.assert_allclose(hidden_layers(weights, x), whole, rtol=1e-5, atol=1e-6)

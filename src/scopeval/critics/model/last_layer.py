@@ -20,20 +20,28 @@ CERTAIN = 30.0
 #: Penalty on leaving the weights of an end that training found, and most steps to better ones.
 END_PENALTY, NEWTON_STEPS = 3e-4, 8
 
-#: Most rows that the logistic regression uses in full.
+#: Most rows that are used all together.
 ALL_ROWS = 50_000
-#: Of longer logs it draws about so many, and in a second round, by what the first one found, as
-#: many again. A row is the likelier drawn, the more wrong the network is about it, and never less
-#: likely than if it were wrong by `LEAST_WRONG`.
+#: Rows of a part of the least squares of longer logs.
+MEAN_BLOCK = 25_000
+#: Of longer logs the logistic regression draws about so many, and in a second round, by what the
+#: first one found, as many again. A row is the likelier drawn, the more wrong the network is about
+#: it, and never less likely than if it were wrong by `LEAST_WRONG`.
 END_ROWS, ROUNDS, LEAST_WRONG = 20_000, 2, 0.1
 
 
 def fit_means(weights: dict[str, Weights], hidden: Weights, x: Weights, y: Weights) -> None:
     """Fit reward and cost [n, 2] to the last hidden layer again, by least squares."""
-    inputs = np.column_stack([np.ones(len(x)), hidden, x])
-    gram = inputs.T @ inputs
+    width = 1 + hidden.shape[1] + x.shape[1]
+    gram, right = np.zeros((width, width)), np.zeros((width, y.shape[1]))
+    step = len(x) if len(x) <= ALL_ROWS else MEAN_BLOCK
+    for start in range(0, len(x), step):
+        some = slice(start, start + step)
+        inputs = np.column_stack([np.ones(len(x[some])), hidden[some], x[some]])
+        gram += inputs.T @ inputs
+        right += inputs.T @ y[some]
     gram[np.diag_indices_from(gram)] += 1e-3 * len(x)
-    found = np.linalg.solve(gram, inputs.T @ y)
+    found = np.linalg.solve(gram, right)
     at = slice(weights["b3"].size - 3, weights["b3"].size - 1)
     h = hidden.shape[1]
     weights["b3"][at], weights["w3"][:, at] = found[0], found[1 : 1 + h]

@@ -22,6 +22,9 @@ __all__ = ["GAIN", "LAYERS", "StackedLayers", "forward", "fresh_layers", "hidden
 #: Blocks of rows that are worth a thread of their own.
 BLOCKS_PER_THREAD = 128
 
+#: Rows whose hidden layers are computed together, where there are more than twice as many.
+HIDDEN_BLOCK = 25_000
+
 #: How sharply fresh units bend. Edges (a pole that falls, a foot that lands) are found in a
 #: fraction of the steps that units need which start soft and at the origin.
 GAIN = 3.0
@@ -75,7 +78,12 @@ def fresh_layers(
 
 
 def hidden_layers(p: dict[str, Weights], x: Weights) -> Weights:
-    """The second hidden layer [n, h] for inputs [n, i]."""
+    """The second hidden layer [n, h] for inputs [n, i]; many rows in blocks, to save memory."""
+    if len(x) > 2 * HIDDEN_BLOCK:
+        out = np.empty((len(x), len(p["b2"])), np.float32)
+        for some in (slice(i, i + HIDDEN_BLOCK) for i in range(0, len(x), HIDDEN_BLOCK)):
+            out[some] = hidden_layers(p, x[some])
+        return out
     return _swish(_swish(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"])
 
 

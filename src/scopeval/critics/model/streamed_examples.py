@@ -22,9 +22,9 @@ from scopeval.data.transitions import Transitions
 __all__ = ["IN_MEMORY", "StreamedRows", "halves_by_content", "rows_to_learn"]
 
 #: Rows of a log on disk that are drawn into memory; the rest only trains the networks.
-IN_MEMORY = 400_000
+IN_MEMORY = 200_000
 #: Rows of a half that are mixed and learned from together.
-BUFFER = 100_000
+BUFFER = 50_000
 
 
 @dataclass(frozen=True)

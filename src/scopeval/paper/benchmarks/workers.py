@@ -9,17 +9,16 @@ from __future__ import annotations
 import resource
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from scopeval._files import machine
-from scopeval.arrays import Floats, check_whole
+from scopeval.arrays import check_whole
 from scopeval.evaluation.evaluator import evaluate
 from scopeval.evaluation.result import Evaluation
+from scopeval.paper.benchmarks.busy import MakeBusy, loops_of
 from scopeval.paper.benchmarks.harness import Comparison, load_peer, not_installed
 
-__all__ = ["Busy", "Config", "run"]
+__all__ = ["Config", "run"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Config:
 
 def run(config: Config) -> list[Comparison]:
     """One row for each backend."""
-    make = _Make(_loops(config.milliseconds))
+    make = MakeBusy(loops_of(config.milliseconds))
     alone = _timed(make, config, None)
     return [_row(make, config, backend, alone) for backend in config.backends]
 
@@ -60,7 +59,7 @@ class _Timed(NamedTuple):
     result: Evaluation
 
 
-def _row(make: _Make, config: Config, backend: str, alone: _Timed) -> Comparison:
+def _row(make: MakeBusy, config: Config, backend: str, alone: _Timed) -> Comparison:
     steps = config.episodes * config.horizon
     name = f"evaluate, {config.workers} workers, {backend}"
     goal = 1.8 if backend == "processes" else None
@@ -81,7 +80,7 @@ def _row(make: _Make, config: Config, backend: str, alone: _Timed) -> Comparison
     return Comparison(name, ours, peer, unit="step", sense="faster", goal=goal, note=note)
 
 
-def _timed(make: _Make, config: Config, backend: str | None) -> _Timed:
+def _timed(make: MakeBusy, config: Config, backend: str | None) -> _Timed:
     began, before = time.perf_counter(), _processor()
     found = evaluate(
         make,
@@ -101,56 +100,3 @@ def _processor() -> list[float]:
     """Processor seconds of this process, and of those that it has started and that have ended."""
     every = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return [one.ru_utime + one.ru_stime for one in every]
-
-
-class _Make:
-    """Makes busy environments."""
-
-    def __init__(self, loops: int) -> None:
-        self._loops = loops
-
-    def __call__(self) -> Busy:
-        return Busy(self._loops)
-
-
-class Busy:
-    """An environment whose step is a loop.
-
-    Args:
-        loops: passes of a step.
-    """
-
-    def __init__(self, loops: int) -> None:
-        self._loops = loops
-        self._noise: Floats = np.zeros(0)
-        self._t = 0
-
-    def reset(self, *, seed: int) -> tuple[int, dict[str, Any]]:
-        """Begin an episode."""
-        self._noise, self._t = np.random.default_rng(seed).random(1000), 0
-        return 0, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Count, and pay a random reward."""
-        spin(self._loops)
-        self._t += 1
-        noise = float(self._noise[self._t % 1000])
-        return 0, noise * action, False, False, {"cost": 1.0 + noise}
-
-
-def spin(loops: int) -> int:
-    """Compute for a while."""
-    x = 1
-    for k in range(loops):
-        x = (x * 16807 + k) % 2147483647
-    return x
-
-
-def _loops(milliseconds: float) -> int:
-    """Passes that take so long on a core that does nothing else."""
-    count, best = 2000, float("inf")
-    for _ in range(50):
-        began = time.perf_counter()
-        spin(count)
-        best = min(best, time.perf_counter() - began)
-    return max(1, int(count * milliseconds / 1000.0 / best))
