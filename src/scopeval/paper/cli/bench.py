@@ -106,6 +106,7 @@ BENCHMARKS = {
         "evaluation on workers, time per step",
         ("numpy", "ray"),
         {"episodes": 64, "horizon": 20},
+        {"backends": ("processes",)},
     ),
     "logs": Benchmark(
         "Designs from a folder of Parquet files, also on workers.",
