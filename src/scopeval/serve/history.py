@@ -15,7 +15,7 @@ from scopeval.report.evaluation_figures import Run, Trace
 __all__ = ["History"]
 
 #: Events that the page lists; those of single episodes are too many.
-LISTED = 40
+LISTED = 400
 _QUIET = ("started", "ended")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.journal import Event
 from scopeval.campaign.status import CampaignStatus, GuardStatus, PlantStatus
 from scopeval.campaign.terms import Terms
 from scopeval.evaluation.result import Evaluation, rounded
@@ -20,6 +22,8 @@ from scopeval.serve.viewer import Viewer
 
 __all__ = ["LivePage", "LiveView", "PlantRow"]
 
+#: Most lines of events.
+LINES = 40
 _STATES: dict[str, Tone] = {
     "running": "good",
     "paused": "open",
@@ -143,10 +147,21 @@ def view_of(
         guards=tuple(_guard(guard) for guard in status.guards),
         stages=(*_stages(status, designs, terms), *_shares(result)),
         plants=tuple(_plant(plant, now) for plant in status.plants),
-        events=tuple(
-            Line(_moment(e.time), e.kind, e.text, e.who or e.plant or "") for e in history.listed
-        ),
+        events=_lines(history.listed),
     )
+
+
+def _lines(events: Iterable[Event]) -> tuple[Line, ...]:
+    """The latest first; one that repeats itself is one line, so that it does not hide others."""
+    found = []
+    for (kind, text, where), group in itertools.groupby(
+        events, lambda e: (e.kind, e.text, e.who or e.plant or "")
+    ):
+        times = [e.time for e in group]
+        last, first = max(times), min(times)
+        repeated = f" ({len(times)} times since {_moment(first)})" if len(times) > 1 else ""
+        found.append(Line(_moment(last), kind, text + repeated, where))
+    return tuple(found[:LINES])
 
 
 def _commands(status: CampaignStatus) -> tuple[str, ...]:
