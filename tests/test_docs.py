@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -150,10 +151,21 @@ def test_wrong_commands_do_not_parse():
             parse(wrong.split())
 
 
+def installs(words):
+    """Whether a command installs this package, with extras that exist or without."""
+    extras = re.fullmatch(r"pip install \.(?:\[([\w,]+)\])?", " ".join(words))
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = set() if extras is None else set((extras[1] or "").split(",")) - {""}
+    return extras is not None and wanted <= set(known["optional-dependencies"])
+
+
 def test_other_programs_are_make_and_its_targets_exist():
+    assert installs(["pip", "install", ".[serve,docs]"])
+    assert not installs(["pip", "install", ".[moon]"])
+    assert not installs(["pip", "install", "torch"])
     for page, words in EVERY:
         tool = words[0] == "python" and (ROOT / words[1]).is_file()
-        assert tool or words[0] in ("scopeval", "make") or words == ["pip", "install", "."], page
+        assert tool or words[0] in ("scopeval", "make") or installs(words), page
         if words[0] == "make":
             for target in words[1:]:
                 assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE), f"{page}: make {target}"
