@@ -1,6 +1,6 @@
 """Put the stored results into docs/data-center.md: ``python tools/make_energy.py``.
 
-They are read from docs/results/energy: one file for each run of ``scopeval reproduce energy``, and
+They are read from docs/results/energy: a file for each run of ``scopeval reproduce energy``, and
 ``campaign.json``, what examples/data_center_campaign.py printed. ``--campaign`` runs that example
 and stores it anew; it needs EnergyPlus. A test checks that the page agrees with the files.
 """
@@ -19,7 +19,8 @@ PAGE = ROOT / "docs" / "data-center.md"
 RESULTS = ROOT / "docs" / "results" / "energy"
 CAMPAIGN = "campaign.json"
 EXAMPLE = "examples/data_center_campaign.py"
-NOTHING = "No run is stored yet: `scopeval reproduce energy` prints the table."
+#: Parts of the page, and the results that they show.
+FILES = {"energy": "1-three-controllers.json", "weather": "2-energy.json"}
 HEADER = (
     "| controller | method | days | kWh a day | squared error | overheating | certificate "
     "| predicted |"
@@ -28,13 +29,8 @@ HEADER = (
 
 def page(text: str) -> str:
     """The page with the results that are stored now."""
-    tables = [
-        _table(json.loads(place.read_text(encoding="utf-8")))
-        for place in sorted(RESULTS.glob("*.json"))
-        if place.name != CAMPAIGN
-    ]
-    shown = "\n\n".join(tables) or NOTHING
-    text = _replaced(text, "energy", shown)
+    for name, file in FILES.items():
+        text = _replaced(text, name, _table(json.loads((RESULTS / file).read_text("utf-8"))))
     told = json.loads((RESULTS / CAMPAIGN).read_text(encoding="utf-8"))
     shown = f"```sh\n{told['command']}\n```\n\n```text\n{told['printed'].rstrip()}\n```"
     return _replaced(text, "campaign", shown)

@@ -36,11 +36,11 @@ def energy(
     ] = None,
     own: Annotated[
         int | None,
-        typer.Option(help="Days of each target itself.", show_default="400; 20 with --quick"),
+        typer.Option(help="Days of each target itself.", show_default="200; 20 with --quick"),
     ] = None,
     days: Annotated[
         int | None,
-        typer.Option(help="Days of each evaluation.", show_default="250; 20 with --quick"),
+        typer.Option(help="Days of each evaluation.", show_default="200; 20 with --quick"),
     ] = None,
     starts: Annotated[int, typer.Option(help="Further midnights, with starts.")] = 500,
     asked: Annotated[
@@ -53,7 +53,7 @@ def energy(
     address: options.Address = None,
     out_dir: options.OutDir = Path("results/energy"),
 ) -> None:
-    """The cooling of a data center, simulated by EnergyPlus (about an hour; extra energyplus).
+    """The cooling of a data center, simulated by EnergyPlus (about ten minutes; extra energyplus).
 
     Running it again after an interruption continues where it stopped.
     """
@@ -63,8 +63,8 @@ def energy(
 
     targets = options.words_from(target, experiment.TARGETS)
     chosen = options.words_from(methods, experiment.METHODS)
-    alone = own if own is not None else 20 if quick else 400
-    many = days if days is not None else 20 if quick else 250
+    alone = own if own is not None else 20 if quick else 200
+    many = days if days is not None else 20 if quick else 200
     ctx.params |= {
         "target": list(targets), "methods": list(chosen), "own": alone,
         "days": many, "quick": False,

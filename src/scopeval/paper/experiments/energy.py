@@ -62,9 +62,9 @@ class Config:
     """Some of `METHODS`, `FRONTIER` and `ENERGY`."""
     logged: int | None = None
     """Days of the logs; None: the 300 that come with the package."""
-    own: int = 400
+    own: int = 200
     """Days in which every target is measured itself."""
-    days: int = 250
+    days: int = 200
     """Days of every other evaluation."""
     starts: int = 500
     """Further midnights, with ``starts``."""
