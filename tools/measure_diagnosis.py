@@ -1,17 +1,20 @@
 """The time of the log diagnosis, as a share of the time that reading the log takes.
 
-    python tools/measure_diagnosis.py [--rows 2000000] [--repeats 7]
+    python tools/measure_diagnosis.py [--rows 2000000] [--repeats 15] [--compiler no]
 
 A clean log of state numbers and one of vectors with four entries are written to a temporary folder,
 as CSV and as Parquet. Each is read and diagnosed several times, and the least times of every batch
 count. Times are those of the processor, all threads together, so that other work on the machine
 hardly matters. Reading is everything that happens before the diagnosis: decoding, checks of
 columns, ranges and missing values.
+
+Designs load a compiler, and the diagnosis then uses it; `scopeval check` does not.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import tempfile
 import time
 from pathlib import Path
@@ -67,7 +70,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Share of the diagnosis in reading.")
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--compiler", choices=("yes", "no"), default="yes")
     options = parser.parse_args()
+    if options.compiler == "yes":
+        importlib.import_module("numba")
     print(f"{'log':<20}{'reading':>12}{'diagnosis':>12}{'share':>9}   (nanoseconds a row)")
     with tempfile.TemporaryDirectory() as folder:
         for vectors in (False, True):

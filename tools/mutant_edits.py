@@ -33,6 +33,7 @@ class Edit(NamedTuple):
 DECISION = "behavior/test_decision.py"
 SWEEP = "behavior/test_sweep.py"
 POLICY = "behavior/test_policy.py"
+SETTLE = "behavior/test_settle.py"
 EPISODE_BUDGET = "behavior/test_episode_budget.py"
 FRONTIER = "behavior/test_frontier.py"
 DIAGNOSIS = "data/test_diagnosis.py"
@@ -143,28 +144,28 @@ EDITS = (
         "behavior/_step_kernel.py",
         "pi[i, a] if kept else program.mass[i] * mu[i, a]",
         "pi[i, a] if kept else mu[i, a]",
-        (CONSTRAINT,),
+        (f"{SETTLE}::test_known_actions_share_their_mass_and_others_keep_theirs",),
     ),
     Edit(
         "actions that the logs do not show do not keep their probability",
         "behavior/_step_kernel.py",
         "kept = not known or status[i] != SOLVED",
         "kept = status[i] != SOLVED",
-        (CONSTRAINT,),
+        (f"{SETTLE}::test_known_actions_share_their_mass_and_others_keep_theirs",),
     ),
     Edit(
         "the floor is not mixed in",
         "behavior/_step_kernel.py",
         "(1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]",
         "mu[i, a] if valid else pi[i, a]",
-        (f"{POLICY}::test_probabilities_are_valid_for_any_numbers",),
+        (f"{SETTLE}::test_the_floor_is_mixed_in",),
     ),
     Edit(
         "numbers that are not finite are believed",
         "behavior/_step_kernel.py",
         "valid = valid and abs(total - 1.0) < 1e-9",
         "valid = True",
-        (f"{POLICY}::test_probabilities_are_valid_for_any_numbers",),
+        (f"{SETTLE}::test_an_answer_that_is_no_distribution_ends_in_the_target",),
     ),
     # -- Algorithm 1 -------------------------------------------------------------------------------
     Edit(
@@ -200,7 +201,7 @@ EDITS = (
         "exact/optimum.py",
         "cost_mu = (mu[t] * spent).sum(axis=1)",
         "cost_mu = (pi[t] * spent).sum(axis=1)",
-        ("test_paper.py::test_no_feasible_policy_is_better",),
+        ("exact/test_exact.py::test_a_budget_counts_what_the_behavior_policy_itself_will_cost",),
     ),
     # -- the solver --------------------------------------------------------------------------------
     Edit(
@@ -466,7 +467,7 @@ EDITS = (
     ),
     Edit(
         "rows on both sides of a gap in time are compared",
-        "data/log_statistics.py",
+        "data/neighbor_rows.py",
         "np.not_equal(step, 1, out=found[part])",
         "np.less(step, 1, out=found[part])",
         (DIAGNOSIS,),

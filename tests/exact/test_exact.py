@@ -323,3 +323,19 @@ def check_one_line(call, message):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["scope", "scope-dr"])
+def test_a_budget_counts_what_the_behavior_policy_itself_will_cost(method):
+    """Where it binds, the cost from there on is the budget; counted by the target's, it is not."""
+    bound = 0
+    for seed in range(12):
+        case = random_case(seed, horizon=3, zero_rewards=False)
+        found = exact.design(case.mdp, case.target, method, 0.01)
+        _, own = loop_values(case, case.cost, found.table(case.horizon))
+        _, target = loop_values(case, case.cost, case.target)
+        own, allowed = own[: case.horizon], 1.01 * target[: case.horizon]
+        assert (own <= allowed * (1 + 1e-9)).all()
+        np.testing.assert_allclose(own[found.binding], allowed[found.binding], rtol=1e-7)
+        bound += int(found.binding[:-1].sum())  # before the last step, where something follows
+    assert bound > 0

@@ -10,12 +10,22 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Ints
 
-__all__ = ["NeighborRows", "RowCount", "TimeHistogram", "padded"]
+__all__ = [
+    "NeighborRows",
+    "RowCount",
+    "TimeHistogram",
+    "differing_rows",
+    "padded",
+    "separate_pairs",
+    "usual_pair",
+]
 
 #: Times up to here are counted one by one.
 MOST_TIMES = 1 << 20
 #: Row numbers kept as examples.
 SHOWN = 5
+#: Rows of an intermediate result that stays in the processor's cache.
+CACHED = 1 << 14
 
 
 class NeighborRows(NamedTuple):
@@ -111,3 +121,55 @@ def padded(counts: Ints, size: int) -> Ints:
     padded = np.zeros(size, np.int64)
     padded[: counts.size] = counts[:size]
     return padded
+
+
+def separate_pairs(
+    before: NeighborRows, after: NeighborRows, steps: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """Whether the second row of each pair does not continue the episode of the first one.
+
+    Args:
+        before: the first rows.
+        after: the second rows.
+        steps: where t does not go up by one, if that is known.
+    """
+    found = _steps(before.t, after.t) if steps is None else steps
+    if before.episode is not None and after.episode is not None:
+        found |= before.episode != after.episode
+    if before.truncated is not None:
+        found |= before.truncated
+    return found
+
+
+def usual_pair(before: NeighborRows, after: NeighborRows) -> bool:
+    """Whether one row continues the one before it, and their observations agree.
+
+    Single rows are looked at once a batch, in less time than all that can be said about a pair.
+    """
+    linked = after.t[0] - before.t[0] == 1 and not before.terminated[0]
+    if before.episode is not None and after.episode is not None:
+        linked = linked and before.episode[0] == after.episode[0]
+    if before.truncated is not None:
+        linked = linked and not before.truncated[0]
+    return bool(linked and np.all(before.next_obs[0] == after.obs[0]))
+
+
+def _steps(before: Ints, after: Ints) -> NDArray[np.bool_]:
+    """Where t does not go up by one."""
+    found = np.empty(len(before), np.bool_)
+    steps = np.empty(min(len(found), CACHED), np.int64)
+    for start in range(0, len(found), CACHED):
+        part = slice(start, start + CACHED)
+        step = np.subtract(after[part], before[part], out=steps[: len(found) - start])
+        np.not_equal(step, 1, out=found[part])
+    return found
+
+
+def differing_rows(one: NDArray[Any], other: NDArray[Any]) -> Ints:
+    """Numbers of the rows that are not exactly equal."""
+    if one.ndim == 1:
+        return np.flatnonzero(one != other)
+    # flat comparison and division are much faster than a reduction over short rows
+    entries = np.flatnonzero((one != other).reshape(-1))
+    rows: Ints = entries // one.shape[1]
+    return np.asarray(rows[np.append(True, rows[1:] != rows[:-1])]) if rows.size else rows

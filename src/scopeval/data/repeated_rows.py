@@ -88,6 +88,13 @@ class Contents(NamedTuple):
         return _Hashed(self.key(), few, hash_rows(self))
 
 
+class Wanted(NamedTuple):
+    """Bits of the key of a row that belongs to the sample."""
+
+    mask: int
+    value: int
+
+
 class _Hashed(NamedTuple):
     """Rows of the sample."""
 
@@ -113,9 +120,35 @@ class RowSample:
     _rows: list[Contents] = field(default_factory=list)  # not hashed yet: many at once are faster
     _count: int = 0  # of both
 
-    def add(self, contents: Contents) -> None:
-        """Add those of the next rows that belong to the sample."""
-        key = contents.key()
+    @property
+    def wanted(self) -> Wanted | None:
+        """The keys of rows that belong to the sample; None: they do not decide yet, or no more."""
+        if self.anchor is None or not 0 < self.level < KEY_BITS:
+            return None
+        mask = (1 << self.level) - 1
+        return Wanted(mask, self.anchor & mask)
+
+    def add(self, contents: Contents, chosen: Ints | None = None) -> None:
+        """Add those of the next rows that belong to the sample.
+
+        Args:
+            contents: the rows.
+            chosen: the numbers of those that are `wanted`, if they are known.
+        """
+        chosen = self._choose(contents.key()) if chosen is None else chosen
+        while self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
+            self._raise_level()
+            chosen = chosen[self._by_key(contents.at(chosen).key())]
+        if chosen.size and self.level < KEY_BITS:
+            self._rows.append(contents.at(chosen))
+            self._count += chosen.size
+            if len(self._rows) >= TOGETHER:
+                self._hash()
+        elif chosen.size:
+            self._add_by_few(contents, chosen)
+
+    def _choose(self, key: _Keys) -> Ints:
+        """Numbers of the rows that belong to the sample by their key, at the level they need."""
         if self.anchor is None:
             self.anchor = int(key[0])
         self._skip_levels(key)
@@ -128,13 +161,7 @@ class RowSample:
                 self._raise_level()
                 chosen = chosen[self._by_key(key[chosen])]
             start = stop
-        if chosen.size and self.level < KEY_BITS:
-            self._rows.append(contents.at(chosen))
-            self._count += chosen.size
-            if len(self._rows) >= TOGETHER:
-                self._hash()
-        elif chosen.size:
-            self._add_by_few(contents, chosen)
+        return chosen
 
     def _skip_levels(self, key: _Keys) -> None:
         """Go up to a level at which many rows do not fit, before any of them are chosen."""

@@ -1,0 +1,51 @@
+"""From the solver's answer of a row to mu: mass, unknown actions, doubts and the floor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scopeval.behavior._step_kernel import INFEASIBLE, SOLVED, Program, settle
+
+PI = np.array([0.5, 0.3, 0.2])
+ANSWER = np.array([0.25, 0.75, 0.0])
+ALL = np.ones(3, bool)
+
+
+def settled(answer, known, *, status=SOLVED, finite=True, floor=0.0):
+    """Mu, and how many were unseen, infeasible and not finite, of one row."""
+    mu, none = np.array([answer], np.float64), np.zeros((1, 3))
+    mass = np.array([PI[known].sum()])
+    program = Program(none, none, none, mass, mass, known[None], np.array([finite]))
+    counts = settle(mu, np.array([status], np.int8), program, PI[None], floor)
+    return mu[0], tuple(map(int, counts))
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.1, 1.0])
+def test_the_floor_is_mixed_in(floor):
+    mu, counts = settled(ANSWER, ALL, floor=floor)
+    np.testing.assert_allclose(mu, (1 - floor) * ANSWER + floor * PI, rtol=1e-15)
+    assert counts == (0, 0, 0)
+
+
+def test_known_actions_share_their_mass_and_others_keep_theirs():
+    known = np.array([True, True, False])
+    mu, counts = settled(ANSWER, known, floor=0.25)
+    np.testing.assert_allclose(mu, 0.75 * np.array([0.2, 0.6, 0.2]) + 0.25 * PI, rtol=1e-15)
+    assert counts == (1, 0, 0)
+
+
+@pytest.mark.parametrize("answer", [[0.5, 0.75, 0.0], [-0.5, 1.5, 0.0], [np.nan, 0.5, 0.5]])
+def test_an_answer_that_is_no_distribution_ends_in_the_target(answer):
+    mu, counts = settled(answer, ALL)
+    np.testing.assert_array_equal(mu, PI)
+    assert counts == (0, 0, 1)
+
+
+def test_doubts_end_in_the_target_and_are_counted():
+    mu, counts = settled(ANSWER, ALL, finite=False)
+    np.testing.assert_array_equal(mu, PI)
+    assert counts == (0, 0, 1)
+    mu, counts = settled(ANSWER, ALL, status=INFEASIBLE)
+    np.testing.assert_array_equal(mu, PI)
+    assert counts == (0, 1, 0)
