@@ -73,7 +73,7 @@ TINY = {
         ),
     },
     "workers": {"milliseconds": 0.01, "episodes": 8, "horizon": 3, "backends": ("processes",)},
-    "logs": {"rows": (2_000, 6_000), "file_rows": 2_000},
+    "logs": {"rows": (2_000, 6_000), "file_rows": 2_000, "vectors": (500, 1_000)},
     "campaign": {"calls": 20},
     "serve": {"plants": 3, "seconds": 1.5, "turns": 1},
     "scale": {"decades": (("solve, rows", 1, 2), ("design, actions", 0, 1)), "repeats": 1},

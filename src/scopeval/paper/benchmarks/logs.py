@@ -1,5 +1,7 @@
 """Designs from a folder of Parquet files: processor time per row as it grows, and on workers.
 
+And worlds learned from vectors in such a folder: memory as it grows.
+
 The rows are generated, file by file, in a folder that is deleted afterwards. Every measurement is a
 process of its own, so that its peak of memory is known; the behavior policies are compared by a
 checksum.
@@ -23,9 +25,11 @@ from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.paper.benchmarks.harness import Comparison, in_own_process, timed
 
-__all__ = ["Config", "design_folder", "run", "write_folder"]
+__all__ = ["Config", "design_folder", "learn_folder", "run", "write_folder", "write_vectors"]
 
 STATES, ACTIONS, HORIZON = 400, 4, 10
+#: Of the vectors, and most rows of a file of them: also the small log has several.
+WIDTH, VECTOR_FILE_ROWS = 20, 50_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Config:
     """Rows of the small and of the large log."""
     file_rows: int = 500_000
     """Rows of a file."""
+    vectors: tuple[int, int] = (250_000, 1_000_000)
+    """Rows of the small and of the large log of vectors; both more than are held in memory."""
     workers: int = 2
     """How many."""
     folder: str | None = None
@@ -44,9 +50,11 @@ class Config:
     """Seed of the rows."""
 
     def __post_init__(self) -> None:
-        small, large = self.rows
-        if not 0 < small < large:
-            raise InputError(f"rows: got {self.rows}, expected a small and a large number")
+        for name, (small, large) in (("rows", self.rows), ("vectors", self.vectors)):
+            if not 0 < small < large:
+                raise InputError(
+                    f"{name}: got {small} and {large}, expected a small and a large number"
+                )
         for name in ("file_rows", "workers"):
             check_whole(name, getattr(self, name), 1)
 
@@ -72,6 +80,7 @@ def run(config: Config) -> list[Comparison]:
         few = _read(place / str(small), 0)
         many = _read(place / str(large), 0)
         shared = _read(place / str(large), config.workers)
+        learned = [_learned(place / f"vectors{rows}", rows, config) for rows in config.vectors]
     finally:
         shutil.rmtree(place)
     same = "the same bits" if shared.checksum == many.checksum else "NOT THE SAME BITS"
@@ -95,6 +104,17 @@ def run(config: Config) -> list[Comparison]:
             note=f"{large:,} rows beside one process, the start of the workers included; at most "
             f"{shared.here:.0f} MB and {shared.worker:.0f} MB in a worker; {same}",
         ),
+        Comparison(
+            f"vectors from files, memory, {config.vectors[1]:.0e} rows".replace("e+0", "e"),
+            learned[1][0] / learned[0][0],
+            1.0,
+            unit="slope",
+            sense="slower",
+            goal=1.1,
+            note=f"of a world learned from vectors of width {WIDTH}, beside {config.vectors[0]:,} "
+            f"rows: {learned[1][0]:.0f} and {learned[0][0]:.0f} MB, {learned[1][1]:.1f} and "
+            f"{learned[0][1]:.1f} s of processor time",
+        ),
     ]
 
 
@@ -114,6 +134,36 @@ def write_folder(folder: Path, rows: int, file_rows: int, seed: int) -> None:
             next_obs=(5 * s + 3 * a + rng.integers(3, size=n)) % STATES,
         )
         write_logged(log, folder / f"{k:06d}.parquet")
+
+
+def _learned(folder: Path, rows: int, config: Config) -> list[float]:
+    """Peak memory (MB) and processor time of a world learned from so many rows."""
+    write_vectors(folder, rows, min(config.file_rows, VECTOR_FILE_ROWS), config.seed)
+    found: list[float] = in_own_process("logs.learn_folder", str(folder))
+    return found
+
+
+def write_vectors(folder: Path, rows: int, file_rows: int, seed: int) -> None:
+    """Random rows of a world of vectors."""
+    folder.mkdir(parents=True)
+    for k, start in enumerate(range(0, rows, file_rows)):
+        rng = np.random.default_rng((seed, k))
+        n = min(file_rows, rows - start)
+        x, a = rng.standard_normal((n, WIDTH)), rng.integers(ACTIONS, size=n)
+        after = 0.9 * x + 0.1 * np.tanh(x[:, ::-1]) * a[:, None]
+        t, reward, cost = rng.integers(HORIZON, size=n), x[:, 0] * a, x[:, 1] ** 2
+        write_logged(Transitions(t, x, a, reward, cost, after), folder / f"{k:06d}.parquet")
+
+
+def learn_folder(folder: str) -> tuple[float, float]:
+    """Peak memory (MB) and processor time of a world learned from the files of a folder."""
+    from scopeval.critics.model.training import Training
+    from scopeval.critics.model.world import World
+    from scopeval.data.streams import stream_logged
+
+    World.learn(stream_logged(folder, batch_rows=50_000), training=Training(steps=1000))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime
 
 
 def _read(folder: Path, workers: int) -> Read:

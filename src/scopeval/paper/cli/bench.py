@@ -112,7 +112,7 @@ BENCHMARKS = {
         "Designs from a folder of Parquet files, also on workers.",
         "designs from files, time per row",
         ("numpy", "numba", "pyarrow"),
-        {"rows": (100_000, 400_000), "file_rows": 50_000},
+        {"rows": (100_000, 400_000), "file_rows": 50_000, "vectors": (20_000, 40_000)},
     ),
     "scale": Benchmark(
         "Growth of time and memory with the size of the problem.",
