@@ -32,8 +32,7 @@ class Edit(NamedTuple):
 
 DECISION = "behavior/test_decision.py"
 SWEEP = "behavior/test_sweep.py"
-POLICY = "behavior/test_policy.py"
-SETTLE = "behavior/test_settle.py"
+STEP = "behavior/test_step_kernel.py"
 EPISODE_BUDGET = "behavior/test_episode_budget.py"
 FRONTIER = "behavior/test_frontier.py"
 DIAGNOSIS = "data/test_diagnosis.py"
@@ -43,7 +42,6 @@ SOLVER = "solver/test_program.py"
 ENUMERATION = (
     "estimation/test_estimators.py::test_enumeration_pdis_and_dr_have_the_exact_mean_and_variance"
 )
-CONSTRAINT = f"{POLICY}::test_true_values_keep_the_constraint_to_rounding"
 
 EDITS = (
     # -- the cost budget ---------------------------------------------------------------------------
@@ -122,7 +120,7 @@ EDITS = (
         "behavior/_step_kernel.py",
         "own += pi[a] * cost_target[a]",
         "own += pi[a] * cost[a]",
-        (f"{DECISION}::test_the_budget_is_a_share_of_the_target_policys_cost",),
+        (f"{STEP}::test_a_budget_is_a_share_of_the_target_policys_own_cost",),
     ),
     # -- line 6 ------------------------------------------------------------------------------------
     Edit(
@@ -130,42 +128,42 @@ EDITS = (
         "behavior/_step_kernel.py",
         "return pi * np.sqrt(X)",
         "return pi * X",
-        (CONSTRAINT,),
+        (f"{STEP}::test_a_program_weighs_all_that_makes_an_outcome_vary",),
     ),
     Edit(
         "noise of outcomes is forgotten",
         "behavior/_step_kernel.py",
         "X[i, a] = rest * rest + e[1, i, a] + e[2, i, a]",
         "X[i, a] = rest * rest + e[2, i, a]",
-        (CONSTRAINT,),
+        (f"{STEP}::test_a_program_weighs_all_that_makes_an_outcome_vary",),
     ),
     Edit(
         "known actions get more probability than the target policy gives them",
         "behavior/_step_kernel.py",
         "pi[i, a] if kept else program.mass[i] * mu[i, a]",
         "pi[i, a] if kept else mu[i, a]",
-        (f"{SETTLE}::test_known_actions_share_their_mass_and_others_keep_theirs",),
+        (f"{STEP}::test_known_actions_share_their_mass_and_others_keep_theirs",),
     ),
     Edit(
         "actions that the logs do not show do not keep their probability",
         "behavior/_step_kernel.py",
         "kept = not known or status[i] != SOLVED",
         "kept = status[i] != SOLVED",
-        (f"{SETTLE}::test_known_actions_share_their_mass_and_others_keep_theirs",),
+        (f"{STEP}::test_known_actions_share_their_mass_and_others_keep_theirs",),
     ),
     Edit(
         "the floor is not mixed in",
         "behavior/_step_kernel.py",
         "(1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]",
         "mu[i, a] if valid else pi[i, a]",
-        (f"{SETTLE}::test_the_floor_is_mixed_in",),
+        (f"{STEP}::test_the_floor_is_mixed_in",),
     ),
     Edit(
         "numbers that are not finite are believed",
         "behavior/_step_kernel.py",
         "valid = valid and abs(total - 1.0) < 1e-9",
         "valid = True",
-        (f"{SETTLE}::test_an_answer_that_is_no_distribution_ends_in_the_target",),
+        (f"{STEP}::test_an_answer_that_is_no_distribution_ends_in_the_target",),
     ),
     # -- Algorithm 1 -------------------------------------------------------------------------------
     Edit(
