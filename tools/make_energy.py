@@ -20,7 +20,11 @@ RESULTS = ROOT / "docs" / "results" / "energy"
 CAMPAIGN = "campaign.json"
 EXAMPLE = "examples/data_center_campaign.py"
 #: Parts of the page, and the results that they show.
-FILES = {"energy": "1-three-controllers.json", "weather": "2-energy.json"}
+FILES = {
+    "energy": "1-three-controllers.json",
+    "weather": "2-energy.json",
+    "half": "3-half.json",
+}
 HEADER = (
     "| controller | method | days | kWh a day | squared error | overheating | certificate "
     "| predicted |"
