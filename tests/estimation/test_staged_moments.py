@@ -72,6 +72,21 @@ def test_too_few_values_say_nothing():
         staged.begin(0.0)
 
 
+def test_values_that_are_equal_to_rounding_say_nothing_of_rare_events():
+    """As with a control variate that leaves only rounding. Seen to fail without `Moments.flat`."""
+    rng = np.random.default_rng(0)
+    staged = StagedMoments()
+    for _ in range(4):
+        staged.begin(1.0)
+        staged.update(100.0 + 1e-13 * rng.standard_normal(100))
+    assert staged.sequence().half_width == math.inf
+    staged.update([60.0])  # one event
+    found = staged.sequence()
+    assert (found.low, found.high < math.inf) == (-math.inf, True)
+    staged.update(rng.uniform(50.0, 70.0, 9))
+    assert staged.sequence().half_width < math.inf
+
+
 def adaptive_runs(law: str, runs: int):
     """Stages whose spread and weight depend on the mean of the stage before; the mean is 0."""
     rng = np.random.default_rng(7)

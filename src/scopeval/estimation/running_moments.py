@@ -46,6 +46,8 @@ Side = Literal["both", "lower", "upper"]
 #: Values that a spread must come from before a confidence sequence says anything about the side of
 #: the long tail.
 FEWEST_EVENTS = 6.0
+#: Spread of values, relative to their size, that is taken to be none.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,11 @@ class Moments:
     def constant(self) -> bool:
         """Whether all values so far are equal."""
         return self.low == self.high
+
+    @property
+    def flat(self) -> bool:
+        """Whether all values so far are equal to rounding: a control variate adds some."""
+        return self.high - self.low <= ROUNDING * max(abs(self.low), abs(self.high))
 
     @property
     def std(self) -> float:
@@ -241,8 +248,8 @@ class AsymptoticSequence:
     interval and vanishes as n grows; they are what makes the miss rate hold in simulation for
     skewed values (tests/estimation/test_intervals.py):
 
-    - nothing is said before `burn_in` values, nor while all values are equal, which mostly means
-      that a rare event has not happened yet; nor about the side of the long tail before the spread
+    - nothing is said before `burn_in` values, nor while all values are equal to rounding, which mostly
+      means that a rare event has not happened yet; nor about the side of the long tail before the spread
       comes from `FEWEST_EVENTS` values (`count_events`): fewer say too little of what is rare;
     - the end on the side of the long tail is moved out by the first term of the Edgeworth expansion
       of a studentized mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
@@ -300,7 +307,7 @@ class AsymptoticSequence:
         if m.constant:  # exactly, not to rounding
             estimate = m.low
         low, high = -math.inf, math.inf
-        if m.n >= self._burn_in and not m.constant:
+        if m.n >= self._burn_in and not m.flat:
             radius = self._radius(m.n)
             shift = self._skew_factor * m.skewness * (2 * radius**2 * m.n + 1) / (6 * m.n)
             enough = m.events >= FEWEST_EVENTS

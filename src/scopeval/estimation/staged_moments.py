@@ -193,7 +193,8 @@ class StagedMoments:
         """
         name = "asymptotic sequence"
         n, first = self.n, next((s for s in self.stages if s.moments.n), None)
-        if first is None or n < self._burn_in or self._square == 0.0:
+        flat = all(stage.moments.flat for stage in self.stages if stage.moments.n)
+        if first is None or n < self._burn_in or flat:
             return Interval(self.estimate, -math.inf, math.inf, self._alpha, name, n)
         # variance of one weighted value of the first stage
         unit = first.moments.std**2 * next(iter(first.parts)) ** 2 or self._square / n
