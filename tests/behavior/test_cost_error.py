@@ -10,7 +10,7 @@ import pytest
 from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval.behavior.cost_error import Recorded, cost_error, sweep_recorded
-from scopeval.behavior.evidence import gather_evidence
+from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
@@ -23,12 +23,12 @@ GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
 METHOD = METHODS["scope-dr"]
 
 
-def evidence_of(case, rows, seed, gamma=1.0, shrinkage=0.0, varying=False):
+def evidence_in(case, rows, seed, gamma=1.0, shrinkage=0.0, varying=False):
     settings = Settings(
         case.horizon, gamma=gamma, regression=TableRegression(shrinkage=shrinkage), floor=0.1,
         time_varying=varying,
     )  # fmt: skip
-    return gather_evidence(rows_of(case, rows, seed=seed), case.target, settings)
+    return evidence_of(gather_logs(rows_of(case, rows, seed=seed), case.target, settings))
 
 
 def designed(evidence):
@@ -51,7 +51,7 @@ def test_it_is_the_first_order_of_the_relative_cost(seed, gamma, varying):
     """Rows that count a little more or less: the change of the prediction, computed again."""
     case = random_case(seed, states=3, actions=2, horizon=4, time_varying=varying)
     case = replace(case, gamma=gamma)
-    evidence = evidence_of(case, 900, seed, gamma, varying=varying)
+    evidence = evidence_in(case, 900, seed, gamma, varying=varying)
     follow = designed(evidence)
     swept, _, error = judged(evidence, follow)
     base, total = swept.cost[0], 0.0
@@ -84,10 +84,10 @@ def test_it_is_the_first_order_of_the_relative_cost(seed, gamma, varying):
 def test_it_is_how_much_predictions_of_one_design_differ_between_logs():
     """160 logs: the spread is within 25 % of the mean error, 4.5 of its standard errors (6e-6)."""
     case = random_case(4, states=4, actions=3, horizon=5, time_varying=False)
-    follow = designed(evidence_of(case, 400, 0))
+    follow = designed(evidence_in(case, 400, 0))
     found = []
     for seed in range(1, 161):
-        evidence = evidence_of(case, 400, seed, shrinkage=2.0)
+        evidence = evidence_in(case, 400, seed, shrinkage=2.0)
         swept, _, error = judged(evidence, follow)
         found.append((swept.cost[1 + PLACE] / swept.cost[0], error))
     predicted, errors = np.array(found).T
@@ -96,7 +96,7 @@ def test_it_is_how_much_predictions_of_one_design_differ_between_logs():
 
 def test_nothing_depends_on_the_logs_where_both_policies_do_the_same():
     case = random_case(2, states=4, actions=2, horizon=4, time_varying=False)
-    evidence = evidence_of(case, 500, 0)
+    evidence = evidence_in(case, 500, 0)
     recipe = replace(evidence.settings.recipe("scope-dr"), cap=None, floor=1.0)
     *_, error = judged(evidence, follow_prices(METHOD, recipe, GRID))
     assert error < 1e-9
@@ -111,7 +111,7 @@ def test_pairs_without_rows_raise_the_error():
     settings = Settings(case.horizon, regression=TableRegression(), floor=0.1)
     errors = []
     for kept in (np.ones(len(log), bool), ~((log.obs == 1) & (log.action == 0))):
-        evidence = gather_evidence(log.select(np.flatnonzero(kept)), case.target, settings)
+        evidence = evidence_of(gather_logs(log.select(np.flatnonzero(kept)), case.target, settings))
         recipe = replace(settings.recipe("scope-dr"), cap=None)
         errors.append(judged(evidence, follow_prices(METHOD, recipe, GRID))[2])
     assert errors[1] > errors[0]
@@ -137,7 +137,7 @@ def test_the_bias_of_a_design_that_its_own_critics_chose():
             next_obs=rng.integers(S, size=rows),
             terminated=np.zeros(rows, bool),
         )
-        evidence = gather_evidence(log, pi, Settings(T, regression="table", seed=seed))
+        evidence = evidence_of(gather_logs(log, pi, Settings(T, regression="table", seed=seed)))
         told = judge(evidence, METHOD, recipe, GRID)
         found.append((1.0 - told.cost[8], told.bias[8], told.more_cost[8]))
     excess, bias, more = np.array(found).mean(axis=0)

@@ -49,7 +49,6 @@ __all__ = [
     "Evidence",
     "Gathered",
     "evidence_of",
-    "gather_evidence",
     "gather_logs",
     "thin_out",
     "with_price",
@@ -154,23 +153,6 @@ class Gathered:
     target: Policy | ContinuousPolicy
     settings: Settings
     regression: Regression | ModelRegression
-
-
-def gather_evidence(
-    logged: Transitions | World | Iterable[Transitions],
-    target: object,
-    settings: Settings,
-    methods: Sequence[Method] = (),
-) -> Evidence:
-    """Read the logs, choose how critics are learned, and learn a model where they need one.
-
-    Args:
-        logged: as for `design`.
-        target: as for `design`.
-        settings: as for `design`.
-        methods: that will be designed; progress is reported relative to their number of sweeps.
-    """
-    return evidence_of(gather_logs(logged, target, settings), methods)
 
 
 def gather_logs(

@@ -20,7 +20,7 @@ from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.cost_error import cost_error, sweep_recorded
 from scopeval.behavior.decision import Decision, decide, judge_support
-from scopeval.behavior.evidence import Evidence, gather_evidence
+from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point
 from scopeval.behavior.frontier_views import FrontierViews
@@ -54,8 +54,10 @@ ONLY_CHEAPER = (
 )
 #: Points are offered up to so many decades above it.
 HIGHEST = 3.0
-#: Least share of the target policy, unless given.
-LEAST_SHARE = 0.005
+#: Least share of the target policy, unless given: with tables, and with simulated dynamics. There
+#: the cross-check has no cap, as it has with designs, where the cap gives a share of 1/30 at weight
+#: 1; without one, a few simulated episodes of enormous weight would deny every point.
+LEAST_SHARE, MODEL_SHARE = 0.005, 0.05
 #: Weight that no episode exceeds.
 CAP = 30.0
 
@@ -307,7 +309,7 @@ def frontier(
         features: coordinates of states,
         time_varying: whether rewards or dynamics depend on t,
         floor: the least share of the target policy; None: 0.005, less than a design's, because the
-            cap bounds the weights already.
+            cap bounds the weights already, and 0.05 with simulated dynamics.
         cap: the weight of an episode never exceeds it.
         prices: how many points the frontier has.
         seed: of the halving and the networks.
@@ -328,15 +330,20 @@ def frontier(
             device=device,
             progress=told,
         )
-        evidence = gather_evidence(logged, target, settings)
+        gathered = gather_logs(logged, target, settings)
+        model = isinstance(gathered.regression, ModelRegression)
+        if model and floor is None:
+            gathered = replace(gathered, settings=replace(settings, floor=MODEL_SHARE))
+        evidence = evidence_of(gathered)
         decision = decide(evidence, how)
         if not decision.method.tilted and judge_support(evidence.support, how, THRESHOLDS) is None:
             # a design that saves no variance at the target's own cost may still save cost: the
             # cross-check of every point decides
             decision = replace(decision, method=how, warnings=(ONLY_CHEAPER,))
         recipe = replace(
-            settings.recipe(decision.method.name), share=decision.design.recipe.share, cap=cap
+            evidence.settings.recipe(decision.method.name),
+            share=decision.design.recipe.share,
+            cap=cap,
         )
-        model = isinstance(evidence.regression, ModelRegression)
         many = prices if prices is not None else (MODEL_PRICES if model else PRICES)
         return Frontier(evidence, decision, recipe, cap, many)

@@ -248,9 +248,10 @@ class AsymptoticSequence:
     interval and vanishes as n grows; they are what makes the miss rate hold in simulation for
     skewed values (tests/estimation/test_intervals.py):
 
-    - nothing is said before `burn_in` values, nor while all values are equal to rounding, which mostly
-      means that a rare event has not happened yet; nor about the side of the long tail before the spread
-      comes from `FEWEST_EVENTS` values (`count_events`): fewer say too little of what is rare;
+    - nothing is said before `burn_in` values, nor while all values are equal to rounding, which
+      mostly means that a rare event has not happened yet; nor about the side of the long tail
+      before the spread comes from `FEWEST_EVENTS` values (`count_events`): fewer say too little of
+      what is rare;
     - the end on the side of the long tail is moved out by the first term of the Edgeworth expansion
       of a studentized mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
       s * skew_factor * |k| (2 z^2 + 1) / (6 n). The factor is 2 because the skewness of a sample
