@@ -15,7 +15,7 @@ from random_mdps import cases, random_case
 from scopeval import exact
 from scopeval.behavior import cross_check, evidence, final_design, step, sweep
 from scopeval.behavior.designer import design
-from scopeval.behavior.evidence import gather_evidence, with_price
+from scopeval.behavior.evidence import evidence_of, gather_logs, with_price
 from scopeval.behavior.file import load
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import approach, find_price
@@ -264,7 +264,7 @@ def opened(worlds, **settings):
     """The evidence before anything was designed, and scope's recipe."""
     _, target, log, _ = worlds[0]
     asked = Settings(10, budget="episode", **settings)
-    return gather_evidence(log, target, asked), METHODS["scope"], asked.recipe("scope")
+    return evidence_of(gather_logs(log, target, asked)), METHODS["scope"], asked.recipe("scope")
 
 
 @pytest.mark.parametrize(("epsilon", "margin"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)])

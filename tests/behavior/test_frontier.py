@@ -63,6 +63,19 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
         np.testing.assert_allclose(mu, pi, atol=1e-12)  # at the cap it is the target
 
 
+def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
+    """Its square is 0, and 0 times infinity was not a number. Seen to fail without `LEAST_MASS`."""
+    shape, many = (1, 3), 1 + GRID.count
+    cost = np.zeros((*shape, many))
+    cost[0, 1] = 1e77
+    zero = np.zeros(shape)
+    known = np.array([[False, True, True]])
+    e = Estimates(zero, cost[..., 0], cost, np.full((*shape, many), 1e150), zero, zero, known)
+    pi = np.array([[1.0, 1e-310, 1e-310]])
+    mu, _ = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, np.ones(1), counts=Counts())
+    np.testing.assert_array_equal(mu, pi)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 10**6), st.floats(-6.0, 6.0), st.floats(0.0, 1.0))
 @example(28, 0.0, 1.724414286944836e-206)  # its powers overflow

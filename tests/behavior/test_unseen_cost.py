@@ -9,7 +9,7 @@ import pytest
 
 from scopeval import exact
 from scopeval.behavior.designer import design
-from scopeval.behavior.evidence import gather_evidence
+from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import method_named
 from scopeval.behavior.settings import Settings
@@ -69,7 +69,7 @@ def test_doubt_is_what_depends_on_the_guess(seed, wild):
     rng = np.random.default_rng(seed)
     log = small_log(rng, wild=wild)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = gather_evidence(log, pi, Settings(horizon=T))
+    evidence = evidence_of(gather_logs(log, pi, Settings(horizon=T)))
     method = method_named("odi")  # departs without regard to cost
     recipe = Settings(horizon=T).recipe("odi")
     found = design_on_all(evidence, method, recipe)
@@ -92,7 +92,7 @@ def test_no_doubt_where_every_state_was_left():
     log = small_log(rng)
     kept = log.select(np.asarray(log.next_obs) < S - 1)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = gather_evidence(kept, pi, Settings(horizon=T))
+    evidence = evidence_of(gather_logs(kept, pi, Settings(horizon=T)))
     found = design_on_all(evidence, method_named("scope"), Settings(horizon=T).recipe("scope"))
     assert found.doubt == 0.0
 

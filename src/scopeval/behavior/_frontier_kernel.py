@@ -17,6 +17,8 @@ ROUNDS, CHANGE = 8, 5e-4
 #: Its steps are made longer by this factor. They are cautious by nature (the tangent lies above the
 #: function), and 2 is the limit of what converges.
 RELAXATION = 1.8
+#: Least probability of known actions with which anything is gained.
+LEAST_MASS = 1e-100
 #: A multiplier below is not used as a first guess.
 LEAST_GUESS = 1e-60
 
@@ -162,6 +164,8 @@ def improve(
     """
     weight, charged, found, floor, eta = room
     A, top = len(pi), float(carried.shape[1] - 2)
+    if mass < LEAST_MASS:  # its square would be 0, and 0 times infinity follow
+        return False
     for a in range(A):
         floor[a] = share * pi[a]
     for left in range(ROUNDS - 1, -1, -1):
@@ -182,6 +186,8 @@ def improve(
         lost = 0.0
         for a in range(A):  # left-over probability where a known action costs as much as most
             lost += 0.0 if known[a] else found[a]
+        if not lost < 1.0 - 1e-9:
+            return False
         change = 0.0
         for a in range(A):
             new = mass * found[a] / (1.0 - lost) if known[a] else pi[a]
