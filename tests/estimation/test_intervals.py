@@ -229,7 +229,7 @@ def asymptotic_ends(
     skew = np.zeros_like(x)
     np.divide(third - 3 * mean * second + 2 * mean**3, variance**1.5, out=skew, where=varied)
     std = np.sqrt(variance * t / np.maximum(t - 1, 1))
-    std[~varied] = np.inf  # equal values are not believed
+    std[~varied & (t < 10 * BURN_IN)] = np.inf  # equal values are not believed yet
     a = 2 * alpha if one_sided else alpha
     rho2 = (-special.lambertw(-(a**2) / math.e, -1).real - 1) / target_n
     spread = t * rho2 + 1
@@ -237,10 +237,7 @@ def asymptotic_ends(
     z = np.sqrt(2 * spread / (t * rho2) * log_term)
     wider = factor * skew * (2 * z**2 + 1) / (6 * np.sqrt(t))
     step = std / np.sqrt(t)
-    few = t < FEWEST_EVENTS * skew**2
-    low, high = mean - step * (z + np.maximum(-wider, 0)), mean + step * (z + np.maximum(wider, 0))
-    low[few & (wider <= 0)], high[few & (wider >= 0)] = -np.inf, np.inf
-    return low, high
+    return mean - step * (z + np.maximum(-wider, 0)), mean + step * (z + np.maximum(wider, 0))
 
 
 SKEWED = ["normal", "exponential", "gamma(1/4)", "lognormal", "minus lognormal", "two points"]
@@ -304,8 +301,16 @@ def test_asymptotic_sequence_is_narrowest_at_its_target() -> None:
         assert gain == 0 if side == "both" else gain <= 1e-3 * abs(ends[2])
 
 
-def test_equal_values_are_not_believed() -> None:
+def test_equal_values_are_believed_late() -> None:
     sequence = AsymptoticSequence(burn_in=20)
+    assert sequence.update([0.1] * 199).half_width == math.inf
+    found = sequence.update([0.1])
+    assert (found.low, found.estimate, found.high) == (0.1, 0.1, 0.1)
+    assert AsymptoticSequence(burn_in=20).update([0.1] * 20 + [0.2]).half_width < math.inf
+
+
+def test_equal_values_are_not_believed_where_events_may_be_rare() -> None:
+    sequence = AsymptoticSequence(burn_in=20, fewest_events=FEWEST_EVENTS)
     assert sequence.update([0.1] * 2000).half_width == math.inf
     found = sequence.update([0.2])  # one event: nothing bounds what is rare
     assert (found.low > 0.0, found.high) == (True, math.inf)
@@ -334,7 +339,7 @@ def test_rare_events(rate: float, sign: float) -> None:
     x = sign * np.where(rng.random((runs, 1500)) < rate, size, 0.0)
     misses, closed = 0, 0
     for row in x:
-        sequence = AsymptoticSequence()
+        sequence = AsymptoticSequence(fewest_events=FEWEST_EVENTS)
         found = [sequence.update(part) for part in np.split(row, 30)]
         misses += not all(one.contains(sign * 1.5 * rate) for one in found)
         closed += found[-1].half_width < math.inf

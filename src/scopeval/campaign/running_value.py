@@ -9,7 +9,7 @@ import numpy as np
 
 from scopeval.campaign.allotment import Segment
 from scopeval.campaign.terms import Terms
-from scopeval.estimation.running_moments import AsymptoticSequence, Interval
+from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence, Interval
 from scopeval.estimation.staged_moments import StagedMoments
 
 __all__ = ["RunningValue", "narrowest_at"]
@@ -44,7 +44,7 @@ class RunningValue:
     def _empty(self) -> AsymptoticSequence | StagedMoments:
         goal, alpha = narrowest_at(self._terms), self._terms.alpha
         if self._terms.refit is None:
-            return AsymptoticSequence(alpha, goal)
+            return AsymptoticSequence(alpha, goal, fewest_events=FEWEST_EVENTS)
         return StagedMoments(alpha, max(round(goal / self._terms.refit.prior_variance), 1))
 
     def add(self, number: int, segment: Segment, value: float) -> None:

@@ -29,7 +29,7 @@ def demo(
         Path, typer.Option("--out", help="Folder for the logs and the report.")
     ] = Path("demo"),
 ) -> None:
-    """One policy evaluated in four ways, with a report: in seconds."""
+    """One policy evaluated in four ways, with a report."""
     from scopeval.cli.demonstration import Config, run
     from scopeval.report import write_report
 

@@ -27,7 +27,6 @@ __all__ = [
     "ConfidenceSequence",
     "Interval",
     "Moments",
-    "Scatter",
     "Side",
     "anytime_radius",
     "check_alpha",
@@ -159,38 +158,6 @@ def count_events(square: float, cube: float) -> float:
     return math.inf if cube == 0.0 else square / cube * (square / cube) * square
 
 
-class Scatter:
-    """Means and covariances of rows of k numbers."""
-
-    def __init__(self, width: int) -> None:
-        self.n = 0
-        self.mean: FloatArray = np.zeros(width)
-        self._square: FloatArray = np.zeros((width, width))
-
-    def merge(self, rows: FloatArray) -> None:
-        """Take in rows, shape [k, width]."""
-        k = len(rows)
-        if k == 0:
-            return
-        mean = rows.mean(axis=0)
-        centred = rows - mean
-        gap = mean - self.mean
-        total = self.n + k
-        self._square += centred.T @ centred + np.outer(gap, gap) * (self.n * k / total)
-        self.mean = self.mean + gap * (k / total)
-        self.n = total
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Sample covariances (n - 1), [width, width]; 0 for fewer than two rows."""
-        return self._square / max(self.n - 1, 1)
-
-    def error(self, direction: FloatArray) -> float:
-        """Standard error of a linear combination of the means; inf for fewer than two rows."""
-        spread = float(direction @ self.covariance @ direction)
-        return math.sqrt(max(spread, 0.0) / self.n) if self.n > 1 else math.inf
-
-
 def moments_interval(moments: Moments, *, alpha: float = 0.05, method: str = "t") -> Interval:
     """The interval for a number of values fixed in advance; see `intervals.interval`.
 
@@ -248,10 +215,10 @@ class AsymptoticSequence:
     interval and vanishes as n grows; they are what makes the miss rate hold in simulation for
     skewed values (tests/estimation/test_intervals.py):
 
-    - nothing is said before `burn_in` values, nor while all values are equal to rounding, which
-      mostly means that a rare event has not happened yet; nor about the side of the long tail
-      before the spread comes from `FEWEST_EVENTS` values (`count_events`): fewer say too little of
-      what is rare;
+    - nothing is said before `burn_in` values, nor while the first 10 `burn_in` values are all
+      equal, which mostly means that a rare event has not happened yet; with `fewest_events`, also
+      not while any number of values are equal to rounding, nor about the side of the long tail
+      before the spread comes from so many values (`count_events`);
     - the end on the side of the long tail is moved out by the first term of the Edgeworth expansion
       of a studentized mean (Hall 1992, section 2.6): with z = r_n sqrt(n) and sample skewness k by
       s * skew_factor * |k| (2 z^2 + 1) / (6 n). The factor is 2 because the skewness of a sample
@@ -269,6 +236,9 @@ class AsymptoticSequence:
         burn_in: Values before the first finite interval, at least 2.
         side: "both"; "lower" for [low, inf) or "upper" for (-inf, high], each with all of alpha.
         skew_factor: Weight of the correction for skewness; 0 gives the formula of the paper.
+        fewest_events: Values that the spread must come from before anything is said about the side
+            of the long tail; `FEWEST_EVENTS` for values that rare events may decide. 0 where it is
+            better to be early than to be sure, as in a guard.
     """
 
     def __init__(
@@ -279,9 +249,11 @@ class AsymptoticSequence:
         burn_in: int = 50,
         side: Side = "both",
         skew_factor: float = 2.0,
+        fewest_events: float = 0.0,
     ) -> None:
         check_alpha(alpha)
         check_side(side)
+        self._fewest_events = fewest_events
         if target_n < 1:
             raise InputError(f"target_n must be at least 1, got {target_n}")
         if burn_in < 2:
@@ -308,15 +280,20 @@ class AsymptoticSequence:
         if m.constant:  # exactly, not to rounding
             estimate = m.low
         low, high = -math.inf, math.inf
-        if m.n >= self._burn_in and not m.flat:
+        if self._may_tell(m):
             radius = self._radius(m.n)
             shift = self._skew_factor * m.skewness * (2 * radius**2 * m.n + 1) / (6 * m.n)
-            enough = m.events >= FEWEST_EVENTS
+            enough = m.events >= self._fewest_events
             if self._side != "upper" and (enough or shift > 0.0):
                 low = estimate - m.std * (radius + max(-shift, 0.0))
             if self._side != "lower" and (enough or shift < 0.0):
                 high = estimate + m.std * (radius + max(shift, 0.0))
         return Interval(estimate, low, high, self._alpha, "asymptotic sequence", m.n)
+
+    def _may_tell(self, m: Moments) -> bool:
+        if self._fewest_events > 0.0:
+            return m.n >= self._burn_in and not m.flat
+        return m.n >= self._burn_in * (10 if m.constant else 1)
 
     @property
     def moments(self) -> Moments:

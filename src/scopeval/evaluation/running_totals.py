@@ -23,11 +23,12 @@ from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
 from scopeval.estimation.running_moments import (
+    FEWEST_EVENTS,
     AsymptoticSequence,
     Interval,
-    Scatter,
     moments_interval,
 )
+from scopeval.estimation.scatter import Scatter
 from scopeval.estimation.start_states import StartControl
 from scopeval.estimation.weight_diagnostics import (
     HEAVY_TAIL,
@@ -125,7 +126,7 @@ class RunningTotals:
             )
         self._starts = starts
         own = alpha if starts is None else starts.sequence_alpha(alpha)
-        self._sequence = AsymptoticSequence(own, target_n)
+        self._sequence = AsymptoticSequence(own, target_n, fewest_events=FEWEST_EVENTS)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
         self._ledger = Ledger(

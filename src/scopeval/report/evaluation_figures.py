@@ -12,7 +12,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import AsymptoticSequence
+from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence
 from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.evaluation.sources import summarize
@@ -106,7 +106,8 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
 def running(values: Floats, alpha: float, target_n: int, stages: Sequence[Run] = ()) -> Band:
     """The anytime-valid sequence at about 160 points; `stages` as in `Trace`."""
     ends = np.unique(np.linspace(0, len(values), min(len(values), _POINTS) + 1).astype(int))
-    plain, staged = AsymptoticSequence(alpha, target_n), StagedMoments(alpha, target_n)
+    plain = AsymptoticSequence(alpha, target_n, fewest_events=FEWEST_EVENTS)
+    staged = StagedMoments(alpha, target_n)
     borders = np.cumsum([0, *(run.episodes for run in stages)])
     seen = []
     for lo, hi in itertools.pairwise(np.unique([*ends, *borders])):

@@ -27,9 +27,9 @@ from scopeval.errors import InputError
 from scopeval.estimation.running_moments import (
     AsymptoticSequence,
     Interval,
-    Scatter,
     moments_interval,
 )
+from scopeval.estimation.scatter import Scatter
 from scopeval.safety.bounded_comparison import BoundedComparison, Ends
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts

@@ -351,7 +351,7 @@ def test_training_that_diverged_is_slower_the_next_time(logged, target, monkeypa
     halves, _ = rows_of(logged, target)
     rates = []
 
-    def trained(rows, held_out, encoder, how, seed, tick, start):
+    def trained(rows, held_out, encoder, how, seed, tick, start, *more):
         rates.append(how.rate)
         network = fake(0.0)
         if len(rates) < 3:

@@ -53,7 +53,9 @@ def energy(
     address: options.Address = None,
     out_dir: options.OutDir = Path("results/energy"),
 ) -> None:
-    """The cooling of a data center, simulated by EnergyPlus (about ten minutes; extra energyplus).
+    """The cooling of a data center, on EnergyPlus (minutes).
+
+    It needs the extra energyplus, and takes about ten minutes.
 
     Running it again after an interruption continues where it stopped.
     """
