@@ -44,6 +44,14 @@ def log(tmp_path):
     return str(tmp_path / "log.parquet")
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard():
+    """A shell lets programs in the background ignore it, and their children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted(words, log, until: str) -> tuple[int, str]:
     """Exit status and stderr of a process that gets SIGINT once it has printed something.
 
