@@ -14,7 +14,7 @@ from logged_worlds import cells, rows_of
 from random_mdps import random_case
 from scopeval import design, exact, load
 from scopeval.behavior._frontier_kernel import priced
-from scopeval.behavior.frontier import frontier
+from scopeval.behavior.frontier import LEAST_SHARE, frontier
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Counts, Recipe
@@ -64,7 +64,7 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
 
 
 def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
-    """Its square is 0, and 0 times infinity was not a number. Seen to fail without `LEAST_MASS`."""
+    """Its square is 0, and 0 times infinity not a number. Seen to fail if `improve` passes it."""
     shape, many = (1, 3), 1 + GRID.count
     cost = np.zeros((*shape, many))
     cost[0, 1] = 1e77
@@ -153,6 +153,7 @@ def learned():
 
 def test_higher_prices_cost_less_and_vary_more(learned):
     *_, curve = learned
+    assert curve._recipe.floor == LEAST_SHARE
     cost = np.array([p.cost for p in curve.points])
     variance = np.array([p.variance for p in curve.points])
     assert len(cost) > 10

@@ -317,6 +317,13 @@ def test_equal_values_are_not_believed_where_events_may_be_rare() -> None:
     assert sequence.update([0.2] * 9).half_width < math.inf
 
 
+def test_values_equal_to_rounding_are_equal_values() -> None:
+    """Seen to fail with spread taken for `constant` instead of `flat`."""
+    values = 0.1 + 1e-13 * np.random.default_rng(0).standard_normal(2000)
+    sequence = AsymptoticSequence(burn_in=20, fewest_events=FEWEST_EVENTS)
+    assert sequence.update(values).half_width == math.inf
+
+
 def test_the_spread_of_few_events_is_counted() -> None:
     moments = Moments()
     moments.merge(np.array([0.0] * 9990 + [1.0] * 10))
@@ -324,27 +331,26 @@ def test_the_spread_of_few_events_is_counted() -> None:
     assert count_events(3.0, 0.0) == math.inf
 
 
-@pytest.mark.parametrize("rate", [0.03, 0.01, 0.003])
+@pytest.mark.parametrize(("rate", "closing"), [(0.03, 0.9), (0.01, 0.2), (0.003, 0.0)])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_rare_events(rate: float, sign: float) -> None:
+def test_rare_events(rate: float, closing: float, sign: float) -> None:
     """Runs that saw no event, or few, must not be sure of how rare they are.
 
     At most ALPHA of the runs ever miss; the test fails for right code with probability 1e-6. Seen
-    to fail where equal values are believed after 500 of them (0.2 of the runs miss at 0.003) and
-    where few events are (0.06 at 0.01).
+    to fail where few events are believed (0.16 of the runs miss at the rates 0.01 and 0.003).
     """
     runs = 1000
     rng = np.random.default_rng(7)
-    size = 1.0 + rng.random((runs, 1500))  # events differ a little, as ends of episodes do
+    size = rng.exponential(size=(runs, 1500))
     x = sign * np.where(rng.random((runs, 1500)) < rate, size, 0.0)
     misses, closed = 0, 0
     for row in x:
         sequence = AsymptoticSequence(fewest_events=FEWEST_EVENTS)
         found = [sequence.update(part) for part in np.split(row, 30)]
-        misses += not all(one.contains(sign * 1.5 * rate) for one in found)
+        misses += not all(one.contains(sign * rate) for one in found)
         closed += found[-1].half_width < math.inf
     assert misses <= most(runs, ALPHA)
-    assert closed > (0.95 if rate >= 0.01 else 0.05) * runs  # not by saying nothing
+    assert closed > closing * runs  # not by saying nothing
 
 
 @pytest.mark.parametrize("law", BOUNDED)

@@ -17,8 +17,6 @@ ROUNDS, CHANGE = 8, 5e-4
 #: Its steps are made longer by this factor. They are cautious by nature (the tangent lies above the
 #: function), and 2 is the limit of what converges.
 RELAXATION = 1.8
-#: Least probability of known actions with which anything is gained.
-LEAST_MASS = 1e-100
 #: A multiplier below is not used as a first guess.
 LEAST_GUESS = 1e-60
 
@@ -164,8 +162,6 @@ def improve(
     """
     weight, charged, found, floor, eta = room
     A, top = len(pi), float(carried.shape[1] - 2)
-    if mass < LEAST_MASS:  # its square would be 0, and 0 times infinity follow
-        return False
     for a in range(A):
         floor[a] = share * pi[a]
     for left in range(ROUNDS - 1, -1, -1):
@@ -186,14 +182,14 @@ def improve(
         lost = 0.0
         for a in range(A):  # left-over probability where a known action costs as much as most
             lost += 0.0 if known[a] else found[a]
-        if not lost < 1.0 - 1e-9:
-            return False
-        change = 0.0
+        change, fine = 0.0, True
         for a in range(A):
             new = mass * found[a] / (1.0 - lost) if known[a] else pi[a]
             found[a] = (1.0 - share) * new + floor[a]
-            change = max(change, abs(found[a] - mu[a]))
-        if not change < 1.0:
+            gap = abs(found[a] - mu[a])
+            fine = fine and gap < 1.0  # False for what is not a number, which max would pass over
+            change = max(change, gap)
+        if not fine:
             return False
         if left > 0 and change >= CHANGE:
             relaxed(found, mu, floor)

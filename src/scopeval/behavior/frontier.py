@@ -54,9 +54,9 @@ ONLY_CHEAPER = (
 )
 #: Points are offered up to so many decades above it.
 HIGHEST = 3.0
-#: Least share of the target policy, unless given: with tables, and with simulated dynamics. There
-#: the cross-check has no cap, as it has with designs, where the cap gives a share of 1/30 at weight
-#: 1; without one, a few simulated episodes of enormous weight would deny every point.
+#: Least share of the target policy, unless given: with tables, and with simulated dynamics. Points
+#: are cross-checked without the cap, which in a design gives a share of 1/30 at weight 1. With much
+#: less a few simulated episodes of enormous weight would deny every point.
 LEAST_SHARE, MODEL_SHARE = 0.005, 0.05
 #: Weight that no episode exceeds.
 CAP = 30.0

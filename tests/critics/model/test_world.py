@@ -11,6 +11,7 @@ import pytest
 
 from scopeval import Transitions, World, design, frontier
 from scopeval._sealed_file import CHECKSUM
+from scopeval.behavior.frontier import MODEL_SHARE
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.critics.model.training import Training
@@ -74,7 +75,9 @@ def test_one_world_serves_methods_targets_and_seeds(world):
     for policy, method, seed in ((target, "scope", 3), (other, "scope-dr", 8)):
         made = design(world, policy, horizon=T, regression=WITHOUT, method=method, seed=seed)
         assert made.report.rows == len(world.logged)
-    frontier(world, target, horizon=T, regression=WITHOUT, prices=4)
+    for given, floor in ((None, MODEL_SHARE), (0.01, 0.01)):
+        curve = frontier(world, target, horizon=T, regression=WITHOUT, prices=4, floor=given)
+        assert curve._recipe.floor == floor
 
 
 def test_a_saved_world_is_the_same(world, tmp_path):

@@ -2,8 +2,7 @@
 
 Rows are drawn, and networks are trained, stopped and switched off, as in the compiled loop
 (`_kernel`). So results differ by the rounding of float32 alone, and where rounding decides when to
-stop. Adam is written again for tensors, because its steps are recorded as a CUDA graph, which the
-compiled step (`critics._adam_kernel`) cannot join. Vectors only. This module needs torch and numpy
+stop. Vectors only. This module needs torch and numpy
 and nothing else, so that it runs on a bare machine with a GPU.
 """
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scopeval.critics.devices import find_device, uniform
+from scopeval.critics.devices import Recorded, adam, find_device, uniform
 
 __all__ = ["Stack", "answers", "find_device"]
 
@@ -24,8 +23,6 @@ __all__ = ["Stack", "answers", "find_device"]
 WORTH = 0.02
 #: ... and steps between two checks of the held-out error.
 CHECK = 20
-#: Adam's shares of a new gradient and of its square, in the rounding of the compiled loop.
-NEW, NEW_SQUARE = (float(np.float32(1.0) - np.float32(old)) for old in (0.9, 0.999))
 
 
 class Stack:
@@ -106,8 +103,8 @@ class Stack:
             rows = self._drawn(fold, start, begin * batch, some * batch)
             step = np.arange(begin + 1, begin + some + 1)
             fast = np.where(step <= 0.7 * steps, rate, 0.3 * rate) / (1.0 - 0.9**step)
-            adam = np.stack([-fast, 1.0 / (1.0 - 0.999**step)]).astype(np.float32)
-            loop.run(*self._left(rows, targets, linear), self._put(adam))
+            rates = np.stack([fast, 1.0 / (1.0 - 0.999**step)]).astype(np.float32)
+            loop.run(*self._left(rows, targets, linear), self._put(rates))
             error = _error(w1, w2, *other)
             going = stale < patience  # the others have stopped, but stay in the stack
             better = going & (error < best_error * 0.999)
@@ -167,8 +164,7 @@ class _Loop:
         self.moving, self.m, self.v = (room(N, o2 + A * h) for _ in range(3))
         self.w1 = self.moving[:, :o2].view(N, d + 1, h)
         self.w2 = self.moving[:, o2:].view(N, A, h)
-        self.inputs: tuple[torch.Tensor, ...] | None = None
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.run = Recorded(self._steps, device)
 
     def start(self, weights: torch.Tensor) -> None:
         """Start with these weights."""
@@ -176,34 +172,13 @@ class _Loop:
         self.m.zero_()
         self.v.zero_()
 
-    def run(self, *inputs: torch.Tensor) -> None:
-        """As many steps as there are columns of the last input: Adam's rates and corrections."""
-        if not self.moving.is_cuda or inputs[-1].shape[1] != CHECK:
-            self._steps(*inputs)
-        elif self.inputs is None:  # the first run allocates memory, which must not be recorded
-            self._steps(*inputs)
-            self.inputs = inputs
-        else:
-            for mine, given in zip(self.inputs, inputs, strict=True):
-                mine.copy_(given)
-            with torch.cuda.device(self.moving.device):
-                if self.graph is None:
-                    self.graph = torch.cuda.CUDAGraph()
-                    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-                    with torch.cuda.graph(self.graph, stream=aside):
-                        self._steps(*self.inputs)
-                self.graph.replay()
-
     def _steps(
-        self, x: torch.Tensor, taken: torch.Tensor, rest: torch.Tensor, adam: torch.Tensor
+        self, x: torch.Tensor, taken: torch.Tensor, rest: torch.Tensor, rates: torch.Tensor
     ) -> None:
-        for k in range(adam.shape[1]):
+        for k in range(rates.shape[1]):
             now = slice(k * self.batch, (k + 1) * self.batch)
             gradient = _gradient(x[:, now], taken[:, now], rest[:, now], self.w1, self.w2)
-            self.m.mul_(0.9).add_(gradient, alpha=NEW)
-            self.v.mul_(0.999).addcmul_(gradient, gradient, value=NEW_SQUARE)
-            size = (self.v * adam[1, k]).sqrt_().add_(1e-8)
-            self.moving.addcmul_(self.m / size, adam[0, k])
+            adam(self.moving, gradient, self.m, self.v, rates[0, k], rates[1, k])
 
 
 def answers(

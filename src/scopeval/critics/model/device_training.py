@@ -1,8 +1,7 @@
 """Steps of Adam for the model's small networks on a device, as the compiled loop takes them.
 
 The same rows, rates and dropped units as in `_training_kernel`, so that layers differ by rounding
-alone, which many steps make larger. On CUDA the steps of a piece are recorded once and replayed:
-launching the operations of a step takes longer than computing them.
+alone, which many steps make larger.
 """
 
 from __future__ import annotations
@@ -13,12 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scopeval.critics.devices import uniform
+from scopeval.critics.devices import Recorded, adam, uniform
 
 __all__ = ["DeviceSteps"]
-
-#: Adam's shares of a new gradient and of its square, in the rounding of the compiled loop.
-NEW, NEW_SQUARE = (float(np.float32(1.0) - np.float32(old)) for old in (0.9, 0.999))
 
 
 class _Layers(NamedTuple):
@@ -31,15 +27,6 @@ class _Layers(NamedTuple):
     w3: torch.Tensor
     skip: torch.Tensor
     b3: torch.Tensor
-
-
-class _Given(NamedTuple):
-    """What changes from piece to piece: places in memory that a recording reads."""
-
-    picks: torch.Tensor  # [steps, B]
-    scale: torch.Tensor  # [steps]
-    over: torch.Tensor  # [steps]
-    seed: torch.Tensor  # [1]
 
 
 class DeviceSteps:
@@ -77,8 +64,7 @@ class DeviceSteps:
         outputs = y.shape[1] + (self._counts is not None)
         self._weights = _parts(self._flat, x.shape[1], hidden, outputs)
         self._slopes = _parts(self._gradient, x.shape[1], hidden, outputs)
-        self._given: _Given | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._take = Recorded(self._steps, device)
 
     @property
     def flat(self) -> NDArray[np.float32]:
@@ -100,49 +86,22 @@ class DeviceSteps:
             over: [steps] 1 / the correction of the second moment.
             seed: of the units that are left out.
         """
-        given = _Given(*(self._put(part) for part in (picks, scale, over, np.array([seed]))))
-        usual = self._given
-        if self._device.type != "cuda" or (usual and usual.picks.shape != given.picks.shape):
-            self._steps(given)
-        elif usual is None:  # the first piece allocates memory, which must not be recorded
-            self._steps(given)
-            self._given = given
-        else:
-            for mine, new in zip(usual, given, strict=True):
-                mine.copy_(new)
-            self._replay(usual)
+        self._take(*(self._put(part) for part in (picks, scale, over, np.array([seed]))))
 
     def _put(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def _replay(self, given: _Given) -> None:
-        with torch.cuda.device(self._device):
-            if self._graph is None:
-                self._graph = torch.cuda.CUDAGraph()
-                aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-                with torch.cuda.graph(self._graph, stream=aside):
-                    self._steps(given)
-            self._graph.replay()
-
-    def _steps(self, given: _Given) -> None:
-        steps, batch = given.picks.shape
-        x, y = self._x[given.picks], self._y[given.picks]
-        counts = None if self._counts is None else self._counts[given.picks]
-        end = None if self._end is None else self._end[given.picks]
-        kept = self._kept(given.seed, steps, batch)
+    def _steps(
+        self, picks: torch.Tensor, scale: torch.Tensor, over: torch.Tensor, seed: torch.Tensor
+    ) -> None:
+        steps, batch = picks.shape
+        x, y = self._x[picks], self._y[picks]
+        counts = [None] * steps if self._counts is None else self._counts[picks]
+        end = [None] * steps if self._end is None else self._end[picks]
+        kept = self._kept(seed, steps, batch)
         for k in range(steps):
-            left_out = None if kept is None else kept[k]
-            self._find_slopes(
-                x[k],
-                y[k],
-                None if counts is None else counts[k],
-                None if end is None else end[k],
-                left_out,
-            )
-            self._m.mul_(0.9).add_(self._gradient, alpha=NEW)
-            self._v.mul_(0.999).addcmul_(self._gradient, self._gradient, value=NEW_SQUARE)
-            size = (self._v * given.over[k]).sqrt_().add_(1e-8)
-            self._flat.addcmul_(self._m / size, -given.scale[k])
+            self._find_slopes(x[k], y[k], counts[k], end[k], None if kept is None else kept[k])
+            adam(self._flat, self._gradient, self._m, self._v, scale[k], over[k])
 
     def _kept(self, seed: torch.Tensor, steps: int, batch: int) -> torch.Tensor | None:
         """What both hidden layers are multiplied by, [steps, 2, B, h]; None: nothing is left out.
