@@ -31,14 +31,12 @@ from scopeval.data.transitions import Transitions
 
 __all__ = ["LogStatistics"]
 
-#: Rows that are looked at together; they fit into the processor's cache.
-BLOCK = 1 << 16
+#: Rows that are looked at together, so that each call has enough to do.
+BLOCK = 1 << 18
 #: Observations of this many rows at the start of a log are compared with the following ones, ...
 EXHAUSTIVE = 1 << 16
 #: ... and then those of so many rows of each block: a part of a large log is enough to judge it.
-LOOK = 1 << 12
-#: Blocks whose neighbors are counted together, so that each call has enough to do.
-TOGETHER = 4
+LOOK = 1 << 14
 #: Rows in which a counterexample is looked for before all others.
 GLANCE = 1 << 8
 #: Relative difference between next_obs and the next obs that is rounding (of float32).
@@ -97,21 +95,17 @@ class LogStatistics:
         rows = NeighborRows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
         contents = Contents(log.t, log.obs, log.action, log.reward, log.cost, log.next_obs)
         self._first_pair(rows.part(0, 1), min(self._to_compare(self._rows), 1))
-        for start, stop in self._blocks(len(log), TOGETHER * BLOCK):
+        for start, stop in self._blocks(len(log)):
             first = max(start - 1, 0)
             before, after = rows.part(first, stop - 1), rows.part(first + 1, stop)
             part = contents.at(slice(start, stop))
-            separate, chosen = self._scan(rows.part(first, stop), part)
+            separate = self._scan(rows.part(first, stop), part)
             self._neighbors(before, after, separate, self._rows + first)
-            for begin, end in self._blocks(stop - start, BLOCK, start):
-                compared = min(self._to_compare(self._rows + begin), end - begin)
-                i, k = max(begin, 1), begin + compared  # rows that follow one of this batch
-                if k > i:
-                    before, after = rows.part(i - 1, k - 1), rows.part(i, k)
-                    cut = separate[i - 1 - first : k - 1 - first]
-                    self._compare(before, after, cut, self._rows + i - 1)
-                self._columns(log, slice(begin, end), compared)
-            self._sample.add(part, chosen)
+            compared = min(self._to_compare(self._rows + start), stop - start)
+            if (pairs := start + compared - 1 - first) > 0:  # of rows of this batch
+                before, after = before.part(0, pairs), after.part(0, pairs)
+                self._compare(before, after, separate[:pairs], self._rows + first)
+            self._columns(log, slice(start, stop), compared)
         if self._first is None:
             self._first = rows.part(0, 1).copy()
         self._last = rows.part(len(log) - 1, len(log)).copy()
@@ -234,11 +228,11 @@ class LogStatistics:
             cut_ends=padded(cut, size),
         )
 
-    def _blocks(self, count: int, size: int, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Divide rows of a batch; borders are at multiples of `size` rows of the whole log."""
-        last = start + count
-        while start < last:
-            stop = min(last, start + size - (self._rows + start) % size)
+    def _blocks(self, count: int) -> Iterator[tuple[int, int]]:
+        """Divide rows of a batch; borders are at multiples of `BLOCK` rows of the whole log."""
+        start = 0
+        while start < count:
+            stop = min(count, start + BLOCK - (self._rows + start) % BLOCK)
             yield start, stop
             start = stop
 
@@ -248,24 +242,25 @@ class LogStatistics:
             return EXHAUSTIVE - row
         return max(0, LOOK - row % BLOCK)
 
-    def _scan(
-        self, rows: NeighborRows, contents: Contents
-    ) -> tuple[NDArray[np.bool_], Ints | None]:
-        """Which rows do not continue the one before; and those of the sample, if they are known.
+    def _scan(self, rows: NeighborRows, contents: Contents) -> NDArray[np.bool_]:
+        """Which rows do not continue the one before; adds contents to the sample.
 
-        A compiled pass finds both in less than half of the time. To load the compiler takes longer
-        than to read ten million rows, so it is used only where something else has loaded it.
+        A compiled pass does both in less time. To load the compiler takes longer than to read ten
+        million rows, so it is used only where something else has loaded it.
         """
-        pairs, wanted = len(rows.t) - 1, self._sample.wanted
+        pairs = len(rows.t) - 1
         before, after = rows.part(0, pairs), rows.part(1, pairs + 1)
-        if self._vectors or wanted is None or not compiler_loaded():
-            return separate_pairs(before, after), None
+        if self._vectors or not compiler_loaded():
+            self._sample.add(contents)
+            return separate_pairs(before, after)
         from scopeval.data._neighbor_kernel import scan
 
+        wanted = self._sample.wanted(contents)
         steps, chosen = np.empty(pairs, np.bool_), np.empty(len(contents.t), np.int64)
         t, key = (np.ascontiguousarray(x) for x in (rows.t, contents.obs))
         count = scan(t, key, wanted.mask, wanted.value, steps, chosen)
-        return separate_pairs(before, after, steps), chosen[:count]
+        self._sample.add(contents, chosen[:count], wanted)
+        return separate_pairs(before, after, steps)
 
     def _first_pair(self, first: NeighborRows, compared: int) -> None:
         if self._last is None:
@@ -306,18 +301,18 @@ class LogStatistics:
         self, before: NeighborRows, after: NeighborRows, ends: Ints, offset: int
     ) -> None:
         """Count the last and the following row of stretches."""
-        left, right = before.t[ends], after.t[ends]
+        left, right, marked = before.t[ends], after.t[ends], before.terminated[ends]
         self._starts.add(right)
         self._ends.add(left)
-        self._jumps.add(ends[right > left + 1], offset)
-        marked = before.terminated[ends]
-        self._terminated_ends.add(left[marked])
+        self._jumps.add(ends, offset, right > left + 1)
+        if np.count_nonzero(marked):
+            self._terminated_ends.add(left[marked])
         if before.truncated is not None:
             truncated = before.truncated[ends]
             self._truncated_ends.add(left[truncated & ~marked])
             marked |= truncated
-        self._cuts.add(ends[~marked], offset)
-        self._short.add(ends[~marked & (left == 0) & (right <= 1)], offset)
+        self._cuts.add(ends, offset, ~marked)
+        self._short.add(ends, offset, ~marked & (left == 0) & (right <= 1))
 
     def _compare(
         self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int

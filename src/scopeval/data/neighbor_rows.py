@@ -69,10 +69,12 @@ class RowCount:
     number: int = 0
     rows: list[int] = field(default_factory=list)
 
-    def add(self, rows: Ints, offset: int) -> None:
-        """Count rows; the first has the number `offset` in the log."""
-        self.number += rows.size
-        if len(self.rows) < SHOWN:
+    def add(self, rows: Ints, offset: int, where: NDArray[np.bool_] | None = None) -> None:
+        """Count rows, or those `where` a mark is; row 0 has the number `offset` in the log."""
+        number = rows.size if where is None else int(np.count_nonzero(where))
+        self.number += number
+        if number and len(self.rows) < SHOWN:
+            rows = rows if where is None else rows[where]
             self.rows += [int(row) + offset for row in rows[: SHOWN - len(self.rows)]]
 
     def copy(self) -> RowCount:
@@ -146,12 +148,12 @@ def usual_pair(before: NeighborRows, after: NeighborRows) -> bool:
 
     Single rows are looked at once a batch, in less time than all that can be said about a pair.
     """
-    linked = after.t[0] - before.t[0] == 1 and not before.terminated[0]
+    linked = after.t.item(0) - before.t.item(0) == 1 and not before.terminated.item(0)
     if before.episode is not None and after.episode is not None:
-        linked = linked and before.episode[0] == after.episode[0]
+        linked = linked and before.episode.item(0) == after.episode.item(0)
     if before.truncated is not None:
-        linked = linked and not before.truncated[0]
-    return bool(linked and np.all(before.next_obs[0] == after.obs[0]))
+        linked = linked and not before.truncated.item(0)
+    return bool(linked and before.next_obs.tolist() == after.obs.tolist())
 
 
 def _steps(before: Ints, after: Ints) -> NDArray[np.bool_]:

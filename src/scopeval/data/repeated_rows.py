@@ -66,16 +66,16 @@ class Contents(NamedTuple):
         """Some of the rows."""
         return Contents(*(column[rows] for column in self))
 
-    def key(self) -> _Keys:
+    def key(self, rows: Ints | slice = slice(None)) -> _Keys:
         """16 bits of each row that are equal for equal rows, and differ between many others.
 
         State numbers differ in their last bits, and so do most real numbers. Where the key does not
         (whole numbers stored as floats, constant columns), `few` divides the rows.
         """
         if self.obs.ndim == 1:
-            return self.obs.astype(np.uint16)
-        key: _Keys = self.obs[:, 0].view(np.int64).astype(np.uint16)
-        key ^= self.reward.view(np.int64).astype(np.uint16)
+            return self.obs[rows].astype(np.uint16)
+        key: _Keys = self.obs[rows, 0].view(np.int64).astype(np.uint16)
+        key ^= self.reward[rows].view(np.int64).astype(np.uint16)
         return key
 
     def few(self, rows: Ints | slice) -> _Hashes:
@@ -89,8 +89,9 @@ class Contents(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Bits of the key of a row that belongs to the sample."""
+    """Bits of the key of rows that belong to the sample at a level."""
 
+    level: int
     mask: int
     value: int
 
@@ -120,25 +121,33 @@ class RowSample:
     _rows: list[Contents] = field(default_factory=list)  # not hashed yet: many at once are faster
     _count: int = 0  # of both
 
-    @property
-    def wanted(self) -> Wanted | None:
-        """The keys of rows that belong to the sample; None: they do not decide yet, or no more."""
-        if self.anchor is None or not 0 < self.level < KEY_BITS:
-            return None
-        mask = (1 << self.level) - 1
-        return Wanted(mask, self.anchor & mask)
+    def wanted(self, contents: Contents) -> Wanted:
+        """The keys of the next rows that belong to the sample, at a level that they may need."""
+        if self.anchor is None:
+            self.anchor = int(contents.key(slice(1))[0])
+        level = max(self.level, _level_guess(len(contents.t)))
+        mask = (1 << min(level, KEY_BITS)) - 1
+        return Wanted(level, mask, self.anchor & mask)
 
-    def add(self, contents: Contents, chosen: Ints | None = None) -> None:
+    def add(
+        self, contents: Contents, chosen: Ints | None = None, wanted: Wanted | None = None
+    ) -> None:
         """Add those of the next rows that belong to the sample.
 
         Args:
             contents: the rows.
             chosen: the numbers of those that are `wanted`, if they are known.
+            wanted: what these were chosen by.
         """
-        chosen = self._choose(contents.key()) if chosen is None else chosen
-        while self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
-            self._raise_level()
-            chosen = chosen[self._by_key(contents.at(chosen).key())]
+        if wanted is not None and chosen is not None and self.level < wanted.level:
+            if chosen.size > CAPACITY:  # even at that level
+                self._raise_level(wanted.level)
+            else:
+                chosen = None  # perhaps a lower one is enough
+        if chosen is None:
+            chosen = self._choose(contents.key())
+        elif self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
+            chosen = self._make_room(chosen, contents.key(chosen))
         if chosen.size and self.level < KEY_BITS:
             self._rows.append(contents.at(chosen))
             self._count += chosen.size
@@ -157,19 +166,25 @@ class RowSample:
             # so many rows that about as many of them are chosen as the sample holds
             stop = start + (CAPACITY << min(self.level, KEY_BITS))
             chosen = np.append(chosen, start + np.flatnonzero(self._by_key(key[start:stop])))
-            while self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
-                self._raise_level()
-                chosen = chosen[self._by_key(key[chosen])]
+            if self._count + chosen.size > CAPACITY and self.level < KEY_BITS:
+                chosen = self._make_room(chosen, key[chosen])
             start = stop
         return chosen
 
     def _skip_levels(self, key: _Keys) -> None:
         """Go up to a level at which many rows do not fit, before any of them are chosen."""
-        level = (len(key) // CAPACITY).bit_length() - 2
-        skips = self.level < level <= KEY_BITS
-        if skips and np.count_nonzero(self._by_key(key, level)) > CAPACITY:
-            while self.level < level:
-                self._raise_level()
+        level = _level_guess(len(key))
+        if self.level < level and np.count_nonzero(self._by_key(key, level)) > CAPACITY:
+            self._raise_level(level)
+
+    def _make_room(self, chosen: Ints, key: _Keys) -> Ints:
+        """Those of the chosen rows that remain at the least level at which the keys let all fit."""
+        held = (*(part.key for part in self._parts), *(rows.key() for rows in self._rows))
+        keys, level = np.concatenate([key, *held]), self.level + 1
+        while level < KEY_BITS and np.count_nonzero(self._by_key(keys, level)) > CAPACITY:
+            level += 1
+        self._raise_level(level)
+        return chosen[self._by_key(key)]
 
     def _add_by_few(self, contents: Contents, chosen: Ints) -> None:
         """Add rows of which the key has no more to say."""
@@ -220,10 +235,11 @@ class RowSample:
         copies = int(np.gcd.reduce(counts)) if counts.size >= LEAST_DISTINCT else 1
         return Repeats(copies, 1.0 - counts.size / self._count, self.level == 0)
 
-    def _raise_level(self) -> None:
-        self.level += 1
+    def _raise_level(self, level: int | None = None) -> None:
+        """Go up by one level, or to one that the key decides."""
+        self.level = self.level + 1 if level is None else level
         if self.level <= KEY_BITS:
-            self._rows = [rows.at(np.flatnonzero(self._by_key(rows.key()))) for rows in self._rows]
+            self._rows = [self._remaining(rows) for rows in self._rows]
         else:
             self._hash()
         if self._parts:
@@ -238,6 +254,10 @@ class RowSample:
         self._count = sum(part.key.size for part in self._parts)
         self._count += sum(len(rows.t) for rows in self._rows)
 
+    def _remaining(self, rows: Contents) -> Contents:
+        inside = self._by_key(rows.key())
+        return rows if inside.all() else rows.at(np.flatnonzero(inside))
+
     def _by_key(self, key: _Keys, level: int | None = None) -> NDArray[np.bool_]:
         mask = (1 << min(self.level if level is None else level, KEY_BITS)) - 1
         return np.asarray((key & np.uint16(mask)) == np.uint16((self.anchor or 0) & mask))
@@ -247,6 +267,11 @@ class RowSample:
 
     def _by_row(self, hashes: _Hashes) -> NDArray[np.bool_]:
         return _starts_with_zeros(hashes, self.level - KEY_BITS - FEW_BITS)
+
+
+def _level_guess(rows: int) -> int:
+    """The level at which about twice as many rows are chosen as the sample holds."""
+    return min(max((rows // CAPACITY).bit_length() - 2, 0), KEY_BITS)
 
 
 def hash_rows(columns: Sequence[NDArray[Any]]) -> _Hashes:
