@@ -121,6 +121,7 @@ def test_version():
         (["demo", "--seed", "-1"], "seed: got -1"),
         (["demo", "--episodes", "1"], "episodes: got 1"),
         (["demo", "--out", "/dev/null/x"], "cannot write to /dev/null/x"),
+        ([*TINY, "--epsilons", "1"], "epsilons: got some with exact values, expected none"),
         ([*TINY, "--critics", "guess"], "critics: got 'guess', expected one of table, mlp, exact"),
         ([*TINY, "--cost-law", "heavy"], "cost_law: got 'heavy', expected one of same-tilt"),
         ([*TINY, "--worlds", "4"], "worlds: got 4 for 3 targets"),

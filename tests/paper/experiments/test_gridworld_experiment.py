@@ -374,6 +374,15 @@ def test_reproduce_gridworld_writes_what_it_prints(tmp_path):
     assert pq.read_table(tmp_path / "frontier.parquet").num_rows == 2 * 2 * len(EPSILONS)
 
 
+def test_safety_parameters_of_the_figure_are_settings(tmp_path):
+    few = ["--methods", "on-policy,scope", "--epsilons", "0", "--epsilons", "0.5"]
+    words = ["reproduce", "gridworld", *TINY, "--runs", "3", "--episodes", "50", *few]
+    shown = invoke(*words, "--out", str(tmp_path))
+    assert "--epsilons 0.0 --epsilons 0.5" in " ".join(shown.stdout.split())
+    rows = pq.read_table(tmp_path / "frontier.parquet").to_pylist()
+    assert [row["epsilon"] for row in rows] == [0.0, 0.5] * 2
+
+
 def test_running_it_again_resumes(tmp_path):
     words = ["reproduce", "gridworld", *TINY, "--runs", "3", "--episodes", "50"]
     first = invoke(*words, "--out", str(tmp_path))

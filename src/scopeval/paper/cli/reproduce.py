@@ -75,6 +75,14 @@ def gridworld(
     ] = None,
     budget: options.Budget = "state",
     methods: options.Methods = None,
+    epsilons: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Safety parameter of one more design for each constrained method, in the figure "
+            "of variance against cost; may be repeated.",
+            show_default="0, 0.1, 0.25, 0.5, 1",
+        ),
+    ] = None,
     seed: Seed = 0,
     quick: options.Quick = False,
     backend: options.Backend = "processes",
@@ -117,6 +125,8 @@ def gridworld(
     ctx.params |= {"size": settings["sizes"], "targets": settings["targets"], "cost_law": laws}
     ctx.params["quick"] = False
     if critics == "exact":
+        if epsilons:
+            raise InputError("epsilons: got some with exact values, expected none of them")
         _run_exact(ctx, settings, methods, out_dir or Path("results"))
         return
     online = {
@@ -125,6 +135,7 @@ def gridworld(
     }
     ctx.params |= online
     settings |= {"critics": critics, **online}
+    settings |= {"epsilons": tuple(epsilons)} if epsilons else {}
     _run_learned(ctx, settings, methods, out_dir or Path("results", "gridworld"), how)
 
 
@@ -134,7 +145,7 @@ def _run_frontier(ctx: typer.Context, how: ShardOptions) -> None:
     from scopeval.errors import InputError
 
     given = ctx.params
-    unused = [name for name in ("methods", "worlds", "runs", "episodes") if given[name]]
+    unused = [name for name in ("methods", "worlds", "runs", "episodes", "epsilons") if given[name]]
     unused += ["budget"] if given["budget"] != "state" else []
     if unused:
         raise InputError(
