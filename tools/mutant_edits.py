@@ -468,7 +468,14 @@ EDITS = (
         "data/neighbor_rows.py",
         "np.not_equal(step, 1, out=found[part])",
         "np.less(step, 1, out=found[part])",
-        (DIAGNOSIS,),
+        ("data/test_neighbor_kernel.py",),
+    ),
+    Edit(
+        "rows on both sides of a gap in time are compared, in the compiled pass",
+        "data/_neighbor_kernel.py",
+        "separate[i] = t[i + 1] - t[i] != 1",
+        "separate[i] = t[i + 1] - t[i] < 1",
+        ("data/test_neighbor_kernel.py", DIAGNOSIS),
     ),
     Edit(
         "a file may set any margin",
