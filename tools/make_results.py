@@ -17,6 +17,8 @@ from scopeval.paper.tables.foreign import measured
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reproduce.md"
 RESULTS = DOCS / "results" / "gridworld"
+#: Gridworlds with the paper's own critics, a file for each run.
+NETWORKS = DOCS / "results" / "gridworld-mlp"
 FOREIGN = DOCS / "results" / "foreign"
 #: Runs of the robots: the mark of their part of the page, and where they are.
 ROBOTS = {
@@ -45,7 +47,7 @@ ROBOTS_FIGURES = {
 
 def page(text: str) -> str:
     """The page with the results that are stored now."""
-    text = _gridworld(text)
+    text = _networks(_gridworld(text))
     for mark, folder in ROBOTS.items():
         text = _robots(text, mark, folder)
     return _foreign(text)
@@ -60,6 +62,16 @@ def _gridworld(text: str) -> str:
     return PART.sub(lambda _: shown, text)
 
 
+def _networks(text: str) -> str:
+    part = re.compile(r"(?<=<!-- networks -->\n).*?(?=<!-- end of networks -->)", re.DOTALL)
+    runs = [json.loads(place.read_text(encoding="utf-8")) for place in sorted(NETWORKS.iterdir())]
+    shown = "".join(
+        _part(content, NETWORKS, [_block(block) for block in content["blocks"]], {})
+        for content in runs
+    )
+    return part.sub(lambda _: shown, text)
+
+
 def _robots(text: str, mark: str, folder: Path) -> str:
     part = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
     place = folder / "mujoco.json"
@@ -71,7 +83,8 @@ def _robots(text: str, mark: str, folder: Path) -> str:
         for protocol in content["config"]["protocols"]
         for name, words in ROBOTS_FIGURES.items()
     }
-    shown = _part(content, folder, [_robot(block) for block in content["blocks"]], figures)
+    tables = [_robot(block, beside=mark == "robots") for block in content["blocks"]]
+    shown = _part(content, folder, tables, figures)
     return part.sub(lambda _: shown, text)
 
 
@@ -148,7 +161,7 @@ def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dic
     return "\n" + "\n".join([*parts, took]) + "\n\n"
 
 
-def _robot(block: dict[str, Any]) -> str:
+def _robot(block: dict[str, Any], beside: bool) -> str:
     many = len(block["targets"])
     counted = many - len(block["excluded"])
     lines = [
@@ -174,10 +187,69 @@ def _robot(block: dict[str, Any]) -> str:
             _paper(block["paper"].get(row["method"])),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    if beside and block["protocol"] == "candidates":
+        lines += [f"| {' | '.join(cells)} |" for cells in _beside(block["robot"])]
     if block["excluded"]:
         names = ", ".join(block["excluded"])
         lines.append(f"\nNo variance to reduce, left out of the means: {names}.")
     return "\n".join(lines) + "\n"
+
+
+def _beside(robot: str) -> list[list[str]]:
+    """Rows of the frontier point with the least needed cost, and of stages without logs."""
+    rows = []
+    place = RESULTS.parent / "mujoco-frontier" / f"{robot}.json"
+    if place.is_file():
+        [block] = json.loads(place.read_text(encoding="utf-8"))["blocks"]
+        points = [_cheapest(block["points"], i) for i in range(len(block["targets"]))]
+        rows.append(_cells_beside("frontier", *zip(*points, strict=True)))
+    place = RESULTS.parent / "adaptive" / f"8-{robot}.json"
+    if place.is_file():
+        for row in json.loads(place.read_text(encoding="utf-8"))["rows"]:
+            if (row["method"], row["logs"]) == ("adaptive", "none"):
+                both = (row[name]["values"] for name in ("square", "cost"))
+                rows.append(_cells_beside("stages, no logs", *both))
+    return rows
+
+
+def _cheapest(points: list[dict[str, Any]], target: int) -> tuple[float, float]:
+    """Measured variance and cost of the design that predicts the least product of the two.
+
+    A target without a design is run as it is.
+    """
+    best, found = 1.0, (1.0, 1.0)
+    for point in points:
+        if point["verdicts"][target]:  # numbers are of targets with a design only
+            at = sum(bool(verdict) for verdict in point["verdicts"][:target])
+            numbers = {name: point[name]["values"][at] for name in _NUMBERS}
+            product = numbers["predicted_variance"] * numbers["predicted_cost"]
+            if product < best:
+                best, found = product, (numbers["variance"], numbers["cost"])
+    return found
+
+
+_NUMBERS = ("variance", "cost", "predicted_variance", "predicted_cost")
+
+
+def _cells_beside(name: str, variances: Any, costs: Any) -> list[str]:
+    needed = [1000.0 * v * c for v, c in zip(variances, costs, strict=True)]
+    return [
+        f"{name} ({len(needed)} targets)",
+        _mean(variances, ".3f"),
+        f"{max(variances):.2f}",
+        _mean(costs, ".3f"),
+        f"{max(costs):.2f}",
+        "",
+        "",
+        _mean(needed, ".0f"),
+        f"{1.0 - statistics.mean(needed) / 1000.0:.0%}",
+        "",
+    ]
+
+
+def _mean(values: Any, how: str) -> str:
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):{how}} ± {error:{how}}"
 
 
 def _paired(certified: dict[str, Any] | None) -> str:
@@ -185,8 +257,7 @@ def _paired(certified: dict[str, Any] | None) -> str:
     values = [value for value in (certified or {}).get("values", []) if value is not None]
     if len(values) < 2:
         return ""
-    error = statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.mean(values):.3f} ± {error:.3f}"
+    return _mean(values, ".3f")
 
 
 def _extreme(one: dict[str, Any]) -> str:
