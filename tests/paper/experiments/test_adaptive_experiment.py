@@ -14,6 +14,7 @@ from scopeval.cli.app import app
 from scopeval.errors import InputError
 from scopeval.paper.experiments import adaptive
 from scopeval.paper.experiments.adaptive_worlds import problem, survival_chain
+from scopeval.paper.robots.logs import robot_logs
 
 SMALL = adaptive.Config(
     ("gridworld-4",), ("none", "100"), ("adaptive", "fixed", "ros", "bps"),
@@ -76,7 +77,12 @@ def test_worlds_of_other_kinds():
     assert cart.own.value == pytest.approx(150, abs=5)
     assert len(cart.logs) > 100
     with pytest.raises(InputError, match=r"^logs"):
-        problem("Hopper", 0, "30", 0)
+        problem("Hopper", 0, "corrupted", 0)
+
+
+def test_robots_have_the_logs_of_the_paper():
+    given = problem("InvertedPendulum", 3, "30", 0)
+    assert given.logs == robot_logs("InvertedPendulum", episodes=30, seed=0)
 
 
 @pytest.mark.parametrize(

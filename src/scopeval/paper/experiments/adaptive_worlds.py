@@ -3,7 +3,7 @@
 - ``gridworld-10`` and others: the paper's Gridworld, a world of its own for each target;
 - ``survival``: 13 positions in a row; the episode is over when either end is passed;
 - the finite environments of `foreign_worlds`, and those with vectors of `foreign_vectors`;
-- the paper's robots, with continuous actions (without logs only).
+- the paper's robots, with continuous actions (without logs, or a number of episodes).
 
 Logs: ``none``; a number of episodes by all loggers; and bad logs of 1,000 episodes:
 
@@ -40,6 +40,7 @@ from scopeval.paper.experiments.control_fleet import ControlFleet
 from scopeval.paper.experiments.foreign_vectors import VECTORS, measure, vector_world
 from scopeval.paper.experiments.foreign_worlds import FINITE, finite_world
 from scopeval.paper.robots.env import HORIZON, ROBOTS, Robots
+from scopeval.paper.robots.logs import robot_logs
 from scopeval.paper.robots.policies import robot_policies
 from scopeval.policies.adapters import TabularPolicy
 
@@ -174,14 +175,15 @@ def _vectors(name: str, target: int, logs: str, seed: int) -> Problem:
 
 def _robot(name: str, target: int, logs: str, seed: int) -> Problem:
     """A robot; the target policy offers ten actions."""
-    if logs != "none":
-        raise InputError(f"logs: got {logs!r} for a robot, expected none")
+    if logs != "none" and not logs.isdigit():
+        raise InputError(f"logs: got {logs!r} for a robot, expected none or a number of episodes")
     pi = robot_policies(name, "reported")[target]
     fleet = Robots(name, SIDE_BY_SIDE)
     alone = collect(fleet, pi, horizon=HORIZON, episodes=MEASURED["robots"], seed=seed + 10**6)
     returns = alone.returns()
     own = Own(float(returns.mean()), float(returns.var()), float(alone.costs().mean()))
-    return Problem(fleet, pi, HORIZON, own)
+    found = None if logs == "none" else robot_logs(name, episodes=int(logs), seed=seed)
+    return Problem(fleet, pi, HORIZON, own, None, found)
 
 
 # -- Gridworlds ------------------------------------------------------------------------------------
