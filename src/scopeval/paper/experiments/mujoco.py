@@ -32,7 +32,7 @@ from scopeval.errors import InputError
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.gridworld_target import episode_grid
 from scopeval.paper.experiments.mujoco_outcome import TargetResult
-from scopeval.paper.experiments.mujoco_prepare import DYNAMICS, Preparation, whole
+from scopeval.paper.experiments.mujoco_prepare import DYNAMICS, Preparation
 from scopeval.paper.experiments.mujoco_results import RobotBlock, block_of
 from scopeval.paper.experiments.mujoco_target import (
     BASELINES,
@@ -201,11 +201,8 @@ def run(
     work = Workshop(place / "prepared")
     kept = place / "shards"
     preparations = config.preparations
-    prepared = run_shards(work.prepare, preparations, folder=kept, **how)
-    for k, what in enumerate(preparations):
-        if not whole(work.folder, what, prepared[k]):  # files were removed since: make them again
-            prepared[k] = work.prepare(what)
-    answers = run_shards(work.evaluate, config.shards(prepared), folder=kept, **how)
+    shards = config.shards(work.prepare_all(preparations, kept, how))
+    answers = run_shards(work.evaluate, shards, folder=kept, **how)
     results = [TargetResult.of(answer) for answer in answers]
     each = len(results) // len(preparations)
     blocks = tuple(

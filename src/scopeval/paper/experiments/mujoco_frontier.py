@@ -25,7 +25,7 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis, pdis_cost
 from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.mujoco import Config
-from scopeval.paper.experiments.mujoco_prepare import recall, whole
+from scopeval.paper.experiments.mujoco_prepare import recall
 from scopeval.paper.experiments.mujoco_target import Shard, TargetRun, Workshop
 from scopeval.paper.methods import REFERENCE
 from scopeval.paper.results import Result, Statistic
@@ -135,10 +135,7 @@ def run(
     place = Path(folder).resolve()
     work, kept = Workshop(place / "prepared"), place / "shards"
     preparations = config.robots.preparations
-    prepared = run_shards(work.prepare, preparations, folder=kept, **how)
-    for k, what in enumerate(preparations):
-        if not whole(work.folder, what, prepared[k]):  # files were removed since: make them again
-            prepared[k] = work.prepare(what)
+    prepared = work.prepare_all(preparations, kept, how)
     shards = [FrontierShard(one, config.asked) for one in config.robots.shards(prepared)]
     answers = run_shards(Tracer(work.folder).trace, shards, folder=kept, **how)
     blocks = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from scopeval.collection.episodes import Episodes
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.return_features import Study
 from scopeval.estimation.estimators import doubly_robust, pdis
+from scopeval.paper.backends.shards import ShardOptions, run_shards
 from scopeval.paper.experiments.gridworld_target import episode_grid
 from scopeval.paper.experiments.mujoco_outcome import (
     Designed,
@@ -27,7 +29,13 @@ from scopeval.paper.experiments.mujoco_outcome import (
     TargetResult,
     pooled_value,
 )
-from scopeval.paper.experiments.mujoco_prepare import Preparation, prepare, protocol_policy, recall
+from scopeval.paper.experiments.mujoco_prepare import (
+    Preparation,
+    prepare,
+    protocol_policy,
+    recall,
+    whole,
+)
 from scopeval.paper.experiments.mujoco_ros import run_ros
 from scopeval.paper.methods import REFERENCE, names_of
 from scopeval.paper.robots.bins import BinnedPolicy, BinnedRobots
@@ -101,6 +109,16 @@ class Workshop:
     def prepare(self, what: Preparation) -> dict[str, str]:
         """Logs and dynamics of a robot and protocol."""
         return prepare(self.folder, what)
+
+    def prepare_all(
+        self, preparations: Sequence[Preparation], kept: Path, how: ShardOptions
+    ) -> list[dict[str, str]]:
+        """Those of all robots and protocols; made again where their files were removed since."""
+        found = run_shards(self.prepare, preparations, folder=kept, **how)
+        return [
+            told if whole(self.folder, what, told) else self.prepare(what)
+            for what, told in zip(preparations, found, strict=True)
+        ]
 
     def evaluate(self, shard: Shard) -> dict[str, Any]:
         """One target; a pure function of the shard, apart from `design_seconds`."""
