@@ -95,6 +95,38 @@ def test_after_an_error_the_other_threads_end_early():
     stop_if_unwanted()  # outside of `fan_out`: nothing
 
 
+def test_any_thread_limits_the_threads_of_blas_and_any_restores_them():
+    """Seen to fail where the thread that was first keeps control, as threadpoolctl has it."""
+    from scopeval._parallel import _blas_libraries
+
+    def threads():
+        found = _blas_libraries().select(user_api="blas").info()
+        return {one["num_threads"] for one in found}
+
+    before = threads()
+    if before == {1}:
+        pytest.skip("BLAS has one thread only")
+    with one_blas_thread():  # this thread has the control that others need
+        pass
+    inside, entered, leave = [], threading.Event(), threading.Event()
+
+    def first():
+        with one_blas_thread():
+            inside.append(threads())
+            entered.set()
+            leave.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(first)
+        entered.wait()
+        with one_blas_thread():  # and leaves last
+            leave.set()
+            work.result()
+            inside.append(threads())
+    assert inside == [{1}, {1}]
+    assert threads() == before
+
+
 def test_blas_has_its_threads_back_after_the_last_caller():
     import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_info

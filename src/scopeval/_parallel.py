@@ -163,6 +163,7 @@ def one_blas_thread() -> Iterator[None]:
     global _BLAS_INSIDE, _BLAS_BEFORE  # a setting of the process as well
     with _LOCK:
         if _BLAS_INSIDE == 0:
+            _take_control()
             _BLAS_BEFORE = _blas_libraries().limit(limits=1, user_api="blas")
         _BLAS_INSIDE += 1
     try:
@@ -171,8 +172,21 @@ def one_blas_thread() -> Iterator[None]:
         with _LOCK:
             _BLAS_INSIDE -= 1
             if _BLAS_INSIDE == 0:
+                _take_control()
                 _BLAS_BEFORE.restore_original_limits()
                 _BLAS_BEFORE = None
+
+
+def _take_control() -> None:
+    """Let this thread set the number of threads.
+
+    From threadpoolctl 3.8 on only the thread that set it first can, and others do nothing, without
+    a word. Here any of the threads that train may be the first one, or the last.
+    """
+    from threadpoolctl import OpenBLASController
+
+    if hasattr(OpenBLASController, "clear_controlling_thread"):
+        OpenBLASController.clear_controlling_thread(force=True)
 
 
 @cache
