@@ -33,7 +33,10 @@ DRAW: dict[str, Callable[[Mapping[str, Any]], dict[str, Figure]]] = {
 def figures(name: str) -> Iterator[tuple[Path, str]]:
     """Files of the figures that belong to all JSON files of a name, and the SVG of each."""
     for file in sorted(RESULTS.glob(f"*/{name}.json")):
-        drawn = DRAW[name](json.loads(file.read_text(encoding="utf-8")))
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        if "benchmark" in stored:  # of the same name
+            continue
+        drawn = DRAW[name](stored)
         for title, figure in drawn.items():
             place = file.parent / f"{title}.svg"
             if place.is_file():  # the pages show some of them
