@@ -23,6 +23,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from scopeval._parallel import one_blas_thread
 from scopeval._progress import LOGGER, Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
@@ -206,6 +207,7 @@ def _check_frontier(method: Method, constraint: str, limit: float | None, epsilo
         )
 
 
+@one_blas_thread()  # threads of our own share the work
 def designs(
     logged: Transitions | World | Iterable[Transitions],
     target: object,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.cost_error import cost_error, sweep_recorded
@@ -212,6 +213,7 @@ class Frontier(FrontierViews):
 
         return tried[approach(reached, asked, places, np.array([known[x] for x in places]))]
 
+    @one_blas_thread()
     def _capped(self, price: float) -> _Capped:
         """The design at a price with the cap in force, and the grid it is on.
 
@@ -279,6 +281,7 @@ class Frontier(FrontierViews):
             )
 
 
+@one_blas_thread()  # threads of our own share the work
 def frontier(
     logged: Transitions | World | Iterable[Transitions],
     target: object,

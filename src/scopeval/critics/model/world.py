@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval._archive import MAX_BYTES
+from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import Ints, as_floats, check_whole
 from scopeval.critics.log_rows import halved
@@ -68,6 +69,7 @@ class World:
     refits: int = 0
 
     @classmethod
+    @one_blas_thread()
     def learn(
         cls,
         logged: Transitions | LoggedStream,
@@ -121,6 +123,7 @@ class World:
             networks = _learned(log, fold, encoder, trainings, seed, told, streamed=streamed)
         return cls(log, fold, Dynamics(networks), trainings, seed)
 
+    @one_blas_thread()
     def refit(
         self,
         more: Transitions,
