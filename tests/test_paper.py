@@ -500,6 +500,8 @@ def test_absolute_limit(case, limit):
     """Section 4: a constant threshold can be infeasible; pi is kept there and `status` says so.
 
     Positive limits below 1e-60 are left out: weights of 1e187 at each step have no finite variance.
+    A limit is kept to the rounding of the costs, which are about 1: 1e-20 may become 1.4e-20 where
+    one action costs less than that and another 0.5.
     """
     found = exact.design(case.mdp, case.target, "scope", limit=limit)
     mu = probs(found, case)
@@ -511,7 +513,7 @@ def test_absolute_limit(case, limit):
     assert not infeasible[cheapest < limit * (1 - 1e-12) - 1e-12].any()
     assert kept[infeasible].all()
     solved = found.status == Status.SOLVED
-    assert (vc[:-1][solved] <= limit * (1 + 1e-12)).all()
+    assert (vc[:-1][solved] <= limit * (1 + 1e-12) + 1e-16 * case.cost.max()).all()
 
 
 def test_absolute_limit_by_state_and_time():
