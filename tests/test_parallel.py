@@ -11,13 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scopeval import design, frontier
 from scopeval._parallel import (
+    _blas_libraries,
     fan_out,
     fan_out_rows,
     one_blas_thread,
     one_torch_thread,
     stop_if_unwanted,
 )
+from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
@@ -95,15 +98,30 @@ def test_after_an_error_the_other_threads_end_early():
     stop_if_unwanted()  # outside of `fan_out`: nothing
 
 
+def blas_threads():
+    found = _blas_libraries().select(user_api="blas").info()
+    return {one["num_threads"] for one in found}
+
+
+@pytest.mark.parametrize("learn", [design, frontier])
+def test_designs_leave_blas_one_thread(learn):
+    """Seen to fail without the limit around each."""
+    if blas_threads() == {1}:
+        pytest.skip("BLAS has one thread only")
+    world, seen = Gridworld(3).mdp(), set()
+    own = target_policies(1, 3)[0]
+
+    def policy(obs, t):
+        seen.update(blas_threads())
+        return own.probs(obs, t)
+
+    learn(gridworld_logs(world, 100), policy, horizon=3)
+    assert seen == {1}
+
+
 def test_any_thread_limits_the_threads_of_blas_and_any_restores_them():
     """Seen to fail where the thread that was first keeps control, as threadpoolctl has it."""
-    from scopeval._parallel import _blas_libraries
-
-    def threads():
-        found = _blas_libraries().select(user_api="blas").info()
-        return {one["num_threads"] for one in found}
-
-    before = threads()
+    threads, before = blas_threads, blas_threads()
     if before == {1}:
         pytest.skip("BLAS has one thread only")
     with one_blas_thread():  # this thread has the control that others need

@@ -179,7 +179,7 @@ def _robot(block: dict[str, Any], beside: bool) -> str:
             _plus_minus(row["relative_variance"], ".3f"),
             _extreme(row["worst"]),
             _plus_minus(row["relative_cost"], ".3f"),
-            _extreme(row["dearest"]),
+            _extreme(row["most_expensive"]),
             _paired(row.get("certified_cost")),
             "" if None in predicted else "{:.3f}, {:.3f}".format(*predicted),
             _plus_minus(row["cost_needed"], ".0f"),

@@ -33,9 +33,9 @@ def problems(draw: st.DrawFn, most_actions: int = 12) -> tuple[np.ndarray, np.nd
         cost = np.round(cost / cost.max() * 3) / 3 * cost.max()
     if draw(st.booleans()):
         cost = cost - draw(st.sampled_from([0.5, 10.0])) * cost.max()
-    cheapest, dearest = cost.min(1), cost.max(1)
+    cheapest, highest = cost.min(1), cost.max(1)
     share = draw(st.sampled_from([0.0, 1e-15, 1e-12, 1e-6, 0.1, 0.5, 0.9, 1.5]))
-    budget = cheapest + share * (dearest - cheapest)
+    budget = cheapest + share * (highest - cheapest)
     if draw(st.integers(0, 9)) == 0:
         budget = cheapest - 0.1 * (np.abs(cheapest) + 1)
     if draw(st.integers(0, 3)) == 0:  # what the reinforcement learning rooms ask: pi's own mean

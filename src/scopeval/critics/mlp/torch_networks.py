@@ -2,8 +2,8 @@
 
 Rows are drawn, and networks are trained, stopped and switched off, as in the compiled loop
 (`_kernel`). So results differ by the rounding of float32 alone, and where rounding decides when to
-stop. Vectors only. This module needs torch and numpy
-and nothing else, so that it runs on a bare machine with a GPU.
+stop. Vectors only. This module needs torch and numpy and nothing else, so that it runs on a bare
+machine with a GPU.
 """
 
 from __future__ import annotations

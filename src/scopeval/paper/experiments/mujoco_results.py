@@ -126,7 +126,7 @@ class RobotMethod(MethodResult[RobotOutcome]):
             "median_variance": float(np.median(self.variance.values)),
             "median_cost": float(np.median(self.cost.values)),
             "worst": asdict(self.worst("variance")),
-            "dearest": asdict(self.worst("cost")),  # this name is in stored files
+            "most_expensive": asdict(self.worst("cost")),
             **designs,
             "used": self.used,
             "certificates": self.certificates,
