@@ -466,9 +466,16 @@ EDITS = (
     Edit(
         "rows on both sides of a gap in time are compared",
         "data/neighbor_rows.py",
-        "np.not_equal(step, 1, out=found[part])",
-        "np.less(step, 1, out=found[part])",
+        "if largest >= MOST_TIMES or rise != len(marks) - pairs.size:",
+        "if largest >= MOST_TIMES:",
         ("data/test_neighbor_kernel.py",),
+    ),
+    Edit(
+        "a state number with higher bits is taken for another one",
+        "data/repeated_rows.py",
+        "value + mask + 1  # that has these bits, too",
+        "1 << 62",
+        ("data/test_neighbor_kernel.py::test_a_key_is_compared_in_two_ways",),
     ),
     Edit(
         "rows on both sides of a gap in time are compared, in the compiled pass",

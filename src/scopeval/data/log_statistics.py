@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Floats, Ints
 from scopeval.data.log_facts import LogFacts, Times
 from scopeval.data.neighbor_rows import (
+    Breaks,
     NeighborRows,
     RowCount,
     TimeHistogram,
@@ -98,13 +99,15 @@ class LogStatistics:
         for start, stop in self._blocks(len(log)):
             first = max(start - 1, 0)
             before, after = rows.part(first, stop - 1), rows.part(first + 1, stop)
-            part = contents.at(slice(start, stop))
-            separate = self._scan(rows.part(first, stop), part)
-            self._neighbors(before, after, separate, self._rows + first)
+            breaks = self._scan(before, after, rows.t[first:stop], contents.at(slice(start, stop)))
+            terminations = bool(np.count_nonzero(rows.terminated[first:stop]))
+            self._neighbors(before, after, breaks, self._rows + first, terminations)
             compared = min(self._to_compare(self._rows + start), stop - start)
             if (pairs := start + compared - 1 - first) > 0:  # of rows of this batch
                 before, after = before.part(0, pairs), after.part(0, pairs)
-                self._compare(before, after, separate[:pairs], self._rows + first)
+                self._compare(before, after, breaks.marks[:pairs], self._rows + first)
+            if terminations:
+                self._terminations(rows.part(start, stop))
             self._columns(log, slice(start, stop), compared)
         if self._first is None:
             self._first = rows.part(0, 1).copy()
@@ -242,25 +245,25 @@ class LogStatistics:
             return EXHAUSTIVE - row
         return max(0, LOOK - row % BLOCK)
 
-    def _scan(self, rows: NeighborRows, contents: Contents) -> NDArray[np.bool_]:
-        """Which rows do not continue the one before; adds contents to the sample.
+    def _scan(
+        self, before: NeighborRows, after: NeighborRows, t: Ints, contents: Contents
+    ) -> Breaks:
+        """The pairs of rows that are not linked; adds contents to the sample.
 
         A compiled pass does both in less time. To load the compiler takes longer than to read ten
         million rows, so it is used only where something else has loaded it.
         """
-        pairs = len(rows.t) - 1
-        before, after = rows.part(0, pairs), rows.part(1, pairs + 1)
+        wanted = self._sample.wanted(contents)
         if self._vectors or not compiler_loaded():
-            self._sample.add(contents)
+            self._sample.add(contents, wanted, contents.with_key(wanted))
             return separate_pairs(before, after)
         from scopeval.data._neighbor_kernel import scan
 
-        wanted = self._sample.wanted(contents)
-        steps, chosen = np.empty(pairs, np.bool_), np.empty(len(contents.t), np.int64)
-        t, key = (np.ascontiguousarray(x) for x in (rows.t, contents.obs))
-        count = scan(t, key, wanted.mask, wanted.value, steps, chosen)
-        self._sample.add(contents, chosen[:count], wanted)
-        return separate_pairs(before, after, steps)
+        marks, chosen = np.empty(len(t) - 1, np.bool_), np.empty(len(contents.t), np.int64)
+        t, key = (np.ascontiguousarray(x) for x in (t, contents.obs))
+        count = scan(t, key, wanted.mask, wanted.value, marks, chosen)
+        self._sample.add(contents, wanted, chosen[:count])
+        return separate_pairs(before, after, Breaks(marks, np.flatnonzero(marks)))
 
     def _first_pair(self, first: NeighborRows, compared: int) -> None:
         if self._last is None:
@@ -281,38 +284,53 @@ class LogStatistics:
             offset: number of the first one in the log.
             compared: whether their observations are compared.
         """
-        separate = separate_pairs(before, after)
-        self._neighbors(before, after, separate, offset)
+        breaks = separate_pairs(before, after)
+        self._neighbors(before, after, breaks, offset)
         if compared:
-            self._compare(before, after, separate, offset)
+            self._compare(before, after, breaks.marks, offset)
 
     def _neighbors(
-        self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int
+        self,
+        before: NeighborRows,
+        after: NeighborRows,
+        breaks: Breaks,
+        offset: int,
+        terminations: bool = True,
     ) -> None:
-        """Count where stretches of linked rows start and end."""
-        ends = np.flatnonzero(separate)
-        self._linked += len(separate) - ends.size
-        if ends.size:
-            self._stretch_ends(before, after, ends, offset)
-        if np.count_nonzero(before.terminated):
-            self._continued.add(np.flatnonzero(before.terminated & ~separate), offset)
+        """Count where stretches of linked rows start and end.
+
+        Args:
+            before: the first rows of pairs.
+            after: the second rows.
+            breaks: the pairs that are not linked.
+            offset: number of the first row in the log.
+            terminations: whether any row may be marked as terminated.
+        """
+        self._linked += len(breaks.marks) - breaks.pairs.size
+        if breaks.pairs.size:
+            self._stretch_ends(before, after, breaks.pairs, offset)
+        if terminations:
+            self._continued.add(np.flatnonzero(before.terminated & ~breaks.marks), offset)
 
     def _stretch_ends(
         self, before: NeighborRows, after: NeighborRows, ends: Ints, offset: int
     ) -> None:
         """Count the last and the following row of stretches."""
-        left, right, marked = before.t[ends], after.t[ends], before.terminated[ends]
-        self._starts.add(right)
+        left, right = before.t.take(ends), after.t.take(ends)
+        open_ = ~before.terminated.take(ends)
         self._ends.add(left)
-        self._jumps.add(ends, offset, right > left + 1)
-        if np.count_nonzero(marked):
-            self._terminated_ends.add(left[marked])
+        self._starts.add(right)
+        if np.count_nonzero(right):
+            self._jumps.add(ends, offset, right > left + 1)
+        if np.count_nonzero(open_) < ends.size:
+            self._terminated_ends.add(left[~open_])
         if before.truncated is not None:
             truncated = before.truncated[ends]
-            self._truncated_ends.add(left[truncated & ~marked])
-            marked |= truncated
-        self._cuts.add(ends, offset, ~marked)
-        self._short.add(ends, offset, ~marked & (left == 0) & (right <= 1))
+            self._truncated_ends.add(left[truncated & open_])
+            open_ &= ~truncated
+        self._cuts.add(ends, offset, open_)
+        if np.count_nonzero(left) < ends.size:
+            self._short.add(ends, offset, open_ & (left == 0) & (right <= 1))
 
     def _compare(
         self, before: NeighborRows, after: NeighborRows, separate: NDArray[np.bool_], offset: int
@@ -357,17 +375,19 @@ class LogStatistics:
             alive = states[~terminated]
             self._largest_state = max(self._largest_state, int(alive.max(initial=-1)))
 
+    def _terminations(self, rows: NeighborRows) -> None:
+        """Look at the last rows of episodes that terminated."""
+        self._terminated.add(rows.t[rows.terminated])
+        if not self._vectors:
+            final = int(rows.next_obs[rows.terminated].max(initial=-1))
+            self._largest_final = max(self._largest_final, final)
+
     def _columns(self, log: Transitions, part: slice, compared: int) -> None:
         """Look at the columns of a block; most checks end with the first counterexample."""
-        t, action = log.t[part], log.action[part]
+        action = log.action[part]
         obs: NDArray[Any] = log.obs[part]
         next_obs: NDArray[Any] = log.next_obs[part]
         reward, cost, terminated = log.reward[part], log.cost[part], log.terminated[part]
-        if np.count_nonzero(terminated):
-            self._terminated.add(t[terminated])
-            if not self._vectors:
-                final = int(next_obs[terminated].max())
-                self._largest_final = max(self._largest_final, final)
         if self._reward is None or self._cost is None:
             self._reward, self._cost = float(reward[0]), float(cost[0])
         for some in (slice(GLANCE), slice(GLANCE, None)):

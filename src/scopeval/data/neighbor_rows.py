@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Ints
 
 __all__ = [
+    "Breaks",
     "NeighborRows",
     "RowCount",
     "TimeHistogram",
@@ -24,8 +25,6 @@ __all__ = [
 MOST_TIMES = 1 << 20
 #: Row numbers kept as examples.
 SHOWN = 5
-#: Rows of an intermediate result that stays in the processor's cache.
-CACHED = 1 << 14
 
 
 class NeighborRows(NamedTuple):
@@ -62,6 +61,13 @@ class NeighborRows(NamedTuple):
         )
 
 
+class Breaks(NamedTuple):
+    """Pairs of rows of which the second one does not continue the first one."""
+
+    marks: NDArray[np.bool_]  # of every pair, whether it is one
+    pairs: Ints  # their numbers
+
+
 @dataclass
 class RowCount:
     """A number of rows and the first of them."""
@@ -96,9 +102,11 @@ class TimeHistogram:
 
     def add(self, values: Ints) -> None:
         """Count values."""
-        if not values.size:
+        largest = int(values.max(initial=0))
+        if not largest:  # usual where episodes start
+            self.counts[0] += values.size
             return
-        if int(values.max()) >= MOST_TIMES:
+        if largest >= MOST_TIMES:
             inside = values[values < MOST_TIMES]
             self.beyond += values.size - inside.size
             values = inside
@@ -126,21 +134,25 @@ def padded(counts: Ints, size: int) -> Ints:
 
 
 def separate_pairs(
-    before: NeighborRows, after: NeighborRows, steps: NDArray[np.bool_] | None = None
-) -> NDArray[np.bool_]:
-    """Whether the second row of each pair does not continue the episode of the first one.
+    before: NeighborRows, after: NeighborRows, steps: Breaks | None = None
+) -> Breaks:
+    """The pairs whose second row does not continue the episode of the first one.
 
     Args:
         before: the first rows.
         after: the second rows.
-        steps: where t does not go up by one, if that is known.
+        steps: the pairs where t does not go up by one, if they are known.
     """
-    found = _steps(before.t, after.t) if steps is None else steps
+    if steps is None:
+        steps = _steps(before.t, after.t)
+    marks = steps.marks
     if before.episode is not None and after.episode is not None:
-        found |= before.episode != after.episode
+        marks |= before.episode != after.episode
+    elif before.truncated is None:
+        return steps
     if before.truncated is not None:
-        found |= before.truncated
-    return found
+        marks |= before.truncated
+    return Breaks(marks, np.flatnonzero(marks))
 
 
 def usual_pair(before: NeighborRows, after: NeighborRows) -> bool:
@@ -156,15 +168,18 @@ def usual_pair(before: NeighborRows, after: NeighborRows) -> bool:
     return bool(linked and before.next_obs.tolist() == after.obs.tolist())
 
 
-def _steps(before: Ints, after: Ints) -> NDArray[np.bool_]:
-    """Where t does not go up by one."""
-    found = np.empty(len(before), np.bool_)
-    steps = np.empty(min(len(found), CACHED), np.int64)
-    for start in range(0, len(found), CACHED):
-        part = slice(start, start + CACHED)
-        step = np.subtract(after[part], before[part], out=steps[: len(found) - start])
-        np.not_equal(step, 1, out=found[part])
-    return found
+def _steps(before: Ints, after: Ints) -> Breaks:
+    """The pairs where t does not go up by one."""
+    marks = after <= before
+    pairs = np.flatnonzero(marks)
+    left, right = before.take(pairs), after.take(pairs)
+    # elsewhere t goes up, and always by one if by as much as there are such pairs
+    rise = int(after[-1:].sum()) - int(before[:1].sum()) + int(left.sum()) - int(right.sum())
+    largest = max(left.max(initial=0), after[-1:].max(initial=0))  # t is largest where it ends
+    if largest >= MOST_TIMES or rise != len(marks) - pairs.size:
+        marks = after - before != 1
+        pairs = np.flatnonzero(marks)
+    return Breaks(marks, pairs)
 
 
 def differing_rows(one: NDArray[Any], other: NDArray[Any]) -> Ints:
