@@ -156,7 +156,7 @@ def _part(content: dict[str, Any], folder: Path, tables: list[str], figures: dic
             parts.append(f"![{words}](results/{folder.name}/{name}.svg)\n\n*{words}.*\n")
     where = f"on a machine with {_cores(content)}."
     took = f"Run time: {content['seconds']:.0f} s {where}"
-    if content["seconds"] < 1:  # every piece of work had been kept from an earlier run
+    if content["seconds"] < 1 or content.get("kept"):  # some of the work is of an earlier run
         took = f"Computed {where}"
     return "\n" + "\n".join([*parts, took]) + "\n\n"
 
@@ -309,7 +309,8 @@ def _paper(row: dict[str, Any] | None) -> str:
 
 def _cores(content: dict[str, Any]) -> str:
     machine = content.get("machine", {})
-    return f"{machine.get('cores', '?')} cores ({machine.get('cpu', 'unknown')})"
+    cores = machine.get("cores", "?")
+    return f"{cores} core{'s' * (cores != 1)} ({machine.get('cpu', 'unknown')})"
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ def save(
     *,
     command: str,
     seconds: float,
+    kept: int = 0,
 ) -> Path:
     """Write everything, each file whole or not at all; the path of the JSON file.
 
@@ -54,12 +55,14 @@ def save(
         figures: name -> figure; each becomes ``NAME.svg`` and ``NAME.png``.
         command: the command that gives the same numbers again.
         seconds: how long it took.
+        kept: pieces of work that an earlier run had done, which are not in these seconds.
     """
     place = check_folder(folder, name)
     about = {
         "command": command,
         "date": now(),
         "seconds": round(seconds, 1),
+        **({"kept": kept} if kept else {}),
         "machine": machine(),
         "versions": versions(*PACKAGES),
     }

@@ -395,6 +395,7 @@ def test_running_it_again_resumes(tmp_path):
     assert first.stdout.splitlines()[:-1] == again.stdout.splitlines()[:-1]
     after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "shards").iterdir()}
     assert [name for name in stamps if stamps[name] != after[name]] == [damaged.name]
+    assert json.loads((tmp_path / "gridworld.json").read_text())["kept"] == len(stamps) - 1
 
 
 def test_reproduce_logs_writes_what_it_prints(tmp_path):

@@ -24,9 +24,12 @@ from scopeval.workers.attempt import Attempt, WorkerError, attempt
 from scopeval.workers.crew import open_crew
 from scopeval.workers.queue import Job, Queue
 
-__all__ = ["BACKENDS", "Progress", "ShardError", "ShardOptions", "run_shards"]
+__all__ = ["BACKENDS", "RESUMED", "Progress", "ShardError", "ShardOptions", "run_shards"]
 
 BACKENDS = ("serial", "processes", "ray")
+
+#: What `Progress` is told when answers of an earlier run are there.
+RESUMED = "resumed"
 
 #: Called as progress(done, total, what) after every shard.
 Progress = Callable[[int, int, str], None]
@@ -98,7 +101,7 @@ def run_shards(
         report(jobs[key].label)
 
     if answers:
-        report("resumed")
+        report(RESUMED)
     missing = {key: job for key, job in jobs.items() if key not in answers}
     if missing:
         _compute(work, _Shards(missing, keep, notify), backend, workers, address)

@@ -141,14 +141,21 @@ def carry_out(
     Returns:
         The result, and the command to type again.
     """
+    from scopeval.paper.backends.shards import RESUMED
     from scopeval.paper.saving import save
 
-    began = time.perf_counter()
+    began, kept = time.perf_counter(), 0
     with progress_bar("starting") as progress:
-        result = work(progress=progress)
+
+        def report(done: int, total: int, what: str) -> None:
+            nonlocal kept
+            kept = done if what == RESUMED else kept
+            progress(done, total, what)
+
+        result = work(progress=report)
     seconds = time.perf_counter() - began
     command = command_of(ctx, without=without)
-    path = save(folder, name, result, draw(result), command=command, seconds=seconds)
+    path = save(folder, name, result, draw(result), command=command, seconds=seconds, kept=kept)
     console = out()
     for part in show(result):
         if isinstance(part, str):
