@@ -6,12 +6,13 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scopeval import design, frontier
+from scopeval import Transitions, World, design, frontier
 from scopeval._parallel import (
     _blas_libraries,
     fan_out,
@@ -20,6 +21,8 @@ from scopeval._parallel import (
     one_torch_thread,
     stop_if_unwanted,
 )
+from scopeval.critics.model import world as world_module
+from scopeval.critics.model.training import Training
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 
 
@@ -117,6 +120,31 @@ def test_designs_leave_blas_one_thread(learn):
 
     learn(gridworld_logs(world, 100), policy, horizon=3)
     assert seen == {1}
+
+
+def test_a_world_leaves_blas_one_thread(monkeypatch):
+    """Also before and after the training; seen to fail without the limit around each."""
+    if blas_threads() == {1}:
+        pytest.skip("BLAS has one thread only")
+    rng, seen = np.random.default_rng(0), []
+    halved = world_module.halved
+
+    def look(*given):
+        seen.append(blas_threads())
+        return halved(*given)
+
+    def log():
+        obs = rng.normal(size=(60, 2))
+        moved = obs + 0.1 * rng.normal(size=(60, 2))
+        columns = {"reward": obs[:, 0], "cost": obs[:, 1] ** 2, "terminated": np.zeros(60, bool)}
+        return Transitions(
+            np.zeros(60, int), obs, rng.integers(0, 2, 60), next_obs=moved, **columns
+        )
+
+    monkeypatch.setattr(world_module, "halved", look)
+    world = World.learn(log(), training=Training(steps=2))
+    world.refit(log())
+    assert seen == [{1}, {1}]
 
 
 def test_any_thread_limits_the_threads_of_blas_and_any_restores_them():
