@@ -131,7 +131,7 @@ class World:
         progress: Progress | None = None,
         verbose: bool = False,
     ) -> World:
-        """The world after more logs, in about a third of the time that learning it anew takes.
+        """The world after more logs, in about 0.4 of the time that learning it anew takes.
 
         Rows that it has already stay in their halves. Training goes on from the networks of this
         world; if the new logs are very different, it begins anew.
