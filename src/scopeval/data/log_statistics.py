@@ -7,7 +7,6 @@ nanoseconds and the statistics may take a tenth of that.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
+from scopeval.arrays import Ints
 from scopeval.data.log_facts import LogFacts, Times
 from scopeval.data.neighbor_rows import (
     Breaks,
+    Differences,
     NeighborRows,
     RowCount,
     TimeHistogram,
@@ -40,8 +40,6 @@ EXHAUSTIVE = 1 << 16
 LOOK = 1 << 14
 #: Rows in which a counterexample is looked for before all others.
 GLANCE = 1 << 8
-#: Relative difference between next_obs and the next obs that is rounding (of float32).
-ROUNDING = 1e-5
 
 
 class LogStatistics:
@@ -63,7 +61,7 @@ class LogStatistics:
         self._compared = 0
         self._clashes, self._continued, self._jumps = RowCount(), RowCount(), RowCount()
         self._cuts, self._short = RowCount(), RowCount()  # ends that nothing marks; those at t = 0
-        self._squares: Floats | None = None  # of differences, steps and values of clashing pairs
+        self._differences = Differences()
         self._starts, self._ends = TimeHistogram(), TimeHistogram()
         self._terminated, self._terminated_ends = TimeHistogram(), TimeHistogram()
         self._truncated_ends = TimeHistogram()
@@ -140,10 +138,7 @@ class LogStatistics:
             mine.merge(theirs)
         for one, another in zip(self._histograms, other._histograms, strict=True):
             one.merge(another)
-        if other._squares is not None:
-            self._squares = (
-                other._squares if self._squares is None else self._squares + other._squares
-            )
+        self._differences.merge(other._differences)
         self._merge_columns(other)
         self._sample.merge(other._sample)
 
@@ -189,7 +184,7 @@ class LogStatistics:
             compared=self._compared,
             clashes=self._clashes.number,
             clash_rows=tuple(self._clashes.rows),
-            clash_size=self._clash_size(),
+            clash_size=self._differences.size(),
             continued=self._continued.number,
             continued_rows=tuple(self._continued.rows),
             jumps=self._jumps.number,
@@ -343,30 +338,8 @@ class LogStatistics:
             self._next_states(before.next_obs[differing], before.terminated[differing])
         differing = differing[~alone[differing]]
         if self._vectors and differing.size:
-            differing = self._measure(before, after, differing)
+            differing = self._differences.measure(before, after, differing)
         self._clashes.add(differing, offset)
-
-    @np.errstate(over="ignore")  # squares of huge values may be infinite
-    def _measure(self, before: NeighborRows, after: NeighborRows, rows: Ints) -> Ints:
-        """The rows where the vectors differ by more than rounding; adds up by how much."""
-        predicted, found = before.next_obs[rows], after.obs[rows]
-        away = np.abs(predicted - found)
-        away[away <= ROUNDING * np.maximum(np.abs(predicted), np.abs(found))] = 0.0
-        clash = away.any(axis=1)
-        step = found[clash] - before.obs[rows[clash]]
-        squares = np.stack([(x**2).sum(axis=0) for x in (away[clash], step, found[clash])])
-        self._squares = squares if self._squares is None else self._squares + squares
-        return np.asarray(rows[clash])
-
-    def _clash_size(self) -> float:
-        if self._squares is None:
-            return 1.0
-        away, step, value = self._squares
-        # a dimension that never moves is compared with its own size
-        scale = np.where(step > 0, step, ROUNDING * value)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            size = np.where(away > 0, away / scale, 0.0)
-        return math.sqrt(float(np.nan_to_num(size, nan=1.0).max()))  # nan: both are infinite
 
     def _next_states(self, states: Ints, terminated: NDArray[np.bool_]) -> None:
         """Look at next states that are not the obs of the next row, which is looked at anyway."""

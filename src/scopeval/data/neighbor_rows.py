@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Ints
+from scopeval.arrays import Floats, Ints
 
 __all__ = [
     "Breaks",
+    "Differences",
     "NeighborRows",
     "RowCount",
     "TimeHistogram",
@@ -23,6 +25,8 @@ __all__ = [
 
 #: Times up to here are counted one by one.
 MOST_TIMES = 1 << 20
+#: Relative difference between next_obs and the next obs that is rounding (of float32).
+ROUNDING = 1e-5
 #: Row numbers kept as examples.
 SHOWN = 5
 
@@ -124,6 +128,43 @@ class TimeHistogram:
         made = TimeHistogram()
         made.counts, made.beyond = self.counts.copy(), self.beyond
         return made
+
+
+class Differences:
+    """By how much vectors differ that should be the same."""
+
+    def __init__(self) -> None:
+        self._squares: Floats | None = None  # of differences, steps and values of clashing pairs
+
+    @np.errstate(over="ignore")  # squares of huge values may be infinite
+    def measure(self, before: NeighborRows, after: NeighborRows, rows: Ints) -> Ints:
+        """The rows where the vectors differ by more than rounding; adds up by how much."""
+        predicted, found = before.next_obs[rows], after.obs[rows]
+        away = np.abs(predicted - found)
+        away[away <= ROUNDING * np.maximum(np.abs(predicted), np.abs(found))] = 0.0
+        clash = away.any(axis=1)
+        step = found[clash] - before.obs[rows[clash]]
+        self._add(np.stack([(x**2).sum(axis=0) for x in (away[clash], step, found[clash])]))
+        return np.asarray(rows[clash])
+
+    def merge(self, other: Differences) -> None:
+        """Take in those of later rows."""
+        if other._squares is not None:
+            self._add(other._squares)
+
+    def _add(self, squares: Floats) -> None:
+        self._squares = squares if self._squares is None else self._squares + squares
+
+    def size(self) -> float:
+        """The difference in units of a step, in the dimension where it is largest."""
+        if self._squares is None:
+            return 1.0
+        away, step, value = self._squares
+        # a dimension that never moves is compared with its own size
+        scale = np.where(step > 0, step, ROUNDING * value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = np.where(away > 0, away / scale, 0.0)
+        return math.sqrt(float(np.nan_to_num(size, nan=1.0).max()))  # nan: both are infinite
 
 
 def padded(counts: Ints, size: int) -> Ints:
