@@ -18,6 +18,10 @@ LEAST_GUESS = 1e-60
 #: Steps of the inner repetitions are made longer by this factor. They are cautious by nature (the
 #: tangent lies above the function), and 2 is the limit of what converges.
 RELAXATION = 1.8
+#: Change of mu between two prices that may be the change from one minimum to another ...
+JUMP = 0.02
+#: ... and the relative gain for which an answer is replaced.
+GAIN = 1e-9
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -163,6 +167,94 @@ def _relax(new: Any, mu: Any) -> None:
 
 
 @compiled  # type: ignore[untyped-decorator]
+def _minimize(
+    row: Any,
+    s: int,
+    k: int,
+    prices: Any,
+    floor: Any,
+    lead: float,
+    now: Any,  # [A] first guess, and the answer
+    eta: float,  # a multiplier to begin with
+    room: Any,  # [5, A] for intermediate results
+) -> tuple[float, float, float]:
+    """One state and price: mu, and A_t, B_t and the multiplier there."""
+    pi, mean, noise, cost, tables, width, gamma, repetitions, tolerance = row
+    A, U = pi.shape[1], len(prices)
+    weight, charge, ahead, due, new = room[0], room[1], room[2], room[3], room[4]
+    left = repetitions
+    while True:
+        cheapest = np.inf
+        for a in range(A):  # A and B at the price that this action leads to
+            i, part = _place(k, pi[s, a], now[a], width, U)
+            x, y = between(tables, s, a, i, part)
+            ahead[a] = noise[s, a] + gamma * gamma * x
+            due[a] = cost[s, a] + gamma * y
+            cheapest = min(cheapest, due[a])
+        if left == 0:
+            break
+        left -= 1
+        total = 0.0
+        for a in range(A):
+            weight[a] = pi[s, a] * np.sqrt(mean[s, a] * mean[s, a] + ahead[a])
+            charge[a] = min(prices[k], HUGE) * (due[a] - cheapest)
+            total += weight[a]
+        if total < TINY:
+            weight[:] = 0.0
+        eta = split(weight, charge, floor, new, eta)
+        change = 0.0
+        for a in range(A):
+            change = max(change, abs(new[a] - now[a]))
+        if left > 0 and change > tolerance:
+            _relax(new, now)
+        else:
+            now[:] = new
+        if change <= tolerance:
+            left = 0
+    variance = spent = 0.0
+    for a in range(A):
+        if now[a] > 0.0:
+            rho = pi[s, a] / now[a]
+            variance += now[a] * (rho * mean[s, a] - lead) ** 2
+            variance += pi[s, a] * rho * ahead[a]
+            spent += now[a] * due[a]
+    return variance, spent, eta
+
+
+@compiled  # type: ignore[untyped-decorator]
+def _look_back(
+    row: Any,
+    s: int,
+    prices: Any,
+    share: Any,
+    lead: float,
+    mu: Any,
+    found: Any,
+    room: Any,
+) -> None:
+    """Where mu jumps from one price to the next, try the answer of the higher price at the lower.
+
+    The inner program may have two minima, and the way up stays in the one it came from too long.
+    """
+    pi = row[0]
+    other, floor = np.empty(pi.shape[1]), np.empty(pi.shape[1])
+    for k in range(len(prices) - 2, -1, -1):
+        jump = 0.0
+        for a in range(len(other)):
+            jump = max(jump, abs(mu[s, k + 1, a] - mu[s, k, a]))
+            floor[a] = share[k] * pi[s, a]
+        if jump < JUMP:
+            continue
+        other[:] = mu[s, k + 1]
+        variance, spent, _ = _minimize(row, s, k, prices, floor, lead, other, -1.0, room)
+        price = min(prices[k], HUGE)
+        before = found[s, k, 0] + price * found[s, k, 1]
+        if variance + price * spent < before - GAIN * abs(before):
+            mu[s, k] = other
+            found[s, k, 0], found[s, k, 1] = variance, spent
+
+
+@compiled  # type: ignore[untyped-decorator]
 def sweep_step(
     pi: Any,  # [S, A]
     mean: Any,  # [S, A] q - b
@@ -182,56 +274,23 @@ def sweep_step(
 ) -> None:
     """One step of the recursion for all states and prices: mu_t, A_t and B_t."""
     A, U = pi.shape[1], len(prices)
-    weight, charge, floor = np.empty(A), np.empty(A), np.empty(A)
-    ahead, due, new = np.empty(A), np.empty(A), np.empty(A)
+    floor, room = np.empty(A), np.empty((5, A))
+    row = (pi, mean, noise, cost, tables, width, gamma, repetitions, tolerance)
     for s in states:
         lead = 0.0
         for a in range(A):
             lead += pi[s, a] * mean[s, a]
         eta = -1.0
         for k in range(U):
-            now = mu[s, k]
             if chained and k > 0:
-                now[:] = mu[s, k - 1]
+                mu[s, k] = mu[s, k - 1]
             for a in range(A):
                 floor[a] = share[k] * pi[s, a]
-            left = repetitions
-            while True:
-                cheapest = np.inf
-                for a in range(A):  # A and B at the price that this action leads to
-                    i, part = _place(k, pi[s, a], now[a], width, U)
-                    x, y = between(tables, s, a, i, part)
-                    ahead[a] = noise[s, a] + gamma * gamma * x
-                    due[a] = cost[s, a] + gamma * y
-                    cheapest = min(cheapest, due[a])
-                if left == 0:
-                    break
-                left -= 1
-                total = 0.0
-                for a in range(A):
-                    weight[a] = pi[s, a] * np.sqrt(mean[s, a] * mean[s, a] + ahead[a])
-                    charge[a] = min(prices[k], HUGE) * (due[a] - cheapest)
-                    total += weight[a]
-                if total < TINY:
-                    weight[:] = 0.0
-                eta = split(weight, charge, floor, new, eta)
-                change = 0.0
-                for a in range(A):
-                    change = max(change, abs(new[a] - now[a]))
-                if left > 0 and change > tolerance:
-                    _relax(new, now)
-                else:
-                    now[:] = new
-                if change <= tolerance:
-                    left = 0
-            variance = spent = 0.0
-            for a in range(A):
-                if now[a] > 0.0:
-                    rho = pi[s, a] / now[a]
-                    variance += now[a] * (rho * mean[s, a] - lead) ** 2
-                    variance += pi[s, a] * rho * ahead[a]
-                    spent += now[a] * due[a]
-            found[s, k, 0], found[s, k, 1] = variance, spent
+            found[s, k, 0], found[s, k, 1], eta = _minimize(
+                row, s, k, prices, floor, lead, mu[s, k], eta, room
+            )
+        if chained:
+            _look_back(row, s, prices, share, lead, mu, found, room)
 
 
 @compiled  # type: ignore[untyped-decorator]
