@@ -103,10 +103,8 @@ def _episodes(
         action = np.ascontiguousarray(offered.actions[every, taken])
         following = obs.copy()
         wrong = _errors(critic.dynamics.networks, going, obs, action, t, rng)
-        predicted, models = critic.dynamics.encoder.predicted, critic.dynamics.networks
-        following[:, predicted] = np.clip(
-            ahead.next_obs[every, taken] + wrong, models[0].low, models[0].high
-        )
+        predicted, model = critic.dynamics.encoder.predicted, critic.dynamics.networks[0]
+        following[:, predicted] = model.settle(ahead.next_obs[every, taken] + wrong)
         obs, going = following[goes_on], going[goes_on]
         if not len(going):
             break

@@ -473,6 +473,14 @@ def test_networks_come_back_whole():
     np.testing.assert_array_equal(dynamics.predict(*asked).next_obs, back.predict(*asked).next_obs)
 
 
+def test_networks_that_come_back_know_the_identities_of_the_logs(tmp_path):
+    how = (Training(hidden=4, steps=3, batch=8),)
+    what = replace(WHAT, robot="InvertedDoublePendulum", logged=60, training=how)
+    found = mujoco_prepare.prepare(tmp_path, what)
+    back = mujoco_prepare.recall(tmp_path, what, found["parquet"], found["npz"])
+    assert [len(network.identities) for network in back.dynamics.learned] == [2, 2]  # two angles
+
+
 def test_files_of_another_run_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"Hopper-bins: \.parquet or \.npz is missing or not what"):
         mujoco_prepare.recall(tmp_path, WHAT, "p", "n")

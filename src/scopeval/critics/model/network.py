@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
+from scopeval.critics.model.identities import NO_IDENTITIES, Identities
 from scopeval.critics.model.layers import StackedLayers, forward
 from scopeval.critics.model.step_model import Encoder, StepModel, StepPrediction, Weights
 
@@ -42,6 +43,7 @@ class Network:
         errors: [E, w] held-out errors of the next observation, ordered by
         expected_sizes: [E] the expected size of the error at the row of each.
         size_weights: give the expected size for inputs; see `expected_size`.
+        identities: that the logged observations obey, and simulated ones are made to.
         reward_noise: mean squared held-out error of the reward.
         loss: held-out mean squared error, in units of the spread of what was predicted.
     """
@@ -55,6 +57,7 @@ class Network:
     loss: float
     expected_sizes: Floats = field(default_factory=lambda: np.zeros(1))
     size_weights: Floats = field(default_factory=lambda: np.zeros(1))
+    identities: Identities = NO_IDENTITIES
 
     def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
         """Where all actions (None), or the given ones [B, K, m], are expected to lead."""
@@ -79,6 +82,10 @@ class Network:
         around = min(NEIGHBORS, last // 2)
         place = np.clip(np.searchsorted(self.expected_sizes, expected), around, last - around)
         return np.asarray(self.errors[place + rng.integers(-around, around + 1, len(obs))])
+
+    def settle(self, next_obs: Floats) -> Floats:
+        """Simulated observations [B, w] within the logged range, and as its identities have it."""
+        return self.identities.keep(np.clip(next_obs, self.low, self.high))
 
     def expected_size(self, x: Weights) -> Floats:
         """Expected size of the errors for inputs [B, i], on a logarithmic scale."""

@@ -174,6 +174,10 @@ class SimulatorModel:
         """Errors [B, w] as on logged rows: zero, where the simulator is right."""
         return np.asarray(self._errors[rng.integers(len(self._errors), size=len(obs))])
 
+    def settle(self, next_obs: Floats) -> Floats:
+        """As they are."""
+        return next_obs
+
     def _predict_rows(self, rows: Rows) -> StepPrediction:
         """Predictions for the logged actions, [n, 1] each; one call per time step."""
         places = [np.flatnonzero(rows.t == t) for t in np.unique(rows.t)]

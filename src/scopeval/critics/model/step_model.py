@@ -113,7 +113,7 @@ class StepModel(Protocol):
 
     Attributes:
         encoder: of its inputs.
-        low: [w] simulated observations are kept above this, and
+        low: [w] predicted observations are kept above this, and
         high: [w] below this.
         reward_noise: mean squared error of the reward on held-out rows.
         loss: mean squared error of the next observation on held-out rows, in units of the spread
@@ -134,4 +134,8 @@ class StepModel(Protocol):
         self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator
     ) -> Floats:
         """Random errors [B, w] of the next observation, as on held-out rows."""
+        ...
+
+    def settle(self, next_obs: Floats) -> Floats:
+        """Simulated observations [B, w] as they can be; those that can be stay as they are."""
         ...

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.critics.model.fitting import Examples, Schedule, check_device, fit_layers
+from scopeval.critics.model.identities import identities_of
 from scopeval.critics.model.last_layer import CERTAIN, fit_ends, fit_means
 from scopeval.critics.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
 from scopeval.critics.model.network import Network
@@ -213,6 +214,7 @@ def _trained(
     room = SLACK * (high - low) + 1e-9
     nothing = np.zeros((1, len(low)))
     network = Network(encoder, weights, low - room, high + room, nothing, 0.0, float("nan"))
+    network.identities = identities_of(rows, encoder)
     _measure_errors(network, held_out, problem.spread, rng)
     return network
 

@@ -36,6 +36,7 @@ from scopeval.critics.model.streamed_examples import (
     rows_to_learn,
 )
 from scopeval.critics.model.training import Training, learn_halves
+from scopeval.critics.protocols import Rows
 from scopeval.data.diagnosis import Problem, examine
 from scopeval.data.sampled_rows import sample_logged
 from scopeval.data.streams import LoggedStream
@@ -258,10 +259,16 @@ def _learned(
     start: Sequence[Network] | None = None,
     streamed: Sequence[StreamedRows] | None = None,
 ) -> tuple[Network, ...]:
-    rows = rows_to_learn(log)
-    halves = [rows.select(np.flatnonzero(fold == k)) for k in range(2)]
     ticker = partial(_ticker, told)
-    return tuple(learn_halves(halves, encoder, trainings, seed, ticker, start, streamed))
+    return tuple(
+        learn_halves(halves_of(log, fold), encoder, trainings, seed, ticker, start, streamed)
+    )
+
+
+def halves_of(log: Transitions, fold: Ints) -> list[Rows]:
+    """The rows of each half."""
+    rows = rows_to_learn(log)
+    return [rows.select(np.flatnonzero(fold == k)) for k in range(2)]
 
 
 def _ticker(told: Progress, total: int) -> Callable[[int], None]:

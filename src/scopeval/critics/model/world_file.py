@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, Archive, Header
 from scopeval._sealed_file import open_sealed, read_header, write_sealed
+from scopeval.critics.model.identities import identities_of
 from scopeval.critics.model.network import Dynamics, Network
 from scopeval.critics.model.step_model import Encoder
 from scopeval.critics.model.training import Training
-from scopeval.critics.model.world import World, settings_of
+from scopeval.critics.model.world import World, halves_of, settings_of
 from scopeval.critics.saved_arrays import NETWORK, Layout, Sizes
 from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
@@ -166,6 +167,8 @@ def _world(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> World:
         raise ValueError(f"action number {log.action.max()} of {len(embedding)}")
     encoder = Encoder(embedding, predicted, horizon)
     networks = tuple(_network(encoder, f"net{i}_", arrays) for i in range(2))
+    for network, rows in zip(networks, halves_of(log, fold), strict=True):
+        network.identities = identities_of(rows, encoder)
     trainings = tuple(Training(**_training(given)) for given in header["trainings"])
     return World(log, fold, Dynamics(networks), trainings, header["seed"], header["refits"])
 

@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._files import replace_file
-from scopeval.critics.log_rows import gather
+from scopeval.critics.log_rows import Log, gather
+from scopeval.critics.model.identities import identities_of
 from scopeval.critics.model.network import Dynamics, stack, unstack
 from scopeval.critics.model.regression import ModelRegression
 from scopeval.critics.model.simulated_data import ModelTask
 from scopeval.critics.model.step_model import StepModel
 from scopeval.critics.model.training import Training
+from scopeval.critics.protocols import Rows
 from scopeval.data.readers import read_logged
 from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError
@@ -92,11 +94,18 @@ def prepare(folder: Path, what: Preparation) -> dict[str, str]:
 
 
 def _learned(what: Preparation, logs: Transitions) -> list[StepModel]:
-    some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
-    log = gather(logs, some, HORIZON, what.seed, merge=False)
-    halves = [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
+    some, log, halves = _gathered(what, logs)
     how = ModelRegression(training=what.training)
     return ModelTask(how, some, HORIZON, False, what.seed).step_models(halves, log)[0]
+
+
+def _gathered(
+    what: Preparation, logs: Transitions
+) -> tuple[RobotPolicy | BinnedPolicy, Log, list[Rows]]:
+    """One of the policies, the logs as a design has them, and their halves."""
+    some = protocol_policy(robot_policies(what.robot)[0], what.protocol)
+    log = gather(logs, some, HORIZON, what.seed, merge=False)
+    return some, log, [log.rows.select(np.flatnonzero(log.fold == k)) for k in range(2)]
 
 
 def whole(folder: Path, what: Preparation, digests: dict[str, str]) -> bool:
@@ -122,7 +131,11 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
         dynamics = _dynamics(arrays) if what.training else None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: cannot be read ({error}), expected networks") from error
-    return Prepared(read_logged(folder / f"{what.name}.parquet"), dynamics)
+    logs = read_logged(folder / f"{what.name}.parquet")
+    if dynamics is not None:
+        for network, rows in zip(dynamics.learned, _gathered(what, logs)[2], strict=True):
+            network.identities = identities_of(rows, network.encoder)
+    return Prepared(logs, dynamics)
 
 
 def _arrays(dynamics: Dynamics) -> dict[str, NDArray[Any]]:
