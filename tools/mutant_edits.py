@@ -37,6 +37,7 @@ EPISODE_BUDGET = "behavior/test_episode_budget.py"
 FRONTIER = "behavior/test_frontier.py"
 DIAGNOSIS = "data/test_diagnosis.py"
 SAFETY = "safety/test_safety.py"
+IDENTITIES = "critics/model/test_identities.py"
 SIMULATED = "behavior/test_simulated_cost.py"
 SOLVER = "solver/test_program.py"
 ENUMERATION = (
@@ -79,6 +80,20 @@ EDITS = (
         "        if not own:\n",
         "        if own:\n",
         (f"{SIMULATED}::test_the_simulated_cost_is_that_of_the_world",),
+    ),
+    Edit(
+        "simulated episodes leave the identities of the logs",
+        "critics/model/network.py",
+        "self.identities.keep(np.clip(next_obs, self.low, self.high))",
+        "np.clip(next_obs, self.low, self.high)",
+        (f"{IDENTITIES}::test_simulated_episodes_stay_where_the_identity_holds",),
+    ),
+    Edit(
+        "what holds only about is an identity",
+        "critics/model/identities.py",
+        "np.sqrt(np.maximum(values, 0.0)) <= EXACT",
+        "values <= EXACT",
+        (f"{IDENTITIES}::test_what_holds_only_about_is_no_identity",),
     ),
     Edit(
         "an absolute limit has no margin",
