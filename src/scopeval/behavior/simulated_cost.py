@@ -103,8 +103,9 @@ def _episodes(
         action = np.ascontiguousarray(offered.actions[every, taken])
         following = obs.copy()
         wrong = _errors(critic.dynamics.networks, going, obs, action, t, rng)
-        predicted, model = critic.dynamics.encoder.predicted, critic.dynamics.networks[0]
-        following[:, predicted] = model.settle(ahead.next_obs[every, taken] + wrong)
+        predicted, models = critic.dynamics.encoder.predicted, critic.dynamics.networks
+        said = _own([m.settle(ahead.next_obs[every, taken] + wrong) for m in models], going)
+        following[:, predicted] = np.clip(said, models[0].low, models[0].high)
         obs, going = following[goes_on], going[goes_on]
         if not len(going):
             break
@@ -120,5 +121,9 @@ def _errors(
     rng: np.random.Generator,
 ) -> Floats:
     """Errors of the next observation: of each model for its share of the episodes."""
-    drawn = [model.draw_errors(obs, action, t, rng) for model in models]
-    return np.asarray(np.stack(drawn)[number % len(models), np.arange(len(obs))])
+    return _own([model.draw_errors(obs, action, t, rng) for model in models], number)
+
+
+def _own(said: list[Floats], number: NDArray[np.int64]) -> Floats:
+    """What each of the models says [n, w] for its share of the episodes, which have numbers [n]."""
+    return np.asarray(np.stack(said)[number % len(said), np.arange(len(number))])

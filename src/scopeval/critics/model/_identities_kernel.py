@@ -19,15 +19,19 @@ def keep(
     linear: Any,  # [w, k]
     square: Any,  # [w, k]
     steps: int,
-    longest: float,
     near: float,
+    longest: float,
     damping: float,
 ) -> None:
-    """Change every observation as little as possible until it obeys all identities."""
+    """Change every observation as little as possible until it obeys all identities.
+
+    One with an entry that would have to move further than `longest` stays as it is.
+    """
     w, k = linear.shape
     missed, slopes = np.empty(k), np.empty((w, k))
-    normal, step = np.empty((k, k)), np.empty(w)
+    normal, began = np.empty((k, k)), np.empty(w)
     for row in z:
+        began[:] = row
         for _ in range(steps):
             most = 0.0
             for j in range(k):
@@ -51,17 +55,14 @@ def keep(
                     normal[j, m] = total
                 normal[j, j] += damping * (size + 1e-12)
             _solve(normal, missed)
-            length = 0.0
             for i in range(w):
-                total = 0.0
                 for j in range(k):
-                    total += slopes[i, j] * missed[j]
-                step[i] = total
-                length += total * total
-            length = np.sqrt(length)
-            factor = longest / length if length > longest else 1.0
-            for i in range(w):
-                row[i] -= factor * step[i]
+                    row[i] -= slopes[i, j] * missed[j]
+        stays = False
+        for i in range(w):
+            stays = stays or not abs(row[i] - began[i]) <= longest
+        if stays:
+            row[:] = began
 
 
 @exactly  # type: ignore[untyped-decorator]

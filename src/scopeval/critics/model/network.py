@@ -84,8 +84,8 @@ class Network:
         return np.asarray(self.errors[place + rng.integers(-around, around + 1, len(obs))])
 
     def settle(self, next_obs: Floats) -> Floats:
-        """Simulated observations [B, w] within the logged range, and as its identities have it."""
-        return self.identities.keep(np.clip(next_obs, self.low, self.high))
+        """Simulated observations [B, w] as the identities of the logs have it."""
+        return self.identities.keep(next_obs)
 
     def expected_size(self, x: Weights) -> Floats:
         """Expected size of the errors for inputs [B, i], on a logarithmic scale."""

@@ -82,7 +82,9 @@ def simulate_episodes(
         following = obs.copy()
         action = np.ascontiguousarray(offered.actions[every, taken])
         wrong = model.draw_errors(obs, action, t, rng)
-        following[:, model.encoder.predicted] = model.settle(ahead.next_obs[every, taken] + wrong)
+        following[:, model.encoder.predicted] = np.clip(
+            model.settle(ahead.next_obs[every, taken] + wrong), model.low, model.high
+        )
         found.candidates.append(candidates)
         found.predictions.append(ahead)
         found.taken.append(taken)
@@ -143,7 +145,7 @@ def sample_returns(
         reward, cost = said.reward[:, 0], said.cost[:, 0]
         steps.append(_Taken(path, on, ahead.astype(np.float32), reward, cost))
         following = obs[on]
-        following[:, model.encoder.predicted] = model.settle(ahead)
+        following[:, model.encoder.predicted] = np.clip(model.settle(ahead), model.low, model.high)
         path, obs = path[on], following
         if not len(path):
             break

@@ -113,7 +113,7 @@ class StepModel(Protocol):
 
     Attributes:
         encoder: of its inputs.
-        low: [w] predicted observations are kept above this, and
+        low: [w] simulated observations are kept above this, and
         high: [w] below this.
         reward_noise: mean squared error of the reward on held-out rows.
         loss: mean squared error of the next observation on held-out rows, in units of the spread
