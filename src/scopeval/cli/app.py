@@ -43,7 +43,7 @@ def scopeval(
         bool, typer.Option("--debug", envvar="SCOPEVAL_DEBUG", help="Show tracebacks of errors.")
     ] = False,
 ) -> None:
-    """Know a policy's value from fewer episodes, at no more than its own expected cost.
+    """Know what a policy is worth, at a fraction of the risk of running it.
 
     Start with: scopeval demo
     """
