@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from scopeval import as_policy, read_logged
+from scopeval.errors import InputError
 
 FILE = Path(__file__).parents[2] / "examples" / "other_libraries.py"
 
@@ -216,6 +217,14 @@ def test_policies_of_sb3():
         latent = model.policy.mlp_extractor.forward_actor(torch.from_numpy(obs))
         wanted = torch.softmax(model.policy.action_net(latent).double(), dim=1).numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_module_of_ppo_is_refused_and_the_message_names_the_helper():
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu", seed=0)
+    with pytest.raises(InputError, match=r"returned a tuple .*sb3_policy\(model\) of docs/other-l"):
+        as_policy(model.policy).probs(np.zeros((5, 4)), 0)
 
 
 # -- RLlib -----------------------------------------------------------------------------------------

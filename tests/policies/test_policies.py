@@ -295,6 +295,8 @@ class Broken(torch.nn.Module):
     [
         (torch.zeros(3), r"returned shape \(3,\) for 2 observations, expected logits"),
         (torch.zeros(3, 4), r"returned shape \(3, 4\) for 2 observations"),
+        ((torch.zeros(2, 4), torch.zeros(2)), r"a tuple \(is it an actor-critic\?\).*expected log"),
+        ({"logits": torch.zeros(2, 4)}, r"returned a dict for 2 obs.*a function \(obs, t\)"),
         (torch.tensor([[0.0, 1.0], [0.0, float("nan")]]), r"NaN probability at row=1"),
     ],
 )

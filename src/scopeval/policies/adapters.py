@@ -140,13 +140,15 @@ class TorchPolicy:
         tensor = torch.from_numpy(np.array(inputs, kind))  # a copy: logs are read-only
         if self.with_time:
             times = torch.as_tensor(np.broadcast_to(np.asarray(t), (len(inputs),)).copy())
-            out: torch.Tensor = self.module(tensor, times)
+            out: object = self.module(tensor, times)
         else:
             out = self.module(tensor)
-        if out.ndim != 2 or len(out) != len(inputs):
+        if not isinstance(out, torch.Tensor) or out.ndim != 2 or len(out) != len(inputs):
             raise InputError(
-                f"policy: the torch module returned shape {tuple(out.shape)} for {len(inputs)} "
-                "observations, expected logits of shape [B, A]"
+                f"policy: the torch module returned {_described(out)} for {len(inputs)} "
+                "observations, expected logits of shape [B, A]; try a function (obs, t) that "
+                "returns probabilities, for Stable-Baselines3 sb3_policy(model) of "
+                "docs/other-libraries.md"
             )
         return out
 
@@ -177,6 +179,14 @@ class TorchPolicy:
 
     def __repr__(self) -> str:
         return f"TorchPolicy({type(self.module).__name__})"
+
+
+def _described(out: object) -> str:
+    """What a module returned instead of logits, for the message."""
+    if hasattr(out, "shape"):
+        return f"shape {tuple(out.shape)}"
+    actor_critic = " (is it an actor-critic?)" if isinstance(out, tuple) else ""
+    return f"a {type(out).__name__}{actor_critic}"
 
 
 def _with_module(module: torch.nn.Module, with_time: bool) -> TorchPolicy:
