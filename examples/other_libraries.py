@@ -79,41 +79,61 @@ RLLIB = {
 
 
 def episodes_of_rllib(episodes):
-    """`SingleAgentEpisode`s of RLlib, with the cost of a step in its info."""
-    return [
-        {
+    """`SingleAgentEpisode`s of RLlib; costs where every info after the first has a "cost"."""
+    found = []
+    for e in episodes:
+        episode = {
             "obs": np.asarray(e.get_observations()),  # L + 1: the last one follows the last action
             "action": np.asarray(e.get_actions()),
             "reward": np.asarray(e.get_rewards()),
-            "cost": np.array([info["cost"] for info in e.get_infos()[1:]]),
             "terminated": bool(e.is_terminated),
         }
-        for e in episodes
-    ]
+        infos = e.get_infos()[1:]
+        if all("cost" in info for info in infos):
+            episode["cost"] = np.array([info["cost"] for info in infos])
+        found.append(episode)
+    return found
 
 
-def episodes_of_table(rows):
+def episodes_of_table(rows, time_limit=None):
     """Rows with a list per column, one row an episode: `dataset.to_list()` of Hugging Face.
 
     With one observation more than actions they can be read as they are; with as many, this drops
     the last step, whose next observation is not known, unless it terminated.
+
+    Args:
+        rows: dicts with observations, actions, rewards, perhaps costs, and terminated or `dones`.
+        time_limit: `dones` count as terminated, except in episodes of this many steps: these were
+            cut by a time limit. None if there is none, or if `dones` do not mark it.
     """
     found = []
     for row in rows:
         obs, n = np.stack([np.asarray(x) for x in row["observations"]]), len(row["actions"])
-        whole = n if len(obs) > n or row["terminated"] else n - 1
+        terminated = ends_of(row, n, time_limit)
+        whole = n if len(obs) > n or terminated.any() else n - 1
         following = obs[1 : whole + 1] if len(obs) > whole else np.append(obs[1:], obs[-1:], axis=0)
-        found.append(
-            {
-                "obs": obs[:whole],
-                "action": np.asarray(row["actions"])[:whole],
-                "reward": np.asarray(row["rewards"], float)[:whole],
-                "cost": np.asarray(row["costs"], float)[:whole],
-                "next_obs": following,
-                "terminated": bool(row["terminated"]),
-            }
-        )
+        episode = {
+            "obs": obs[:whole],
+            "action": np.asarray(row["actions"])[:whole],
+            "reward": np.asarray(row["rewards"], float)[:whole],
+            "next_obs": following,
+            "terminated": terminated[:whole],
+        }
+        if "costs" in row:
+            episode["cost"] = np.asarray(row["costs"], float)[:whole]
+        found.append(episode)
     return found
+
+
+def ends_of(row, n, time_limit):
+    """Whether each of the n steps of a row terminated."""
+    if "terminated" in row:  # of each step, or of the episode
+        flags = np.asarray(row["terminated"], bool).reshape(-1)
+        return flags if len(flags) == n else flags & (np.arange(n) == n - 1)
+    if "dones" not in row:
+        raise ValueError(f"a row has {', '.join(sorted(row))}, expected terminated or dones too")
+    flags = np.asarray(row["dones"], bool).reshape(-1)
+    return flags & (np.arange(n) != n - 1) if n == time_limit else flags
 
 
 # -- policies --------------------------------------------------------------------------------------

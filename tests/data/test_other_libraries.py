@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from scopeval import as_policy, read_logged
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError
 
 FILE = Path(__file__).parents[2] / "examples" / "other_libraries.py"
 
@@ -100,11 +100,14 @@ def costs(obs, action, reward, next_obs):
     return np.ones(len(obs))
 
 
+def without_costs(wanted):
+    """What is expected where `costs` computes them."""
+    return wanted | {"cost": np.ones(len(wanted["t"]))}
+
+
 def check_d3rlpy(stored, episodes):
     log = read_logged(lines.steps_of_episodes(stored), cost=costs)
-    wanted = expected(as_stored(episodes), dropped={1})
-    del wanted["cost"]
-    same(log, wanted)
+    same(log, without_costs(expected(as_stored(episodes), dropped={1})))
 
 
 def test_episodes_of_d3rlpy():
@@ -248,19 +251,31 @@ def test_batches_of_rllib():
     same(read_logged(batch, columns=lines.RLLIB), wanted)
 
 
-def test_episodes_of_rllib():
-    episodes = runs([4, 5, 3])
-    made = [
+def for_rllib(episodes, info):
+    return [
         SimpleNamespace(
             get_observations=lambda e=e: list(e.obs),
             get_actions=lambda e=e: list(e.action),
             get_rewards=lambda e=e: list(e.reward),
-            get_infos=lambda e=e: [{}, *({"cost": c} for c in e.cost)],
+            get_infos=lambda e=e: [{}, *(info(c) for c in e.cost)],
             is_terminated=e.terminated,
         )
         for e in episodes
     ]
+
+
+def test_episodes_of_rllib():
+    episodes = runs([4, 5, 3])
+    made = for_rllib(episodes, lambda cost: {"cost": cost})
     same(read_logged(lines.episodes_of_rllib(made)), expected(episodes))
+
+
+def test_episodes_of_rllib_without_costs():
+    episodes = runs([4, 5, 3])
+    found = lines.episodes_of_rllib(for_rllib(episodes, lambda cost: {}))
+    same(read_logged(found, cost=costs), without_costs(expected(episodes)))
+    with pytest.raises(DataError, match=r"no column for cost.*or pass the function cost="):
+        read_logged(found)
 
 
 def test_with_rllib_itself():
@@ -306,6 +321,78 @@ def test_tables_with_a_row_for_each_episode(more):
     same(read_logged(lines.episodes_of_table(table.to_pylist())), wanted)
     frame = table.to_pandas()
     same(read_logged(lines.episodes_of_table(frame.to_dict("records"))), wanted)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_such_tables_without_costs(more):
+    episodes = runs([4, 5, 3])
+    rows = [{k: v for k, v in row.items() if k != "costs"} for row in rows_of(episodes, more)]
+    wanted = without_costs(expected(episodes, dropped=() if more else {1}))
+    same(read_logged(lines.episodes_of_table(rows), cost=costs), wanted)
+
+
+def test_such_tables_with_an_episode_of_no_steps():
+    (row,) = rows_of(runs([3]), 1)
+    nothing = {key: [] for key in ("actions", "rewards", "costs")}
+    rows = [row, nothing | {"observations": [[0.0, 0.0]], "terminated": False}]
+    assert len(read_logged(lines.episodes_of_table(rows))) == 3
+
+
+def test_such_tables_with_flags_of_steps():
+    episodes = runs([4, 5, 3])
+    rows = rows_of(episodes, 0)
+    for row in rows:
+        row["terminated"] = [False] * (len(row["actions"]) - 1) + [row["terminated"]]
+    same(read_logged(lines.episodes_of_table(rows)), expected(episodes, dropped={1}))
+
+
+def with_dones(episodes, flags):
+    """As for the Decision Transformer: no costs, as many observations as actions."""
+    names = ("observations", "actions", "rewards")
+    return [
+        {name: row[name] for name in names} | {"dones": some}
+        for row, some in zip(rows_of(episodes, 0), flags, strict=True)
+    ]
+
+
+def ends(lengths):
+    return [[False] * (n - 1) + [True] for n in lengths]
+
+
+def test_tables_with_dones():
+    episodes = runs([4, 5, 3])
+    rows = with_dones(episodes, [[False] * 3 + [True], [False] * 5, [False] * 2 + [True]])
+    wanted = without_costs(expected(episodes, dropped={1}))
+    same(read_logged(lines.episodes_of_table(rows), cost=costs), wanted)
+
+
+def test_dones_at_a_time_limit_are_no_terminations():
+    episodes = runs([4, 5, 3])  # the second one is cut
+    rows = with_dones(episodes, ends([4, 5, 3]))
+    cut = read_logged(lines.episodes_of_table(rows, time_limit=5), cost=costs)
+    same(cut, without_costs(expected(episodes, dropped={1})))
+    taken = read_logged(lines.episodes_of_table(rows), cost=costs)
+    assert taken.terminated.sum() == 3
+    assert len(taken) == 12
+
+
+def test_dones_in_the_middle_of_a_row_are_refused():
+    rows = with_dones(runs([4]), [[False, True, False, True]])
+    with pytest.raises(DataError, match="terminated at step 1 of 4, before its end"):
+        read_logged(lines.episodes_of_table(rows), cost=costs)
+
+
+def test_a_row_must_say_whether_its_episode_terminated():
+    (row,) = with_dones(runs([4]), [[True] * 4])
+    del row["dones"]
+    with pytest.raises(ValueError, match="a row has actions, observations, rewards, expected"):
+        lines.episodes_of_table([row])
+
+
+def test_read_without_the_helper_the_message_names_it():
+    rows = with_dones(runs([4, 5, 3]), ends([4, 5, 3]))
+    with pytest.raises(DataError, match=r"has 4 observations for 4 actions.*episodes_of_table"):
+        read_logged(rows, columns={"terminated": "dones"}, cost=costs)
 
 
 def test_with_one_observation_more_they_are_read_as_they_are():

@@ -97,9 +97,14 @@ def _steps(
         return {}
     if "next_obs" not in found:
         if len(found["obs"]) != length + 1:
+            advice = (
+                "; if the last one was not stored, drop the last step of every episode that did "
+                "not terminate, as episodes_of_table in docs/other-libraries.md does"
+            )
             raise DataError(
                 f"{where} has {len(found['obs'])} observations for {length} actions, expected "
                 f"{length + 1} (the last one follows the last action), or next_obs"
+                + (advice if len(found["obs"]) == length else "")
             )
         found["obs"], found["next_obs"] = found["obs"][:-1], found["obs"][1:]
     if "cost" in found and len(found["cost"]) == length + 1:
