@@ -6,11 +6,13 @@ installed.
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -208,6 +210,66 @@ def test_replay_buffers_of_sb3(make, envs, size):
         assert 0 < len(log) < 9 * envs
 
 
+class Counting(gymnasium.Env):
+    """Observations [episode, t]; even episodes terminate after three steps, others never."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+    episode = -1
+
+    def reset(self, *, seed=None, options=None):
+        self.episode, self.t = self.episode + 1, 0
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        obs = np.array([self.episode, self.t], np.float32)
+        reward = 100.0 * self.episode + self.t + int(action) / 8
+        return obs, reward, self.episode % 2 == 0 and self.t == 3, False, {}
+
+
+def check_rollout(buffer):
+    log = read_logged(lines.steps_of_rollout_buffer(buffer, time_limit=4), cost=costs)
+    episode, t = log.obs.T
+    np.testing.assert_array_equal(log.t, t)
+    np.testing.assert_array_equal(log.reward, 100 * episode + t + 1 + log.action / 8)
+    np.testing.assert_array_equal(log.terminated, (episode % 2 == 0) & (t == 2))
+    alive = ~log.terminated
+    np.testing.assert_array_equal(log.next_obs[alive], np.column_stack([episode, t + 1])[alive])
+    assert log.action.ndim == 1
+    return log
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("envs", [1, 2])
+def test_rollout_buffers_of_sb3(envs, trained):
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    limited = [lambda: gymnasium.wrappers.TimeLimit(Counting(), 4)] * envs
+    model = sb3.PPO(
+        "MlpPolicy", DummyVecEnv(limited), n_steps=16, batch_size=16, device="cpu", seed=0
+    )
+    if not trained:
+        model.train = lambda: None  # training flattens some arrays of the buffer
+    model.learn(16 * envs)
+    assert model.rollout_buffer.generator_ready == trained
+    # 3 + 4 + 3 + 4 + 2 steps; the last ones of the three that did not terminate are dropped
+    assert len(check_rollout(model.rollout_buffer)) == 13 * envs
+    # the second rollout begins in the middle of an episode, whose time is unknown
+    model.learn(16 * envs, reset_num_timesteps=False)
+    assert check_rollout(model.rollout_buffer).obs[:, 0].min() > 4
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_rollout_buffer_is_no_replay_buffer():
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+    model = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu", seed=0)
+    with pytest.raises(TypeError, match=r"RolloutBuffer.*try steps_of_rollout_buffer"):
+        lines.steps_of_replay_buffer(model.rollout_buffer)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_policies_of_sb3():
     sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
@@ -249,6 +311,23 @@ def test_batches_of_rllib():
         "cost": wanted["cost"],
     }
     same(read_logged(batch, columns=lines.RLLIB), wanted)
+
+
+def test_observations_that_rllib_compressed():
+    """With LZ4, and then as base64: the text begins with the magic number of LZ4."""
+    packed = base64.b64encode(bytes([4, 0x22, 0x4D, 0x18, 100, 64, 167]) + bytes(40)).decode()
+    names = {"actions": [0, 1], "rewards": [1.0, 2.0], "eps_id": ["a", "a"]}
+    names |= {"terminateds": [False, True], "truncateds": [False, False]}
+    frame = pa.table(names | {"obs": [packed] * 2, "new_obs": [packed] * 2})
+    said = r"'obs' is text such as 'BCJNG.*compressed.*RLlib.*output_compress_columns=\[\]"
+    with pytest.raises(DataError, match=said):
+        read_logged(frame, columns=lines.RLLIB, cost=costs)
+
+
+def test_other_text_is_not_called_compressed():
+    frame = pa.table({"obs": ["[1, 2]"], "action": [0], "reward": [1.0], "cost": [1.0], "t": [0]})
+    with pytest.raises(DataError, match=r"text such as '\[1, 2\]'.*expected numbers$"):
+        read_logged(frame)
 
 
 def for_rllib(episodes, info):

@@ -42,6 +42,8 @@ __all__ = [
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _NPZ_KINDS = PLAIN_KINDS + "S"  # episodes may be named by bytes
+#: Start of base64 text whose bytes are an LZ4 frame.
+_LZ4 = "BCJNG"
 _MISSING = "remove these rows or fill in the values"
 
 
@@ -323,7 +325,13 @@ def _refuse_text(array: Any, origin: Origin) -> None:
     bad = ~pc.match_substring_regex(text, _NUMBER).to_numpy(zero_copy_only=False)
     if bad.any():
         example = text[int(np.argmax(bad))].as_py()[:40]
-        origin.refuse_where(bad, f"is text such as {example!r}", "expected numbers")
+        advice = "expected numbers"
+        if example.startswith(_LZ4):
+            advice += (
+                "; it is compressed, as RLlib does with observations: let RLlib write it with "
+                "output_compress_columns=[]"
+            )
+        origin.refuse_where(bad, f"is text such as {example!r}", advice)
     origin.fail("holds numbers stored as text", "store the column as numbers")
 
 
