@@ -20,7 +20,7 @@ INTRO = """\
 
 Written by `tools/make_commands.py` from the program's own help; do not edit it here. Every command
 ends with status 0, with 2 and one line of explanation when it refuses its input, and with 130 after
-Ctrl-C; `check` ends with 1 if the log is contradictory. `--debug` before the command shows the
+Ctrl-C; `check` ends with 1 if the log cannot be used. `--debug` before the command shows the
 traceback of an error.
 """
 

@@ -53,9 +53,16 @@ def test_a_contradictory_log():
     lines = lines_of(invoke("log.parquet", "--horizon", "15"), code=1)
     text = " ".join(" ".join(lines).split())
     assert "error: next_obs is not the obs of the next row" in text
-    assert "outside the horizon of 15 steps" in text
+    assert "error: the log has longer episodes than horizon=15" in text
     assert "warning: every cost is 0" in text
     assert lines[-1] == "The log is contradictory and cannot be used."
+
+
+def test_a_log_of_longer_episodes():
+    write_logged(transitions(machine_log()), "log.parquet")
+    lines = lines_of(invoke("log.parquet", "--horizon", "15"), code=1)
+    assert "try a larger horizon" in " ".join(lines)
+    assert lines[-1] == "The log cannot be used with this horizon or policy."
 
 
 def test_states_against_the_policy():
@@ -67,6 +74,7 @@ def test_states_against_the_policy():
     np.save("pi.npy", policy())
     lines = lines_of(invoke("log.parquet", "--policy", "pi.npy"), code=1)
     assert any("are states numbered from 1" in line for line in lines)
+    assert lines[-1] == "The log cannot be used with this horizon or policy."
 
 
 def test_other_formats_orders_and_actions():

@@ -209,6 +209,26 @@ def test_horizon_and_lengths():
         assert any("every episode terminates at t = 19" in n for n in notes) is warned
 
 
+def test_longer_episodes_than_the_horizon_are_no_contradiction():
+    columns = machine_log()
+    log, beyond = transitions(columns), int((columns["t"] >= 10).sum())
+    said = rf"^log: the log has longer episodes than horizon=10: {beyond:,} rows have t = 10 or m"
+    remedy = r"ore; try a larger horizon, or the first 10 steps only: logs\.select\(logs\.t < 10\)$"
+    with pytest.raises(DataError, match=said + remedy):
+        diagnose(log, horizon=10).raise_errors()
+    with pytest.raises(DataError, match=r"^logged: the log has longer episodes than horizon=10"):
+        design(log, np.full((STATES, ACTIONS), 1 / ACTIONS), horizon=10)
+    assert diagnose(log.select(log.t < 10), horizon=10).errors == ()
+    wrong = transitions(columns | {"next_obs": columns["obs"]})
+    with pytest.raises(DataError, match=r"^log: contradictory log: .*longer episodes than"):
+        diagnose(wrong, horizon=10).raise_errors()
+
+
+def test_numbers_beyond_the_target_policy_are_no_contradiction():
+    with pytest.raises(DataError, match=r"^log: the log holds action 2, the target policy knows"):
+        diagnose(transitions(machine_log()), actions=2).raise_errors()
+
+
 def test_one_column_used_twice():
     columns = machine_log()
     log = read_logged(columns | {"cost": np.abs(columns["reward"]), "reward": columns["cost"]})

@@ -28,7 +28,7 @@ def check(
 ) -> None:
     """Look for contradictions in a log and show what it holds.
 
-    The status is 1 if the log contradicts itself.
+    The status is 1 if the log contradicts itself, or does not fit the horizon or the policy.
     """
     from scopeval.cli.sources import options_from, policy_from
     from scopeval.data.diagnosis import Problem, diagnosis_of
@@ -72,8 +72,10 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: tuple[str, .
         for text in texts:
             paragraph(console, f"{kind}: {text}", indent="  ")
     errors, warnings = len(diagnosis.errors), len(diagnosis.warnings)
-    if errors:
+    if diagnosis.contradictory:
         paragraph(console, "The log is contradictory and cannot be used.")
+    elif errors:
+        paragraph(console, "The log cannot be used with this horizon or policy.")
     elif warnings:
         paragraph(console, "No contradictions; see the warnings.")
     else:

@@ -2,8 +2,8 @@
 
 A log whose columns contradict each other makes every estimate wrong, and a cross-check on held-out
 rows cannot notice: both halves are wrong in the same way. The rules (`diagnosis_rules`) find such
-logs. A hard contradiction is an error; what is only suspicious is a warning, which stays with the
-log as a note.
+logs. A hard contradiction is an error, and so is a log that does not fit the horizon or the target
+policy; what is only suspicious is a warning, which stays with the log as a note.
 """
 
 from __future__ import annotations
@@ -27,25 +27,29 @@ class Diagnosis:
     """What was found out about a log.
 
     Attributes:
-        errors: contradictions; such a log cannot be used.
+        errors: contradictions and misfits; such a log cannot be used.
         warnings: suspicious properties, and checks that were not possible.
         copies: every row occurs this many times or a multiple of it; 1 for a usual log.
         facts: the statistics behind it.
+        contradictory: whether the log contradicts itself; otherwise errors are only misfits with
+            the horizon or the target policy.
     """
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
     copies: int
     facts: LogFacts
+    contradictory: bool
 
     def raise_errors(self, source: str = "log") -> None:
-        """Refuse a log with contradictions.
+        """Refuse a log with contradictions, or one that does not fit.
 
         Raises:
-            DataError: with all contradictions, their counts and first rows.
+            DataError: with all errors, their counts and first rows.
         """
         if self.errors:
-            raise DataError(f"{source}: contradictory log: {'; '.join(self.errors)}")
+            kind = "contradictory log: " if self.contradictory else ""
+            raise DataError(f"{source}: {kind}{'; '.join(self.errors)}")
 
     def summary(self) -> str:
         """One line for each finding."""
@@ -101,6 +105,7 @@ def diagnosis_of(statistics: LogStatistics, problem: Problem) -> Diagnosis:
         warnings=tuple(found.text for found in findings if not found.hard),
         copies=facts.repeats.copies,
         facts=facts,
+        contradictory=any(found.hard and not found.misfit for found in findings),
     )
 
 

@@ -1,7 +1,8 @@
 """The rules by which a log is judged.
 
 Each rule takes the statistics of a log and what the log is for, and yields its findings. A hard
-finding is a contradiction; others are suspicious, or say that a check was not possible.
+finding is a contradiction, or a misfit: the log itself may be right, but not for this horizon or
+target policy. Others are suspicious, or say that a check was not possible.
 
 No rule may refuse a correct log. Rules about consecutive rows therefore need a log whose rows are
 in the order of its episodes (`LogFacts.ordered`), and more than a few contradictions.
@@ -50,6 +51,7 @@ class Finding:
 
     hard: bool
     text: str
+    misfit: bool = False
 
 
 def continuity(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
@@ -214,8 +216,10 @@ def horizon(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     if beyond:
         yield Finding(
             True,
-            f"{beyond:,} rows have t = {length:,} or more, outside the horizon of {length:,} steps "
-            f"(t counts from 0 to {length - 1:,})",
+            f"the log has longer episodes than horizon={length}: {beyond:,} rows have t = {length} "
+            f"or more; try a larger horizon, or the first {length} steps only: "
+            f"logs.select(logs.t < {length})",
+            misfit=True,
         )
         return
     open_ends = int(times.rows[last]) - ended
@@ -288,7 +292,7 @@ def numbering(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
             largest = max(largest, facts.largest_final_state)
         if size is not None and largest >= size:
             known = f"the log holds {kind} {largest:,}, the target policy knows 0 to {size - 1:,}"
-            yield Finding(True, known if zero else f"{known}; {hint}")
+            yield Finding(True, known if zero else f"{known}; {hint}", misfit=True)
         elif not zero:
             yield Finding(False, hint)
 
