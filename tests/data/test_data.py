@@ -574,7 +574,10 @@ def test_minari_by_name(monkeypatch, tmp_path):
     from minari.data_collector import EpisodeBuffer
 
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    with pytest.raises(DataError, match="minari:no/such-v0"):
+    said = (
+        r"minari:no/such-v0: the dataset is not on this machine.*try: minari download no/such-v0$"
+    )
+    with pytest.raises(DataError, match=said):
         read_logged("minari:no/such-v0")
     log, ids = example(vector=True)
     buffers = []

@@ -26,7 +26,13 @@ def load_minari(name: str) -> Any:
     except ImportError as cause:
         raise MissingExtraError("minari", "minari", f"reading minari:{name}") from cause
     with reading(f"minari:{name}", "a Minari dataset"):
-        return minari.load_dataset(name)
+        try:
+            return minari.load_dataset(name)
+        except FileNotFoundError as cause:
+            raise DataError(
+                f"minari:{name}: the dataset is not on this machine ({cause}); "
+                f"try: minari download {name}"
+            ) from cause
 
 
 def open_episodes(
