@@ -147,6 +147,22 @@ def test_the_front_door_is_light():
     assert loaded_after("import scopeval") == set()
 
 
+def test_a_campaign_without_its_extra_says_what_to_install():
+    code = "import sys; sys.modules['sqlalchemy'] = None; from scopeval import Campaign"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("scopeval.errors.MissingExtraError: A campaign needs the package 'sqla")
+    assert said.endswith(
+        "; try: pip install 'scopeval[serve]', in a clone of the repository pip install '.[serve]'"
+    )
+
+
+def test_other_missing_modules_are_not_called_an_extra():
+    code = "import sys; sys.modules['scopeval.campaign'] = None; from scopeval import Campaign"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: ")
+
+
 def test_the_upper_rooms_load_what_they_need_when_they_need_it():
     upper = "errors, arrays, policies, solver, exact, simulate"
     assert loaded_after(f"from scopeval import {upper}") == set()

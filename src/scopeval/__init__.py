@@ -80,6 +80,9 @@ _PUBLIC = {
     "write_logged": "scopeval.data.parquet",
 }
 
+#: Package that a public name needs -> the extra that brings it, and what needs it.
+_EXTRAS = {"sqlalchemy": ("serve", "A campaign")}
+
 __all__ = ["__version__", *_PUBLIC]
 
 
@@ -90,7 +93,14 @@ def __getattr__(name: str) -> object:
     if _PUBLIC[name] == __name__:
         value: object = import_module(f"{__name__}.{name}")
     else:
-        value = getattr(import_module(_PUBLIC[name]), name)
+        try:
+            value = getattr(import_module(_PUBLIC[name]), name)
+        except ModuleNotFoundError as missing:
+            if missing.name not in _EXTRAS:
+                raise
+            from scopeval.errors import MissingExtraError
+
+            raise MissingExtraError(missing.name, *_EXTRAS[missing.name]) from missing
     globals()[name] = value
     return value
 

@@ -47,5 +47,6 @@ class MissingExtraError(ScopevalError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed; "
-            f"try: pip install 'scopeval[{extra}]'"
+            f"try: pip install 'scopeval[{extra}]', in a clone of the repository "
+            f"pip install '.[{extra}]'"
         )

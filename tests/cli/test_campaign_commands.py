@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +46,15 @@ def files(tmp_path, monkeypatch):
                 episode.observe(float(episode.act(1)), 1.0, 1)
             episode.end()
     return tmp_path
+
+
+def test_without_the_extra_one_line_says_what_to_install():
+    code = "import sys; sys.modules['sqlalchemy'] = None; from scopeval.cli import main; main()"
+    words = [sys.executable, "-c", code, "campaign", "status", "c.campaign"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "A campaign needs the package 'sqlalchemy'" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 def test_status_says_how_far_it_is(files):

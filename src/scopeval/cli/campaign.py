@@ -70,7 +70,7 @@ def create(
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
-    from scopeval.campaign.campaign import Campaign
+    from scopeval import Campaign
     from scopeval.campaign.terms import Plan
     from scopeval.cli.sources import behavior_from, policy_from
     from scopeval.data.readers import read_logged
@@ -114,7 +114,7 @@ def status(
     """Print the state: episodes, value so far, cost, guards, plants."""
     import json
 
-    from scopeval.campaign.campaign import Campaign
+    from scopeval import Campaign
     from scopeval.evaluation.result import plain_numbers
 
     with Campaign.open(where) as found:
@@ -128,7 +128,7 @@ def report(
     out_file: Annotated[Path, typer.Option("--out", help="File for the page.")],
 ) -> None:
     """Print the result and write it as one HTML page."""
-    from scopeval.campaign.campaign import Campaign
+    from scopeval import Campaign
 
     with Campaign.open(where) as found:
         print_line(out(), found.result().summary())
@@ -141,7 +141,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="A .npz file for the episodes, else all rows.")],
 ) -> None:
     """Write the finished episodes (.npz), or the whole campaign, to one file."""
-    from scopeval.campaign.campaign import Campaign
+    from scopeval import Campaign
     from scopeval.campaign.transfer import export_journal
 
     with Campaign.open(where) as found:
@@ -159,7 +159,7 @@ def import_file(
     where: Where,
 ) -> None:
     """Bring an exported campaign into a new database."""
-    from scopeval.campaign.campaign import Campaign
+    from scopeval import Campaign
     from scopeval.campaign.transfer import import_journal
 
     import_journal(file, where)

@@ -1,8 +1,8 @@
 """Gymnasium's LunarLander for many episodes side by side: one Box2D world for each.
 
-It needs the extra ``box2d`` (`pip install 'scopeval[box2d]'`). The wind is off, the actions are
-nothing, left engine, main engine, right engine. Costs are ours: fuel, 1 for a step of the main
-engine and 0.1 for one of a side engine.
+It needs the extra ``box2d`` (`pip install '.[box2d]'` in a clone of the repository). The wind is
+off, the actions are nothing, left engine, main engine, right engine. Costs are ours: fuel, 1 for a
+step of the main engine and 0.1 for one of a side engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from scopeval.paper.experiments.classic_control import Stepped
 
 __all__ = ["MISSING", "LunarLander", "lander_installed"]
 
-MISSING = "LunarLander needs Box2D; try pip install 'scopeval[box2d]'"
+MISSING = (
+    "LunarLander needs Box2D; try pip install 'scopeval[box2d]', in a clone of the repository "
+    "pip install '.[box2d]'"
+)
 
 
 def lander_installed() -> bool:
