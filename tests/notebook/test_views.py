@@ -229,6 +229,34 @@ def test_a_campaign_tells_a_tracker(campaign):
     writer = Written()
     campaign.track(TensorBoard(writer))
     assert ("scopeval/cost", campaign.status().spent, 30) in writer.scalars
+    assert ("scopeval/share", 1.0, 30) in writer.scalars
+
+
+def test_a_campaign_tells_a_function_as_evaluate_does(campaign):
+    told = []
+    campaign.track(lambda now: told.append((now.done, now.total, now.values())))
+    campaign.track(told.append)
+    status = campaign.status()
+    assert told[0] == (30, 40, status.values())
+    assert (told[1].interval, told[1].cost) == (status.interval, status.spent)
+
+
+def test_a_campaign_goes_on_where_a_tracker_fails(campaign):
+    class Far:
+        def log(self, step, values):
+            raise ConnectionError("no route to host")
+
+    with pytest.warns(RuntimeWarning, match=r"tracker: Far.log raised ConnectionError: no route"):
+        campaign.track(Far())
+    for wrong, message in (
+        (Far, "got the class Far, expected an object of it"),
+        (5, "tracker: got 5, expected a function of one argument"),
+        (None, "tracker: got None, expected an object"),
+    ):
+        with pytest.raises(InputError, match=message):
+            campaign.track(wrong)
+    run_episode(campaign)
+    assert campaign.status().finished == 31
 
 
 def test_with_tensorboard_itself(behavior, tmp_path):

@@ -11,8 +11,10 @@ import numpy as np
 from scopeval.campaign.journal import Event
 from scopeval.campaign.status import CampaignStatus, PlantStatus
 from scopeval.campaign.terms import Terms
+from scopeval.errors import InputError
 from scopeval.evaluation.result import Evaluation, rounded
-from scopeval.evaluation.tracking import Tracker
+from scopeval.evaluation.stopping import Running
+from scopeval.evaluation.tracking import Listener, listener_of
 from scopeval.notebook.axes import axes_or_new
 from scopeval.notebook.card import Card
 from scopeval.notebook.frame import frame_of
@@ -90,10 +92,23 @@ class NotebookViews(ABC):
         ax.set_ylabel("value of the policy")
         return ax
 
-    def track(self, tracker: Tracker) -> None:
-        """Tell a tracker the numbers of this moment, at the number of finished episodes."""
+    def track(self, tracker: Listener) -> None:
+        """Tell the numbers of this moment, at the number of finished episodes.
+
+        Args:
+            tracker: a `Tracker`, or a function that takes a `Running`, as for `evaluate`. Where it
+                raises an exception there is a warning, and the campaign goes on.
+
+        Raises:
+            InputError: it cannot be called so.
+        """
+        told = listener_of(tracker, "tracker")
+        if told is None:
+            raise InputError("tracker: got None, expected an object with log(step, values)")
         status = self.status()
-        tracker.log(status.finished, status.values())
+        total = self._created_with().plan.episodes
+        more = status.values()
+        told(Running(status.finished, total, status.interval, status.spent, more=more))
 
     def _repr_html_(self) -> str:
         status = self.status()

@@ -136,7 +136,8 @@ def evaluate(
             logs, or else the target itself: no logs are needed. True, or a `Refitting` with
             settings of your own.
         progress: called after every batch with a `Running`; or a `Tracker`, whose ``log`` is called
-            with the number of episodes done and the numbers by name.
+            with the number of episodes done and the numbers by name. An exception in it is a
+            warning, and does not end the evaluation; Ctrl-C does.
         verbose: show how far it is: a bar on a terminal or in a notebook, lines elsewhere.
         workers: run the episodes on so many workers, which make `batch` environments each; `env` is
             then a name or a function that makes one. The result is the same bits for any number of

@@ -144,6 +144,7 @@ class _StagedRun:
             task.progress,
             task.episodes,
             until=totals.started + size,
+            stage=len(totals.stages) + 1,
             by_target=self._switched is not None,
         )
         refuted = None

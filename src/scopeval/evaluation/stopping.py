@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from scopeval.arrays import check_whole, is_number
 from scopeval.errors import InputError
@@ -116,12 +116,18 @@ class Running:
         total: of how many; None: until precision or budget is reached.
         interval: anytime-valid, so that checking it often does not affect coverage.
         cost: spent so far.
+        error: standard error of the estimate; NaN: not known.
+        stage: number of the stage that runs, from 1; None: there are no stages.
+        more: other numbers by name, of a campaign.
     """
 
     done: int
     total: int | None
     interval: Interval
     cost: float
+    error: float = math.nan
+    stage: int | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
 
     def values(self) -> dict[str, float]:
         """The numbers by name, for a `Tracker`; what is not finite is left out."""
@@ -130,6 +136,7 @@ class Running:
             "low": self.interval.low,
             "high": self.interval.high,
             "cost": self.cost,
+            **self.more,
         }
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
@@ -143,6 +150,7 @@ def run_batches(
     episodes: int | None,
     *,
     until: int | None = None,
+    stage: int | None = None,
     by_target: bool = False,
     hands_over: bool = True,
 ) -> int | None:
@@ -156,6 +164,7 @@ def run_batches(
         progress: called after every batch.
         episodes: how many are wanted in all, for `progress`.
         until: end when so many episodes were started, also if the plan goes on.
+        stage: number of the stage, for `progress`.
         by_target: the target policy runs from the beginning.
         hands_over: the target policy goes on after an alarm; else the alarm ends the evaluation.
     """
@@ -178,8 +187,9 @@ def run_batches(
                 if state.tripped and not hands_over:
                     plan.stopped, plan.adaptive = f"stopped by the guard: {state.reason}", True
             if progress is not None:
-                now = totals.interval(anytime=True)
-                progress(Running(totals.started, episodes, now, totals.total))
+                now, square = totals.interval(anytime=True), totals.squared_error
+                error = math.sqrt(square) if square > 0 else math.nan
+                progress(Running(totals.started, episodes, now, totals.total, error, stage))
     except KeyboardInterrupt:
         plan.stopped, plan.adaptive = INTERRUPTED, True
     return switched

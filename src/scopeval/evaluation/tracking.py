@@ -6,14 +6,17 @@ notebook" of the documentation has the few lines for each.
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from scopeval._progress import show_progress
+from scopeval._progress import LOGGER, show_progress
+from scopeval.errors import InputError
 from scopeval.evaluation.stopping import Running
 
-__all__ = ["Listener", "Tracker", "follow_batches"]
+__all__ = ["Listener", "Tracker", "follow_batches", "listener_of"]
 
 
 @runtime_checkable
@@ -32,13 +35,78 @@ class Tracker(Protocol):
 #: What `evaluate` may call after every batch: a function, or a tracker.
 Listener = Callable[[Running], None] | Tracker
 
+_EXPECTED = (
+    "a function of one argument, a `Running`, or a tracker: an object with log(step, values)"
+)
 
-def listener_of(progress: Listener | None) -> Callable[[Running], None] | None:
-    """What to call after every batch, for a function, a tracker or nothing."""
-    if not isinstance(progress, Tracker):
-        return progress
-    tracker = progress
-    return lambda now: tracker.log(now.done, now.values())
+
+def listener_of(
+    listener: Listener | None, name: str = "progress"
+) -> Callable[[Running], None] | None:
+    """What to call with the numbers of a moment, for a function, a tracker or nothing.
+
+    An exception in it must not end episodes that are paid for: the first one is a warning and is
+    logged, and the next moment is told as if nothing had happened. Ctrl-C passes through.
+
+    Args:
+        listener: what the user gave.
+        name: of the argument.
+
+    Raises:
+        InputError: it cannot be called so.
+    """
+    if listener is None:
+        return None
+    known, call = _checked(listener, name)
+    failed = False
+
+    def told(now: Running) -> None:
+        nonlocal failed
+        try:
+            call(now)
+        except Exception as error:  # the user's own code: anything may happen in it
+            if failed:
+                return
+            failed = True
+            text = (
+                f"{name}: {known} raised {type(error).__name__}: {error}; expected it to take the "
+                "numbers and to return. The work goes on, and it is called again. Try to call it "
+                "by hand"
+            )
+            LOGGER.warning(text, exc_info=error)
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    return told
+
+
+def _checked(listener: Any, name: str) -> tuple[str, Callable[[Running], None]]:
+    """How to name it in messages, and how to call it."""
+    if isinstance(listener, type):
+        kind = listener.__name__
+        raise InputError(f"{name}: got the class {kind}, expected an object of it; try {kind}(...)")
+    log = getattr(listener, "log", None)
+    if callable(log):
+        known = f"{getattr(listener, '__name__', type(listener).__name__)}.log"
+        _check_fits(name, known, log, 2)
+        return known, lambda now: log(now.done, now.values())
+    if not callable(listener):
+        bar = ", or verbose=True for a bar" if name == "progress" else ""
+        raise InputError(f"{name}: got {listener!r:.60}, expected {_EXPECTED}; try print{bar}")
+    known = getattr(listener, "__name__", type(listener).__name__)
+    _check_fits(name, known, listener, 1)
+    return known, listener
+
+
+def _check_fits(name: str, known: str, call: Callable[..., Any], count: int) -> None:
+    """It can be called with so many arguments, as far as its signature is known."""
+    try:
+        signature = inspect.signature(call)
+    except ValueError:  # some functions that are written in C
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as cause:
+        raise InputError(f"{name}: got {known}{signature}, expected {_EXPECTED}") from cause
 
 
 @contextmanager

@@ -1,0 +1,104 @@
+"""Functions and trackers that follow an evaluation: checked before it, and unable to end it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from scopeval import evaluate
+from scopeval.envs.gridworld import Gridworld, target_policies
+from scopeval.errors import InputError
+from scopeval.evaluation.stopping import Running
+from scopeval.evaluation.tracking import listener_of
+
+MDP = Gridworld(size=3, seed=0).mdp()
+POLICY = target_policies(1, size=3)[0]
+
+
+class Far:
+    """A tracker whose server cannot be reached."""
+
+    def __init__(self, error=None):
+        self.calls, self.error = 0, error or ConnectionError("no route to host")
+
+    def log(self, step, values):
+        self.calls += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_tracker_that_fails_does_not_end_an_evaluation(refit, caplog):
+    far = Far()
+    alone = evaluate(MDP, POLICY, episodes=200, chunk=40, refit=refit)
+    with pytest.warns(RuntimeWarning, match="Far.log raised ConnectionError: no route") as told:
+        found = evaluate(MDP, POLICY, episodes=200, chunk=40, refit=refit, progress=far)
+    assert (found.estimate, found.finished) == (alone.estimate, 200)
+    assert far.calls >= 5  # it is called again: the server may come back
+    assert len(told) == 1
+    logged = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert [r.getMessage() for r in logged] == [str(told[0].message)]
+    assert logged[0].name == "scopeval"
+    assert logged[0].exc_info[1] is far.error
+
+
+def test_a_function_that_fails_does_not_end_an_evaluation():
+    def wrong(now):
+        raise KeyError("estimat")
+
+    with pytest.warns(RuntimeWarning, match="wrong raised KeyError: 'estimat'"):
+        assert evaluate(MDP, POLICY, episodes=100, progress=wrong).finished == 100
+
+
+def test_ctrl_c_in_a_tracker_still_ends_an_evaluation():
+    found = evaluate(MDP, POLICY, episodes=200, chunk=40, progress=Far(KeyboardInterrupt()))
+    assert (found.finished, found.stopped) == (40, "interrupted by the user")
+
+
+class Numbers:
+    log = 5
+
+
+class Backwards:
+    def log(self, values):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (5, r"progress: got 5, expected a function of one argument.*log\(step, values\)"),
+        (True, "got True, .*; try print, or verbose=True for a bar"),
+        ("tqdm", "got 'tqdm', expected a function"),
+        (Far, r"progress: got the class Far, expected an object of it; try Far\(\.\.\.\)"),
+        (Numbers(), "expected a function of one argument"),
+        (Backwards(), r"got Backwards.log\(values\), expected a function of one argument"),
+        (lambda: None, r"got <lambda>\(\), expected a function of one argument"),
+        (lambda done, total: None, r"got <lambda>\(done, total\), expected"),
+    ],
+)
+@pytest.mark.parametrize("refit", [False, True])
+def test_what_cannot_be_called_is_refused_before_any_episode(wrong, message, refit, monkeypatch):
+    def no_batch(*_, **__):
+        raise AssertionError("an episode was run")
+
+    monkeypatch.setattr("scopeval.evaluation.evaluator.run_batches", no_batch)
+    monkeypatch.setattr("scopeval.evaluation.stage_runner.run_batches", no_batch)
+    with pytest.raises(InputError, match=message):
+        evaluate(MDP, POLICY, episodes=100, refit=refit, progress=wrong)
+
+
+def test_functions_of_every_kind_are_taken():
+    seen: list[Running] = []
+
+    class Called:
+        log = "not a method"
+
+        def __call__(self, now, more=None):
+            seen.append(now)
+
+    for taken in (seen.append, Called(), lambda *now: seen.append(*now), max):
+        assert listener_of(taken) is not None  # max has no signature
+    evaluate(MDP, POLICY, episodes=100, progress=Called())
+    assert seen[-1].done == 100
+    assert listener_of(None) is None
