@@ -92,6 +92,45 @@ def test_lines_are_printed_for_new_work_and_now_and_then(monkeypatch):
     ]
 
 
+def test_the_last_line_says_how_it_ended():
+    out = io.StringIO()
+    with show_progress("starting", Console(file=out, width=60)) as show:
+        for done in range(1, 5):
+            show(done, 4, f"{done} episodes")
+    assert out.getvalue().splitlines() == ["1 episodes", "4 episodes (100%)"]
+    out = io.StringIO()
+    with show_progress("starting", Console(file=out, width=60)) as show:
+        for done in range(1, 5):
+            show(done, 4, "design")
+    assert out.getvalue().splitlines() == ["design"]
+
+
+def test_an_error_is_not_followed_by_a_line():
+    def fail(console):
+        with show_progress("starting", console) as show:
+            for done in (1, 2):
+                show(done, 4, f"{done} episodes")
+            raise ZeroDivisionError
+
+    out = io.StringIO()
+    with pytest.raises(ZeroDivisionError):
+        fail(Console(file=out, width=60))
+    assert out.getvalue().splitlines() == ["1 episodes"]
+
+
+def test_there_is_a_line_for_every_stage():
+    out = io.StringIO()
+    with show_progress("starting", Console(file=out, width=60)) as show:
+        for stage, done in ((1, 10), (1, 20), (12, 30), (13, 40), (13, 50)):
+            show(done, 0, f"stage {stage}: {done} episodes")
+    assert out.getvalue().splitlines() == [
+        "stage 1: 10 episodes",
+        "stage 12: 30 episodes",
+        "stage 13: 40 episodes",
+        "stage 13: 50 episodes",
+    ]
+
+
 def test_after_its_end_only_the_users_function_is_called(caplog, capsys):
     told = []
     with follow_phases(lambda *x: told.append(x), verbose=True) as follow:
@@ -142,7 +181,61 @@ def test_a_notebook_gets_a_bar_that_is_taken_away(monkeypatch):
 
 def test_a_verbose_evaluation_says_how_far_it_is(capsys):
     mdp = Gridworld(size=3, seed=0).mdp()
-    evaluate(mdp, target_policies(1, size=3)[0], episodes=200, verbose=True)
+    evaluate(mdp, target_policies(1, size=3)[0], episodes=200, chunk=64, verbose=True)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "episodes, value" in printed.err.splitlines()[0]
+    first, last = printed.err.splitlines()
+    assert first.startswith("64 episodes, value ")
+    assert last.startswith("200 episodes, value ")
+    assert last.endswith(" (100%)")
+
+
+def logged_by(caplog, **how):
+    caplog.clear()
+    mdp = Gridworld(size=3, seed=0).mdp()
+    with caplog.at_level(logging.INFO, "scopeval"):
+        found = evaluate(mdp, target_policies(1, size=3)[0], chunk=20, **how)
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+    lines = [record.getMessage() for record in caplog.records]
+    return found, [line for line in lines if "episodes, value" in line]
+
+
+def test_an_evaluation_logs_how_far_it_is(caplog, capsys, monkeypatch):
+    found, lines = logged_by(caplog, episodes=200)
+    assert [line.split(",")[0] for line in lines] == ["20 episodes", "200 episodes"]
+    error = found.interval.half_width / 1.972  # the 0.975 quantile of t with 199 degrees
+    assert lines[-1].endswith(f"value {found.estimate:.4g}, standard error {error:.2g}")
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
+    now = 0.0
+
+    def later():
+        nonlocal now
+        now += 10.0
+        return now
+
+    monkeypatch.setattr("scopeval.evaluation.tracking.time.monotonic", later)
+    _, lines = logged_by(caplog, episodes=200)
+    shown = [int(line.split()[0]) for line in lines]
+    assert shown == [20, 80, 140, 200]  # one every 30 seconds
+
+
+def test_an_evaluation_in_stages_logs_their_numbers(caplog, capsys):
+    found, lines = logged_by(caplog, episodes=200, refit=True, verbose=True)
+    named = list(dict.fromkeys(line.split(":")[0] for line in lines))
+    assert named == [f"stage {stage.number}" for stage in found.stages]
+    assert len(lines) <= len(named) + 1
+    printed = [line.removesuffix(" (100%)") for line in capsys.readouterr().err.splitlines()]
+    assert printed == lines  # `verbose` shows the same
+
+
+def test_short_times_are_not_logged(caplog, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress_module.time, "perf_counter", lambda: now)
+    with caplog.at_level(logging.INFO, "scopeval"), follow_phases(None, verbose=False) as follow:
+        follow("reading", 1, 2)
+        now = 0.9
+        follow("design", 1, 3)
+        now = 2.5
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["reading: 2 steps", "design: 3 steps", "design: 1.6 s"]

@@ -49,7 +49,9 @@ def show_progress(what: str, console: Console | None = None) -> Iterator[Show]:
             yield show
         return
     if not console.is_terminal:
-        yield _Lines(console).show  # not yet `what`: an error in the first step is one line alone
+        lines = _Lines(console)
+        yield lines.show  # not yet `what`: an error in the first step is one line alone
+        lines.finish()
         return
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -101,19 +103,31 @@ def _bar(what: str, done: int, total: int) -> str:
 
 
 class _Lines:
-    """One line for each kind of work, and one now and then while it lasts."""
+    """One line for each kind of work or stage, one now and then while it lasts, and the last."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.phase, self.last = console, "", 0.0
+        self.printed = self.waiting = ""
 
     def show(self, done: int, total: int, what: str) -> None:
         """Print a line if there is something new to say."""
-        phase, now = re.sub(r"[-+\d.,e]+", "", what), time.monotonic()
+        # other numbers are another line about the same work, but for the number of a stage
+        phase = re.sub(r"(stage \d+)|[-+\d.,e]+", r"\1", what)
+        now, share = time.monotonic(), f" ({done / total:.0%})" if total else ""
         if phase == self.phase and now < self.last + LINE_SECONDS:
+            self.waiting = f"{what}{share}" if what != self.printed else ""
             return
-        share = f" ({done / total:.0%})" if total and phase == self.phase else ""
-        self.phase, self.last = phase, now
-        self.console.print(f"{what}{share}", markup=False, soft_wrap=True)
+        line = f"{what}{share}" if phase == self.phase else what
+        self.phase, self.last, self.printed, self.waiting = phase, now, what, ""
+        self._print(line)
+
+    def finish(self) -> None:
+        """Print how it ended, if that was not printed."""
+        if self.waiting:
+            self._print(self.waiting)
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -127,8 +141,9 @@ def follow_phases(progress: Progress | None, *, verbose: bool) -> Iterator[Progr
     phase, began, over = "", 0.0, False
 
     def finish() -> None:
-        if phase:
-            LOGGER.info("%s: %.1f s", phase, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        if phase and seconds >= 1.0:
+            LOGGER.info("%s: %.1f s", phase, seconds)
 
     def follow(show: Show | None) -> Progress:
         def told(what: str, done: int, total: int) -> None:

@@ -7,12 +7,15 @@ notebook" of the documentation has the few lines for each.
 from __future__ import annotations
 
 import inspect
+import logging
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from scopeval._progress import LOGGER, show_progress
+from scopeval._progress import LINE_SECONDS, LOGGER, show_progress
 from scopeval.errors import InputError
 from scopeval.evaluation.stopping import Running
 
@@ -120,16 +123,43 @@ def follow_batches(
         verbose: whether progress is shown.
     """
     told = listener_of(progress)
-    if not verbose:
-        yield told
-        return
-    with show_progress("running episodes") as show:
+    with ExitStack() as open_now:
+        calls = [] if told is None else [told]
+        if verbose:
+            show = open_now.enter_context(show_progress("running episodes"))
+            calls.insert(0, lambda now: show(now.done, now.total or 0, _line(now)))
+        if LOGGER.isEnabledFor(logging.INFO):
+            calls.insert(0, open_now.enter_context(_logged()))
 
-        def both(now: Running) -> None:
-            found = now.interval
-            total = now.total or 0
-            show(now.done, total, f"{now.done:,} episodes, value {found.estimate:.4g}")
-            if told is not None:
-                told(now)
+        def every(now: Running) -> None:
+            for call in calls:
+                call(now)
 
-        yield both
+        yield every if calls else None
+
+
+def _line(now: Running) -> str:
+    """How far an evaluation is."""
+    stage = "" if now.stage is None else f"stage {now.stage}: "
+    error = f", standard error {now.error:.2g}" if math.isfinite(now.error) else ""
+    return f"{stage}{now.done:,} episodes, value {now.interval.estimate:.4g}{error}"
+
+
+@contextmanager
+def _logged() -> Iterator[Callable[[Running], None]]:
+    """Log the first batch of every stage, a batch every now and then, and the last."""
+    stage: int | None = None
+    due, waiting = -math.inf, ""
+
+    def tell(now: Running) -> None:
+        nonlocal stage, due, waiting
+        moment = time.monotonic()
+        if now.stage == stage and moment < due:
+            waiting = _line(now)
+            return
+        stage, due, waiting = now.stage, moment + LINE_SECONDS, ""
+        LOGGER.info(_line(now))
+
+    yield tell
+    if waiting:
+        LOGGER.info(waiting)
