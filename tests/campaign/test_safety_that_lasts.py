@@ -167,7 +167,7 @@ def test_plans_end_a_campaign(place):
         run_episode(campaign)
         with pytest.raises(CampaignError, match="all 2 episodes"):
             campaign.start()
-        assert campaign.result().stopped == "all 2 episodes were started"
+        assert campaign.result().stopped == "all 2 episodes are finished"
 
 
 def test_a_plan_of_cost_ends_a_campaign(place):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,12 @@ from campaign.machine import run_episode, tables
 from parsed_html import EVIL, parsed
 from scopeval import Campaign, Transitions, design, evaluate, frontier, read_logged
 from scopeval.behavior.frontier_views import FrontierViews
-from scopeval.campaign.notebook_views import episode_columns
+from scopeval.campaign.notebook_views import draw_band, episode_columns
 from scopeval.campaign.terms import Plan
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
-from scopeval.errors import InputError
+from scopeval.errors import CampaignError, InputError
 from scopeval.evaluation.tracking import Tracker
+from scopeval.report.evaluation_figures import Band
 
 MDP = Gridworld(size=5, seed=0).mdp()
 POLICY = target_policies(1, size=5)[0]
@@ -127,6 +129,36 @@ def test_a_frontier_without_points_says_what_to_do():
     assert none.warnings[0] in none._repr_html_()
     assert "log more, or run the target policy" in none._repr_html_()
     assert len(none.to_frame()) == 0
+    assert repr(none) == "Frontier(0 points: held-out logs deny it)"
+
+
+def legend_of(ax):
+    return [] if ax.get_legend() is None else [t.get_text() for t in ax.get_legend().get_texts()]
+
+
+def text_of(ax):
+    return " ".join(" ".join(text.get_text() for text in ax.texts).split())
+
+
+def test_the_plot_of_a_frontier_without_points_says_why(logs, curve):
+    none = frontier(logs.select(slice(0, 8)), POLICY, horizon=MDP.horizon)
+    assert none.points == ()
+    assert none.why_empty
+    assert none.why_empty in none._repr_html_().replace("&#x27;", "'")
+    assert none.why_empty in repr(none)
+    ax = none.plot()
+    assert legend_of(ax) == ["the target policy itself"]
+    assert text_of(ax) == " ".join(none.why_empty.split())
+    assert legend_of(curve.plot())[:2] == ["doubt: predicted to cross-checked", "frontier"]
+    assert curve.why_empty == text_of(curve.plot()) == ""
+    assert repr(curve) == f"Frontier({len(curve.points)} points)"
+
+
+def test_a_frontier_without_costs_says_so(logs):
+    free = replace(logs, cost=np.zeros(len(logs)))
+    none = frontier(free, POLICY, horizon=MDP.horizon)
+    assert "costs nothing: there is no cost to save" in text_of(none.plot())
+    assert "costs nothing: there is no cost to save" in none._repr_html_()
 
 
 def test_the_card_of_an_evaluation_says_the_sentence_and_the_verdict(result):
@@ -146,6 +178,31 @@ def test_an_evaluation_in_stages_has_a_row_for_each(staged):
     assert frame["episodes"][:-1].sum() == frame.loc["all", "episodes"]
     total = (frame["share"] * frame["estimate"])[:-1].sum()
     assert total == pytest.approx(staged.estimate, rel=1e-9)
+
+
+def test_the_colors_of_stages_have_a_legend(staged, result):
+    assert {bool(stage.by_target) for stage in staged.stages} == {False, True}
+    assert legend_of(staged.plot()) == [
+        "stage of a behavior policy",
+        "stage of the target policy",
+    ]
+    assert legend_of(result.plot()) == []  # the two lines have names
+    same = replace(staged, stages=tuple(s for s in staged.stages if not s.by_target))
+    assert legend_of(same.plot()) == ["stage of a behavior policy"]
+
+
+def test_the_card_of_an_evaluation_says_in_words_when_its_interval_holds(result, staged):
+    for shown, words in (
+        (result, "with 95% confidence)"),
+        (staged, "with 95% confidence)"),
+        (replace(result, interval=replace(result.interval, method="asymptotic sequence")),
+         "with 95% confidence at all times)"),
+        (replace(result, interval=replace(result.interval, method="bets", alpha=0.1)),
+         "with 90% confidence for any returns within the stated bounds)"),
+    ):  # fmt: skip
+        card = shown._repr_html_()
+        assert words in card
+        assert not re.search(r", t\)|asymptotic|martingale|bets", card)
 
 
 def test_an_evaluation_of_one_episode_is_shown_without_an_interval(behavior):
@@ -170,13 +227,65 @@ def test_the_table_of_a_campaign_has_its_episodes(campaign):
     assert episode_columns([])["episode"] == []
 
 
-def test_a_campaign_without_episodes_has_a_card_and_no_plot(tmp_path):
+def test_a_campaign_without_episodes_has_a_card_and_empty_axes(tmp_path):
     target, _ = tables()
     with Campaign.create(tmp_path / "b.campaign", target, horizon=6) as empty:
         assert "0 episodes are finished" in empty._repr_html_()
         assert len(empty.to_frame()) == 0
-        with pytest.raises(InputError, match="no episode is finished"):
-            empty.plot()
+        ax = Figure().add_subplot()
+        assert empty.plot(ax) is ax
+        assert (text_of(ax), legend_of(ax)) == ("no episode is finished", [])
+        assert ax.get_xlabel() == "finished episodes"
+
+
+def test_a_campaign_says_from_where_on_it_has_an_interval(campaign):
+    begins = "too few episodes for an interval, which begins at 50"
+    ax = campaign.plot()
+    assert legend_of(ax) == ["estimate"]
+    assert ax.get_legend().get_title().get_text() == begins
+    assert f"with {begins}." in campaign._repr_html_()
+    assert f"with {begins}" in str(campaign.status())
+    assert "inf" not in str(campaign.status())
+    assert begins in campaign.result().sentence
+
+
+def test_the_band_of_a_campaign_is_drawn_as_far_as_it_is_finite():
+    at, mean = np.arange(1.0, 4.0), np.array([1.0, 2.0, 1.5])
+    low, high = np.array([-np.inf, 0.0, 1.0]), np.array([np.inf, np.inf, 2.0])
+    ax, one = Figure().subplots(2)
+    draw_band(Band(at, mean, low, high), 0.1, ax)
+    assert legend_of(ax) == ["90% at all times together", "estimate"]
+    assert ax.get_ylim() == pytest.approx((0.95, 2.05))
+    draw_band(Band(at[:1], mean[:1], low[:1], high[:1]), 0.1, one)
+    assert legend_of(one) == ["estimate"]
+    assert one.lines[0].get_marker() == "o"
+
+
+def test_a_campaign_whose_episodes_are_all_finished_says_so(tmp_path):
+    target, _ = tables()
+    for place, lost in (("c", 0), ("d", 1)):
+        plan = Plan(episodes=60)
+        with Campaign.create(tmp_path / f"{place}.campaign", target, horizon=6, plan=plan) as made:
+            with made.group():
+                for _ in range(59 - lost):
+                    run_episode(made)
+                if lost:
+                    made.start().lose("the sensor broke")
+            last = made.start("north")
+            assert made.status().word == "running"
+            assert "Campaign: running; all 60 episodes were started" in made._repr_html_()
+            last.act(1)
+            last.observe(1.0, 1.0, 1, terminated=True)
+            last.end()
+            said = "all 60 episodes are finished"
+            said = "all 60 episodes are over, 1 of them lost" if lost else said
+            assert f"Campaign: complete; {said}" in made._repr_html_()
+            assert str(made.status()).startswith(f"complete\n{said}\n")
+            assert made.status().state == "running"
+            assert made.result().stopped == said
+            with pytest.raises(CampaignError, match=rf"starts no episodes now \({said}\)"):
+                made.start()
+            assert legend_of(made.plot()) == ["95% at all times together", "estimate"]
 
 
 # -- trackers ------------------------------------------------------------------------------------

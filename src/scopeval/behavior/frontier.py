@@ -49,6 +49,7 @@ PRICES, MODEL_PRICES = 40, 24
 #: The grid reaches so many decades below and above variance / cost of the target policy. Above,
 #: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
 DECADES = (3.0, 6.0)
+NO_COST = "by the logs the target policy costs nothing: there is no cost to save; try design"
 ONLY_CHEAPER = (
     "at the target policy's own cost the logs bear out no gain in variance; cheaper points are "
     "offered as far as held-out logs agree, and may have more variance than predicted"
@@ -89,9 +90,10 @@ class Frontier(FrontierViews):
         unit = unit if unit > 0 else 1.0
         self._grid = PriceGrid.around(unit, DECADES, prices)
         self._cap = cap
-        self.warnings = decision.warnings
+        costs = bool(own.cost[0] > 0)
+        self.warnings = decision.warnings if costs else (*decision.warnings, NO_COST)
         self.points: tuple[Point, ...] = ()
-        if decision.method.tilted and own.cost[0] > 0:
+        if decision.method.tilted and costs:
             judged = self._judged = judge(evidence, decision.method, recipe, self._grid)
             every = [
                 Point(
@@ -274,10 +276,9 @@ class Frontier(FrontierViews):
 
     def _need_points(self, name: str) -> None:
         if not self.points:
-            reason = "; ".join(self.warnings) or "held-out logs confirm no design"
             raise InputError(
-                f"{name}: the logs bear out no point of a frontier ({reason}); log more, or run "
-                "the target policy"
+                f"{name}: the logs bear out no point of a frontier ({self.why_empty}); log more, "
+                "or run the target policy"
             )
 
 

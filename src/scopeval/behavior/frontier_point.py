@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scopeval.notebook.axes import axes_or_new
+from scopeval.notebook.axes import axes_or_new, write_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,10 @@ class Curve:
 
 
 def draw_curve(
-    curve: Curve, ax: Axes | None = None, chosen: tuple[float, float] | None = None
+    curve: Curve,
+    ax: Axes | None = None,
+    chosen: tuple[float, float] | None = None,
+    why_empty: str = "",
 ) -> Axes:
     """Draw relative variance against relative cost.
 
@@ -93,16 +96,20 @@ def draw_curve(
         curve: what to draw.
         ax: where; None: axes of a new figure.
         chosen: variance and cost of the point that was chosen, if any.
+        why_empty: is written where there are no points.
     """
     ax = axes_or_new(ax)
     cost = np.array([p.safe_cost for p in curve.points])
     variance = np.array([p.safe_variance for p in curve.points])
     bounds = np.array([(p.variance, p.checked_variance) for p in curve.points]).reshape(-1, 2)
-    ax.fill_between(
-        cost, bounds.min(axis=1), bounds.max(axis=1), color=OURS, alpha=0.18, lw=0,
-        label="doubt: predicted to cross-checked",
-    )  # fmt: skip
-    ax.plot(cost, variance, color=OURS, lw=2.0, label="frontier")
+    if curve.points:
+        ax.fill_between(
+            cost, bounds.min(axis=1), bounds.max(axis=1), color=OURS, alpha=0.18, lw=0,
+            label="doubt: predicted to cross-checked",
+        )  # fmt: skip
+        ax.plot(cost, variance, color=OURS, lw=2.0, label="frontier")
+    elif why_empty:
+        write_in(ax, why_empty, 0.25)
     ax.axvline(1.0, color=INK, lw=0.8, ls=":")
     ax.axhline(1.0, color=INK, lw=0.8, ls=":")
     ax.plot(1.0, 1.0, color=INK, marker="o", ls="none", label="the target policy itself")

@@ -29,6 +29,13 @@ class FrontierViews:
     warnings: tuple[str, ...]
 
     @property
+    def why_empty(self) -> str:
+        """Why there are no points; empty where there are some."""
+        if self.points:
+            return ""
+        return "; ".join(self.warnings) or "held-out logs confirm no design"
+
+    @property
     def curve(self) -> Curve:
         """The points, and where ODI lies."""
         raise NotImplementedError
@@ -41,7 +48,8 @@ class FrontierViews:
             chosen: a behavior policy of this frontier.
         """
         told = None if chosen is None else chosen.predicted
-        return draw_curve(self.curve, ax, None if told is None else (told.variance, told.cost))
+        at = None if told is None else (told.variance, told.cost)
+        return draw_curve(self.curve, ax, at, self.why_empty)
 
     def to_frame(self) -> DataFrame:
         """A pandas table with a row for each point, from the least variance to the least cost.
@@ -51,12 +59,13 @@ class FrontierViews:
         return frame_of({name: [getattr(p, name) for p in self.points] for name in _COLUMNS})
 
     def __repr__(self) -> str:
-        return f"Frontier({len(self.points)} points)"
+        why = "" if self.points else f": {self.why_empty}"
+        return f"Frontier({len(self.points)} points{why})"
 
     def _repr_html_(self) -> str:
         if not self.points:
             sentence = "The logs bear out no point: log more, or run the target policy."
-            return Card("Frontier", sentence, remarks=self.warnings).html()
+            return Card("Frontier", sentence, remarks=self.warnings or (self.why_empty,)).html()
         best = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
         named = (
             ("least variance", min(self.points, key=lambda p: p.safe_variance)),

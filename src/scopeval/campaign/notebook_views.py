@@ -12,14 +12,14 @@ from scopeval.campaign.journal import Event
 from scopeval.campaign.status import CampaignStatus, PlantStatus
 from scopeval.campaign.terms import Terms
 from scopeval.errors import InputError
-from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.evaluation.result import Evaluation, no_interval, rounded
 from scopeval.evaluation.stopping import Running
 from scopeval.evaluation.tracking import Listener, listener_of
-from scopeval.notebook.axes import axes_or_new
+from scopeval.notebook.axes import axes_or_new, write_in
 from scopeval.notebook.card import Card
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import OURS, Span, sketch_spans
-from scopeval.report.evaluation_figures import running, trace_of
+from scopeval.report.evaluation_figures import Band, running, trace_of
 from scopeval.report.wording import amount, confidence
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["NotebookViews"]
+
+_LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False}
 
 
 class NotebookViews(ABC):
@@ -62,34 +64,25 @@ class NotebookViews(ABC):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the estimate against the number of finished episodes, with its interval.
 
-        The interval holds at all times together.
+        The interval holds at all times together. Axes without an estimate or an interval say why.
 
         Args:
             ax: matplotlib axes; None: those of a new figure.
-
-        Raises:
-            InputError: no episode is finished.
         """
+        if not self.status().finished:
+            ax = _labeled(axes_or_new(ax))
+            write_in(ax, "no episode is finished")
+            return ax
         terms = self._created_with()
         result = self.result(keep=True)
         trace = trace_of(result, terms.gamma)
         assert trace is not None  # the episodes were kept
         goal = max(terms.plan.episodes or len(trace.value), 1)
         band = running(trace.value, terms.alpha, goal, trace.stages)
-        ax = axes_or_new(ax)
-        seen = np.isfinite(band.low)
-        name = f"{confidence(terms.alpha)} at all times together"
-        ax.fill_between(
-            band.at[seen], band.low[seen], band.high[seen], color=OURS, alpha=0.18, lw=0, label=name
-        )
-        ax.plot(band.at, band.mean, color=OURS, lw=2.0, label="estimate")
-        ax.legend(fontsize=8, frameon=False)
-        late = band.at >= 0.12 * band.at[-1]  # the first intervals are too wide to show anything
-        ends = np.concatenate([band.low[late & seen], band.high[late & seen], band.mean[late]])
-        room = 0.05 * (np.ptp(ends) or 1.0)
-        ax.set_ylim(float(ends.min() - room), float(ends.max() + room))
-        ax.set_xlabel("finished episodes")
-        ax.set_ylabel("value of the policy")
+        ax = _labeled(axes_or_new(ax))
+        draw_band(band, terms.alpha, ax)
+        if not np.isfinite(band.high - band.low).any():
+            ax.legend(title=no_interval(result.interval), title_fontsize=8, **_LEGEND)
         return ax
 
     def track(self, tracker: Listener) -> None:
@@ -115,13 +108,37 @@ class NotebookViews(ABC):
         found = status.interval
         spans = [Span("value", found.low, found.estimate, found.high)]
         return Card(
-            "Campaign: " + "; ".join(x for x in (status.state, status.reason, status.done) if x),
+            "Campaign: " + "; ".join(x for x in (status.word, status.reason, status.done) if x),
             sentence_of(status, self._created_with()),
             tuple(_plant(plant) for plant in status.plants),
             ("plant", "now", "finished", "lost") if status.plants else (),
             sketch_spans(spans) if found.n > 1 else "",
             tuple(f"{g.rule}: {g.alarm}" for g in status.guards if g.alarm is not None),
         ).html()
+
+
+def draw_band(band: Band, alpha: float, ax: Axes) -> None:
+    """Draw a running estimate, with its interval as far as that is finite."""
+    seen = np.isfinite(band.high - band.low)
+    if seen.any():
+        ax.fill_between(
+            band.at[seen], band.low[seen], band.high[seen], color=OURS, alpha=0.18, lw=0,
+            label=f"{confidence(alpha)} at all times together",
+        )  # fmt: skip
+    alone = "o" if len(band.at) == 1 else None  # a line of one point is not seen
+    ax.plot(band.at, band.mean, color=OURS, lw=2.0, marker=alone, label="estimate")
+    ax.legend(**_LEGEND)
+    late = band.at >= 0.12 * band.at[-1]  # the first intervals are too wide to show anything
+    ends = np.concatenate([band.low[late & seen], band.high[late & seen], band.mean[late]])
+    room = 0.05 * (np.ptp(ends) or 1.0)
+    ax.set_ylim(float(ends.min() - room), float(ends.max() + room))
+
+
+def _labeled(ax: Axes) -> Axes:
+    """Axes of a running estimate."""
+    ax.set_xlabel("finished episodes")
+    ax.set_ylabel("value of the policy")
+    return ax
 
 
 def sentence_of(status: CampaignStatus, terms: Terms) -> str:
@@ -133,7 +150,7 @@ def sentence_of(status: CampaignStatus, terms: Terms) -> str:
     if not found.n:
         return f"{said}."
     if not math.isfinite(found.half_width):
-        return f"{said}; the value is about {found.estimate:.4g}."
+        return f"{said}; the value is about {found.estimate:.4g}, with {no_interval(found)}."
     value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
     return (
         f"{said}; the policy's value is {value}, between {low} and {high} with "

@@ -23,7 +23,7 @@ def campaign_section(
 ) -> Section:
     """The section; times are UTC."""
     told = [event for event in events if event.kind not in USUAL]
-    text = [f"The campaign is {status.state}" + (f": {status.reason}." if status.reason else ".")]
+    text = [f"The campaign is {status.word}" + (f": {status.reason}." if status.reason else ".")]
     if status.done:
         text.append(f"It starts no more episodes: {status.done}.")
     if len(told) > LISTED:

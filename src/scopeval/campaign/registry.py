@@ -201,9 +201,10 @@ class Registry:
 
 
 def _check_starting(state: CampaignState) -> None:
-    why = state.reason if state.paused or state.stopped else state.done()
+    halted = state.paused or state.stopped
+    why = f"{state.word}; {state.reason}" if halted else state.done()
     if why is not None:
-        raise CampaignError(f"start: the campaign starts no episodes now ({state.word}; {why})")
+        raise CampaignError(f"start: the campaign starts no episodes now ({why})")
 
 
 def check_name(plant: str) -> str:

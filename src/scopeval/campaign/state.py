@@ -139,12 +139,20 @@ class CampaignState:
         """Why the plan starts no more episodes; None: it does."""
         plan = self.terms.plan
         if plan.episodes is not None and self.started >= plan.episodes:
-            return f"all {plan.episodes:,} episodes were started"
+            return self._all_started(plan.episodes)
         if plan.precision is not None and self.interval.half_width <= plan.precision:
             return f"stopped when the interval was +- {plan.precision:g} or narrower"
         if plan.cost_budget is not None and self.spent >= plan.cost_budget:
             return f"stopped when the cost budget of {plan.cost_budget:g} was reached"
         return None
+
+    def _all_started(self, planned: int) -> str:
+        """How far the episodes are, in words, once all of the plan were started."""
+        if self.finished >= planned:
+            return f"all {planned:,} episodes are finished"
+        if self.finished + self.lost >= planned:
+            return f"all {planned:,} episodes are over, {self.lost:,} of them lost"
+        return f"all {planned:,} episodes were started"
 
     # -- folding -------------------------------------------------------------------------------
 

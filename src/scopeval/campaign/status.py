@@ -13,6 +13,7 @@ from scopeval.campaign import schema
 from scopeval.campaign.journal import Event
 from scopeval.campaign.state import CampaignState
 from scopeval.estimation.running_moments import Interval
+from scopeval.evaluation.result import no_interval
 
 __all__ = ["CampaignStatus", "GuardStatus", "PlantStatus", "any_silent", "plants_of", "status_of"]
 
@@ -102,6 +103,12 @@ class CampaignStatus:
     plants: tuple[PlantStatus, ...]
     last_event: int
 
+    @property
+    def word(self) -> str:
+        """The state; "complete" where nothing runs and the plan starts no more episodes."""
+        over = self.state == "running" and self.done is not None and not self.open
+        return "complete" if over else self.state
+
     def values(self) -> dict[str, float]:
         """The numbers by name, for a `Tracker`; what is not finite is left out."""
         found = {
@@ -122,13 +129,15 @@ class CampaignStatus:
     def __str__(self) -> str:
         found = self.interval
         lines = [
-            f"{self.state}" + (f": {self.reason}" if self.reason else ""),
+            self.word + (f": {self.reason}" if self.reason else ""),
             f"{self.finished:,} episodes finished, {self.open} running, {self.lost} lost; "
             f"{self.spent:.4g} spent",
         ]
         if self.done:
             lines.insert(1, self.done)
-        if found.n:
+        if found.n and not math.isfinite(found.half_width):
+            lines.append(f"value about {found.estimate:.4g}, with {no_interval(found)}")
+        elif found.n:
             lines.append(
                 f"value {found.estimate:.4g}, between {found.low:.4g} and {found.high:.4g} "
                 f"with {100 * (1 - found.alpha):.4g}% confidence at all times"

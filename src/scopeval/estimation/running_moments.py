@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scopeval.errors import InputError
 
 __all__ = [
+    "BURN_IN",
     "FEWEST_EVENTS",
     "AsymptoticSequence",
     "ConfidenceSequence",
@@ -42,6 +43,8 @@ FloatArray = npt.NDArray[np.float64]
 
 Side = Literal["both", "lower", "upper"]
 
+#: Values before the first finite interval of a confidence sequence.
+BURN_IN = 50
 #: Values that a spread must come from before a confidence sequence says anything about the side of
 #: the long tail.
 FEWEST_EVENTS = 6.0
@@ -246,7 +249,7 @@ class AsymptoticSequence:
         alpha: float = 0.05,
         target_n: int = 1000,
         *,
-        burn_in: int = 50,
+        burn_in: int = BURN_IN,
         side: Side = "both",
         skew_factor: float = 2.0,
         fewest_events: float = 0.0,

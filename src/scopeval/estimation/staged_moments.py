@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import (
+    BURN_IN,
     FEWEST_EVENTS,
     Interval,
     Moments,
@@ -82,7 +83,7 @@ class StagedMoments:
         alpha: float = 0.05,
         target_n: int = 1000,
         *,
-        burn_in: int = 50,
+        burn_in: int = BURN_IN,
         skew_factor: float = 2.0,
     ) -> None:
         check_alpha(alpha)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scopeval.collection.episodes import Episodes
 from scopeval.estimation.intervals import Interval
+from scopeval.estimation.running_moments import BURN_IN
 from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import Certificate
 from scopeval.safety.guard import GuardState
@@ -25,6 +26,7 @@ __all__ = [
     "OnPolicy",
     "Spent",
     "StartReport",
+    "no_interval",
     "plain_numbers",
     "rounded",
 ]
@@ -208,7 +210,7 @@ class Evaluation:
     def _number(self) -> str:
         found = self.interval
         if not math.isfinite(found.half_width):
-            return f"about {found.estimate:.4g}, with too few episodes for an interval"
+            return f"about {found.estimate:.4g}, with {no_interval(found)}"
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         if found.half_width == 0:
             return f"{value} in every episode, so that there is no spread for an interval"
@@ -359,6 +361,12 @@ class Evaluation:
         plain = plain_numbers(content)
         assert isinstance(plain, dict)
         return plain
+
+
+def no_interval(found: Interval) -> str:
+    """Why there is none, in words; a confidence sequence begins at a certain number."""
+    begins = found.method == "asymptotic sequence" and found.n < BURN_IN
+    return "too few episodes for an interval" + (f", which begins at {BURN_IN}" if begins else "")
 
 
 def rounded(spread: float, *numbers: float) -> list[str]:

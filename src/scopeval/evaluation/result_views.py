@@ -20,6 +20,15 @@ __all__ = ["draw_evaluation", "evaluation_card", "evaluation_columns"]
 
 _Told = Mapping[str, Any]
 
+#: When an interval holds, by its method; that of the others is usual, and holds for a number of
+#: episodes fixed in advance.
+_HOLDS = {
+    "asymptotic sequence": " at all times",
+    "bets": " for any returns within the stated bounds",
+}
+#: Who ran the episodes of a stage, by color.
+_RAN = {OURS: "stage of a behavior policy", OWN: "stage of the target policy"}
+
 
 def evaluation_card(told: _Told) -> Card:
     """The card: the answer in one sentence, and the numbers behind it."""
@@ -74,7 +83,8 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
 
     Last, the interval that as many episodes of the policy itself would have given.
     """
-    spans = [*_stage_spans(told), *_spans(told)]
+    stages = _stage_spans(told)
+    spans = [*stages, *_spans(told)]
     ax = axes_or_new(ax, 5.4, 1.2 + 0.36 * len(spans))
     for k, span in enumerate(spans):
         ends = [[span.estimate - span.low], [span.high - span.estimate]]
@@ -87,6 +97,15 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
     ax.locator_params(axis="x", nbins=6)
     sure = 100 * (1 - told["interval"]["alpha"])
     ax.set_xlabel(f"value of the policy, {sure:.4g}% intervals")
+    used = [color for color in _RAN if any(span.color == color for span in stages)]
+    if used:
+        from matplotlib.lines import Line2D
+
+        ax.legend(
+            [Line2D([], [], color=color, marker="o", ms=5, lw=2.0) for color in used],
+            [_RAN[color] for color in used],
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=8, frameon=False,
+        )  # fmt: skip
     return ax
 
 
@@ -94,7 +113,8 @@ def _rows(told: _Told) -> list[tuple[str, str]]:
     found, own = told["interval"], told["on_policy"]
     value = f"{found['estimate']:.4g}"
     if found["low"] is not None and found["high"] is not None:
-        value += f" ({found['low']:.4g} to {found['high']:.4g}, {found['method']})"
+        sure = f"{100 * (1 - found['alpha']):.4g}% confidence{_HOLDS.get(found['method'], '')}"
+        value += f" ({found['low']:.4g} to {found['high']:.4g} with {sure})"
     rows = [("value", value), ("episodes", f"{told['finished']:,}; {told['stopped']}")]
     if told["cost"]["total"]:
         each, total = told["cost"]["per_episode"], told["cost"]["total"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes_or_new", "in_ipython"]
+__all__ = ["axes_or_new", "in_ipython", "write_in"]
 
 
 def in_ipython() -> bool:
@@ -35,3 +36,11 @@ def axes_or_new(ax: Axes | None, width: float = 5.4, height: float = 3.6) -> Axe
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def write_in(ax: Axes, text: str, height: float = 0.5) -> None:
+    """Write in the middle of axes, such as why they are empty; `height` is 0 below and 1 above."""
+    ax.text(
+        0.5, height, textwrap.fill(text, 48), transform=ax.transAxes, ha="center", va="center",
+        fontsize=9, bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none"},
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.evaluation.result import Evaluation, no_interval, rounded
 from scopeval.report.page import Fact, Verdict
 from scopeval.safety.verdict import Certificate
 
@@ -57,7 +57,7 @@ def answer_of(e: Evaluation) -> str:
         if found.half_width == 0:
             said = f"The policy is worth {value}, the same in every episode"
     else:
-        said = f"The policy is worth about {found.estimate:.4g}, too few episodes for an interval"
+        said = f"The policy is worth about {found.estimate:.4g}, {no_interval(found)}"
     if by_itself(e):
         spent = f" at a cost of {amount(e.cost.total)}" if e.cost.total > 0 else ""
         return f"{said}, from {counted(e.finished)} of the policy itself{spent}."

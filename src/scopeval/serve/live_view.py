@@ -13,7 +13,7 @@ from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.journal import Event
 from scopeval.campaign.status import CampaignStatus, GuardStatus, PlantStatus
 from scopeval.campaign.terms import Terms
-from scopeval.evaluation.result import Evaluation, rounded
+from scopeval.evaluation.result import Evaluation, no_interval, rounded
 from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
 from scopeval.report.wording import amount, by_itself, confidence, verdict_of
 from scopeval.serve.figures import promise_figure, spending_figure, value_figure
@@ -135,10 +135,9 @@ def view_of(
 ) -> LiveView:
     """The page of a moment."""
     safety, text = _safety(result)
-    done = status.done and status.state == "running"
     state = Verdict(_STATES[status.state], status.state.capitalize())
     return LiveView(
-        state=Verdict("plain", "Complete") if done else state,
+        state=Verdict("plain", "Complete") if status.word == "complete" else state,
         reason=status.reason or status.done or "",
         commands=_commands(status),
         facts=_facts(status, result, terms),
@@ -176,7 +175,7 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
     found = status.interval
     value, note = "not known yet", "no episode is finished"
     if found.n:
-        value, note = f"{found.estimate:.4g}", "too few episodes for an interval"
+        value, note = f"{found.estimate:.4g}", no_interval(found)
     if found.n and math.isfinite(found.half_width):
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         note = f"between {low} and {high} with {confidence(found.alpha)} confidence at all times"
