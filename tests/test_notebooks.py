@@ -66,6 +66,22 @@ def test_it_is_small_and_has_no_traces_of_a_machine(path):
     assert not re.search(r"/home/|/root/|/tmp/|Traceback|\\u001b", text)
 
 
+def test_a_campaign_can_be_created_again_in_the_same_folder(tool, tmp_path, monkeypatch):
+    """As far as the creation of the campaign, which refuses to overwrite one."""
+    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+    monkeypatch.chdir(tmp_path)
+    cells = tool.read(NOTEBOOKS[0])["cells"]
+    code = [tool.text_of(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    last = next(k for k, text in enumerate(code) if "Campaign.create(" in text)
+    for _ in range(2):
+        names: dict[str, object] = {}
+        exec("\n".join(code[: last + 1]), names)
+        names["campaign"].close()
+        if "folder" in names:
+            names["folder"].cleanup()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_words_and_missing_outputs_are_noticed(tool):
     stored = tool.read(NOTEBOOKS[0])
     changed = copy.deepcopy(stored)
