@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from campaign.machine import run_episode, tables
+from scopeval import Campaign
 from scopeval.campaign.journal import Event
-from scopeval.serve.live_view import LINES, _lines
+from scopeval.campaign.terms import Plan
+from scopeval.serve.live_view import LINES, _lines, view_of
 
 
 def test_events_that_repeat_themselves_are_one_line():
@@ -28,3 +33,21 @@ def test_other_plants_and_texts_stay_apart_and_only_the_last_are_shown():
     assert [line.text for line in shown] == [f"step {k}" for k in range(LINES)]
     apart = _lines([Event("alarm", "warm", plant=plant) for plant in ("north", "south")])
     assert [line.where for line in apart] == ["north", "south"]
+
+
+def test_a_campaign_is_complete_when_nothing_runs_any_more(tmp_path):
+    target, _ = tables()
+
+    def shown():
+        history = SimpleNamespace(listed=[])
+        found = view_of(campaign.status(), None, history, [], campaign.terms, 0.0)
+        return found.state.text, found.reason, found.facts[0].note
+
+    place, plan = tmp_path / "a.campaign", Plan(episodes=2)
+    with Campaign.create(place, target, horizon=6, plan=plan) as campaign:
+        run_episode(campaign)
+        last = campaign.start()
+        begins = "too few episodes for an interval, which begins at 50"
+        assert shown() == ("Running", "all 2 episodes were started", begins)
+        last.lose("the sensor broke")
+        assert shown() == ("Complete", "all 2 episodes are over, 1 of them lost", begins)
