@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_a_campaign_can_be_created_again_in_the_same_folder(tool, tmp_path, monk
         if "folder" in names:
             names["folder"].cleanup()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_temporary_folders_are_not_stored(tool):
+    with tempfile.TemporaryDirectory() as folder:
+        shown = f"Campaign('{Path(folder, 'stores.campaign')}', running)"
+        assert tool.without_folder(shown) == "Campaign('stores.campaign', running)"
+    assert tool.without_folder("no folder / here") == "no folder / here"
 
 
 def test_other_words_and_missing_outputs_are_noticed(tool):

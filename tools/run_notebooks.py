@@ -44,7 +44,7 @@ def execute(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def tidy(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Without what changes from run to run: times, versions of the machine, bars that are gone."""
+    """Without what changes from run to run: times, versions, folders, bars that are gone."""
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     cells = []
     for number, cell in enumerate(notebook["cells"]):
@@ -67,7 +67,15 @@ def _tidy(output: dict[str, Any]) -> dict[str, Any] | None:
     ):
         return None  # a progress bar that was taken away
     kept = {**output, "metadata": {}} if "metadata" in output else dict(output)
+    if "text/plain" in output.get("data", {}):
+        text = text_of(output["data"]["text/plain"])
+        kept["data"] = {**output["data"], "text/plain": without_folder(text).splitlines(True)}
     return kept | ({"execution_count": None} if "execution_count" in output else {})
+
+
+def without_folder(text: str) -> str:
+    """Files in a temporary folder are named as if they were beside the notebook."""
+    return re.sub(re.escape(tempfile.gettempdir() + os.sep) + r"\w+" + re.escape(os.sep), "", text)
 
 
 def text_of(source: str | list[str]) -> str:
