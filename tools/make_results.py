@@ -29,8 +29,6 @@ ROBOTS = {
     "robots, episode": DOCS / "results" / "mujoco-episode",
     "robots, wide": DOCS / "results" / "mujoco-wide",
 }
-#: Robots with all of their target policies, a file for each.
-ALL_TARGETS = DOCS / "results" / "mujoco-all"
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 NOTHING = "\nNo full run is stored yet; the command above makes one.\n\n"
 FIGURES = {
@@ -52,7 +50,7 @@ def page(text: str) -> str:
     text = _networks(_gridworld(text))
     for mark, folder in ROBOTS.items():
         text = _robots(text, mark, folder)
-    return _foreign(_all_targets(text))
+    return _foreign(text)
 
 
 def _gridworld(text: str) -> str:
@@ -88,17 +86,6 @@ def _robots(text: str, mark: str, folder: Path) -> str:
     tables = [_robot(block, beside=mark == "robots") for block in content["blocks"]]
     shown = _part(content, folder, tables, figures)
     return part.sub(lambda _: shown, text)
-
-
-def _all_targets(text: str) -> str:
-    mark = "robots, all targets"
-    part = re.compile(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", re.DOTALL)
-    runs = [json.loads(place.read_text(encoding="utf-8")) for place in ALL_TARGETS.glob("*.json")]
-    shown = "".join(
-        _part(content, ALL_TARGETS, [_robot(block, beside=True) for block in content["blocks"]], {})
-        for content in sorted(runs, key=lambda content: str(content["command"]))
-    )
-    return part.sub(lambda _: shown or NOTHING, text)
 
 
 def _foreign(text: str) -> str:
