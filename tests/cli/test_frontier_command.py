@@ -89,4 +89,4 @@ def test_the_drawing_has_the_target_odi_the_choice_and_the_doubt():
     x, y = ax.get_lines()[0].get_data()
     np.testing.assert_allclose(x, [p.safe_cost for p in points])
     np.testing.assert_allclose(y, [p.safe_variance for p in points])
-    assert len(draw_curve(Curve()).get_lines()) == 4  # an empty curve, two limits, the target
+    assert len(draw_curve(Curve()).get_lines()) == 3  # no curve: two limits, the target
