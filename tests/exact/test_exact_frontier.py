@@ -194,7 +194,7 @@ def test_enumeration_unbiased_within_the_cap_and_as_predicted(case, which, times
     # have a thousandth of that
     grid = 1e-3 * exact.assess(case.mdp, case.target, case.target, design.control).variance
     slack = max(grid, 1e-9 * scale**2)
-    assert variance == pytest.approx(design.predicted.variance, rel=0.02, abs=slack)
+    assert variance == pytest.approx(design.predicted.variance, rel=0.03, abs=slack)
     assert cost == pytest.approx(design.predicted.cost, rel=0.01, abs=1e-9)
 
 
