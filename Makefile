@@ -4,13 +4,26 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types format mutants bench docs audit wheel-test clean
+.PHONY: demo test test-heavy test-kernels lint types format mutants bench docs audit wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
 
 test: lint types
 	$(BIN)/python -m pytest -n auto
+
+# What takes long, and guards what changes seldom: benchmarks, Ray, kills at random, fuzzed calls
+test-heavy: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto -m heavy
+
+# What other processors round otherwise: golden numbers, decisions, and sums in two orders
+NUMERIC := tests/test_golden.py tests/test_simulate.py tests/solver tests/exact tests/experiments/baselines \
+	tests/behavior/test_ties.py tests/behavior/test_decision.py tests/behavior/test_designer.py \
+	tests/behavior/test_episode_budget.py tests/behavior/test_frontier.py tests/estimation tests/safety \
+	tests/evaluation/test_stages.py tests/campaign/test_campaign_stages.py
+
+test-kernels: $(VENV)/.dev
+	$(BIN)/python tools/other_kernel.py -m pytest -q -n auto $(NUMERIC)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -28,7 +41,7 @@ mutants: $(VENV)/.dev
 	$(BIN)/python tools/mutants.py
 
 bench: $(VENV)/.bench
-	$(BIN)/scopeval bench all
+	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
@@ -55,7 +68,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[dev,box2d,energyplus,minari,mujoco,ray,sb3,docs,serve]'
+	$(PIP) -e '.[dev,box2d,energyplus,minari,mujoco,ray,sb3,docs,serve,postgres]'
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # what was left out above; some are for other versions
 	touch $@ $(VENV)/.core
 

@@ -44,7 +44,7 @@ def main():
         next_obs=seen.states[:, 1],
         terminated=np.ones(5000, bool),
     )
-    behavior = design(log, new_rules, horizon=1)
+    behavior = design(log, new_rules, horizon=1, method="scope")
     print(behavior.summary())
 
     own = exact.assess(world, new_rules, new_rules)

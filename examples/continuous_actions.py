@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.training import Training
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.training import Training
 
 
 class Joint(gymnasium.Env):
@@ -49,8 +49,8 @@ def main():
     old = collect(Joint, gaussian(0.6, 1.0), horizon=12, episodes=600)
     log = Transitions(**old.transitions())
     target = gaussian(1.0, 0.6)
-    quick = ModelRegression(training=Training(hidden=32, steps=1200, batch=256), paths=300)
-    behavior = design(log, target, horizon=12, method="scope-dr", regression=quick)
+    quick = Networks(training=Training(hidden=32, steps=1200, batch=256), paths=300)
+    behavior = design(log, target, horizon=12, method="scope-dr", learn=quick)
     print(behavior.summary())
     result = evaluate(Joint, target, behavior, episodes=300, seed=1)
     print(result)

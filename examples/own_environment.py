@@ -8,7 +8,7 @@ its own key in `info`.
 import gymnasium
 import numpy as np
 
-from scopeval import Transitions, collect, design, evaluate
+from scopeval import Plant, Transitions, collect, design, evaluate
 
 
 class Machine(gymnasium.Env):
@@ -44,8 +44,8 @@ def new(obs, t):
     return np.stack([rest, 0.2 * (1 - rest), 0.8 * (1 - rest)], axis=1)
 
 
-old = collect(Machine, uniform, horizon=8, episodes=500, cost="strain")
+old = collect(Plant(Machine, cost="strain"), uniform, horizon=8, episodes=500)
 log = Transitions(**old.transitions())
 behavior = design(log, new, horizon=8, method="scope-dr")
 print(behavior.summary())
-print(evaluate(Machine, new, behavior, episodes=300, cost="strain", seed=1))
+print(evaluate(Plant(Machine, cost="strain"), new, behavior, episodes=300, seed=1))

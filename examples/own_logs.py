@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import design, load, read_logged
+from scopeval import Promise, design, load, read_logs
 
 STEPS, LEVELS = 8, 6  # a run has eight steps, the tank six levels
 
@@ -46,7 +46,7 @@ def controller(level, t):
 def main(folder):
     path = Path(folder) / "historian.csv"
     write_csv(path, runs=400)
-    log = read_logged(
+    log = read_logs(
         path,
         columns={
             "episode": "run",
@@ -58,7 +58,7 @@ def main(folder):
         },
     )
     print(log.summary())
-    behavior = design(log, controller, horizon=STEPS, epsilon=0.05)
+    behavior = design(log, controller, horizon=STEPS, method="scope", promise=Promise(at_most=1.05))
     print(behavior.summary())
 
     saved = Path(folder) / "behavior.scope"

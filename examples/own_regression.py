@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from scopeval import Transitions, design
-from scopeval.critics.supervised import SupervisedRegression
+from scopeval.models.supervised import SupervisedRegression
 
 HORIZON, ACTIONS = 5, 3
 
@@ -59,7 +59,7 @@ def main():
         target,
         horizon=HORIZON,
         method="scope-dr",
-        regression=SupervisedRegression(Quadratic),
+        learn=SupervisedRegression(Quadratic),
     )
     print(behavior.summary())
     here = np.array([[0.0], [1.0]])

@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.simulator import KnownDynamics
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.simulator import Simulator
 
 
 def simulate(obs, actions, t):
@@ -50,10 +50,8 @@ def main():
     """Log a few episodes of another pump, design with the simulator, evaluate."""
     log = Transitions(**collect(Tank, pump(1.5), horizon=10, episodes=40).transitions())
     target = pump(1.0)
-    known = ModelRegression(
-        dynamics=KnownDynamics(simulate), paths=200, study=Study(paths=500, steps=500)
-    )
-    behavior = design(log, target, horizon=10, method="scope-dr", regression=known)
+    known = Networks(dynamics=Simulator(simulate), paths=200, study=Study(paths=500, steps=500))
+    behavior = design(log, target, horizon=10, method="scope-dr", learn=known)
     print(behavior.summary())
     result = evaluate(Tank, target, behavior, episodes=300, seed=1)
     print(result)

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report
-from scopeval.critics.protocols import Estimates
+from scopeval.models.protocols import Estimates
 
 RECIPE = Recipe("scope", 0.0, 3, 1.0, 0.02, 0.0, "behavior", None)
 REPORT = Report(10, "table", 1.0, 0.0, 0.0, Prediction(0.5, 1.0, 0.6, 1.0), {})

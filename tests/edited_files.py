@@ -28,7 +28,7 @@ from scopeval import load
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.gaussian import GaussianPolicy
-from scopeval.policies.protocols import offer
+from scopeval.policies.protocols import EpisodeState, offer
 
 STATES, ACTIONS, HORIZON, WIDTH = 4, 3, 3, 2
 
@@ -314,7 +314,7 @@ def check_acts(policy, seed):
     for t in (0, HORIZON - 1, HORIZON):
         offered = offer(policy.target, obs, t, rng)
         weight = rng.choice([0.0, 1e-300, 0.5, 1.0, 3.0, 1e300], len(obs))
-        mu = policy.weigh_at(offered, obs, t, weight).probs
+        mu = policy.weigh(offered, obs, t, EpisodeState.of_weights(weight)).probs
         assert np.isfinite(mu).all()
         assert (mu >= 0).all()
         assert np.abs(mu.sum(axis=1) - 1).max() < 1e-9

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -17,6 +18,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import tyro
 from typer.main import get_command
 
 import scopeval
@@ -114,17 +116,26 @@ def commands_in(text):
         if block.kind in ("sh", "console", "bash"):
             found += run_pages.commands_of(block)
     prose = run_pages.BLOCK.sub("", text)
-    for line in re.findall(r"^ {4}((?:scopeval|make) .*)$", prose, re.MULTILINE):
+    for line in re.findall(r"^ {4}((?:scopeval|make|python -m) .*)$", prose, re.MULTILINE):
         found.append(line.split("#")[0].split())
     return found
 
 
 EVERY = [(page.name, words) for page in TEXTS for words in commands_in(page.read_text("utf-8"))]
-OURS = [(name, words) for name, words in EVERY if words[0] == "scopeval"]
+OURS = [
+    (name, words)
+    for name, words in EVERY
+    if words[0] == "scopeval" or words[:2] == ["python", "-m"]
+]
 
 
 def parse(words):
     """Whether the program would take these words; it says no by an exception."""
+    if words[:2] == ["python", "-m"]:
+        module = importlib.import_module(words[2].replace("benchmarks", "benchmarks.__main__"))
+        if hasattr(module, "Args"):
+            tyro.cli(module.Args, args=words[3:])
+        return
     command, rest = get_command(app), list(words[1:])
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"no such command: {rest[0]}"
@@ -141,8 +152,10 @@ def test_commands_parse(page, words):
 
 def test_wrong_commands_do_not_parse():
     assert len(OURS) >= 8
+    with pytest.raises(SystemExit):
+        parse(["python", "-m", "experiments.gridworld", "--moons"])
     for wrong in (
-        "scopeval reproduce moonbase",
+        "scopeval moonbase",
         "scopeval demo --fast",
         "scopeval design --horizon ten",
         "scopeval evaluate",  # without what is required
@@ -164,7 +177,7 @@ def test_other_programs_are_make_and_its_targets_exist():
     assert not installs(["pip", "install", ".[moon]"])
     assert not installs(["pip", "install", "torch"])
     for page, words in EVERY:
-        tool = words[0] == "python" and (ROOT / words[1]).is_file()
+        tool = words[0] == "python" and ((ROOT / words[1]).is_file() or words[1] == "-m")
         assert tool or words[0] in ("scopeval", "make") or installs(words), page
         if words[0] == "make":
             for target in words[1:]:
@@ -228,19 +241,10 @@ def test_commands_page_is_up_to_date():
     assert page == script("make_commands").page(), "run: python tools/make_commands.py"
 
 
-def test_results_page_says_what_the_stored_results_say():
-    text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
-    assert text == script("make_results").page(text), "run: python tools/make_results.py"
-    assert text == script("make_frontier").page(text), "run: python tools/make_frontier.py"
-    text = (DOCS / "adaptive.md").read_text(encoding="utf-8")
-    assert text == script("make_adaptive").page(text), "run: python tools/make_adaptive.py"
-    text = (DOCS / "data-center.md").read_text(encoding="utf-8")
-    assert text == script("make_energy").page(text), "run: python tools/make_energy.py"
-
-
-def test_rates_of_wrong_verdicts_are_the_stored_ones():
-    text = (DOCS / "safety.md").read_text(encoding="utf-8")
-    assert text == script("make_verdicts").page(text), "run: python tools/make_verdicts.py"
+@pytest.mark.parametrize("name", ["reproduce.md", "adaptive.md", "data-center.md", "safety.md"])
+def test_pages_say_what_the_stored_results_say(name):
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert text == script("make_pages").page(name, text), "run: python tools/make_pages.py"
 
 
 def test_figures_are_small_and_self_contained():
@@ -262,16 +266,16 @@ def test_figures_are_those_of_the_script():
 
 
 def test_the_headline_figure_is_that_of_the_stored_results():
-    made = script("make_frontier")
+    made = script("make_pages")
     stored = made.HEADLINE.read_text(encoding="utf-8")
-    assert words_in(made.headline()) == words_in(stored), "run: python tools/make_frontier.py"
+    assert words_in(made.headline()) == words_in(stored), "run: python tools/make_pages.py"
 
 
 @pytest.mark.parametrize("name", ["gridworld", "mujoco", "frontier"])
 def test_figures_of_results_are_those_of_the_stored_numbers(name):
-    for file, text in script("make_result_figures").figures(name):
+    for file, text in script("make_pages").figures(name):
         stored = file.read_text(encoding="utf-8")
-        assert words_in(text) == words_in(stored), "run: python tools/make_result_figures.py"
+        assert words_in(text) == words_in(stored), "run: python tools/make_pages.py"
         width = float(re.search(r'width="([\d.]+)pt"', stored)[1])
         assert width < 480, f"{file.name} cannot be read on a phone"
 
@@ -347,8 +351,8 @@ def test_the_api_page_lists_every_public_name_with_its_module():
 
 def test_the_safety_page_lists_every_threshold_with_its_value():
     from scopeval.behavior.thresholds import THRESHOLDS
-    from scopeval.critics.model.regression import ModelRegression
-    from scopeval.critics.protocols import Caution
+    from scopeval.models.model.regression import Networks
+    from scopeval.models.protocols import Caution
 
     text = (DOCS / "safety.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE))
@@ -358,7 +362,7 @@ def test_the_safety_page_lists_every_threshold_with_its_value():
 
     for name, value in asdict(THRESHOLDS).items():
         assert rows.pop(name) == shown(value), name
-    plain, model = asdict(Caution()), asdict(ModelRegression().caution)
+    plain, model = asdict(Caution()), asdict(Networks().caution)
     for name in plain:
         expected = f"{shown(plain[name])} (tables, networks), {shown(model[name])} (model)"
         assert rows.pop(name) == expected, name

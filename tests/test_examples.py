@@ -54,21 +54,6 @@ def test_own_simulator(capsys):
     assert result.certificate.verdict in ("safe", "not enough evidence")
 
 
-def test_data_center_campaign(tmp_path, capsys):
-    pytest.importorskip(
-        "pyenergyplus", reason="no EnergyPlus here: try pip install 'scopeval[energyplus]'"
-    )
-    from scopeval.envs.data_center import recorded_logs
-
-    logs = recorded_logs()
-    some = logs.select(np.arange(len(logs)) // 24 % 4 == 0)  # every fourth day
-    result = example("data_center_campaign").main(tmp_path, days=2, logs=some)
-    said = capsys.readouterr().out
-    assert "9 hours of the day are recorded" in said
-    assert "can be drawn again: True" in said
-    assert result.finished == 4
-
-
 TESTED = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
 
 

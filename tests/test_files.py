@@ -54,13 +54,18 @@ def test_the_mode_is_what_the_umask_says(tmp_path, umask):
     assert stat.S_IMODE((tmp_path / "result").stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_link_keeps_pointing_to_its_file(tmp_path):
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_replaced_and_what_it_points_to_is_not_touched(tmp_path, there):
     (tmp_path / "folder").mkdir()
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "folder" / "result")
+    victim, link = tmp_path / "folder" / "victim", tmp_path / "link"
+    if there:
+        victim.write_bytes(b"precious")
+    link.symlink_to(victim)
     assert replace_file(link, b"content") == link
-    assert link.is_symlink()
-    assert (tmp_path / "folder" / "result").read_bytes() == b"content"
+    assert link.read_bytes() == b"content"
+    assert not link.is_symlink()
+    assert victim.exists() == there
+    assert not there or victim.read_bytes() == b"precious"
 
 
 def test_places_that_cannot_hold_a_file(tmp_path):

@@ -2,7 +2,7 @@
 
 A change of structure must not change a number. A change of behavior changes some on purpose: then
 write the file anew with ``python tools/golden.py write tests/golden/golden.json`` and say in the
-change log what differs and why.
+change log what differs and why. New cases are added with ``--only``, which keeps all other lines.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ def test_numbers_are_read_back_bit_for_bit(tmp_path):
     back = golden.read(tmp_path / "a.json")
     assert back["case/entry"].tobytes() == numbers.tobytes()
     assert back["case/one"].shape == ()
+
+
+def test_cases_are_added_without_a_change_of_the_others(tmp_path):
+    path = tmp_path / "golden.json"
+    path.write_text('{\n"exact.solver/mu": [0.1, 1.5],\n"exact.simulate/states": [2.0]\n}\n')
+    assert golden.main(["write", str(path), "--only", "exact.values"]) == 0
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[-2] == '"exact.simulate/states": [2.0]'
+    assert '"exact.solver/mu": [0.1, 1.5],' in lines
+    assert sum(line.startswith('"exact.values/') for line in lines) == 6
 
 
 def test_the_judge_can_say_no(tmp_path, capsys):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.worlds.staged import centering, survival_chain
 from random_mdps import (
     Case,
     cases,
@@ -25,7 +26,6 @@ from random_mdps import (
 )
 from scopeval import exact, simulate
 from scopeval.behavior.methods import Method
-from scopeval.paper.experiments.adaptive_worlds import centering, survival_chain
 from scopeval.solver import Status, solve
 
 EPSILONS = (0.0, 0.1, 1.0)

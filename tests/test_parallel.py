@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from scopeval import Transitions, World, design, frontier
 from scopeval._parallel import (
     _blas_libraries,
+    _take_control,
     fan_out,
     fan_out_rows,
     one_blas_thread,
     one_torch_thread,
     stop_if_unwanted,
 )
-from scopeval.critics.model import world as world_module
-from scopeval.critics.model.training import Training
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
+from scopeval.models.model import world as world_module
+from scopeval.models.model.training import Training
+from scopeval.workers.attempt import attempt
 
 
 @pytest.mark.parametrize("threads", [None, 1, 3])
@@ -106,11 +108,19 @@ def blas_threads():
     return {one["num_threads"] for one in found}
 
 
+@pytest.fixture
+def two_blas_threads():
+    """As on a machine with two cores, wherever this is."""
+    _take_control()
+    with _blas_libraries().limit(limits=2, user_api="blas"):
+        assert blas_threads() == {2}
+        yield
+
+
+@pytest.mark.usefixtures("two_blas_threads")
 @pytest.mark.parametrize("learn", [design, frontier])
 def test_designs_leave_blas_one_thread(learn):
     """Seen to fail without the limit around each."""
-    if blas_threads() == {1}:
-        pytest.skip("BLAS has one thread only")
     world, seen = Gridworld(3).mdp(), set()
     own = target_policies(1, 3)[0]
 
@@ -122,10 +132,9 @@ def test_designs_leave_blas_one_thread(learn):
     assert seen == {1}
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 def test_a_world_leaves_blas_one_thread(monkeypatch):
     """Also before and after the training; seen to fail without the limit around each."""
-    if blas_threads() == {1}:
-        pytest.skip("BLAS has one thread only")
     rng, seen = np.random.default_rng(0), []
     halved = world_module.halved
 
@@ -147,11 +156,18 @@ def test_a_world_leaves_blas_one_thread(monkeypatch):
     assert seen == [{1}, {1}]
 
 
+@pytest.mark.usefixtures("two_blas_threads")
+def test_jobs_have_one_blas_thread():
+    """Also in this process, where BLAS was loaded before: the same bits as by workers."""
+    found = attempt(lambda job: sorted(blas_threads()), None)
+    assert (found.kind, found.value) == ("done", [1])
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
 def test_any_thread_limits_the_threads_of_blas_and_any_restores_them():
     """Seen to fail where the thread that was first keeps control, as threadpoolctl has it."""
     threads, before = blas_threads, blas_threads()
-    if before == {1}:
-        pytest.skip("BLAS has one thread only")
     with one_blas_thread():  # this thread has the control that others need
         pass
     inside, entered, leave = [], threading.Event(), threading.Event()

@@ -75,7 +75,7 @@ def target(obs, t):
 class Tilted:
     """A behavior policy with a control variate; a plain class."""
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         mu = 0.7 * offered.probs + 0.1
         control = np.tanh(obs[:, :1]) * np.arange(3) / 10
         return Weighing(mu / mu.sum(axis=1, keepdims=True), control)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
 
 STATES, ACTIONS, HORIZON = 7, 3, 20
 BROKEN = 6

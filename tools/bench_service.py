@@ -1,4 +1,4 @@
-"""`scopeval bench serve` for as long as one likes, in SQLite or PostgreSQL.
+"""`python -m benchmarks serve` for as long as one likes, in SQLite or PostgreSQL.
 
 python tools/bench_service.py [--seconds 120] [--turns 6] [--plants 200] [--postgres]
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from benchmarks.serve import Config, run
 from postgres_server import MISSING, PostgresServer, binaries
-from scopeval.paper.benchmarks.serve import Config, run
 
 
 def main() -> int:

@@ -26,16 +26,16 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import Campaign, exact
+from scopeval import Campaign, Check, exact
 from scopeval.behavior.summary import Prediction
-from scopeval.campaign.episode import CampaignEpisode
-from scopeval.campaign.journal import Event
-from scopeval.campaign.stage_plans import StagePlan
+from scopeval.campaign.episode import Episode
+from scopeval.campaign.stages import StagePlan
 from scopeval.campaign.state import CampaignState
+from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Plan, Promise, Terms
 from scopeval.errors import CampaignError
-from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.stage_design import Plan as DesignPlan
+from scopeval.evaluation.stages import Stages
 
 STATES, ACTIONS, HORIZON, END = 4, 3, 6, 3
 
@@ -65,7 +65,7 @@ class Plant:
 
     def __init__(self, name: str, mdp: exact.TabularMDP, rng: np.random.Generator) -> None:
         self.name, self.mdp, self.rng = name, mdp, rng
-        self.episode: CampaignEpisode | None = None
+        self.episode: Episode | None = None
         self.state, self.cost = 0, 0.0
 
     def turn(self, campaign: Campaign, table: np.ndarray) -> bool:
@@ -105,9 +105,9 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
         seed=number,
         plan=Plan(episodes=episodes),
         guards=[Promise()],
-        refit=Refitting(first=30, method="odi", least_gain=0.0) if refit else False,
+        refit=Stages(first=30, method="odi", check=Check(least_gain=0.0)) if refit else False,
     )
-    campaign._recorder.on_refit = None  # in this process, at once
+    campaign.backend.on_refit = None  # in this process, at once
     rng = np.random.default_rng((number, 2))
     running = [Plant(f"plant-{i}", mdp, rng) for i in range(plants)]
     table = mdp.transition.toarray().reshape(STATES, ACTIONS, STATES)
@@ -122,7 +122,7 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
             opened += 25
             campaign.close()
             campaign = Campaign.open(place, target)
-            campaign._recorder.on_refit = None
+            campaign.backend.on_refit = None
             for plant in running:
                 if plant.episode is not None:
                     plant.episode = campaign.resume_episode(plant.name)
@@ -134,7 +134,7 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
 def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
     """The same for a campaign of made-up events, at all times; the value is 0."""
     rng = np.random.default_rng((number, 3))
-    settings = Refitting(first=30)
+    settings = Stages(first=30)
     terms = Terms(horizon=HORIZON, plan=Plan(episodes=episodes), refit=settings)
     state, clock = CampaignState(terms), 0
 
@@ -155,7 +155,7 @@ def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
             now, episode, value, cost = running.pop(0)
             weighted = cost * float(rng.gamma(4.0, 0.25))
             data = {"value": value, "spent": cost, "signals": {}, "by_target": False}
-            data |= {"cost": cost, "weighted_cost": weighted}
+            data |= {"cost": cost, "weighted_cost": weighted, "weight": weighted / cost}
             fold(Event("ended", "", "a", episode, data=data))
             interval = state.interval
             missed |= not interval.low <= 0.0 <= interval.high

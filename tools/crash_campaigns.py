@@ -1,7 +1,7 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
     python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
-        [--refit]
+        [--refit] [--bound episode|step]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
 ``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
@@ -14,6 +14,8 @@ At the end
 
 With ``--refit`` the campaigns run in stages: the behavior policy is designed anew as episodes
 finish, in the process that is killed, also in the middle of a design.
+
+With ``--bound`` the most that an episode or a step can cost is stated, so that guards are proofs.
 
 With ``--apart`` every plant has a process of its own, all work on one campaign at the same time,
 and each is killed by itself. Which episode has which number then depends on the moment, so there is
@@ -41,18 +43,25 @@ import numpy as np
 import sqlalchemy as sa
 
 from postgres_server import MISSING, PostgresServer, binaries
-from scopeval import Campaign
+from scopeval import Campaign, Check
 from scopeval.campaign import schema
 from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
-from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.stages import Stages
 
 HORIZON, STATES, ACTIONS, EPISODES = 6, 5, 3, 60
 #: Mean seconds until a process is killed.
 MEAN = 0.25
 
-STAGES = Refitting(first=15, method="odi", least_gain=0.0)
+STAGES = Stages(first=15, method="odi", check=Check(least_gain=0.0))
+
+#: Stated bounds by name: a step of `outcome` costs less than ACTIONS.
+BOUNDS: dict[str, dict[str, float]] = {
+    "none": {},
+    "episode": {"cost_bound": float(HORIZON * ACTIONS)},
+    "step": {"step_cost_bound": float(ACTIONS)},
+}
 
 RNG = np.random.default_rng(7)
 TARGET = RNG.dirichlet(np.ones(ACTIONS), STATES)
@@ -81,6 +90,7 @@ class Driver:
         notes: file of the actions that plants were told.
         resume: whether plants go on with episodes that were cut.
         refit: whether the campaign runs in stages.
+        bound: which bound is stated, a name in BOUNDS.
         only: the one plant that is run; None: all.
     """
 
@@ -90,6 +100,7 @@ class Driver:
     notes: Path
     resume: bool
     refit: bool = False
+    bound: str = "none"
     only: str | None = None
 
     def open(self) -> Campaign:
@@ -109,12 +120,13 @@ class Driver:
             ramp=Ramp((0.3, 1.0), episodes=15),
             guards=[Promise(), Limit(episode=16.0, action="tell")],
             refit=STAGES if self.refit else False,
+            **BOUNDS[self.bound],
         )
         return self._by_hand(made)
 
     def _by_hand(self, campaign: Campaign) -> Campaign:
         """Designs are computed by `run`, at once, so that they arrive at the same episode."""
-        campaign._recorder.on_refit = None
+        campaign.backend.on_refit = None
         return campaign
 
     def run(self) -> None:
@@ -218,7 +230,7 @@ def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, serve
 def digest(campaign: Campaign) -> str:
     """Hash of all episodes and steps, but for the times."""
     found = hashlib.sha256()
-    with campaign.journal.read() as connection:
+    with campaign.backend.store.read() as connection:
         for table, order in (
             (schema.episodes, (schema.episodes.c.number,)),
             (schema.steps, (schema.steps.c.episode, schema.steps.c.step)),
@@ -241,7 +253,7 @@ def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
     with driver.open() as campaign:
         status, result = campaign.status(), campaign.result()
         checked = campaign.verify()
-        with campaign.journal.read() as connection:
+        with campaign.backend.store.read() as connection:
             steps = schema.steps
             rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.action))
             journal = {(e, t): action for e, t, action in rows}
@@ -281,6 +293,7 @@ def main() -> int:
     parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
     parser.add_argument("--apart", action="store_true", help="a process for every plant")
     parser.add_argument("--refit", action="store_true", help="in stages, with new designs")
+    parser.add_argument("--bound", choices=tuple(BOUNDS), default="none", help="on the cost")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
     if asked.postgres and binaries() is None:
@@ -303,6 +316,7 @@ def main() -> int:
                         Path(folder, f"{name}.notes"),
                         not asked.lose,
                         asked.refit,
+                        asked.bound,
                     )
                     for name in names
                 ]

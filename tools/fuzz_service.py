@@ -27,9 +27,9 @@ import numpy as np
 
 from scopeval import Campaign
 from scopeval.serve.app import Settings
+from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
 from scopeval.serve.server import Service, serving
-from scopeval.serve.tokens import TokenBook
 
 HORIZON, STATES, ACTIONS = 5, 4, 3
 ROLES = ("plant", "viewer", "operator")
@@ -46,13 +46,14 @@ PLACES: dict[str, Any] = {
     "/v1/episodes/3/end": {"steps": 9},
     "/v1/episodes/3/lose": {"reason": ""},
     "/v1/heartbeat": {"plant": "a"},
-    "/v1/pause": {"reason": "because", "request": "12345678"},
-    "/v1/resume": {"reason": "because", "request": "12345678"},
-    "/v1/hand-over": {"reason": "because", "request": "short"},
-    "/v1/stop": {"reason": "because", "request": "short"},
-    "/v1/episodes/1/drop": {"reason": "because", "request": "short"},
-    "/v1/go-live": {"reason": "because", "request": "short"},
-    "/v1/refit": {"reason": "because", "request": "12345678"},
+    "/v1/commands/pause": {"reason": "because", "request": "12345678"},
+    "/v1/commands/resume": {"reason": "because", "request": "12345678"},
+    "/v1/commands/hand-over": {"reason": "because", "request": "short"},
+    "/v1/commands/stop": {"reason": "because", "request": "short"},
+    "/v1/commands/drop": {"reason": "because", "request": "short", "episode": 1},
+    "/v1/commands/lose": {"reason": "because", "request": "short", "episode": 3},
+    "/v1/commands/go-live": {"reason": "because", "request": "short"},
+    "/v1/commands/refit": {"reason": "because", "request": "12345678"},
     "/v1/tell-silence": {},
     "/sign-in": {"token": "scopeval_a_b"},
     "/operate/stop": {"reason": "because", "form": "x", "request": "12345678"},
@@ -226,8 +227,10 @@ class Attacker:
         self._database.close()
 
     def _read(self) -> list[list[Any]]:
-        """All rows of all tables."""
-        names = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        """All rows of all tables, but for the log of refused calls and what a probe writes."""
+        names = self._database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'serve_audit'"
+        )
         return [
             self._database.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall()
             for (name,) in sorted(names.fetchall())
@@ -258,9 +261,9 @@ class Attacker:
     def _send_bytes(self, number: int) -> None:
         """Something that is not HTTP."""
         some = (
-            self._rng.randbytes(200), b"GET\r\n\r\n", b"POST /v1/stop HTTP/1.1\r\n\r\n{}",
+            self._rng.randbytes(200), b"GET\r\n\r\n", b"POST /v1/commands/stop HTTP/1.1\r\n\r\n{}",
             b"GET / HTTP/9.9\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-            b"POST /v1/stop HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"POST /metrics HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
             b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 50_000 + b"\r\n\r\n",
         )  # fmt: skip
@@ -292,7 +295,7 @@ def prepare(folder: Path) -> tuple[Path, np.ndarray, dict[str, str]]:
         episode = campaign.start("a")
         episode.act(0)
         episode.observe(1.0, 0.5, 1)
-        book = TokenBook(campaign.journal, time.time)
+        book = TokenStore(campaign.backend.store, time.time)
         return where, target, {role: book.create(role, role) for role in ROLES}
 
 

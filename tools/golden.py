@@ -14,10 +14,14 @@ A process that compiles kernels may differ in the last bits from one that loads 
 cache. So where bits matter (`write`, ``--exact``) and something was compiled, all cases are run
 once more by a new process, whose answer counts.
 
-The cases are in `golden_designs` and `golden_evaluations`. They use the names of ``scopeval``
-itself and its modules ``exact``, ``simulate``, ``solver`` and ``envs.gridworld`` only. Documented
-classes that are defined elsewhere, such as the settings of a regression, are found by name. The
-attributes that are read from results are listed in `golden_numbers`.
+With ``--only``, `write` leaves the lines of all other cases in the file as they are: so cases are
+added.
+
+The cases are in `golden_designs`, `golden_evaluations`, `golden_frontiers` and `golden_stages`.
+They use the names of ``scopeval`` itself and its modules ``exact``, ``simulate``, ``solver`` and
+``envs.gridworld`` only. Documented classes that are defined elsewhere, such as the settings of a
+regression, are found by name. The attributes that are read from results are listed in
+`golden_numbers` and next to the cases.
 """
 
 from __future__ import annotations
@@ -34,11 +38,24 @@ from pathlib import Path
 import numpy as np
 from numba.core import event
 
+sys.path.append(str(Path(__file__).parents[1]))  # the experiments, which some cases take critics of
+
 import golden_designs
 import golden_evaluations
+import golden_frontiers
+import golden_stages
 from golden_numbers import CASES, Floats
 
-__all__ = ["CASES", "differences", "entries", "golden_designs", "golden_evaluations", "read"]
+__all__ = [
+    "CASES",
+    "differences",
+    "entries",
+    "golden_designs",
+    "golden_evaluations",
+    "golden_frontiers",
+    "golden_stages",
+    "read",
+]
 
 #: Relative tolerance of cases without networks, and of those named "network.".
 TABLES, NETWORKS = 1e-9, 1e-6
@@ -130,7 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("kernels were compiled; once more with those of the cache", file=sys.stderr)
         return subprocess.run([sys.executable, __file__, *words, "--once"], check=False).returncode
     if given.command == "write":
-        write(given.path, now)
+        kept = read(given.path) if given.only and given.path.exists() else {}
+        kept = {name: x for name, x in kept.items() if name.split("/")[0] not in chosen}
+        order = list(CASES)
+        every = sorted((kept | now).items(), key=lambda one: order.index(one[0].split("/")[0]))
+        write(given.path, dict(every))
         print(f"{len(chosen)} cases, {len(now):,} entries -> {given.path}")
         return 0
     was = {name: x for name, x in read(given.path).items() if given.only in name.split("/")[0]}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.mlp.regression import MLPRegression
 from golden_numbers import (
     ACTION,
     COUNTS,
@@ -38,6 +39,11 @@ from golden_worlds import (
 from scopeval import (
     BehaviorPolicy,
     CallablePolicy,
+    Check,
+    Method,
+    Networks,
+    Promise,
+    Table,
     TabularPolicy,
     TorchPolicy,
     Transitions,
@@ -45,9 +51,9 @@ from scopeval import (
     design,
     exact,
     load,
-    read_logged,
-    stream_logged,
-    write_logged,
+    read_logs,
+    stream_logs,
+    write_logs,
 )
 from scopeval.envs.gridworld import cells
 
@@ -71,32 +77,48 @@ def table_case(
 
 for _method in METHODS:
     table_case(_method, method=_method)
-table_case("scope-episode", method="scope", budget="episode")
-table_case("scope-dr-episode", method="scope-dr", budget="episode")
-table_case("scope-episode-epsilon", method="scope", budget="episode", epsilon=0.05)
-table_case("scope-constraint-target", method="scope", constraint="target")
-table_case("scope-dr-constraint-target", method="scope-dr", constraint="target", epsilon=0.1)
-table_case("scope-limit", method="scope", limit=2.0)
-table_case("scope-limit-infeasible", method="scope", limit=0.4)
-table_case("scope-dr-limit", method="scope-dr", limit=2.5)
-table_case("scope-epsilon", method="scope", epsilon=0.2)
-table_case("scope-dr-epsilon-floor", method="scope-dr", epsilon=0.05, floor=0.1)
-table_case("scope-seed", method="scope", seed=5, floor=0.0)
+table_case("scope-episode", method="scope", promise=Promise(per="episode"))
+table_case("scope-dr-episode", method="scope-dr", promise=Promise(per="episode"))
+table_case("scope-episode-epsilon", method="scope", promise=Promise(at_most=1.05, per="episode"))
+table_case("scope-constraint-target", method=Method("scope", constrained=True, constraint="target"))
+table_case(
+    "scope-dr-constraint-target",
+    method=Method("scope-dr", control_variate=True, constrained=True, constraint="target"),
+    promise=Promise(at_most=1.1),
+)
+table_case("scope-limit", method="scope", promise=Promise(limit=2.0, per="state"))
+table_case("scope-limit-infeasible", method="scope", promise=Promise(limit=0.4, per="state"))
+table_case("scope-dr-limit", method="scope-dr", promise=Promise(limit=2.5, per="state"))
+table_case("scope-epsilon", method="scope", promise=Promise(at_most=1.2))
+table_case(
+    "scope-dr-epsilon-floor",
+    method="scope-dr",
+    promise=Promise(at_most=1.05),
+    check=Check(floor=0.1),
+)
+table_case("scope-seed", method="scope", seed=5, check=Check(floor=0.0))
 table_case("scope-gamma", method="scope", gamma=0.8)
-table_case("scope-dr-changing", world=changing, method="scope-dr", gamma=0.9, time_varying=True)
-table_case("odi-changing", world=changing, method="odi", gamma=0.9, time_varying=True)
+table_case(
+    "scope-dr-changing",
+    world=changing,
+    method="scope-dr",
+    gamma=0.9,
+    learn=Table(time_varying=True),
+)
+table_case("odi-changing", world=changing, method="odi", gamma=0.9, learn=Table(time_varying=True))
 table_case("scope-pooled", world=changing, method="scope", gamma=0.9)
 table_case(
     "scope-dr-changing-episode",
     world=changing,
     method="scope-dr",
     gamma=0.9,
-    time_varying=True,
-    budget="episode",
-    epsilon=0.05,
+    promise=Promise(at_most=1.05, per="episode"),
+    learn=Table(time_varying=True),
 )
-table_case("features", lambda: thin_grid(15), method="scope-dr", features=cells(SIZE))
-table_case("features-scope", lambda: thin_grid(30), method="scope", features=cells(SIZE))
+table_case("features", lambda: thin_grid(15), method="scope-dr", learn=Table(features=cells(SIZE)))
+table_case(
+    "features-scope", lambda: thin_grid(30), method="scope", learn=Table(features=cells(SIZE))
+)
 table_case(
     "batches",
     lambda: (grid()[2].select(slice(k, k + 400)) for k in range(0, len(grid()[2]), 400)),
@@ -108,19 +130,20 @@ table_case(
     "dr-in-doubt-episode",
     lambda: thin_grid(15, seed=1),
     method="scope-dr",
-    budget="episode",
-    epsilon=0.1,
+    promise=Promise(at_most=1.1, per="episode"),
 )
-table_case("more-variance", lambda: thin_grid(15), method="scope", limit=1.2)
+table_case(
+    "more-variance", lambda: thin_grid(15), method="scope", promise=Promise(limit=1.2, per="state")
+)
 table_case("thin-dr-more", lambda: thin_grid(20), method="scope-dr")
 table_case("thin-dopt", lambda: thin_grid(20), method="dopt")
 table_case("thin-scope", lambda: thin_grid(12), method="scope")
-table_case("thin-episode", lambda: thin_grid(20), method="scope", budget="episode")
+table_case("thin-episode", lambda: thin_grid(20), method="scope", promise=Promise(per="episode"))
 table_case(
     "network.mlp-states",
     lambda: thin_grid(60),
     method="scope-dr",
-    regression=small_mlp(states=SIZE * SIZE),
+    learn=small_mlp(states=SIZE * SIZE),
 )
 
 
@@ -129,10 +152,10 @@ def _streamed() -> Numbers:
     mdp, target, log = grid()
     with tempfile.TemporaryDirectory() as folder:
         for k in range(2):
-            write_logged(log.select(slice(k, None, 2)), Path(folder) / f"{k}.parquet")
-        batches = stream_logged(folder, batch_rows=350, horizon=mdp.horizon, actions=4)
+            write_logs(log.select(slice(k, None, 2)), Path(folder) / f"{k}.parquet")
+        batches = stream_logs(folder, batch_rows=350, horizon=mdp.horizon, actions=4)
         behavior = design(batches, target, horizon=mdp.horizon, method="scope-dr")
-        again = read_logged(Path(folder) / "1.parquet", horizon=mdp.horizon)
+        again = read_logs(Path(folder) / "1.parquet", horizon=mdp.horizon)
     return (
         of_behavior(behavior)
         | of_table(*behavior.table(mdp.states), mdp, target)
@@ -213,7 +236,14 @@ def _many_states() -> Numbers:
     )
     target = TabularPolicy(rng.dirichlet(np.ones(3), states))
     place = np.arange(states)[:, None] / states
-    behavior = design(log, target, horizon=3, method="scope", features=place, epsilon=0.1)
+    behavior = design(
+        log,
+        target,
+        horizon=3,
+        method="scope",
+        promise=Promise(at_most=1.1),
+        learn=Table(features=place),
+    )
     mu, _ = behavior.table(states)
     return of_behavior(behavior) | {"sums": [mu[:, k::7].sum(axis=(0, 1)) for k in range(7)]}
 
@@ -248,7 +278,9 @@ def _targets() -> Numbers:
 def _act() -> Numbers:
     """Single actions; the same policy from a file."""
     mdp, target, log = grid()
-    behavior = design(log, target, horizon=mdp.horizon, method="scope-dr", epsilon=0.05)
+    behavior = design(
+        log, target, horizon=mdp.horizon, method="scope-dr", promise=Promise(at_most=1.05)
+    )
     with tempfile.TemporaryDirectory() as folder:
         behavior.save(Path(folder) / "mu.scope")
         back = load(Path(folder) / "mu.scope", target)
@@ -286,6 +318,8 @@ def of_answers(behavior: BehaviorPolicy) -> Numbers:
         weighed = [behavior.weigh(offer, POINTS, t) for t, offer in enumerate(offers)]
         numbers["candidates"] = [offer.actions[..., 0] for offer in offers]
         numbers["probs"] = [w.probs for w in weighed]
+        for w in weighed:
+            behavior.counts.add_rows(w.why)
         if weighed[0].control is not None:
             numbers["control"] = [np.asarray(w.control) for w in weighed]
     else:
@@ -300,17 +334,21 @@ def vector_case(name: str, regression: Callable[[], Any], **settings: Any) -> No
     """Register a design for vectors and finite actions."""
 
     def run() -> Numbers:
-        behavior = design(drifting(), leaning, horizon=STEPS, regression=regression(), **settings)
+        behavior = design(drifting(), leaning, horizon=STEPS, learn=regression(), **settings)
         return of_behavior(behavior) | of_answers(behavior)
 
     case(f"network.{name}")(run)
 
 
 vector_case("mlp-scope-dr", small_mlp, method="scope-dr")
-vector_case("mlp-odi-changing", small_mlp, method="odi", time_varying=True)
-vector_case("mlp-scope-episode", small_mlp, method="scope", budget="episode", gamma=0.9)
+vector_case("mlp-odi-changing", lambda: small_mlp(time_varying=True), method="odi")
+vector_case(
+    "mlp-scope-episode", small_mlp, method="scope", gamma=0.9, promise=Promise(per="episode")
+)
 vector_case("model-scope-dr", small_model, method="scope-dr")
-vector_case("model-scope-changing", small_model, method="scope", time_varying=True, gamma=0.9)
+vector_case(
+    "model-scope-changing", lambda: small_model(time_varying=True), method="scope", gamma=0.9
+)
 
 
 @case("network.model-noisy")
@@ -325,7 +363,7 @@ def _noisy() -> Numbers:
     log = Transitions(
         np.random.default_rng(9).permutation(rows) % STEPS, x, k, reward, 0.5 + 0.5 * k, following
     )
-    behavior = design(log, leaning, horizon=STEPS, method="scope-dr", regression=small_model())
+    behavior = design(log, leaning, horizon=STEPS, method="scope-dr", learn=small_model())
     return of_behavior(behavior) | {"probs": [behavior.probs(x[:5], t) for t in range(STEPS)]}
 
 
@@ -376,16 +414,16 @@ def _simulator() -> Numbers:
         ahead = np.stack([x, obs[:, 1] + 0.2 * obs[:, 0]], axis=1)
         return ahead, push + 0.5 * obs[:, 0], 0.3 + push * push, x > 2.2
 
-    known = small_model(dynamics=documented("KnownDynamics")(step))
-    behavior = design(drifting(), leaning, horizon=STEPS, method="scope-dr", regression=known)
+    known = small_model(dynamics=documented("Simulator")(step))
+    behavior = design(drifting(), leaning, horizon=STEPS, method="scope-dr", learn=known)
     return of_behavior(behavior) | of_answers(behavior)
 
 
 @case("network.defaults")
 def _defaults() -> Numbers:
     """Default settings of the regressions, which the small settings above leave out."""
-    model, mlp = documented("ModelRegression")(), documented("MLPRegression")()
-    table, wide = documented("TableRegression")(), model.training
+    model, mlp = Networks(), MLPRegression()
+    table, wide = Table(), model.training
     caution, study = model.caution, model.study
     return {
         "model": [model.paths, model.ridge, *caution.shares, caution.trust, caution.least],

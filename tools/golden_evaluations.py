@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from experiments.mlp.regression import MLPRegression
 from golden_numbers import (
     ASSESSMENT,
     BUDGETS,
@@ -46,13 +47,19 @@ from scopeval import (
     EpisodeLog,
     Episodes,
     Guard,
+    Inference,
+    Limit,
+    Plant,
+    Promise,
+    Question,
+    Stop,
     TabularPolicy,
     collect,
     design,
     estimate,
     evaluate,
     exact,
-    read_logged,
+    read_logs,
     simulate,
 )
 from scopeval.solver import solve, solve_priced
@@ -165,6 +172,10 @@ def _simulate() -> Numbers:
 # -- cases: evaluations --------------------------------------------------------------------------
 
 
+#: Stores that run side by side.
+MANY = Plant(Store, side_by_side=4)
+
+
 def costly(mdp: exact.TabularMDP) -> TabularPolicy:
     """A behavior policy that spends more than the target."""
     cost = mdp.at("cost", 0)
@@ -181,16 +192,20 @@ def _evaluate_model() -> Numbers:
     runs: dict[str, tuple[Any, dict[str, Any]]] = {
         "own": (None, {}),
         "learned": (learned, {}),
-        "kept": (learned, {"keep": True}),
+        "kept": (learned, {"inference": Inference(keep=True)}),
         "exact": (exact.design(mdp, target, "scope-dr"), {"seed": 3}),
-        "plain": (plain, {"interval": "normal", "alpha": 0.1}),
-        "is": (plain, {"estimator": "is", "interval": "sequence"}),
-        "pdis": (learned, {"estimator": "pdis", "epsilon": 0.1}),
-        "short": (learned, {"horizon": 3, "cost": "none"}),
+        "plain": (plain, {"inference": Inference(alpha=0.1, interval="normal")}),
+        "is": (plain, {"inference": Inference(estimator="is", interval="sequence")}),
+        "pdis": (
+            learned,
+            {"promise": Promise(at_most=1.1), "inference": Inference(estimator="pdis")},
+        ),
+        "short": (learned, {"horizon": 3}),
     }
     numbers: Numbers = {}
     for name, (behavior, settings) in runs.items():
-        result = evaluate(mdp, target, behavior, episodes=200, **settings)
+        env = Plant(mdp, cost="none") if name == "short" else mdp
+        result = evaluate(env, target, behavior, episodes=200, **settings)
         numbers |= prefixed(name, of_evaluation(result))
     return numbers
 
@@ -221,11 +236,11 @@ def _stopping() -> Numbers:
     def look(now: Any) -> None:
         seen.append([now.done, now.cost, *fields(now.interval, INTERVAL)])
 
-    precise = evaluate(mdp, target, behavior, precision=0.05, progress=look)
-    spent = evaluate(mdp, target, behavior, cost_budget=150.0, chunk=20)
-    first = evaluate(mdp, target, behavior, episodes=100, precision=1e-3)
+    precise = evaluate(mdp, target, behavior, progress=look, stop=Stop(precision=0.05))
+    spent = evaluate(mdp, target, behavior, stop=Stop(cost=150.0, every=20))
+    first = evaluate(mdp, target, behavior, episodes=100, stop=Stop(precision=1e-3))
     refuted = evaluate(mdp, target, costly(mdp), episodes=3000, seed=5)
-    unguarded = evaluate(mdp, target, costly(mdp), episodes=300, guard=None)
+    unguarded = evaluate(mdp, target, costly(mdp), episodes=300, promise=Promise(guarded=False))
     return (
         prefixed("precise", of_evaluation(precise))
         | prefixed("spent", of_evaluation(spent))
@@ -239,25 +254,28 @@ def _stopping() -> Numbers:
 @case("evaluate.gymnasium")
 def _evaluate_gymnasium() -> Numbers:
     target, _, behavior = store()
-    usual: dict[str, Any] = {"horizon": HOURS, "episodes": 60, "batch": 4}
+    usual: dict[str, Any] = {"horizon": HOURS, "episodes": 60}
     runs: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "kept": (Store, behavior, {"keep": True}),
-        "single": (Store(), behavior, {"batch": None}),
-        "own": (Store, None, {"seed": 4}),
-        "named-cost": (Store, behavior, {"cost": "power", "gamma": 0.9}),
-        "cost": (Store, behavior, {"cost": lambda obs, action, reward, following, info: 1.0}),
-        "no-cost": (Store, behavior, {"cost": "none", "estimator": "is"}),
-        "limit": (Store, behavior, {"guard": Guard(episode_cost_limit=5.0), "seed": 2}),
-        "total": (Store, behavior, {"guard": Guard(total_cost_limit=60.0, epsilon=0.1)}),
-        "bounds": (Store, np.full((8, 3), 1 / 3), {"guard": Guard(bounds=(-500.0, 500.0))}),
-        "lost": (Unreliable, behavior, {"keep": True, "seed": 7}),
-        "failing": (Store, Failing(behavior), {"keep": True, "seed": 8}),
-        "fleet": (Fleet(), behavior, {"keep": True, "batch": None}),
-        "precise": (Store, behavior, {"precision": 0.8, "episodes": 400}),
+        "kept": (MANY, behavior, {"inference": Inference(keep=True)}),
+        "single": (Store(), behavior, {}),
+        "own": (MANY, None, {"seed": 4}),
+        "named-cost": (Plant(Store, "power", 4), behavior, {"policy": Question(target, gamma=0.9)}),
+        "cost": (Plant(Store, lambda obs, action, reward, following, info: 1.0, 4), behavior, {}),
+        "no-cost": (Plant(Store, "none", 4), behavior, {"inference": Inference(estimator="is")}),
+        "limit": (MANY, behavior, {"seed": 2, "promise": [Limit(episode=5.0)]}),
+        "total": (MANY, behavior, {"promise": [Promise(at_most=1.1), Limit(total=60.0)]}),
+        "lost": (
+            Plant(Unreliable, side_by_side=4),
+            behavior,
+            {"seed": 7, "inference": Inference(keep=True)},
+        ),
+        "failing": (MANY, Failing(behavior), {"seed": 8, "inference": Inference(keep=True)}),
+        "fleet": (Fleet(), behavior, {"inference": Inference(keep=True)}),
+        "precise": (MANY, behavior, {"episodes": 400, "stop": Stop(precision=0.8)}),
     }
     numbers: Numbers = {}
     for name, (env, how, settings) in runs.items():
-        result = evaluate(env, target, how, **(usual | settings))
+        result = evaluate(env, run=how, **({"policy": target} | usual | settings))
         numbers |= prefixed(name, of_evaluation(result))
     return numbers
 
@@ -287,12 +305,11 @@ def _collect() -> Numbers:
     mdp, own, _ = grid()
     some = collect(Store, target, behavior, horizon=HOURS, episodes=12, seed=3, first=5)
     guarded = collect(
-        Store,
+        Plant(Store, side_by_side=3),
         target,
         behavior,
         horizon=HOURS,
         episodes=12,
-        batch=3,
         guard_step=lambda running: running > 3.0,
     )
     modeled = collect(mdp, own, exact.design(mdp, own, "scope-dr"), episodes=10, seed=1)
@@ -331,11 +348,11 @@ def _episode_log() -> Numbers:
     other = np.asarray(target.table(1)[0])[:, ::-1]
     q = np.linspace(-1.0, 1.0, HOURS * 8 * 3).reshape(HOURS, 8, 3)
     settings: dict[str, dict[str, Any]] = {
-        "same": {"epsilon": 0.1},
-        "anytime": {"anytime": True, "alpha": 0.1},
-        "pdis": {"estimator": "pdis", "interval": "normal", "gamma": 0.9},
-        "other": {"target": other},
-        "controlled": {"target": target, "q": q},
+        "same": {"promise": Promise(at_most=1.1)},
+        "anytime": {"anytime": True, "inference": Inference(alpha=0.1)},
+        "pdis": {"gamma": 0.9, "inference": Inference(estimator="pdis", interval="normal")},
+        "other": {"policy": other},
+        "controlled": {"policy": target, "q": q},
     }
     numbers = prefixed("log", of_episodes(episodes))
     for name, some in settings.items():
@@ -364,7 +381,7 @@ def _read() -> Numbers:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         names = {"episode": "day", "obs": "level", "action": "setting", "reward": "gain"}
         names |= {"cost": "energy", "terminated": "over"}
-        found = read_logged(path, columns=names, horizon=HOURS)
+        found = read_logs(path, columns=names, horizon=HOURS)
     arrays: dict[str, Any] = {
         "t": log.t,
         "obs": log.obs,
@@ -374,30 +391,39 @@ def _read() -> Numbers:
     }
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "log.npz", cost=log.cost, **arrays)
-        zipped = read_logged(Path(folder) / "log.npz")
+        zipped = read_logs(Path(folder) / "log.npz")
     days = [
         {"observations": [1, 2, 3], "actions": [0, 2], "rewards": [0.5, 1.0], "costs": [1.0, 0.0]},
         {"observations": [4, 5], "actions": [1], "rewards": [2.0], "costs": [0.3]},
     ]
-    costed = read_logged(arrays, cost=lambda obs, action, reward, following: 1.0 + action)
+    costed = read_logs(arrays, cost=lambda obs, action, reward, following: 1.0 + action)
     return (
         prefixed("csv", of_log(found))
         | prefixed("arrays", of_log(costed))
         | prefixed("npz", of_log(zipped))
-        | prefixed("episodes", of_log(read_logged(days)))
+        | prefixed("episodes", of_log(read_logs(days)))
     )
 
 
 @case("network.evaluate-mlp")
 def _evaluate_mlp() -> Numbers:
-    behavior = design(drifting(), leaning, horizon=STEPS, method="scope-dr", regression="mlp")
-    result = evaluate(Drift, leaning, behavior, episodes=40, seed=1, keep=True, batch=4)
+    behavior = design(drifting(), leaning, horizon=STEPS, method="scope-dr", learn=MLPRegression())
+    result = evaluate(
+        Plant(Drift, side_by_side=4),
+        leaning,
+        behavior,
+        episodes=40,
+        seed=1,
+        inference=Inference(keep=True),
+    )
     return of_evaluation(result)
 
 
 @case("network.evaluate-gaussian")
 def _evaluate_gaussian() -> Numbers:
     behavior = push_design("scope-dr", "state")
-    result = evaluate(Pushed, behavior.target, behavior, episodes=40, seed=2, keep=True)
+    result = evaluate(
+        Pushed, behavior.target, behavior, episodes=40, seed=2, inference=Inference(keep=True)
+    )
     own = evaluate(Pushed, behavior.target, horizon=STEPS, episodes=20, seed=3)
     return of_evaluation(result) | prefixed("own", of_evaluation(own))

@@ -20,9 +20,10 @@ BUDGETS = ("state", "episode")
 #: Words that stand for a choice, by the attribute that holds them; a number takes their place.
 CHOICES = {
     "method": METHODS,
-    "budget": BUDGETS,
+    "budget": (*BUDGETS, "weighted"),
     "constraint": ("behavior", "target"),
     "estimator": ("auto", "mc", "is", "pdis", "dr"),
+    "whose": ("target", "reference", "limit"),
     "verdict": ("safe", "not refuted", "refuted", "not covered", "not enough evidence"),
 }
 
@@ -66,15 +67,22 @@ def case(name: str) -> Callable[[Case], Case]:
     return register
 
 
-def documented(name: str) -> Any:
-    """A class of the package by its name, whichever module defines it."""
+def documented(name: str, having: str = "") -> Any:
+    """A class of the package by its name, whichever module defines it.
+
+    Args:
+        name: of the class.
+        having: an attribute that tells it from other classes of this name.
+    """
     root = Path(scopeval.__file__).parent
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if f"\nclass {name}:" in text or f"\nclass {name}(" in text:
             parts = path.relative_to(root).with_suffix("").parts
             parts = parts[:-1] if parts[-1] == "__init__" else parts
-            return getattr(import_module(".".join(("scopeval", *parts))), name)
+            found = getattr(import_module(".".join(("scopeval", *parts))), name)
+            if not having or hasattr(found, having):
+                return found
     raise LookupError(f"no class {name} in {root}")
 
 

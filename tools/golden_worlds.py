@@ -11,11 +11,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from experiments.mlp.regression import MLPRegression
 from golden_numbers import Floats, documented
 from scopeval import (
     BehaviorPolicy,
     Episodes,
     GaussianPolicy,
+    Networks,
+    Promise,
     TabularPolicy,
     Transitions,
     collect,
@@ -134,11 +137,11 @@ class Failing:
     def __init__(self, behavior: BehaviorPolicy) -> None:
         self.behavior = behavior
 
-    def weigh(self, offered: Any, obs: Any, t: Any) -> Any:
+    def weigh(self, offered: Any, obs: Any, t: Any, state: Any) -> Any:
         """As the other does, where it can."""
         if (np.asarray(obs) == 4).any():
             raise RuntimeError("no answer")
-        found = self.behavior.weigh(offered, obs, t)
+        found = self.behavior.weigh(offered, obs, t, state)
         return replace(found, probs=np.where((obs == 2)[:, None], np.nan, found.probs))
 
 
@@ -238,15 +241,15 @@ def pushed() -> Transitions:
     return logged(parts)
 
 
-def small_mlp(states: int | None = None) -> Any:
-    """Settings of "mlp" with few steps of training: quick, and rounding does not grow much."""
-    return documented("MLPRegression")(states=states, hidden=32, first_steps=40, steps=10)
+def small_mlp(**settings: Any) -> Any:
+    """The paper's networks with few steps of training: quick, and rounding does not grow."""
+    return MLPRegression(hidden=32, first_steps=40, steps=10, **settings)
 
 
 def small_model(**settings: Any) -> Any:
     """Settings of "model" with few steps of training."""
     training, study = documented("Training"), documented("Study")
-    return documented("ModelRegression")(
+    return Networks(
         training=training(hidden=16, steps=80, batch=128),
         paths=60,
         study=study(paths=100, hidden=8, steps=60, batch=128),
@@ -257,6 +260,6 @@ def small_model(**settings: Any) -> Any:
 @cache
 def push_design(method: str, budget: str) -> BehaviorPolicy:
     """A design for continuous actions."""
-    settings: dict[str, Any] = {"method": method, "budget": budget}
+    settings: dict[str, Any] = {"method": method, "promise": Promise(per=budget)}
     target = normal(0.0, 0.8)
-    return design(pushed(), target, horizon=STEPS, regression=small_model(), **settings)
+    return design(pushed(), target, horizon=STEPS, learn=small_model(), **settings)

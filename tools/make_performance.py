@@ -1,6 +1,6 @@
 """Put the stored measurements into docs/performance.md: ``python tools/make_performance.py``.
 
-They are read from docs/results/bench, where ``scopeval bench all --out`` wrote them. Tests check
+They are read from docs/results/bench, where ``python -m benchmarks --out`` wrote them. Tests check
 that the page says what the files say, and that it explains every row that misses its goal.
 """
 
@@ -53,9 +53,6 @@ def page(text: str) -> str:
         return PART.sub("\nNothing is stored yet; the command above measures.\n\n", text)
     parts = [_where(next(iter(found.values())))]
     parts += [f"**{TITLES[name]}**\n\n{_table(each['rows'])}" for name, each in found.items()]
-    gpu = RESULTS / "gpu.json"
-    if gpu.is_file():
-        parts.append(_gpu(json.loads(gpu.read_text(encoding="utf-8"))))
     return PART.sub(lambda _: "\n" + "\n".join(parts) + "\n", text)
 
 
@@ -106,33 +103,6 @@ def _amount(value: float | None, unit: str) -> str:
         if value >= size:
             return f"{value / size:.3g} {name}"
     return f"{value / 1e-9:.3g} ns"
-
-
-def _gpu(content: dict[str, Any]) -> str:
-    """What the benchmark of a GPU found."""
-    gpu, cpu = content["mlp"]["found"]
-    size = content["mlp"]["size"]
-    lines = [
-        f"**On a GPU** ({gpu['device']}, beside {content['machine']['cores']} cores; "
-        f"`{content['command']}`)\n",
-        f"One time step of the mlp sweep, {size['tuples']:,} tuples: {_amount(gpu['step'], 's')} "
-        f"on the GPU, {_amount(cpu['step'], 's')} on its CPU; the networks differ by at most "
-        f"{content['mlp']['largest_difference']:.0e}.\n",
-        "| Hopper, 1,000 logged episodes | on the GPU | without it |",
-        "|---|---|---|",
-    ]
-    lines += [
-        f"| a step of training, width {row['width']}, {row['batch']} rows "
-        f"| {_amount(row['cuda'], 's')} | {_amount(row['cpu'], 's')} (torch, all cores) |"
-        for row in content["training"]
-    ]
-    for row in content["designs"]:
-        took = row["seconds"]
-        lines.append(
-            f"| a whole design, {row['training']} training "
-            f"| {_amount(took['cuda'], 's')} | {_amount(took['cpu'], 's')} (compiled code) |"
-        )
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

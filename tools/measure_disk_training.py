@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import Transitions, World, read_logged, stream_logged, write_logged
+from scopeval import Transitions, World, read_logs, stream_logs, write_logs
 
 WIDTH, ACTIONS, HORIZON = 20, 4, 50
 
@@ -46,15 +46,15 @@ def write(folder: Path, rows: int, file_rows: int, seed: int) -> None:
     for number, start in enumerate(range(0, rows, file_rows)):
         path = folder / f"{number:06d}.parquet"
         if not path.exists():
-            write_logged(rows_of(min(file_rows, rows - start), seed, number), path)
+            write_logs(rows_of(min(file_rows, rows - start), seed, number), path)
 
 
 def learn(folder: Path, whole: bool, seed: int) -> str:
     """Learn a world, and say what that took."""
     World.learn(rows_of(2000, seed, 10**6))  # loads all code
     began, used = time.perf_counter(), time.process_time()
-    logged = stream_logged(folder, batch_rows=50_000)
-    world = World.learn(read_logged(folder) if whole else logged)
+    logged = stream_logs(folder, batch_rows=50_000)
+    world = World.learn(read_logs(folder) if whole else logged)
     took, used = time.perf_counter() - began, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     other = rows_of(20_000, seed, 10**6 + 1)

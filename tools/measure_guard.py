@@ -5,7 +5,7 @@
 1. Gridworld 10 x 10, behavior policies from exact values, 1,000 episodes: `scope`, which costs
    exactly what the target policy does, and `odi` where cost is reward, which costs 1.105 times
    that.
-2. The world "too expensive" of `scopeval reproduce verdicts`, up to 2,000 episodes.
+2. The world "too expensive" of `experiments.verdicts`, up to 2,000 episodes.
 3. Log-normal weights, every cost 1, 5,000 episodes, a check after every 25: the promise holds.
 """
 
@@ -16,9 +16,9 @@ import math
 
 import numpy as np
 
+from experiments.worlds.costly import too_expensive
 from scopeval import evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.paper.experiments.verdict_worlds import too_expensive
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 

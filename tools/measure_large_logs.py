@@ -3,7 +3,7 @@
     python tools/measure_large_logs.py write FOLDER --rows 100000000
     python tools/measure_large_logs.py read FOLDER --workers 2
 
-The rows are those of ``scopeval bench logs``: 10^8 take 1.2 GB. Delete the folder afterwards.
+The rows are those of ``python -m benchmarks logs``: 10^8 take 1.2 GB. Delete the folder afterwards.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import argparse
 import time
 from pathlib import Path
 
-from scopeval.paper.benchmarks.harness import in_own_process
-from scopeval.paper.benchmarks.logs import Read, write_folder
+from benchmarks.harness import in_own_process
+from benchmarks.logs import Read, write_folder
 
 
 def main() -> None:

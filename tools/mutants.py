@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutant_edits import EDITS, Edit
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("src", "tests", "tools", "docs", "examples", "README.md", "pyproject.toml")
-COPIED += ("CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", "constraints.txt")
+COPIED = ("src", "tests", "tools", "docs", "examples", "experiments", "benchmarks", "README.md")
+COPIED += ("pyproject.toml", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml")
+COPIED += ("constraints.txt",)
 #: Seconds that the tests of one edit may take; an edit that makes them endless is noticed, too.
 PATIENCE = 1200
 

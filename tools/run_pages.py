@@ -114,7 +114,7 @@ def _command(words: list[str], where: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, "")  # modules that a page writes
+    sys.path[:0] = ["", str(Path(__file__).parents[1])]  # modules that a page writes; experiments
     for argument in sys.argv[1:]:
         if argument != "--write":
             run_page(Path(argument), write="--write" in sys.argv)

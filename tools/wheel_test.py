@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import scopeval
-from scopeval import design, evaluate, load, write_logged
+from scopeval import design, evaluate, load, write_logs
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.report import page_of_evaluation, write_report
 
@@ -42,7 +42,7 @@ behavior.save("grid.scope")
 assert load("grid.scope", policy).predicted == behavior.predicted
 write_report(page_of_evaluation(result, behavior), "report.html")
 assert "<svg" in Path("report.html").read_text(encoding="utf-8")
-write_logged(logs, "logs.parquet")
+write_logs(logs, "logs.parquet")
 np.save("policy.npy", policy.table(1)[0])
 """
 COMMANDS = (

@@ -16,55 +16,96 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.behavior.file import load as load
     from scopeval.behavior.frontier import Frontier as Frontier
     from scopeval.behavior.frontier import frontier as frontier
+    from scopeval.behavior.methods import Method as Method
     from scopeval.behavior.policy import BehaviorPolicy as BehaviorPolicy
     from scopeval.campaign.campaign import Campaign as Campaign
     from scopeval.collection.collector import collect as collect
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
     from scopeval.collection.episodes import Episodes as Episodes
-    from scopeval.critics.model.world import World as World
-    from scopeval.data.parquet import write_logged as write_logged
-    from scopeval.data.readers import read_logged as read_logged
-    from scopeval.data.sampled_rows import sample_logged as sample_logged
-    from scopeval.data.streams import stream_logged as stream_logged
-    from scopeval.data.transitions import Transitions as Transitions
+    from scopeval.collection.plant import Plant as Plant
+    from scopeval.comparison.ab_test import ABTest as ABTest
+    from scopeval.comparison.ab_test import read_ab_test as read_ab_test
+    from scopeval.comparison.compare import compare as compare
+    from scopeval.comparison.result import Comparison as Comparison
+    from scopeval.context.history import History as History
     from scopeval.evaluation.evaluator import evaluate as evaluate
     from scopeval.evaluation.recorded import estimate as estimate
-    from scopeval.evaluation.refitting import Refitting as Refitting
     from scopeval.evaluation.result import Evaluation as Evaluation
+    from scopeval.evaluation.stages import Stages as Stages
+    from scopeval.exact.assessment import assess as assess
+    from scopeval.logs.read import read_logs as read_logs
+    from scopeval.logs.stream import sample_logs as sample_logs
+    from scopeval.logs.stream import stream_logs as stream_logs
+    from scopeval.logs.tables import write_logs as write_logs
+    from scopeval.logs.transitions import Transitions as Transitions
+    from scopeval.models.model.regression import Networks as Networks
+    from scopeval.models.model.simulator import Simulator as Simulator
+    from scopeval.models.model.world import World as World
+    from scopeval.models.table import Table as Table
     from scopeval.policies.adapters import CallablePolicy as CallablePolicy
     from scopeval.policies.adapters import TabularPolicy as TabularPolicy
     from scopeval.policies.adapters import TorchPolicy as TorchPolicy
     from scopeval.policies.adapters import as_policy as as_policy
+    from scopeval.policies.adapters import deterministic as deterministic
     from scopeval.policies.gaussian import GaussianPolicy as GaussianPolicy
+    from scopeval.question.baseline import Baseline as Baseline
+    from scopeval.question.inference import Check as Check
+    from scopeval.question.inference import Inference as Inference
+    from scopeval.question.promise import Bound as Bound
+    from scopeval.question.promise import Limit as Limit
+    from scopeval.question.promise import Promise as Promise
+    from scopeval.question.question import Question as Question
+    from scopeval.question.stop import Stop as Stop
     from scopeval.safety.guard import Guard as Guard
     from scopeval.serve.client import connect as connect
     from scopeval.solver.program import Solution as Solution
     from scopeval.solver.program import Status as Status
     from scopeval.solver.program import solve as solve
+    from scopeval.workers.crew import Workers as Workers
 
 __version__ = "0.1.0"
 
 #: Public name -> the module that defines it; a module stands for itself.
 _PUBLIC = {
+    "ABTest": "scopeval.comparison.ab_test",
+    "Baseline": "scopeval.question.baseline",
     "BehaviorPolicy": "scopeval.behavior.policy",
+    "Bound": "scopeval.question.promise",
     "CallablePolicy": "scopeval.policies.adapters",
     "Campaign": "scopeval.campaign.campaign",
+    "Check": "scopeval.question.inference",
+    "Comparison": "scopeval.comparison.result",
     "EpisodeLog": "scopeval.collection.episode_log",
     "Episodes": "scopeval.collection.episodes",
     "Evaluation": "scopeval.evaluation.result",
     "Frontier": "scopeval.behavior.frontier",
     "GaussianPolicy": "scopeval.policies.gaussian",
+    "History": "scopeval.context.history",
     "Guard": "scopeval.safety.guard",
-    "Refitting": "scopeval.evaluation.refitting",
+    "Inference": "scopeval.question.inference",
+    "Limit": "scopeval.question.promise",
+    "Method": "scopeval.behavior.methods",
+    "Networks": "scopeval.models.model.regression",
+    "Plant": "scopeval.collection.plant",
+    "Promise": "scopeval.question.promise",
+    "Question": "scopeval.question.question",
+    "Simulator": "scopeval.models.model.simulator",
     "Solution": "scopeval.solver",
+    "Stages": "scopeval.evaluation.stages",
     "Status": "scopeval.solver",
+    "Stop": "scopeval.question.stop",
+    "Table": "scopeval.models.table",
     "TabularPolicy": "scopeval.policies.adapters",
     "TorchPolicy": "scopeval.policies.adapters",
-    "Transitions": "scopeval.data.transitions",
-    "World": "scopeval.critics.model.world",
+    "Transitions": "scopeval.logs.transitions",
+    "Workers": "scopeval.workers.crew",
+    "World": "scopeval.models.model.world",
     "as_policy": "scopeval.policies.adapters",
+    "assess": "scopeval.exact.assessment",
     "collect": "scopeval.collection.collector",
+    "compare": "scopeval.comparison.compare",
     "connect": "scopeval.serve.client",
+    "deterministic": "scopeval.policies.adapters",
     "design": "scopeval.behavior.designer",
     "errors": "scopeval",
     "estimate": "scopeval.evaluation.recorded",
@@ -72,16 +113,17 @@ _PUBLIC = {
     "exact": "scopeval",
     "frontier": "scopeval.behavior.frontier",
     "load": "scopeval.behavior.file",
-    "read_logged": "scopeval.data.readers",
+    "read_ab_test": "scopeval.comparison.ab_test",
+    "read_logs": "scopeval.logs.read",
+    "sample_logs": "scopeval.logs.stream",
     "simulate": "scopeval",
     "solve": "scopeval.solver",
-    "sample_logged": "scopeval.data.sampled_rows",
-    "stream_logged": "scopeval.data.streams",
-    "write_logged": "scopeval.data.parquet",
+    "stream_logs": "scopeval.logs.stream",
+    "write_logs": "scopeval.logs.tables",
 }
 
 #: Package that a public name needs -> the extra that brings it, and what needs it.
-_EXTRAS = {"sqlalchemy": ("serve", "A campaign")}
+_EXTRAS = {"sqlalchemy": ("campaign", "A campaign")}
 
 __all__ = ["__version__", *_PUBLIC]
 

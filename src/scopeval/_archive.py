@@ -7,6 +7,7 @@ file itself before memory is allocated. Nothing is ever unpickled.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
@@ -28,9 +29,12 @@ from scopeval.errors import DataError
 
 __all__ = [
     "MAX_BYTES",
+    "MAX_RATIO",
     "PLAIN_KINDS",
     "Archive",
     "Header",
+    "most_unpacked",
+    "npy_of_bytes",
     "open_archive",
     "open_regular",
     "pack",
@@ -188,12 +192,24 @@ def open_archive(
     with zipfile.ZipFile(file) as opened:
         archive = Archive(opened, names, kinds)
         _check_size(source, archive.size, max_bytes, remedy)
-        if archive.size > max(FREE_BYTES, MAX_RATIO * size):
+        if archive.size > most_unpacked(size):
             raise DataError(
                 f"{source}: {size:,} bytes would unpack to {archive.size:,}, expected at most "
                 f"{MAX_RATIO} times as many; if you trust the file, store it without compression"
             )
         yield archive
+
+
+def most_unpacked(size: int) -> int:
+    """Most bytes of memory that a file of so many bytes may unpack to."""
+    return max(FREE_BYTES, MAX_RATIO * size)
+
+
+def npy_of_bytes(source: str, content: bytes, kinds: str = PLAIN_KINDS) -> NDArray[Any]:
+    """The array of a .npy file in memory. Whatever is wrong with it is a `DataError`."""
+    with reading(source, "an array as NumPy writes it"):
+        _read_header(io.BytesIO(content), source, len(content), kinds)
+        return _read_array(io.BytesIO(content), source)
 
 
 def read_npy(path: str | os.PathLike[str], kinds: str = PLAIN_KINDS) -> NDArray[Any]:
@@ -269,7 +285,7 @@ def write_archive(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any
 def pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write an archive that `open_archive` accepts: not compressed where that would be extreme."""
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    if sum(a.nbytes for a in arrays.values()) > max(FREE_BYTES, MAX_RATIO * file.tell()):
+    if sum(a.nbytes for a in arrays.values()) > most_unpacked(file.tell()):
         file.seek(0)
         file.truncate()
         np.savez(file, **arrays)  # type: ignore[arg-type]

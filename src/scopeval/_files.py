@@ -64,8 +64,9 @@ def replace_file(path: str | os.PathLike[str], write: bytes | Callable[[IO[bytes
     """Write a file whole or not at all.
 
     The content goes to a draft in the same folder, which then takes the place of the file. A file
-    that was there before survives any failure. A symbolic link keeps pointing to its file. The mode
-    of the file is what the umask says.
+    that was there before survives any failure. Where a symbolic link was, there is a file
+    afterwards: what the link pointed to is not touched, for somebody else may have made the link.
+    The mode of the file is what the umask says.
 
     Args:
         path: the file; its folder must exist.
@@ -78,7 +79,7 @@ def replace_file(path: str | os.PathLike[str], write: bytes | Callable[[IO[bytes
     try:
         if goal.exists() and not goal.is_file():
             raise OSError(errno.EINVAL, "it is a folder or a device, not a regular file")
-        goal = goal.resolve()
+        goal = goal.absolute()
         draft = goal.with_name(f".{goal.name}.{secrets.token_hex(6)}.tmp")
         try:
             with draft.open("x+b") as file:

@@ -131,13 +131,13 @@ class _Lines:
 
 
 @contextmanager
-def follow_phases(progress: Progress | None, *, verbose: bool) -> Iterator[Progress]:
+def follow_phases(progress: Progress | bool | None) -> Iterator[Progress]:
     """Yield what to call with (what, done, total): it logs, shows and passes on what it is told.
 
     Args:
-        progress: the user's own function.
-        verbose: whether progress is shown.
+        progress: the user's own function, or True: progress is shown.
     """
+    call = progress if callable(progress) else None
     phase, began, over = "", 0.0, False
 
     def finish() -> None:
@@ -154,13 +154,13 @@ def follow_phases(progress: Progress | None, *, verbose: bool) -> Iterator[Progr
                 LOGGER.info("%s: %s steps", what, f"{total:,}")
             if show is not None and not over:
                 show(done, total, what)
-            if progress is not None:
-                progress(what, done, total)
+            if call is not None:
+                call(what, done, total)
 
         return told
 
     try:
-        if verbose:
+        if progress is True:
             with show_progress("reading the logs") as show:
                 yield follow(show)
         else:

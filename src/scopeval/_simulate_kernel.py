@@ -8,35 +8,11 @@ import numba as nb
 import numpy as np
 
 from scopeval.exact._frontier_kernel import price_of, weigh_row
+from scopeval.policies._random_kernel import drawn, stream, uniform
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 #: For what is called at every step: a call with the model's arrays takes as long as the step.
 inlined = nb.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_M1 = np.uint64(0xBF58476D1CE4E5B9)
-_M2 = np.uint64(0x94D049BB133111EB)
-
-
-@compiled  # type: ignore[untyped-decorator]
-def mix(x: Any) -> Any:
-    """SplitMix64's output function (Steele, Lea, Flood 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * _M1
-    x = (x ^ (x >> np.uint64(27))) * _M2
-    return x ^ (x >> np.uint64(31))
-
-
-@compiled  # type: ignore[untyped-decorator]
-def stream(seed: Any, episode: Any) -> Any:
-    """Where episode `episode` of run `seed` starts its random stream."""
-    return mix(mix(np.uint64(seed) + _GOLDEN) + np.uint64(episode) * _GOLDEN)
-
-
-@compiled  # type: ignore[untyped-decorator]
-def uniform(state: Any, index: Any) -> Any:
-    """The index-th number in [0, 1) of a stream; any of them can be had without the others."""
-    x = mix(state + (np.uint64(index) + np.uint64(1)) * _GOLDEN)
-    return (x >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -94,32 +70,6 @@ def step(
     return r, c, model.following[entry]
 
 
-@compiled  # type: ignore[untyped-decorator]
-def run(
-    seed: int,
-    first: int,
-    model: Any,  # `simulate.ModelArrays`
-    mu: Any,  # [T, S, A] cumulative
-    states: Any,  # out [N, T+1]
-    actions: Any,  # out [N, T]
-    rewards: Any,  # out [N, T]
-    costs: Any,  # out [N, T]
-) -> None:
-    """Whole trajectories."""
-    N, T = actions.shape
-    A = mu.shape[2]
-    noisy = model.spread.max() > 0.0
-    for n in range(N):
-        key = stream(seed, first + n)
-        s = draw(model.start, 0, len(model.start), uniform(key, 0))
-        states[n, 0] = s
-        for t in range(T):
-            a = draw(mu[t, s], 0, A, uniform(key, 4 * t + 1))
-            actions[n, t] = a
-            rewards[n, t], costs[n, t], s = step(model, key, t, s, a, noisy)
-            states[n, t + 1] = s
-
-
 class Sums(NamedTuple):
     """What is known of an episode so far: the fields of `simulate.Summaries` but the last."""
 
@@ -169,53 +119,12 @@ def after_step(
 
 
 @compiled  # type: ignore[untyped-decorator]
-def run_estimates(
+def run(
     seed: int,
     first: int,
     gamma: float,
     model: Any,  # `simulate.ModelArrays`
-    mu: Any,
-    ratio: Any,  # [T, S, A] pi / mu
-    control: Any,  # [T or 1, S, A] b
-    baseline: Any,  # [T or 1, S] bbar
-    cost_control: Any,  # [T or 1, S, A] b of the cost
-    cost_baseline: Any,  # [T or 1, S] its mean under pi
-    own_baseline: Any,  # [T or 1, S] its mean under mu
-    out: Any,  # out [10, N]: the fields of `simulate.Summaries`
-) -> None:
-    """The same episodes, reduced on the way to ten numbers each."""
-    N = out.shape[1]
-    T, _, A = mu.shape
-    noisy = model.spread.max() > 0.0
-    for n in range(N):
-        key = stream(seed, first + n)
-        s = draw(model.start, 0, len(model.start), uniform(key, 0))
-        sums = BEFORE
-        own = 0.0
-        discount = 1.0
-        for t in range(T):
-            a = draw(mu[t, s], 0, A, uniform(key, 4 * t + 1))
-            r, c, after = step(model, key, t, s, a, noisy)
-            b = control[t % len(control), s, a]
-            bbar = baseline[t % len(baseline), s]
-            known = cost_control[t % len(cost_control), s, a]
-            mean = cost_baseline[t % len(cost_baseline), s]
-            sums = after_step(sums, discount, ratio[t, s, a], r, b, bbar, c, known, mean)
-            own += discount * (own_baseline[t % len(own_baseline), s] + c - known)
-            discount *= gamma
-            s = after
-        for field in range(9):
-            out[field, n] = sums[field]
-        out[9, n] = own
-
-
-@compiled  # type: ignore[untyped-decorator]
-def run_weight_aware(
-    seed: int,
-    first: int,
-    gamma: float,
-    model: Any,  # `simulate.ModelArrays`
-    tables: Any,  # [T, S, U, A] mu at every price
+    tables: Any,  # [T, S, U, A] mu at every price; U = 1: mu does not depend on the weight
     origin: float,  # place of weight 1 on the grid of prices
     width: float,  # of the grid, in log price
     floor: float,
@@ -225,84 +134,50 @@ def run_weight_aware(
     baseline: Any,  # [T or 1, S] bbar
     cost_control: Any,  # [T or 1, S, A] b of the cost
     cost_baseline: Any,  # [T or 1, S] its mean under pi
-    out: Any,  # out [10, N]: the fields of `simulate.Summaries`
+    states: Any,  # out [N, T + 1], and
+    actions: Any,  # out [N, T]
+    rewards: Any,  # out [N, T]
+    costs: Any,  # out [N, T]
+    chosen: Any,  # out [N, T] mu of the action; or all of them [0, ...]
+    out: Any,  # out [10, N]: the fields of `simulate.Summaries`; or [10, 0]
 ) -> None:
-    """`run_estimates` for a behavior policy that depends on the weight of the episode so far."""
-    T, _, A = pi.shape
+    """Episodes first, first + 1, ...: whole, or reduced on the way to ten numbers each, or both."""
+    T, _, points, A = tables.shape
     noisy = model.spread.max() > 0.0
-    mu = np.empty(A)
-    for n in range(out.shape[1]):
+    whole, summed = len(states) > 0, out.shape[1] > 0
+    room = np.empty(A)
+    for n in range(max(len(states), out.shape[1])):
         key = stream(seed, first + n)
         s = draw(model.start, 0, len(model.start), uniform(key, 0))
+        if whole:
+            states[n, 0] = s
         sums = BEFORE
         own = 0.0
         discount = 1.0
         for t in range(T):
-            place, share = price_of(sums.weight, origin, width, floor, cap)
-            weigh_row(tables[t, s], pi[t, s], place, share, mu)
+            mu = tables[t, s, 0]
+            if points > 1:
+                place, share = price_of(sums.weight, origin, width, floor, cap)
+                weigh_row(tables[t, s], pi[t, s], place, share, room)
+                mu = room
             a = drawn(mu, uniform(key, 4 * t + 1))
             r, c, after = step(model, key, t, s, a, noisy)
+            if whole:
+                actions[n, t], chosen[n, t] = a, mu[a]
+                rewards[n, t], costs[n, t] = r, c
+                states[n, t + 1] = after
             b = control[t % len(control), s, a]
             bbar = baseline[t % len(baseline), s]
             known = cost_control[t % len(cost_control), s, a]
             mean = cost_baseline[t % len(cost_baseline), s]
             sums = after_step(sums, discount, pi[t, s, a] / mu[a], r, b, bbar, c, known, mean)
-            own += discount * (c - known)
-            for other in range(A):
-                own += discount * mu[other] * cost_control[t % len(cost_control), s, other]
+            if summed:
+                own += discount * (c - known)
+                for other in range(A):
+                    own += discount * mu[other] * cost_control[t % len(cost_control), s, other]
             discount *= gamma
             s = after
-        for field in range(9):
-            out[field, n] = sums[field]
-        out[9, n] = own
-
-
-@compiled  # type: ignore[untyped-decorator]
-def run_whole_weight_aware(
-    seed: int,
-    first: int,
-    model: Any,  # `simulate.ModelArrays`
-    tables: Any,  # [T, S, U, A] mu at every price
-    origin: float,  # place of weight 1 on the grid of prices
-    width: float,  # of the grid, in log price
-    floor: float,
-    cap: float,
-    pi: Any,  # [T, S, A]
-    states: Any,  # out [N, T+1]
-    actions: Any,  # out [N, T]
-    rewards: Any,  # out [N, T]
-    costs: Any,  # out [N, T]
-    chosen: Any,  # out [N, T] mu of the action
-) -> None:
-    """Whole trajectories of the episodes of `run_weight_aware`."""
-    T, _, A = pi.shape
-    noisy = model.spread.max() > 0.0
-    mu = np.empty(A)
-    for n in range(len(actions)):
-        key = stream(seed, first + n)
-        s = draw(model.start, 0, len(model.start), uniform(key, 0))
-        states[n, 0] = s
-        weight = 1.0
-        for t in range(T):
-            place, share = price_of(weight, origin, width, floor, cap)
-            weigh_row(tables[t, s], pi[t, s], place, share, mu)
-            a = drawn(mu, uniform(key, 4 * t + 1))
-            actions[n, t] = a
-            chosen[n, t] = mu[a]
-            weight *= pi[t, s, a] / mu[a]
-            rewards[n, t], costs[n, t], s = step(model, key, t, s, a, noisy)
-            states[n, t + 1] = s
-
-
-@compiled  # type: ignore[untyped-decorator]
-def drawn(probs: Any, u: float) -> int:
-    """The action of a uniform number; never one of probability zero."""
-    chosen = 0
-    running = 0.0
-    for a in range(len(probs)):
-        if probs[a] > 0.0:
-            chosen = a
-            running += probs[a]
-            if u < running:
-                break
-    return chosen
+        if summed:
+            for field in range(9):
+                out[field, n] = sums[field]
+            out[9, n] = own

@@ -1,4 +1,4 @@
-"""Array types, and the checks that every room makes before it trusts an array.
+"""Array types, checks that every room makes before it trusts an array, and the least of numbers.
 
 Each check returns the array in the form the callers compute with (float64, C order), or raises an
 `InputError` that names the argument and the first offending entry.
@@ -6,6 +6,7 @@ Each check returns the array in the form the callers compute with (float64, C or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -15,14 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from scopeval.errors import InputError
 
 __all__ = [
+    "TIE",
     "Bools",
     "Floats",
     "Ints",
     "as_floats",
+    "check_alpha",
     "check_cost",
     "check_probs",
     "check_whole",
     "is_number",
+    "least",
     "where_first",
 ]
 
@@ -32,6 +36,10 @@ Bools = NDArray[np.bool_]
 
 #: How far a row of probabilities may be from summing to one (float32 softmax outputs pass).
 PROBABILITY_SLACK = 1e-5
+
+#: Numbers this near to each other are equal. Sums over 1e6 rows are rounded by about 1e-13; no
+#: decision is about a difference of less than 1e-3.
+TIE = 1e-9
 
 
 def where_first(bad: NDArray[np.bool_] | np.bool_, axes: tuple[str, ...] = ()) -> str:
@@ -74,6 +82,15 @@ def is_number(value: Any) -> bool:
     """One finite real number of any kind; True and "1" are none."""
     real = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     return bool(real and np.isfinite(value))
+
+
+def check_alpha(alpha: float) -> None:
+    """A probability of error; above one half it is taken for a confidence."""
+    if not (is_number(alpha) and 0 < alpha <= 0.5):
+        raise InputError(
+            f"alpha: got {alpha!r}, expected the probability of an error, above 0 and at most 0.5; "
+            "for 95 % confidence try alpha=0.05"
+        )
 
 
 def check_whole(name: str, value: Any, least: int, what: str = "") -> int:
@@ -131,3 +148,21 @@ def _numeric(name: str, value: ArrayLike) -> Floats:
         return np.asarray(value, dtype=np.float64, order="C")  # keeps a number a number
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: cannot be read as an array of numbers ({error})") from error
+
+
+def least(values: ArrayLike, rank: Sequence[Any] | None = None) -> int:
+    """Which value is the least, whatever the rounding; NaN is the largest.
+
+    Two choices that are the same policy differ in the last bit, and another processor rounds that
+    bit otherwise. So ties have a tolerance, and an order that means something decides among them.
+
+    Args:
+        values: in units of which 1 is a usual size, such as variance relative to the target
+            policy's: a tie is within `TIE` of the least, and of its size where that is above 1.
+        rank: decides among ties, the smallest first; None, or equal: the first of them.
+    """
+    numbers = np.nan_to_num(np.asarray(values, np.float64), nan=np.inf)
+    low = float(numbers.min())
+    most = low + TIE * max(1.0, abs(low)) if np.isfinite(low) else low
+    tied = [int(j) for j in np.flatnonzero(numbers <= most)]
+    return tied[0] if rank is None else min(tied, key=lambda j: rank[j])

@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "InputError",
     "MissingExtraError",
+    "NotFoundError",
     "PlantError",
     "ScopevalError",
     "ServiceError",
@@ -25,6 +26,10 @@ class InputError(ScopevalError, ValueError):
     """An argument has a wrong shape, value or kind."""
 
 
+class NotFoundError(InputError):
+    """An argument names something that is not there."""
+
+
 class DataError(ScopevalError, ValueError):
     """A file or table of logged data cannot be used; the message names file, column and row."""
 
@@ -34,7 +39,16 @@ class PlantError(ScopevalError, RuntimeError):
 
 
 class CampaignError(ScopevalError, RuntimeError):
-    """The campaign is paused, stopped or finished, or an episode is over: no such call now."""
+    """The campaign is paused, stopped or finished, or an episode is over: no such call now.
+
+    Args:
+        text: what was got and what was expected.
+        code: the same for programs, such as "paused" or "wrong_step".
+    """
+
+    def __init__(self, text: str, code: str = "conflict") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class ServiceError(ScopevalError, ConnectionError):

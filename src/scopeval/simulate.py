@@ -33,15 +33,14 @@ BLOCK = 16384
 class Trajectories:
     """N whole episodes: states [N, T+1], actions, rewards and costs [N, T].
 
-    `chosen` [N, T] is the probability that each action was taken with, where the behavior policy
-    depends on the weight; None: its table has them.
+    `chosen` [N, T] is the probability that each action was taken with.
     """
 
     states: Ints
     actions: Ints
     rewards: Floats
     costs: Floats
-    chosen: Floats | None = None
+    chosen: Floats
 
 
 @dataclass(frozen=True)
@@ -99,34 +98,24 @@ def trajectories(
     threads: int | None = None,
 ) -> Trajectories:
     """Run episodes first .. first+episodes-1 of `behavior` and keep everything."""
-    from scopeval._simulate_kernel import run, run_whole_weight_aware
-
-    model = plain_arrays(mdp)
     _check_numbers(seed, first)
     N, T = check_whole("episodes", episodes, 0), mdp.horizon
+    tables = _tables(mdp, behavior)
+    pi = behavior.target if isinstance(behavior, WeightedDesign) else tables[0][:, :, 0]
     kept = Trajectories(
         np.empty((N, T + 1), np.int64),
         np.empty((N, T), np.int64),
         np.empty((N, T)),
         np.empty((N, T)),
-        np.empty((N, T)) if isinstance(behavior, WeightedDesign) else None,
+        np.empty((N, T)),
     )
-    tables: tuple[Any, ...]
-    if isinstance(behavior, WeightedDesign):
-        _check_shape(mdp, behavior)
-        tables = (behavior.mu, *_grid(behavior), np.ascontiguousarray(behavior.target))
-    else:
-        tables = (cumulative(policy_table(mdp, "behavior", behavior)),)
+    nothing = np.zeros((1, mdp.states, mdp.actions))
 
-    def work(lo: int, hi: int) -> None:
-        part = slice(lo, hi)
-        out = (kept.states[part], kept.actions[part], kept.rewards[part], kept.costs[part])
-        if kept.chosen is None:
-            run(seed, first + lo, model, *tables, *out)
-        else:
-            run_whole_weight_aware(seed, first + lo, model, *tables, *out, kept.chosen[part])
+    def whole(part: slice) -> tuple[Any, ...]:
+        parts = (kept.states, kept.actions, kept.rewards, kept.costs, kept.chosen)
+        return (*(x[part] for x in parts), np.empty((10, 0)))
 
-    _spread(work, N, threads)
+    _run(mdp, tables, pi, nothing, nothing, seed, first, N, threads, whole)
     return kept
 
 
@@ -157,69 +146,60 @@ def summaries(
     """
     pi = policy_table(mdp, "target", target)
     b = np.ascontiguousarray(control_table(mdp, control_variate))
-    bbar = (pi * b).sum(axis=2)
     costs = np.zeros((1, mdp.states, mdp.actions))
     if cost_control is not None:
         costs = np.ascontiguousarray(control_table(mdp, cost_control))
     _check_numbers(seed, first)
     N = check_whole("episodes", episodes, 0)
+    tables = _tables(mdp, pi if behavior is None else behavior)
+    if isinstance(behavior, WeightedDesign) and np.abs(behavior.target - pi).max() > 1e-12:
+        raise InputError("behavior: designed for another target policy; expected this one")
     out = np.empty((10, N))
-    if isinstance(behavior, WeightedDesign):
-        run = _run_weight_aware(mdp, pi, behavior, costs)
-    else:
-        run = _run_table(mdp, pi, pi if behavior is None else behavior, costs)
+    none = (np.empty((0, 1), np.int64),) * 2 + (np.empty((0, 1)),) * 3
 
-    def work(lo: int, hi: int) -> None:
-        run(seed, first + lo, b, bbar, out[:, lo:hi])
+    def reduced(part: slice) -> tuple[Any, ...]:
+        return (*none, out[:, part])
 
-    _spread(work, N, threads)
+    _run(mdp, tables, pi, b, costs, seed, first, N, threads, reduced)
     return Summaries(*out)
 
 
-def _run_table(
-    mdp: TabularMDP, pi: Floats, behavior: ArrayLike | TabularPolicy, costs: Floats
-) -> Callable[..., None]:
-    """The kernel for a behavior policy [T, S, A] and a control variate of the cost."""
-    from scopeval._simulate_kernel import run_estimates
-
-    mu = policy_table(mdp, "behavior", behavior)
-    ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
-    model, sums = plain_arrays(mdp), cumulative(TabularPolicy(mu).table(mdp.horizon))
-    control = costs, (pi * costs).sum(axis=2), (mu * costs).sum(axis=2)
-
-    def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
-        run_estimates(seed, first, mdp.gamma, model, sums, ratio, b, bbar, *control, out)
-
-    return run
-
-
-def _run_weight_aware(
-    mdp: TabularMDP, pi: Floats, behavior: WeightedDesign, costs: Floats
-) -> Callable[..., None]:
-    """The kernel for a behavior policy that depends on the weight."""
-    from scopeval._simulate_kernel import run_weight_aware
-
-    if behavior.target.shape != pi.shape or np.abs(behavior.target - pi).max() > 1e-12:
-        raise InputError("behavior: designed for another target policy; expected this one")
-    model, table, grid = plain_arrays(mdp), np.ascontiguousarray(pi), _grid(behavior)
-
-    control = costs, (pi * costs).sum(axis=2)
-
-    def run(seed: int, first: int, b: Floats, bbar: Floats, out: Floats) -> None:
-        arrays = (b, bbar, *control, out)
-        run_weight_aware(seed, first, mdp.gamma, model, behavior.mu, *grid, table, *arrays)
-
-    return run
-
-
-def _grid(behavior: WeightedDesign) -> tuple[float, float, float, float]:
-    return behavior.origin, behavior.width, behavior.floor, behavior.cap
-
-
-def _check_shape(mdp: TabularMDP, behavior: WeightedDesign) -> None:
+def _tables(
+    mdp: TabularMDP, behavior: ArrayLike | TabularPolicy | WeightedDesign
+) -> tuple[Floats, float, float, float, float]:
+    """Tables [T, S, U, A] and their grid of prices: one that ignores the weight has U = 1."""
+    if not isinstance(behavior, WeightedDesign):
+        table = policy_table(mdp, "behavior", behavior)
+        return np.ascontiguousarray(table)[:, :, None], 0.0, 1.0, 0.0, np.inf
     wanted = (mdp.horizon, mdp.states, mdp.actions)
     if behavior.target.shape != wanted:
         raise InputError(f"behavior: got tables of {behavior.target.shape}, expected {wanted}")
+    return behavior.mu, behavior.origin, behavior.width, behavior.floor, behavior.cap
+
+
+def _run(
+    mdp: TabularMDP,
+    tables: tuple[Floats, float, float, float, float],
+    pi: Floats,
+    b: Floats,
+    costs: Floats,
+    seed: int,
+    first: int,
+    episodes: int,
+    threads: int | None,
+    arrays: Callable[[slice], tuple[Any, ...]],
+) -> None:
+    """Run episodes with control variates b and `costs`; `arrays` holds some of them, [N, ...]."""
+    from scopeval._simulate_kernel import run
+
+    model, pi = plain_arrays(mdp), np.ascontiguousarray(pi)
+    means = (pi * b).sum(axis=2), (pi * costs).sum(axis=2)
+    given = (*tables, pi, b, means[0], costs, means[1])
+
+    def work(lo: int, hi: int) -> None:
+        run(seed, first + lo, mdp.gamma, model, *given, *arrays(slice(lo, hi)))
+
+    _spread(work, episodes, threads)
 
 
 def moments(

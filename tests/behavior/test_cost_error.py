@@ -15,19 +15,17 @@ from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
-from scopeval.critics.sweep_data import SweepData
-from scopeval.critics.table import TableRegression
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
+from scopeval.models.sweep_data import SweepData
+from scopeval.models.table import Table
 
 GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
 METHOD = METHODS["scope-dr"]
 
 
 def evidence_in(case, rows, seed, gamma=1.0, shrinkage=0.0, varying=False):
-    settings = Settings(
-        case.horizon, gamma=gamma, regression=TableRegression(shrinkage=shrinkage), floor=0.1,
-        time_varying=varying,
-    )  # fmt: skip
+    learn = Table(shrinkage=shrinkage, time_varying=varying)
+    settings = Settings(case.horizon, gamma=gamma, learn=learn, floor=0.1)
     return evidence_of(gather_logs(rows_of(case, rows, seed=seed), case.target, settings))
 
 
@@ -108,7 +106,7 @@ def test_pairs_without_rows_raise_the_error():
     """The same logs without one pair that only the target policy takes often."""
     case = random_case(7, states=4, actions=2, horizon=4, time_varying=False)
     log = rows_of(case, 600, seed=1)
-    settings = Settings(case.horizon, regression=TableRegression(), floor=0.1)
+    settings = Settings(case.horizon, learn=Table(), floor=0.1)
     errors = []
     for kept in (np.ones(len(log), bool), ~((log.obs == 1) & (log.action == 0))):
         evidence = evidence_of(gather_logs(log.select(np.flatnonzero(kept)), case.target, settings))
@@ -137,7 +135,7 @@ def test_the_bias_of_a_design_that_its_own_critics_chose():
             next_obs=rng.integers(S, size=rows),
             terminated=np.zeros(rows, bool),
         )
-        evidence = evidence_of(gather_logs(log, pi, Settings(T, regression="table", seed=seed)))
+        evidence = evidence_of(gather_logs(log, pi, Settings(T, learn=Table(), seed=seed)))
         told = judge(evidence, METHOD, recipe, GRID)
         found.append((1.0 - told.cost[8], told.bias[8], told.more_cost[8]))
     excess, bias, more = np.array(found).mean(axis=0)

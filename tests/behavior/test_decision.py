@@ -26,8 +26,8 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.critics.protocols import Caution
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
+from scopeval.models.protocols import Caution
 
 SCOPE, SCOPE_DR, ODI = METHODS["scope"], METHODS["scope-dr"], METHODS["odi"]
 ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
@@ -75,7 +75,7 @@ def test_designs_spend_the_cost_budget_less_the_margin():
     e = estimates(10 * cost, cost=cost)  # expensive actions matter most
     own = (pi * cost).sum(axis=1)
     recipe = replace(RECIPE, method="scope", floor=0.0, epsilon=0.1, margin=0.04)
-    mu, _ = weigh_rows(SCOPE, recipe, pi, e)
+    mu, _, _ = weigh_rows(SCOPE, recipe, pi, e)
     spent = (mu * cost).sum(axis=1) / own
     affordable = cost.min(axis=1) < 1.06 * own
     assert affordable.sum() > 150
@@ -186,11 +186,11 @@ def test_the_check_of_the_whole_floor_is_the_target_policy(noisy):
 
 def test_support():
     least = THRESHOLDS.least_support
-    assert judge_support(least, SCOPE, THRESHOLDS) is None
-    found = judge_support(least * BELOW, SCOPE, THRESHOLDS)
+    assert judge_support(least, SCOPE, THRESHOLDS, False) is None
+    found = judge_support(least * BELOW, SCOPE, THRESHOLDS, False)
     assert found.all_but_target
     assert "falls back to the target policy" in found.reason
-    assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS) is None
+    assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS, False) is None
 
 
 def test_support_of_vectors_has_its_own_threshold():

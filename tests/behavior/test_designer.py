@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.mlp.regression import MLPRegression
 from logged_worlds import cells, gridworld_logs, rows_of
 from random_mdps import random_case
-from scopeval import design, exact
+from scopeval import Check, Promise, design, exact
 from scopeval.behavior.methods import METHODS, Method
-from scopeval.critics.mlp.regression import MLPRegression
-from scopeval.critics.table import TableCritic, TableRegression
-from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
+from scopeval.models.table import Table, TableCritic
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates
 
@@ -32,7 +32,7 @@ def learned_and_exact(worlds, episodes, method):
     found = []
     for mdp, target, k in worlds:
         log = gridworld_logs(mdp, episodes, seed=k)
-        learned = design(log, target, horizon=10, method=method, features=cells(10))
+        learned = design(log, target, horizon=10, method=method, learn=Table(features=cells(10)))
         on_policy = exact.assess(mdp, target, target)
         truth = exact.assess(mdp, target, *learned.table(100))
         best = exact.design(mdp, target, method)
@@ -72,7 +72,9 @@ def test_support_is_the_share_of_the_targets_own_steps():
     """Against the target's occupancy in the true world; the logs are plenty where they are."""
     mdp, target = Gridworld(5, seed=1).mdp(), target_policies(3, 5)[2]
     log = gridworld_logs(mdp, 6000, seed=1)
-    assert design(log, target, horizon=5).report.support == pytest.approx(1.0, abs=0.01)
+    assert design(log, target, horizon=5, method="scope").report.support == pytest.approx(
+        1.0, abs=0.01
+    )
     row = 2  # nobody has ever gone to the left from the middle column
     gone = (log.obs // 5 == row) & (log.action == 2)
     here, shown = mdp.initial, 0.0
@@ -84,7 +86,7 @@ def test_support_is_the_share_of_the_targets_own_steps():
         shown += step[~hidden].sum()
         step = np.where(hidden, 0.0, step)  # nothing is known of what follows
         here = step.ravel() @ mdp.transition
-    found = design(log.select(~gone), target, horizon=5).report.support
+    found = design(log.select(~gone), target, horizon=5, method="scope").report.support
     assert found == pytest.approx(shown / 5, abs=0.02)
     assert found < 0.9
 
@@ -102,7 +104,7 @@ def test_terminated_episodes_need_no_logs():
         terminated=np.ones(rows, bool),
     )
     target = TabularPolicy(np.full((1, 2), 0.5))
-    assert design(log, target, horizon=3).report.support == pytest.approx(1.0)
+    assert design(log, target, horizon=3, method="scope").report.support == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("features", [True, False])
@@ -116,7 +118,7 @@ def test_a_control_variate_that_held_out_logs_do_not_bear_out_is_dropped(worlds,
             log.t, log.obs, log.action, log.reward * spoilt, log.cost, log.next_obs, log.terminated
         )
         place = cells(10) if features else None
-        learned = design(bad, target, horizon=10, method="scope-dr", features=place)
+        learned = design(bad, target, horizon=10, method="scope-dr", learn=Table(features=place))
         on_policy = exact.assess(mdp, target, target)
         truth = exact.assess(mdp, target, *learned.table(100))
         assert truth.variance <= 1.05 * on_policy.variance
@@ -132,7 +134,7 @@ def test_one_deterministic_controller_teaches_nothing_about_other_actions(worlds
     mdp, target, k = worlds[0]
     log = gridworld_logs(mdp, 300, seed=k)
     log = log.select(log.action == (log.obs * 7) % 4)
-    learned = design(log, target, horizon=10)
+    learned = design(log, target, horizon=10, method="scope")
     mu, _ = learned.table(100)
     pi = target.table(10)
     seen = np.zeros((100, 4), bool)
@@ -156,16 +158,16 @@ def small():
 
 def test_the_same_seed_gives_the_same_bits(small, monkeypatch):
     case, log = small
-    for regression in ("table", MLPRegression(states=6, hidden=8, first_steps=40, steps=10)):
-        one = design(log, case.target, horizon=5, regression=regression, seed=3)
+    for regression in (Table(), MLPRegression(states=6, hidden=8, first_steps=40, steps=10)):
+        one = design(log, case.target, horizon=5, seed=3, method="scope", learn=regression)
         monkeypatch.setattr("os.cpu_count", lambda: 7)
         monkeypatch.setattr("scopeval.solver.program.ROWS_PER_THREAD", 1)
-        two = design(log, case.target, horizon=5, regression=regression, seed=3)
+        two = design(log, case.target, horizon=5, seed=3, method="scope", learn=regression)
         monkeypatch.undo()
         assert one.table(6)[0].tobytes() == two.table(6)[0].tobytes()
         assert one.recipe == two.recipe
         assert one.predicted == two.predicted
-        other = design(log, case.target, horizon=5, regression=regression, seed=4)
+        other = design(log, case.target, horizon=5, seed=4, method="scope", learn=regression)
         assert other.predicted.checked_variance != one.predicted.checked_variance
 
 
@@ -173,8 +175,8 @@ def test_the_order_of_rows_does_not_matter_to_the_critics(small):
     """Folds are drawn by position, so the check may differ; the final critics do not."""
     case, log = small
     shuffled = log.select(np.random.default_rng(0).permutation(len(log)))
-    one = design(log, case.target, horizon=5, method="odi", floor=0.75)
-    two = design(shuffled, case.target, horizon=5, method="odi", floor=0.75)
+    one = design(log, case.target, horizon=5, method="odi", check=Check(floor=0.75))
+    two = design(shuffled, case.target, horizon=5, method="odi", check=Check(floor=0.75))
     np.testing.assert_allclose(one.table(6)[0], two.table(6)[0], rtol=1e-9)
     for a, b in zip(one.critics, two.critics, strict=True):
         for name, values in a.arrays().items():
@@ -184,7 +186,7 @@ def test_the_order_of_rows_does_not_matter_to_the_critics(small):
 def test_progress_comes_to_its_end(small):
     case, log = small
     told = []
-    design(log, case.target, horizon=5, progress=lambda *said: told.append(said))
+    design(log, case.target, horizon=5, progress=lambda *said: told.append(said), method="scope")
     assert told == [("design", i, 25) for i in range(1, 26)]
 
 
@@ -195,8 +197,8 @@ def test_the_next_observation_of_an_ended_episode_is_not_looked_at(small):
     one = Transitions(*columns, log.next_obs, ended)
     garbage = np.where(ended, 10**12, log.next_obs)
     two = Transitions(*columns, garbage, ended)
-    mine = design(one, case.target, horizon=5).table(6)[0]
-    theirs = design(two, case.target, horizon=5).table(6)[0]
+    mine = design(one, case.target, horizon=5, method="scope").table(6)[0]
+    theirs = design(two, case.target, horizon=5, method="scope").table(6)[0]
     assert mine.tobytes() == theirs.tobytes()
 
 
@@ -207,7 +209,7 @@ def test_unseen_states_and_pairs_keep_the_target(small):
     case, log = small
     rows = (log.obs != 5) & (log.next_obs != 5) & ~((log.obs == 2) & (log.action == 1))
     target = np.tile(case.target[0], (1, 1)) * 0.7 + 0.1
-    learned = design(log.select(rows), target, horizon=5, floor=0.0)
+    learned = design(log.select(rows), target, horizon=5, method="scope", check=Check(floor=0.0))
     pi = TabularPolicy(target)
     assert learned.recipe.method == "scope"
     for t in range(5):
@@ -223,7 +225,7 @@ class Broken:
     """A table whose answers are not finite for state 1, and for everything at t = 1."""
 
     def __init__(self, value, everywhere=False):
-        self.inner, self.value, self.everywhere = TableRegression(), value, everywhere
+        self.inner, self.value, self.everywhere = Table(), value, everywhere
         self.name = "broken"
 
     def prepare(self, rows, actions):
@@ -247,7 +249,14 @@ class Broken:
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_critics_that_are_not_finite_keep_the_target(small, value, everywhere):
     case, log = small
-    learned = design(log, case.target, horizon=5, regression=Broken(value, everywhere), floor=0.0)
+    learned = design(
+        log,
+        case.target,
+        horizon=5,
+        method="scope",
+        learn=Broken(value, everywhere),
+        check=Check(floor=0.0),
+    )
     for t in range(5):
         mu = learned.probs(np.arange(6), t)
         assert (mu >= 0).all()
@@ -263,11 +272,15 @@ def test_critics_that_are_not_finite_keep_the_target(small, value, everywhere):
 
 def test_an_absolute_limit_can_be_out_of_reach(small):
     case, log = small
-    loose = design(log, case.target, horizon=5, limit=1e6)
+    loose = design(
+        log, case.target, horizon=5, method="scope", promise=Promise(limit=1e6, per="state")
+    )
     odi = design(log, case.target, horizon=5, method="odi")
     assert loose.predicted.variance < 1
     assert odi.predicted.variance < 1
-    none = design(log, case.target, horizon=5, limit=0.0)
+    none = design(
+        log, case.target, horizon=5, method="scope", promise=Promise(limit=0.0, per="state")
+    )
     mu, _ = none.table(6)
     costly = (case.cost[0] > 0).all(axis=1)
     assert costly.any()
@@ -280,7 +293,7 @@ def test_an_absolute_limit_can_be_out_of_reach(small):
 
 def test_a_world_without_variance_stays_with_the_target():
     log = Transitions([0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 1], [1.0] * 4, [0.0] * 4, [0] * 4)
-    learned = design(log, np.full((1, 2), 0.5), horizon=1)
+    learned = design(log, np.full((1, 2), 0.5), horizon=1, method="scope")
     np.testing.assert_allclose(learned.probs(np.array([0]), 0), 0.5)
     assert learned.predicted.variance == pytest.approx(1.0)
     assert learned.predicted.cost == 1.0
@@ -290,7 +303,7 @@ def test_a_world_without_variance_stays_with_the_target():
 @pytest.mark.parametrize("method", METHODS)
 def test_the_floor_holds(small, floor, method):
     case, log = small
-    learned = design(log, case.target, horizon=5, method=method, floor=floor)
+    learned = design(log, case.target, horizon=5, method=method, check=Check(floor=floor))
     mu, _ = learned.table(6)
     assert learned.recipe.floor >= floor
     assert (mu >= floor * case.target - 1e-15).all()
@@ -304,13 +317,14 @@ def test_epsilon_and_the_targets_own_cost_loosen_and_tighten():
     log = rows_of(case, 60_000, seed=0)
 
     def found(**how):
-        mu, _ = design(log, case.target, horizon=5, floor=0.0, **how).table(6)
+        mu, _ = design(log, case.target, horizon=5, check=Check(floor=0.0), **how).table(6)
         got = exact.assess(case.mdp, case.target, mu)
         own = exact.assess(case.mdp, case.target, case.target)
         return got.variance / own.variance, got.cost / own.cost
 
-    tight, loose, free = found(), found(epsilon=0.1), found(method="dopt")
-    cautious = found(constraint="target")
+    tight, loose = (found(method="scope", promise=Promise(at_most=x)) for x in (1.0, 1.1))
+    free = found(method="dopt")
+    cautious = found(method=Method("scope", constrained=True, constraint="target"))
     assert tight[0] >= loose[0] - 1e-3
     assert tight[1] <= 1.003
     assert loose[1] <= 1.103
@@ -336,59 +350,51 @@ BAD = {
     "horizon 0": ({"horizon": 0}, "horizon: got 0"),
     "horizon 2.5": ({"horizon": 2.5}, "horizon: got 2.5"),
     "horizon text": ({"horizon": "5"}, "horizon: got '5'"),
-    "horizon none": ({"horizon": None}, "horizon: got None"),
+    "horizon none": ({"horizon": None}, "horizon: needed"),
     "horizon nan": ({"horizon": np.nan}, "horizon: got nan"),
     "horizon true": ({"horizon": True}, "horizon: got True"),
-    "epsilon -1": ({"epsilon": -1}, "epsilon: got -1"),
-    "epsilon nan": ({"epsilon": np.nan}, "epsilon: got nan"),
     "gamma 0": ({"gamma": 0}, r"gamma: got 0, expected a number in \(0, 1\]"),
     "gamma 1.1": ({"gamma": 1.1}, "gamma: got 1.1"),
     "gamma text": ({"gamma": "1"}, "gamma: got '1'"),
-    "floor -1": ({"floor": -1}, "floor: got -1"),
-    "floor nan": ({"floor": np.nan}, "floor: got nan"),
-    "floor none": ({"floor": None}, "floor: got None"),
     "method": ({"method": "best"}, "method: got 'best', expected one of scope"),
     "method list": ({"method": ["scope"]}, r"method: got \['scope'\]"),
     "method none": ({"method": None}, "method: got None"),
     "method own": ({"method": Method("scope", tilted=False)}, "method: 'scope' is taken already"),
-    "regression": ({"regression": "tree"}, "regression: got 'tree', expected 'auto'"),
-    "regression none": ({"regression": None}, "regression: got None"),
-    "regression 3": ({"regression": 3}, "regression: got 3"),
-    "constraint": ({"constraint": "both"}, "constraint: got 'both'"),
-    "limit nan": ({"limit": np.nan}, "limit: got nan"),
-    "limit -1": ({"limit": -1.0}, "limit: got -1.0"),
-    "limit text": ({"limit": "1"}, "limit: got '1'"),
+    "learn": ({"learn": "tree"}, "learn: got 'tree', expected Table"),
+    "learn 3": ({"learn": 3}, "learn: got 3"),
     "seed -1": ({"seed": -1}, "seed: got -1"),
     "seed text": ({"seed": "x"}, "seed: got 'x'"),
-    "features short": ({"features": np.zeros((5, 2))}, r"features: got shape \(5, 2\)"),
-    "features long": ({"features": np.zeros((7, 2))}, r"expected \[6, d\]"),
-    "features flat": ({"features": np.zeros(6)}, r"features: got an array of shape \(6,\)"),
-    "features none": ({"features": np.zeros((6, 0))}, r"features: got shape \(6, 0\)"),
-    "features nan": ({"features": np.full((6, 1), np.nan)}, "features: nan at s=0"),
-    "features text": ({"features": [["a"]] * 6}, "features: cannot be read"),
-    "features and mlp": (
-        {"features": np.zeros((6, 1)), "regression": "mlp"},
-        "features: only regression='table'",
+    "features short": (
+        {"learn": Table(features=np.zeros((5, 2)))},
+        r"features: got shape \(5, 2\)",
     ),
-    "target nan": ({"target": np.full((6, 3), np.nan)}, "policy: NaN probability"),
-    "target sums": ({"target": np.full((6, 3), 0.5)}, "probabilities sum to 1.5"),
-    "target wide": ({"target": np.full((2, 6, 3), 1 / 3)}, "the table covers 0..1"),
-    "target small": ({"target": np.full((4, 3), 1 / 3)}, "state|table covers"),
-    "target few actions": ({"target": np.full((6, 2), 0.5)}, "actions=2"),
-    "target number": ({"target": 3}, "policy: got int"),
+    "features long": ({"learn": Table(features=np.zeros((7, 2)))}, r"expected \[6, d\]"),
+    "features flat": (
+        {"learn": Table(features=np.zeros(6))},
+        r"features: got an array of shape \(6,\)",
+    ),
+    "features none": ({"learn": Table(features=np.zeros((6, 0)))}, r"features: got shape \(6, 0\)"),
+    "features nan": ({"learn": Table(features=np.full((6, 1), np.nan))}, "features: nan at s=0"),
+    "features text": ({"learn": Table(features=[["a"]] * 6)}, "features: cannot be read"),
+    "target nan": ({"policy": np.full((6, 3), np.nan)}, "policy: NaN probability"),
+    "target sums": ({"policy": np.full((6, 3), 0.5)}, "probabilities sum to 1.5"),
+    "target wide": ({"policy": np.full((2, 6, 3), 1 / 3)}, "the table covers 0..1"),
+    "target small": ({"policy": np.full((4, 3), 1 / 3)}, "state|table covers"),
+    "target few actions": ({"policy": np.full((6, 2), 0.5)}, "actions=2"),
+    "target number": ({"policy": 3}, "policy: got int"),
     "target nan late": (
-        {"target": lambda obs, t: np.full((len(obs), 3), np.nan if t == 1 else 1 / 3)},
+        {"policy": lambda obs, t: np.full((len(obs), 3), np.nan if t == 1 else 1 / 3)},
         "policy: NaN probability",
     ),
-    "target width": ({"target": lambda obs, t: np.full((2, 3), 1 / 3)}, r"returned shape \(2, 3\)"),
-    "target continuous": ({"target": Continuous()}, "the target offers continuous actions"),
+    "target width": ({"policy": lambda obs, t: np.full((2, 3), 1 / 3)}, r"returned shape \(2, 3\)"),
+    "target continuous": ({"policy": Continuous()}, "the target offers continuous actions"),
     "t beyond": ({"horizon": 3}, "3"),
     "one row": ({"logged": lambda log: log.select([0])}, r"got 1 row\(s\), expected at least 2"),
-    "not a log": ({"logged": lambda log: "log.parquet"}, "try read_logged"),
-    "number": ({"logged": lambda log: 3}, "try read_logged"),
-    "none": ({"logged": lambda log: None}, "try read_logged"),
+    "not a log": ({"logged": lambda log: "log.parquet"}, "try read_logs"),
+    "number": ({"logged": lambda log: 3}, "try read_logs"),
+    "none": ({"logged": lambda log: None}, "try read_logs"),
     "no batches": ({"logged": lambda log: iter([])}, "no batches"),
-    "dict": ({"logged": lambda log: {"t": [0]}}, "try read_logged"),
+    "dict": ({"logged": lambda log: {"t": [0]}}, "try read_logs"),
     "negative action set": (
         {"logged": lambda log: changed(log, action=log.action + 1)},
         "actions=3",
@@ -402,33 +408,33 @@ BAD = {
             "logged": lambda log: changed(
                 log, obs=np.zeros((len(log), 2)), next_obs=np.zeros((len(log), 2))
             ),
-            "target": lambda obs, t: np.full((len(obs), 3), 1 / 3),
-            "regression": "table",
+            "policy": lambda obs, t: np.full((len(obs), 3), 1 / 3),
+            "learn": Table(),
         },
-        "'table' needs state numbers",
+        "Table needs state numbers",
     ),
     "streams of vectors": (
         {
             "logged": lambda log: [
                 changed(log, obs=np.zeros((len(log), 2)), next_obs=np.zeros((len(log), 2)))
             ],
-            "target": lambda obs, t: np.full((len(obs), 3), 1 / 3),
+            "policy": lambda obs, t: np.full((len(obs), 3), 1 / 3),
         },
         "batches of a stream are merged, which needs state numbers",
     ),
     "streams and networks": (
-        {"logged": lambda log: [log], "regression": "mlp"},
+        {"logged": lambda log: [log], "learn": MLPRegression()},
         "only a table can learn from",
     ),
     "state numbers like ids": (
         {
             "logged": lambda log: changed(log, obs=log.obs + 10**12),
-            "target": lambda obs, t: np.full((len(obs), 3), 1 / 3),
+            "policy": lambda obs, t: np.full((len(obs), 3), 1 / 3),
         },
         "holds state 1000000000005.*numbering the states",
     ),
     "a step without rows": (
-        {"logged": lambda log: log.select(log.t != 2), "time_varying": True},
+        {"logged": lambda log: log.select(log.t != 2), "learn": Table(time_varying=True)},
         "no rows of time step 2",
     ),
 }
@@ -438,20 +444,20 @@ BAD = {
 def test_bad_arguments_are_named(small, name):
     case, log = small
     change, message = BAD[name]
-    arguments = {"target": case.target, "horizon": 5, **change}
+    arguments = {"policy": case.target, "horizon": 5, **change}
     logged = arguments.pop("logged", lambda log: log)(log)
     with pytest.raises((InputError, DataError), match=message):
-        design(logged, arguments.pop("target"), **arguments)
+        design(logged, **arguments)
 
 
 def test_two_rows_are_enough_to_answer():
     log = Transitions([0, 0], [0, 0], [0, 1], [1.0, 2.0], [1.0, 1.0], [0, 0])
-    learned = design(log, np.full((1, 2), 0.5), horizon=1)
+    learned = design(log, np.full((1, 2), 0.5), horizon=1, method="scope")
     np.testing.assert_allclose(learned.probs(np.array([0]), 0).sum(), 1.0)
     assert learned.summary()
 
 
 def test_logs_that_start_late_say_so(small):
     case, log = small
-    learned = design(log.select(log.t >= 2), case.target, horizon=5)
+    learned = design(log.select(log.t >= 2), case.target, horizon=5, method="scope")
     assert "episodes are taken to start at t = 2" in learned.summary()

@@ -20,18 +20,16 @@ from behaviors import RECIPE, REPORT, vector_target
 from edited_files import TARGETS, members_of, put_together, sealed, take_apart
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import _archive, design, frontier, load
+from scopeval import Table, _archive, design, frontier, load
 from scopeval.behavior import file_header
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost
-from scopeval.critics.mlp.regression import MLPRegression
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.training import Training
-from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.training import Training
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy
-from scopeval.policies.protocols import Candidates
 
 HERE = Path(__file__).parent
 
@@ -55,16 +53,15 @@ def vector_log(continuous=False):
     return Transitions(rng.integers(3, size=300), x, action, reward, cost, following)
 
 
+SMALL = Networks(
+    training=Training(hidden=6, steps=60), study=Study(paths=60, hidden=4, steps=50), paths=60
+)
+
+
 @pytest.fixture(scope="module")
 def network():
     """A network policy over vectors."""
-    small = MLPRegression(hidden=4, first_steps=60, steps=20)
-    return design(vector_log(), vector_target, horizon=3, method="scope", regression=small)
-
-
-SMALL = ModelRegression(
-    training=Training(hidden=6, steps=60), study=Study(paths=60, hidden=4, steps=50), paths=60
-)
+    return design(vector_log(), vector_target, horizon=3, method="scope", learn=SMALL)
 
 
 def table_log():
@@ -89,17 +86,14 @@ def clear_log():
 def saved(tmp_path_factory):
     """One tiny file for every kind of critic, and the name of its target."""
     place = tmp_path_factory.mktemp("saved")
-    few = {"first_steps": 40, "steps": 20}
     made = {
-        "table": ("table", table_log(), "table"),
-        "numbers": ("table", table_log(), MLPRegression(states=4, hidden=3, **few)),
-        "vectors": ("vectors", vector_log(), MLPRegression(hidden=3, **few)),
+        "table": ("table", table_log(), Table()),
         "model": ("vectors", vector_log(), SMALL),
         "continuous": ("continuous", vector_log(continuous=True), SMALL),
     }
     promises = {
-        "numbers": PromisedCost("limit", 0.1, 3.0),
-        "vectors": PromisedCost("reference", 0.0, None, ((0.2, 0.3, 0.5), (0.1, 0.1, 0.8)), "ab"),
+        "table": PromisedCost("limit", 0.1, 3.0),
+        "model": PromisedCost("reference", 0.0, None, ((0.2, 0.3, 0.5), (0.1, 0.1, 0.8)), "ab"),
     }
     found = {}
     for kind, (target, log, regression) in made.items():
@@ -107,8 +101,8 @@ def saved(tmp_path_factory):
             log,
             TARGETS[target],
             horizon=3,
-            regression=regression,
-            time_varying=kind == "continuous",
+            method="scope",
+            learn=replace(regression, time_varying=kind == "continuous"),
         )
         # whatever so few rows bear out, the file is to use its critics
         recipe = replace(mu.recipe, method="scope-dr", floor=0.02, epsilon=0.1)
@@ -117,7 +111,7 @@ def saved(tmp_path_factory):
             place / kind
         )
         found[kind] = place / kind, target
-    weighted = frontier(clear_log(), TARGETS["table"], horizon=3, prices=4).best()
+    weighted = frontier(clear_log(), TARGETS["table"], horizon=3, points=4).best()
     assert weighted.weighted
     weighted.save(place / "weighted")
     return found | {"weighted": (place / "weighted", "table")}
@@ -132,7 +126,9 @@ def test_table_round_trip(method, tmp_path):
     log = rows_of(case, 2000, seed=0, absorbing=True)
     for target in (TabularPolicy(case.target), CallablePolicy(lambda s, t: case.target[t, s])):
         for varying in (False, True):
-            policy = design(log, target, horizon=4, method=method, gamma=0.9, time_varying=varying)
+            policy = design(
+                log, target, horizon=4, method=method, gamma=0.9, learn=Table(time_varying=varying)
+            )
             path = tmp_path / "behavior.scope"
             policy.save(path)
             back = load(path, target)
@@ -228,7 +224,7 @@ def test_other_files_are_refused(learned, tmp_path, monkeypatch):
     monkeypatch.setattr(file_header, "FORMAT", 99)
     policy.save(path)
     monkeypatch.undo()
-    with pytest.raises(DataError, match="written in format 99, this version reads 5"):
+    with pytest.raises(DataError, match="written in format 99, this version reads 6"):
         load(path, target)
 
 
@@ -313,9 +309,7 @@ def run_edits(base, target, first, cases, tmp_path):
     [
         ("table", 0, 450),
         ("weighted", 450, 150),
-        ("numbers", 600, 250),
-        ("vectors", 850, 400),
-        ("model", 1250, 450),
+        ("model", 600, 1100),
         ("continuous", 1700, 300),
     ],
 )
@@ -332,7 +326,6 @@ def test_no_edit_of_a_file_does_harm(saved, kind, first, cases, tmp_path):
     ("kind", "names"),
     [
         ("table", ("cost_target", "cost_behavior", "carried", "noise", "known")),
-        ("vectors", ("net", "intercept", "slope", "centre", "spread", "mean", "low", "pairs")),
         ("model", ("heads", "mean", "least", "low", "logged", "shared_net1_w3", "shared_fore_w1")),
     ],
 )
@@ -422,15 +415,6 @@ def test_text_cannot_write_on_the_terminal(saved, tmp_path):
     assert (
         "harmless?[2J??word" in load(edit(base, change, tmp_path / "x"), TARGETS[target]).summary()
     )
-
-
-@pytest.mark.parametrize("width", [1, 2, 4])
-def test_critics_of_state_numbers_are_not_asked_about_vectors(saved, width):
-    """Their networks have more inputs than ranges: compiled code would read beyond those."""
-    policy = load(saved["numbers"][0], TARGETS["table"])
-    offered = Candidates(np.broadcast_to(np.arange(3), (5, 3)), np.full((5, 3), 1 / 3))
-    with pytest.raises(InputError, match="expected state numbers"):
-        policy.weigh(offered, np.zeros((5, width)), 0)
 
 
 # -- files that would not fit ------------------------------------------------------------------
@@ -537,7 +521,7 @@ def test_another_table_is_refused(learned, tmp_path):
     assert "was not compared" in back.summary()
     assert back.fingerprint is None
     table = np.full((5, 40, 4), 0.25)
-    mu = design(table_log(), table[:, :, :3] * 4 / 3, horizon=5)
+    mu = design(table_log(), table[:, :, :3] * 4 / 3, horizon=5, method="scope")
     mu.save(path)
     hidden = np.array(table[:, :, :3] * 4 / 3)
     hidden[1, 0] = [0.4, 0.3, 0.3]  # a time step that is not probed
@@ -588,7 +572,7 @@ def test_a_target_that_is_not_repeatable_has_no_fingerprint(tmp_path):
         p = 1.0 + 0.1 * rng.random((len(obs), 3))
         return p / p.sum(axis=1, keepdims=True)
 
-    mu = design(table_log(), restless, horizon=3)
+    mu = design(table_log(), restless, horizon=3, method="scope")
     assert mu.fingerprint is None
     mu.save(tmp_path / "mu.scope")
     back = load(tmp_path / "mu.scope", restless)
@@ -601,7 +585,6 @@ def test_a_target_that_is_not_repeatable_has_no_fingerprint(tmp_path):
 OLD = {
     "old_format2": "table",
     "old_format3": "table",
-    "old_format3_mlp": "vectors",
     "old_format3_model": "vectors",
 }
 

@@ -14,14 +14,14 @@ from scopeval.behavior.evidence import gather_logs
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.critics.model import simulated_data
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.training import Training
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
+from scopeval.models.model import simulated_data
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.training import Training
 
 T = 4
-SMALL = ModelRegression(
+SMALL = Networks(
     training=Training(hidden=24, steps=2000),
     paths=200,
     study=Study(paths=200, hidden=12, steps=200, batch=128),
@@ -57,13 +57,13 @@ def trained(monkeypatch):
 
 @pytest.mark.parametrize("method", ["scope", "scope-dr"])
 def test_nothing_to_gain_is_seen_at_once(trained, method):
-    found = design(logs(0.0), fair, horizon=T, method=method, regression=SMALL)
+    found = design(logs(0.0), fair, horizon=T, method=method, learn=SMALL)
     assert trained == [first_look.STEPS]
     assert found.falls_back
     assert "A first look showed this" in found.report.fallback
     assert found.report.fallback in found.report.warnings
     patient = design(
-        logs(0.0), fair, horizon=T, method=method, regression=replace(SMALL, first_look=False)
+        logs(0.0), fair, horizon=T, method=method, learn=replace(SMALL, first_look=False)
     )
     assert patient.falls_back
     assert trained == [first_look.STEPS, 2000]
@@ -72,7 +72,7 @@ def test_nothing_to_gain_is_seen_at_once(trained, method):
 def test_where_there_is_something_to_gain_the_design_is_the_same(trained):
     log = logs(8.0)
     one, other = (
-        design(log, fair, horizon=T, method="scope-dr", regression=replace(SMALL, first_look=flag))
+        design(log, fair, horizon=T, method="scope-dr", learn=replace(SMALL, first_look=flag))
         for flag in (True, False)
     )
     assert trained == [first_look.STEPS, 2000, 2000]
@@ -103,6 +103,6 @@ def test_no_look_where_it_saves_nothing(trained):
         (log, replace(SMALL, training=Training(steps=300)), ["scope"]),
         (log, SMALL, ["on-policy"]),
     ):
-        gathered = gather_logs(given, fair, Settings(T, regression=how))
+        gathered = gather_logs(given, fair, Settings(T, learn=how))
         assert first_look.first_look(gathered, [METHODS[name] for name in methods]) is None
     assert not trained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,20 +11,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from behaviors import anything
+from experiments.mlp.regression import MLPRegression
 from logged_worlds import cells, rows_of
 from random_mdps import random_case
-from scopeval import design, exact, load
+from scopeval import Check, Promise, Table, design, exact, load
+from scopeval.behavior import evidence as evidence_module
 from scopeval.behavior._frontier_kernel import priced
+from scopeval.behavior.file_header import FileHeader
 from scopeval.behavior.frontier import LEAST_SHARE, frontier
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.step import Counts, Recipe
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
-from scopeval.critics.protocols import Estimates
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, logs_of, target_policies
 from scopeval.errors import InputError
+from scopeval.evaluation.stage_design import Plan
+from scopeval.logs.transitions import Transitions
+from scopeval.models.protocols import Estimates
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Candidates
+from scopeval.policies.protocols import Candidates, Counts, EpisodeState
 from scopeval.solver import solve_priced
 
 GRID = PriceGrid(1e-3, 4.0, 9)
@@ -31,6 +37,10 @@ RECIPE = Recipe(
     "scope-dr", -0.3, 4, 1.0, 0.02, 0.0, "behavior", None, budget="weighted", price=0.3,
     cap=10.0, prices=(GRID.low, GRID.ratio, GRID.count),
 )  # fmt: skip
+
+
+def fair_coin(obs, t):
+    return np.full((len(obs), 2), 0.5)
 
 
 def random_estimates(rng, rows, actions):
@@ -55,7 +65,8 @@ def test_probabilities_are_valid_for_any_numbers(case, weight):
     e = replace(e, carried=wide[0], cost_behavior=wide[1])
     counts = Counts()
     weights = np.full(len(pi), weight)
-    mu, b = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, weights, counts=counts)
+    mu, b, why = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, weights)
+    counts.add_rows(why)
     assert np.isfinite(b).all()
     assert (mu >= 0).all()
     np.testing.assert_allclose(mu.sum(axis=1), 1.0, atol=1e-9)
@@ -72,7 +83,7 @@ def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
     known = np.array([[False, True, True]])
     e = Estimates(zero, cost[..., 0], cost, np.full((*shape, many), 1e150), zero, zero, known)
     pi = np.array([[1.0, 1e-310, 1e-310]])
-    mu, _ = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, np.ones(1), counts=Counts())
+    mu, _, _ = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, np.ones(1))
     np.testing.assert_array_equal(mu, pi)
 
 
@@ -106,7 +117,7 @@ def test_the_weight_never_exceeds_the_cap(seed, weight, gamma):
     pi = rng.dirichlet(np.ones(3), 5)
     e = random_estimates(rng, 5, 3)
     recipe = replace(RECIPE, gamma=gamma)
-    mu, _ = weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e, 2, np.full(5, weight))
+    mu, _, _ = weigh_weighted(METHODS["scope-dr"], recipe, GRID, pi, e, 2, np.full(5, weight))
     taken = mu > 0
     assert (weight * pi[taken] / mu[taken]).max() <= 10.0 + 1e-9
     assert (mu[pi > 0] > 0).all()  # no action of the target is left out
@@ -126,7 +137,7 @@ def test_the_estimate_is_unbiased_whatever_the_critics_say(method):
             if t == 3:
                 return so_far
             here = critics[t].select([s])
-            mu, b = weigh_weighted(
+            mu, b, _ = weigh_weighted(
                 METHODS[method], RECIPE, GRID, pi[t, [s]], here, t, np.array([weight])
             )
             baseline = float(pi[t, s] @ b[0])
@@ -148,7 +159,7 @@ def test_the_estimate_is_unbiased_whatever_the_critics_say(method):
 def learned():
     mdp, pi = Gridworld(6, seed=2).mdp(), target_policies(1, 6, seed=2)[0]
     logs = gridworld_logs(mdp, episodes=800, seed=2)
-    return mdp, pi, logs, frontier(logs, pi, horizon=6, features=cells(6))
+    return mdp, pi, logs, frontier(logs, pi, horizon=6, learn=Table(features=cells(6)))
 
 
 def test_higher_prices_cost_less_and_vary_more(learned):
@@ -171,7 +182,7 @@ def simulated(mdp, pi, policy, episodes, seed):
     for t in range(mdp.horizon):
         p = pi.probs(s, t)
         offered = Candidates(np.tile(np.arange(mdp.actions), (n, 1)), p)
-        found = policy.weigh_at(offered, s, t, weight)
+        found = policy.weigh(offered, s, t, EpisodeState.of_weights(weight))
         mu, b = found.probs, found.control
         a = np.minimum((rng.random((n, 1)) >= mu.cumsum(axis=1)).sum(axis=1), mdp.actions - 1)
         rho = p[i, a] / mu[i, a]
@@ -218,18 +229,25 @@ def test_points_are_chosen_by_cost_variance_or_product(learned, tmp_path):
     cheap = curve.at(variance=1.0)
     assert cheap.predicted.variance <= 1.05
     assert cheap.predicted.cost < 0.6
-    assert curve.at(epsilon=-0.3).recipe == curve.at(cost=0.7).recipe
     best = curve.best()
     product = best.predicted.variance * best.predicted.cost
     assert product <= 1.1 * min(p.safe_variance * p.safe_cost for p in curve.points)
-    by_design = design(logs, pi, horizon=6, features=cells(6), method="scope-dr", epsilon=-0.3)
+    by_design = design(
+        logs,
+        pi,
+        horizon=6,
+        method="scope-dr",
+        promise=Promise(at_most=0.7),
+        learn=Table(features=cells(6)),
+    )
     assert by_design.recipe == curve.at(cost=0.7).recipe
     by_design.save(tmp_path / "cheap.scope")
     again = load(tmp_path / "cheap.scope", pi)
     assert again.recipe == by_design.recipe
     one = np.random.default_rng(0)
     offered = Candidates(np.arange(4)[None], pi.probs(np.array([3]), 2))
-    probs = again.weigh_at(offered, np.array([3]), 2, np.array([0.5])).probs[0]
+    state = EpisodeState.of_weights(np.array([0.5]))
+    probs = again.weigh(offered, np.array([3]), 2, state).probs[0]
     assert by_design.act(3, 2, one, weight=0.5).probability in probs
 
 
@@ -305,3 +323,115 @@ def test_logs_that_show_nothing_have_no_frontier():
     if not curve.points:
         with pytest.raises(InputError, match="bear out no point of a frontier"):
             curve.best()
+
+
+@pytest.mark.parametrize(("support", "warned"), [(0.4, "only 40%"), (0.5, "no gain in variance")])
+def test_vectors_need_their_own_support_for_cheaper_points(monkeypatch, support, warned):
+    """Below the least support of vectors there is no frontier, as there is no design."""
+    monkeypatch.setattr(evidence_module, "vector_support", lambda *_: support)
+    rng = np.random.default_rng(0)
+    t = rng.integers(2, size=400)
+    x, k = rng.normal(size=(400, 2)), rng.integers(2, size=400)
+    log = Transitions(t, x, k, rng.normal(size=400), 0.5 + k, rng.normal(size=(400, 2)))
+    few = MLPRegression(hidden=3, first_steps=20, steps=20)
+    curve = frontier(log, fair_coin, horizon=2, points=6, learn=few)
+    assert warned in curve.warnings[0]
+    assert not (curve.points and support < 0.5)
+
+
+@pytest.mark.parametrize("floor", [0.02, 0.0201])
+def test_a_given_floor_is_used_below_zero_epsilon(learned, floor):
+    """Also where it is the default of designs at the target policy's own cost."""
+    _, pi, logs, _ = learned
+    how = {
+        "horizon": 6,
+        "promise": Promise(at_most=0.7),
+        "learn": Table(features=cells(6)),
+    }
+    assert design(logs, pi, check=Check(floor=floor), **how).recipe.floor == floor
+    assert design(logs, pi, **how).recipe.floor == LEAST_SHARE
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"check": Check(least_gain=0.1)}, "least_gain: got 0.1 with at most 0.7"),
+        ({"method": "odi"}, "promise: got at most 0.7 of the cost with method='odi'"),
+    ],
+)
+def test_what_a_frontier_cannot_use_is_refused(learned, given, message):
+    _, pi, logs, _ = learned
+    with pytest.raises(InputError, match=message):
+        design(logs, pi, horizon=6, promise=Promise(at_most=0.7), **given)
+
+
+def test_a_budget_in_every_state_and_a_limit_of_episodes_are_refused(learned):
+    _, pi, logs, _ = learned
+    with pytest.raises(InputError, match="per: got 'state' with a baseline"):
+        design(logs, pi, horizon=6, promise=Promise(per="state"), baseline=pi)
+
+
+def test_the_predicted_cost_is_expected_and_epsilon_is_what_was_asked(learned):
+    """A cost that is asked for is promised; the prediction itself is without the doubt."""
+    _, pi, logs, curve = learned
+    how = {"horizon": 6, "method": "scope-dr", "learn": Table(features=cells(6))}
+    asked = {
+        "design": design(logs, pi, promise=Promise(at_most=0.7), **how),
+        "at": curve.at(cost=0.7),
+    }
+    for policy in asked.values():
+        told = policy.predicted
+        assert policy.recipe.epsilon == -0.3
+        assert told.doubt > 0.0
+        assert told.safe_cost == told.cost + told.doubt
+        assert told.safe_cost <= 0.7 * (1.0 + 1e-3)
+        assert f"{told.cost:.3f} of the target policy's (with its doubt: " in policy.summary()
+        assert "allowed: 0.700)" in policy.summary()
+    by_variance = curve.at(variance=1.0)
+    assert by_variance.recipe.epsilon == by_variance.predicted.safe_cost - 1.0
+    plain = design(logs, pi, **how)
+    assert plain.recipe.epsilon == 0.0
+    assert plain.predicted.safe_cost >= plain.predicted.cost
+
+
+def test_stages_count_the_cost_with_its_doubt(learned):
+    told = learned[-1].at(cost=0.7).predicted
+    assert Plan(None, told, -0.3, "").cost == told.safe_cost > told.cost
+
+
+def test_headers_of_older_files_say_that_the_doubt_is_included(learned):
+    curve = learned[-1]
+    policy = curve.at(cost=0.7)
+    content = json.loads(FileHeader("table", policy.recipe, policy.report).encode())
+    now = FileHeader.decode(json.dumps(content).encode(), "new").report
+    assert (now.prediction, now.notes) == (policy.predicted, policy.report.notes)
+    content["format"] = 5
+    del content["report"]["prediction"]["doubt"]
+    content["report"]["prediction"]["cost"] = policy.predicted.safe_cost
+    old = FileHeader.decode(json.dumps(content).encode(), "old").report
+    assert old.prediction.safe_cost == policy.predicted.safe_cost
+    assert "the predicted cost includes the doubt about it" in old.notes[-1]
+
+
+def test_points_that_do_not_pay_are_marked():
+    """Variance times cost of 1: as much is known from the target policy's own episodes."""
+    cheap = Point(1.0, 7.0, 0.3, 10.0, 0.3, doubt=0.01)
+    assert not cheap.pays
+    assert cheap.needed == pytest.approx(cheap.safe_variance * 0.31)
+    assert f"{cheap.needed:.3g} times" in cheap.does_not_pay
+    assert Point(1.0, 0.4, 0.6, 0.5, 0.6, doubt=0.01).pays
+
+
+def test_a_behavior_that_does_not_pay_says_so(learned):
+    *_, curve = learned
+    paying = [point for point in curve.points if point.pays]
+    rest = [point for point in curve.points if not point.pays]
+    assert paying
+    assert rest
+    words = "this point does not pay"
+    assert words not in curve.at(cost=paying[0].safe_cost).summary()
+    capped = replace(rest[-1], price=paying[-1].price)  # whatever it was chosen for
+    found = curve._designed(curve._capped(paying[-1].price)._replace(point=capped))
+    assert words in " ".join(found.summary().split())
+    frame = curve.to_frame()
+    assert list(frame["pays"]) == [point.needed < 1.0 for point in curve.points]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from scopeval import Transitions
-from scopeval.data.parquet import write_logged
+from scopeval.logs.tables import write_logs
 
 #: A design that would take days: the signal comes while networks are trained in several threads.
 PROGRAM = """
@@ -20,17 +20,17 @@ import os
 import sys
 import threading
 os.cpu_count = lambda: 2
-from scopeval import design, read_logged
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.training import Training
+from scopeval import design, read_logs
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.training import Training
 
 def told(what, done, total):
     if done == 500:
         print(what, flush=True)
 
-endless = ModelRegression(training=Training(steps=10**9))
-log = read_logged(sys.argv[1])
-design(log, lambda obs, t: obs * 0 + 0.5, horizon=3, regression=endless, progress=told)
+endless = Networks(training=Training(steps=10**9))
+log = read_logs(sys.argv[1])
+design(log, lambda obs, t: obs * 0 + 0.5, horizon=3, learn=endless, progress=told)
 """
 
 
@@ -40,7 +40,7 @@ def log(tmp_path):
     n = 2000
     x, a = rng.standard_normal((n, 2)), rng.integers(2, size=n)
     rows = Transitions(np.zeros(n, int), x, a, x[:, 0] + a, np.ones(n), x + 0.1)
-    write_logged(rows, tmp_path / "log.parquet")
+    write_logs(rows, tmp_path / "log.parquet")
     return str(tmp_path / "log.parquet")
 
 
@@ -92,7 +92,7 @@ def test_the_command_ends_with_status_130(log, tmp_path):
     )
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import scopeval.critics.model.training as training\n"
+        "import scopeval.models.model.training as training\n"
         "training.LEAST_STEPS = training.MOST_STEPS = 10**9\n"
         "from scopeval.cli.app import main\n"
         f"sys.argv = ['scopeval', 'design', '--data', {log!r}, '--policy', 'pi:probs', "
@@ -111,9 +111,9 @@ def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
     A thread may have asked whether it is still wanted just before; it begins one piece then.
     """
     from scopeval import _parallel
-    from scopeval.critics.model import _training_kernel
-    from scopeval.critics.model.fitting import Examples, Schedule, fit_layers
-    from scopeval.critics.model.layers import LAYERS
+    from scopeval.models.model import _training_kernel
+    from scopeval.models.model.fitting import Examples, Schedule, fit_layers
+    from scopeval.models.model.layers import LAYERS
 
     begun = {"before": 0, "after": 0}
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.frontier import model_of
 from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import design, evaluate, exact, load
 from scopeval.behavior.methods import METHODS, Method, method_named, register
-from scopeval.behavior.step import Recipe, tilt, weigh_rows
-from scopeval.critics.protocols import Estimates
+from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.errors import InputError
-from scopeval.paper.experiments.frontier_worlds import Place
+from scopeval.models.protocols import Estimates
+from scopeval.policies.protocols import Why
 from scopeval.solver import Status
 
 
@@ -23,6 +24,14 @@ def proportional(pi, second_moment, cost, budget):
     weight = pi * np.sqrt(second_moment)
     total = weight.sum(axis=1, keepdims=True)
     return np.where(total > 0, weight / np.where(total > 0, total, 1.0), pi)
+
+
+def line_6(method, pi, X):
+    """Mu for second moments X, without a floor and without costs."""
+    zero, two = np.zeros_like(X), np.zeros((*X.shape, 2))
+    e = Estimates(zero, zero, two, two, X, zero, np.ones(X.shape, np.bool_))
+    recipe = Recipe(method.name, 0.0, 1, 1.0, 0.0, 0.0, "behavior", None)
+    return weigh_rows(method, recipe, pi, e)
 
 
 @pytest.fixture
@@ -37,8 +46,8 @@ def own():
 def test_a_users_step_is_the_built_in_one_if_it_does_the_same(seed, actions):
     rng = np.random.default_rng(seed)
     pi, X = rng.dirichlet(np.ones(actions), 7), rng.gamma(0.5, size=(7, actions))
-    mine = tilt(Method("own", control_variate=True, step=proportional), pi, X)
-    np.testing.assert_allclose(mine.mu, tilt(METHODS["dopt"], pi, X).mu, rtol=1e-12)
+    mine = line_6(Method("own", control_variate=True, step=proportional), pi, X)
+    np.testing.assert_allclose(mine.mu, line_6(METHODS["dopt"], pi, X).mu, rtol=1e-12)
 
 
 def test_exact_and_learned_designs_take_it(own, tmp_path):
@@ -65,11 +74,11 @@ def test_rows_that_are_no_distributions_fall_back_to_the_target_and_are_counted(
         return mu
 
     pi, X = np.full((3, 2), 0.5), np.ones((3, 2))
-    found = tilt(Method("broken", step=broken), pi, X)
-    np.testing.assert_array_equal(found.mu, pi)
-    assert list(found.status) == [Status.INFEASIBLE, Status.INFEASIBLE, Status.SOLVED]
+    result = line_6(Method("broken", step=broken), pi, X)
+    np.testing.assert_array_equal(result.mu, pi)
+    assert list(result.why) == [Why.NOT_FINITE, Why.NOT_FINITE, 0]
     with pytest.raises(InputError, match=r"step: returned shape \(2,\), expected \(3, 2\)"):
-        tilt(Method("flat", step=lambda *_: np.zeros(2)), pi, X)
+        line_6(Method("flat", step=lambda *_: np.zeros(2)), pi, X)
 
 
 def test_names_are_taken_once(own):
@@ -112,7 +121,7 @@ def test_ties_go_to_the_cheap(seed, name):
 
 def test_with_a_certain_world_and_its_values_the_cheapest_policy_is_run():
     """Taxi: the world is deterministic, so that with b = q any behavior policy will do."""
-    mdp, pi = Place("Taxi", 1, 0).model()
+    mdp, pi = model_of("Taxi", 0, 1, 0)
     own = exact.assess(mdp, pi, pi)
     found = exact.design(mdp, pi, "scope-dr")
     told = exact.assess(mdp, pi, found, found.control)
@@ -136,7 +145,7 @@ def test_learned_ties_go_to_the_cheapest_action_that_is_known():
     )
     pi = np.array([[0.5, 0.3, 0.2]] * 3)
     recipe = Recipe("scope-dr", 0.0, 1, 1.0, 0.1, 0.0, "behavior", None)
-    mu, _ = weigh_rows(METHODS["scope-dr"], recipe, pi, e)
+    mu, _, _ = weigh_rows(METHODS["scope-dr"], recipe, pi, e)
 
     def kept(cheapest, known):
         """The cheapest action, with a small share of the target among the known ones."""

@@ -11,18 +11,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from behaviors import RECIPE, REPORT, anything, estimates, vector_target
+from experiments.mlp.regression import MLPRegression
 from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import design, exact
 from scopeval.behavior import step as step_module
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.step import Counts, weigh_rows
-from scopeval.critics.mlp.regression import MLPRegression
-from scopeval.data.transitions import Transitions
+from scopeval.behavior.step import weigh_rows
 from scopeval.errors import InputError
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy
-from scopeval.policies.protocols import Candidates
+from scopeval.policies.protocols import Candidates, Counts
 
 
 def random_rows(rng, *shape):
@@ -39,7 +39,8 @@ def test_probabilities_are_valid_for_any_numbers(case):
     """Never an exception or a warning, never an invalid row: doubt ends in the target."""
     e, pi, recipe = case
     counts = Counts()
-    mu, b = weigh_rows(METHODS[recipe.method], recipe, pi, e, counts=counts)
+    mu, b, why = weigh_rows(METHODS[recipe.method], recipe, pi, e)
+    counts.add_rows(why)
     assert np.isfinite(b).all()
     assert np.isfinite(mu).all()
     assert (mu >= 0).all()
@@ -56,7 +57,8 @@ def test_probabilities_are_valid_for_any_numbers(case):
     for i in range(len(pi)):
         row = slice(i, i + 1)
         method = METHODS[recipe.method]
-        one, own = weigh_rows(method, recipe, pi[row], e.select(row), counts=alone)
+        one, own, why = weigh_rows(method, recipe, pi[row], e.select(row))
+        alone.add_rows(why)
         np.testing.assert_array_equal(np.stack([one, own]), np.stack([mu[row], b[row]]))
     assert alone == counts
 
@@ -84,7 +86,8 @@ def test_true_values_keep_the_constraint_to_rounding(seed, unit):
         for floor in (0.0, 0.1):
             recipe = replace(RECIPE, method=name, floor=floor, epsilon=epsilon)
             counts = Counts()
-            mu, _ = weigh_rows(METHODS[name], recipe, pi, e, counts=counts)
+            mu, _, why = weigh_rows(METHODS[name], recipe, pi, e)
+            counts.add_rows(why)
             assert counts.infeasible == counts.not_finite == 0
             allowed = (1 + epsilon) * (pi * cost).sum(axis=1)
             spent = (mu * cost).sum(axis=1)
@@ -123,7 +126,8 @@ def test_counts_say_why():
     e = estimates(q, cost=cost, known=known)
     counts = Counts()
     recipe = replace(RECIPE, limit=5.0)
-    mu, _ = weigh_rows(METHODS["scope"], recipe, pi, e, counts=counts)
+    mu, _, why = weigh_rows(METHODS["scope"], recipe, pi, e)
+    counts.add_rows(why)
     assert (counts.not_finite, counts.unseen, counts.infeasible) == (1, 2, 1)
     assert mu[0, 1] > 0.6
     np.testing.assert_array_equal(mu[1:], pi[1:])
@@ -132,7 +136,8 @@ def test_counts_say_why():
 def test_a_target_outside_the_known_actions_is_unseen_and_not_infeasible():
     e = estimates([[1.0, 2.0]], known=np.array([[True, False]]))
     counts = Counts()
-    mu, _ = weigh_rows(METHODS["scope"], RECIPE, np.array([[0.0, 1.0]]), e, counts=counts)
+    mu, _, why = weigh_rows(METHODS["scope"], RECIPE, np.array([[0.0, 1.0]]), e)
+    counts.add_rows(why)
     assert (counts.unseen, counts.infeasible) == (1, 0)
     np.testing.assert_array_equal(mu, [[0.0, 1.0]])
 
@@ -163,7 +168,7 @@ def network():
         x + 0.1 * rng.normal(size=(300, 2)),
     )
     small = MLPRegression(hidden=8, first_steps=60, steps=20)
-    return design(log, vector_target, horizon=3, method="scope", regression=small)
+    return design(log, vector_target, horizon=3, method="scope", learn=small)
 
 
 def test_act_draws_from_probs(learned):
@@ -267,7 +272,9 @@ def test_many_rows_are_weighed_as_few(name, monkeypatch):
     for together in (B, 64, 1):
         monkeypatch.setattr(step_module, "TOGETHER", together)
         counts = Counts()
-        told.append((*weigh_rows(METHODS[name], RECIPE, pi, e, counts=counts), counts))
+        mu, b, why = weigh_rows(METHODS[name], RECIPE, pi, e)
+        counts.add_rows(why)
+        told.append((mu, b, counts))
     mu, b, counts = told[0]
     for mu_parts, b_parts, counts_parts in told[1:]:
         assert (mu == mu_parts).all()

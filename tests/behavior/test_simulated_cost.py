@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import design
+from scopeval import Check, design
 from scopeval.behavior import decision, simulated_cost
 from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
-from scopeval.critics.model.critic import ModelCritic
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.training import Training
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
+from scopeval.models.model.critic import ModelCritic
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.training import Training
 
 T = 6
-SMALL = ModelRegression(
+SMALL = Networks(
     training=Training(hidden=24, steps=900, batch=128),
     paths=300,
     study=Study(paths=300, hidden=12, steps=200, batch=128),
@@ -49,7 +49,7 @@ def evidence():
         here = moved(here, k[i])[0]
     after, reward, cost = moved(x, k)
     log = Transitions(t, x[:, None], k, reward, cost, after[:, None])
-    return evidence_of(gather_logs(log, fair, Settings(T, regression=SMALL)))
+    return evidence_of(gather_logs(log, fair, Settings(T, learn=SMALL)))
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def test_more_is_left_unspent_first(evidence, designed, monkeypatch):
 def test_designs_say_what_was_simulated(evidence):
     log = evidence.log.rows
     logged = Transitions(log.t, log.obs, log.action, log.reward, log.cost, log.next_obs)
-    how = {"horizon": T, "method": "scope-dr", "least_gain": 0.0}
+    how = {"horizon": T, "method": "scope-dr", "check": Check(least_gain=0.0)}
     simulated, plain = (
-        design(logged, fair, regression=replace(SMALL, simulates_costs=flag), **how)
+        design(logged, fair, learn=replace(SMALL, simulates_costs=flag), **how)
         for flag in (True, False)
     )
     if simulated.recipe.floor < 1.0:

@@ -14,6 +14,7 @@ from scopeval.behavior._step_kernel import (
     programs,
     settle,
 )
+from scopeval.policies.protocols import Why
 
 PI = np.array([0.5, 0.3, 0.2])
 ANSWER = np.array([0.25, 0.75, 0.0])
@@ -21,12 +22,13 @@ ALL = np.ones(3, bool)
 
 
 def settled(answer, known, *, status=SOLVED, finite=True, floor=0.0):
-    """Mu, and how many were unseen, infeasible and not finite, of one row."""
+    """Mu, and whether the one row is unseen, infeasible, not finite."""
     mu, none = np.array([answer], np.float64), np.zeros((1, 3))
     mass = np.array([PI[known].sum()])
     program = Program(none, none, none, mass, mass, known[None], np.array([finite]))
-    counts = settle(mu, np.array([status], np.int8), program, PI[None], floor)
-    return mu[0], tuple(map(int, counts))
+    (why,) = settle(mu, np.array([status], np.int8), np.zeros(1), program, PI[None], floor)
+    fallbacks = (Why.UNSEEN, Why.INFEASIBLE, Why.NOT_FINITE)
+    return mu[0], tuple(int((why & one) > 0) for one in fallbacks)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1, 1.0])

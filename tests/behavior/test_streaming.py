@@ -7,10 +7,10 @@ import pytest
 
 from logged_worlds import gridworld_logs, rows_of
 from random_mdps import random_case
-from scopeval import design, exact, read_logged, stream_logged, write_logged
-from scopeval.data.transitions import Transitions
+from scopeval import Table, design, exact, read_logs, stream_logs, write_logs
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 
 
@@ -22,14 +22,14 @@ def world(tmp_path_factory):
     log = gridworld_logs(mdp, 20_000, seed=5)
     log = log.select(np.random.default_rng(0).permutation(len(log)))
     for k in range(4):
-        write_logged(log.select(slice(k * 50_000, (k + 1) * 50_000)), folder / f"{k}.parquet")
+        write_logs(log.select(slice(k * 50_000, (k + 1) * 50_000)), folder / f"{k}.parquet")
     return mdp, target_policies(2, 10)[1], folder
 
 
 def test_a_single_batch_is_the_whole_log(world):
     _, target, folder = world
-    whole = read_logged(folder / "0.parquet")
-    batches = stream_logged(folder / "0.parquet")
+    whole = read_logs(folder / "0.parquet")
+    batches = stream_logs(folder / "0.parquet")
     one = design(whole, target, horizon=10, method="scope-dr")
     two = design(batches, target, horizon=10, method="scope-dr")
     assert one.recipe == two.recipe
@@ -44,9 +44,11 @@ def test_a_single_batch_is_the_whole_log(world):
 def test_batches_are_as_good_as_the_whole_log(world, batch_rows, varying):
     """The folds differ, so the check may; the critics of all rows agree to rounding."""
     mdp, target, folder = world
-    whole = design(read_logged(folder), target, horizon=10, time_varying=varying)
-    batches = stream_logged(folder, batch_rows=batch_rows, horizon=10, actions=4)
-    parts = design(batches, target, horizon=10, time_varying=varying)
+    whole = design(
+        read_logs(folder), target, horizon=10, method="scope", learn=Table(time_varying=varying)
+    )
+    batches = stream_logs(folder, batch_rows=batch_rows, horizon=10, actions=4)
+    parts = design(batches, target, horizon=10, method="scope", learn=Table(time_varying=varying))
     assert parts.report.rows == whole.report.rows == 200_000
     for a, b in zip(whole.critics, parts.critics, strict=True):
         np.testing.assert_allclose(a.q, b.q, rtol=1e-9)
@@ -75,19 +77,19 @@ def test_batches_of_any_size():
     case = random_case(6, states=4, actions=2, horizon=3, time_varying=False)
     log = rows_of(case, 60, seed=2)
     log = log.select(np.argsort(log.t, kind="stable"))
-    single = design((log.select([i]) for i in range(60)), case.target, horizon=3)
-    whole = design(log, case.target, horizon=3)
+    single = design((log.select([i]) for i in range(60)), case.target, horizon=3, method="scope")
+    whole = design(log, case.target, horizon=3, method="scope")
     np.testing.assert_allclose(single.critics[0].q, whole.critics[0].q, rtol=1e-9)
     assert single.report.rows == 60
     assert single.report.notes == whole.report.notes
     backwards = [log.select(slice(30, 60)), log.select(slice(0, 30))]
-    again = design(backwards, case.target, horizon=3)
+    again = design(backwards, case.target, horizon=3, method="scope")
     np.testing.assert_allclose(again.critics[0].q, whole.critics[0].q, rtol=1e-9)
 
 
 def test_episodes_start_where_time_starts():
     """A batch without t = 0 adds nothing to the distribution of first states."""
-    from scopeval.critics.log_rows import gather
+    from scopeval.models.log_rows import gather
 
     late = Transitions([1, 2, 1], [2, 2, 1], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
     early = Transitions([0, 0, 1], [0, 1, 2], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
@@ -103,16 +105,21 @@ def test_episodes_start_where_time_starts():
 def test_bad_batches_are_named(world, tmp_path):
     _, target, folder = world
     with pytest.raises(DataError, match="horizon=5"):
-        design(stream_logged(folder), target, horizon=5)
+        design(stream_logs(folder), target, horizon=5, method="scope")
     good = Transitions([0, 1], [0, 1], [0, 1], [1.0, 1.0], [1.0, 1.0], [1, 2])
     far = Transitions([0, 1], [0, 1], [0, 9], [1.0, 1.0], [1.0, 1.0], [1, 2])
     with pytest.raises(DataError, match="actions=4"):
-        design([good, far], target, horizon=10)
+        design([good, far], target, horizon=10, method="scope")
     with pytest.raises(DataError, match=r"holds state 100, the target policy knows 0 to 99"):
-        design([good, Transitions([0], [100], [0], [1.0], [1.0], [1])], target, horizon=10)
+        design(
+            [good, Transitions([0], [100], [0], [1.0], [1.0], [1])],
+            target,
+            horizon=10,
+            method="scope",
+        )
     with pytest.raises(InputError, match="got list, expected Transitions"):
-        design([good, [1, 2]], target, horizon=10)
-    write_logged(good, tmp_path / "a.parquet")
+        design([good, [1, 2]], target, horizon=10, method="scope")
+    write_logs(good, tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-50])
     with pytest.raises(DataError, match=r"b\.parquet"):
-        design(stream_logged(tmp_path), target, horizon=10)
+        design(stream_logs(tmp_path), target, horizon=10, method="scope")

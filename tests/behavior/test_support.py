@@ -12,9 +12,9 @@ from scopeval.behavior.support import (
     single_steps,
     vector_support,
 )
-from scopeval.critics.protocols import Rows
-from scopeval.critics.sweep_data import Points, SweepData
-from scopeval.critics.table import TableRegression
+from scopeval.models.protocols import Rows
+from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.table import Table
 from scopeval.policies.adapters import CallablePolicy
 
 LENGTH = 20
@@ -124,7 +124,7 @@ def test_simulated_steps_are_as_frequent_as_episodes_last():
         parts.append(rows)
     share = np.full(600, 1 / 600)
     points = [Points(part.obs, share, share) for part in parts]
-    data = SweepData(parts, points, [np.arange(600)] * 4, TableRegression())
+    data = SweepData(parts, points, [np.arange(600)] * 4, Table())
     found = simulated_steps(data, int(rng.integers(100)))
     counts = np.bincount(found.obs[:, 0].astype(int))
     expected = len(found.obs) * np.array([8, 4, 2, 1]) / 15

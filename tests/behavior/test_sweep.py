@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import design, exact
+from scopeval import Check, design, exact
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
-from scopeval.critics.protocols import Estimates
-from scopeval.data.transitions import Transitions
 from scopeval.exact import TabularMDP
+from scopeval.logs.transitions import Transitions
+from scopeval.models.protocols import Estimates
 
 
 def deterministic_world(seed, gamma, horizon=5, states=4, actions=3):
@@ -41,7 +41,7 @@ def deterministic_world(seed, gamma, horizon=5, states=4, actions=3):
 def test_predictions_are_exact_where_nothing_is_random(method, gamma):
     """Variance and cost to come are discounted as dynamic programming says."""
     mdp, pi, log = deterministic_world(1, gamma)
-    found = design(log, pi, horizon=5, gamma=gamma, method=method, least_gain=0.0)
+    found = design(log, pi, horizon=5, gamma=gamma, method=method, check=Check(least_gain=0.0))
     mu, b = found.table(4)
     own, truth = exact.assess(mdp, pi, pi), exact.assess(mdp, pi, mu, b)
     assert found.predicted.variance == pytest.approx(truth.variance / own.variance, rel=0.01)
@@ -59,7 +59,7 @@ def test_nothing_follows_a_termination():
     t = np.zeros(n, int)
     log = Transitions(t, s, a, reward, cost, np.ones(n, int), s == 0)
     pi = np.full((2, 2), 0.5)
-    found = design(log, pi, horizon=3, least_gain=0.0)
+    found = design(log, pi, horizon=3, method="scope", check=Check(least_gain=0.0))
     for t, critic in enumerate(found.critics):
         e = critic.at(np.arange(2))
         np.testing.assert_allclose(e.q, [[1.0, 2.0], [100.0 * (3 - t)] * 2], rtol=1e-6)

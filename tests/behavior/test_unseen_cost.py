@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from experiments.worlds.finite import finite_world
 from scopeval import exact
 from scopeval.behavior.designer import design
 from scopeval.behavior.evidence import evidence_of, gather_logs
@@ -16,8 +17,7 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS
 from scopeval.behavior.unseen_cost import unseen_cost
-from scopeval.data.transitions import Transitions
-from scopeval.paper.experiments.foreign_worlds import finite_world
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 
 S, A, T = 5, 2, 4
@@ -117,7 +117,9 @@ def test_a_critic_whose_halves_disagree_is_not_believed():
     """Random logs of the frozen lake: few episodes ever reach the goal."""
     world = finite_world("FrozenLake")
     target = world.target(2)
-    learned = design(world.logs("random", 1000, 2), target, horizon=world.mdp.horizon)
+    learned = design(
+        world.logs("random", 1000, 2), target, horizon=world.mdp.horizon, method="scope"
+    )
     assert learned.report.holdout["reward critic"] > THRESHOLDS.believed_error[1]
     assert learned.predicted.variance >= learned.predicted.checked_variance
     alone = exact.assess(world.mdp, target, target)

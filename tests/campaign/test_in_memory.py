@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_episodes_and_the_same_estimate(place, hand
 
 def test_a_learned_design_with_a_control_variate_decides_the_same(place):
     target = policy()
-    behavior = design(transitions(machine_log(60)), target, horizon=DAYS)
+    behavior = design(transitions(machine_log(60)), target, horizon=DAYS, method="scope")
     log = EpisodeLog(DAYS, target=target, behavior=behavior, seed=2)
     in_memory(log, 8, DAYS, first=0)
     with (

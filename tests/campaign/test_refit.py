@@ -8,11 +8,11 @@ import pytest
 from scopeval import Campaign
 from scopeval.campaign.terms import Plan
 from scopeval.errors import InputError
-from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.stages import Stages
 from wearing_machine import ACTIONS, HORIZON, STATES, machine_log, policy, transitions
 
 TARGET = policy()
-SETTINGS = Refitting(first=40, growth=2.0, method="odi")
+SETTINGS = Stages(first=40, growth=2.0, method="odi")
 
 
 def world(seed=0):
@@ -51,7 +51,7 @@ def made(where, **settings):
 
 def test_a_design_that_is_due_is_computed_kept_and_used(place):
     with made(place / "c") as campaign:
-        campaign._recorder.on_refit = None  # here by hand
+        campaign.backend.on_refit = None  # here by hand
         assert not campaign.refit()
         run_days(campaign, 40)
         assert campaign.status().refit_due
@@ -76,7 +76,7 @@ def test_a_design_that_is_due_is_computed_kept_and_used(place):
 
 def test_the_boundaries_are_those_of_evaluate(place):
     with made(place / "c") as campaign:
-        campaign._recorder.on_refit = None
+        campaign.backend.on_refit = None
         for count in (40, 40, 80, 40):
             run_days(campaign, count)
             campaign.refit()
@@ -88,7 +88,7 @@ def test_the_boundaries_are_those_of_evaluate(place):
 def test_logs_are_kept_for_later_designs_and_dropped_where_they_disagree(place):
     logs = transitions(machine_log(100))  # of another machine than `world`
     with made(place / "c", logs=logs, method="odi") as campaign:
-        campaign._recorder.on_refit = None
+        campaign.backend.on_refit = None
         run_days(campaign, 40)
         campaign.refit()
         event = next(e for e in campaign.events() if e.kind == "design")
@@ -102,11 +102,11 @@ def test_logs_are_kept_for_later_designs_and_dropped_where_they_disagree(place):
 def test_a_process_of_its_own_computes_the_design(place):
     with made(place / "c") as campaign:
         run_days(campaign, 40)
-        campaign._recorder.on_refit()  # the group was not committed when it was due
-        campaign.refitting.wait(300)
+        campaign.backend.on_refit()  # the group was not committed when it was due
+        campaign.backend.refitting.wait(300)
         if campaign.status().refit_due:  # it came before the commit
-            campaign.refitting.start()
-            campaign.refitting.wait(300)
+            campaign.backend.refitting.start()
+            campaign.backend.refitting.wait(300)
         assert campaign.status().design == 1
         run_days(campaign, 2)
         assert campaign.verify().good
@@ -117,5 +117,5 @@ def test_settings_that_cannot_be_kept_are_refused(place):
 
     with pytest.raises(InputError, match="no database can hold"):
         Campaign.create(
-            place / "c", TARGET, horizon=HORIZON, refit=Refitting(method=method_named("odi"))
+            place / "c", TARGET, horizon=HORIZON, refit=Stages(method=method_named("odi"))
         )

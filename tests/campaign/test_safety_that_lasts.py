@@ -72,7 +72,12 @@ def test_signals_have_limits_and_actions_of_their_own(place, action, state):
         episode.observe(0.0, 1.0, 1, signals={"heat": 60.0})
         assert not campaign.status().guards[0].alarm
         one_step(episode, 1.0, signals={"heat": 90.0})
-        one_step(episode, 1.0, signals={"heat": 95.0})
+        if action == "stop":
+            assert episode.act(1) is None  # control went back to the plant
+            with pytest.raises(CampaignError, match="control went back"):
+                episode.observe(0.0, 1.0, 1, signals={"heat": 95.0})
+        else:
+            one_step(episode, 1.0, signals={"heat": 95.0})
         status = campaign.status()
         assert status.state == state
         assert status.guards[0].alarm == "a step had heat 90, above the limit of 80"

@@ -6,7 +6,7 @@ import pytest
 from machine import HORIZON, run_episode, tables
 
 from scopeval import Campaign
-from scopeval.campaign.transfer import export_journal, import_journal
+from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.errors import DataError
 
 TARGET, BEHAVIOR = tables()
@@ -18,12 +18,12 @@ def test_from_a_file_to_a_server_and_back(place, postgres):
         for _ in range(5):
             run_episode(campaign)
         known = campaign.result(), campaign.events(), campaign.designs()
-        export_journal(campaign.journal, place / "x.gz")
-    import_journal(place / "x.gz", server)
+        export_campaign(campaign.backend.store, place / "x.gz")
+    import_campaign(place / "x.gz", server)
     with Campaign.open(server, TARGET) as campaign:
         assert (campaign.result(), campaign.events(), campaign.designs()) == known
-        export_journal(campaign.journal, place / "y.gz")
-    import_journal(place / "y.gz", last)
+        export_campaign(campaign.backend.store, place / "y.gz")
+    import_campaign(place / "y.gz", last)
     with Campaign.open(last, TARGET) as campaign:
         assert (campaign.result(), campaign.events(), campaign.designs()) == known
 
@@ -31,6 +31,6 @@ def test_from_a_file_to_a_server_and_back(place, postgres):
 def test_nothing_is_left_of_a_damaged_file(place):
     (place / "x.gz").write_bytes(b"no")
     with pytest.raises(DataError, match="damaged"):
-        import_journal(place / "x.gz", place / "c")
+        import_campaign(place / "x.gz", place / "c")
     with pytest.raises(DataError, match="holds no campaign"):
         Campaign.open(place / "c", TARGET)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import write_logged
+from scopeval import write_logs
 from scopeval.cli.app import app
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
 from wearing_machine import machine_log, policy, shuffled, transitions
 
 
@@ -32,7 +32,7 @@ def lines_of(result, code=0):
 def test_a_clean_log():
     columns = machine_log(300)
     log = transitions(columns)
-    write_logged(log, "log.parquet")
+    write_logs(log, "log.parquet")
     np.save("pi.npy", policy())
     lines = lines_of(invoke("log.parquet", "--policy", "pi.npy", "--horizon", "20"))
     assert lines[0] == f"log.parquet: {len(log):,} rows"
@@ -49,7 +49,7 @@ def test_a_clean_log():
 def test_a_contradictory_log():
     columns = machine_log()
     wrong = columns | {"next_obs": columns["obs"], "cost": np.zeros_like(columns["cost"])}
-    write_logged(transitions(wrong), "log.parquet")
+    write_logs(transitions(wrong), "log.parquet")
     lines = lines_of(invoke("log.parquet", "--horizon", "15"), code=1)
     text = " ".join(" ".join(lines).split())
     assert "error: next_obs is not the obs of the next row" in text
@@ -59,7 +59,7 @@ def test_a_contradictory_log():
 
 
 def test_a_log_of_longer_episodes():
-    write_logged(transitions(machine_log()), "log.parquet")
+    write_logs(transitions(machine_log()), "log.parquet")
     lines = lines_of(invoke("log.parquet", "--horizon", "15"), code=1)
     assert "try a larger horizon" in " ".join(lines)
     assert lines[-1] == "The log cannot be used with this horizon or policy."
@@ -67,7 +67,7 @@ def test_a_log_of_longer_episodes():
 
 def test_states_against_the_policy():
     columns = machine_log()
-    write_logged(
+    write_logs(
         transitions(columns | {k: columns[k] + 1 for k in ("obs", "next_obs")}), "log.parquet"
     )
     assert lines_of(invoke("log.parquet"))[-1] == "No contradictions; see the warnings."
@@ -90,19 +90,19 @@ def test_other_formats_orders_and_actions():
     rng = np.random.default_rng(0)
     t, x = np.tile(np.arange(30), 20), rng.normal(size=(601, 2))
     log = Transitions(t, x[:-1], rng.normal(size=(600, 2)), t, t, x[1:])
-    write_logged(log, "vectors.parquet")
+    write_logs(log, "vectors.parquet")
     lines = lines_of(invoke("vectors.parquet"))
     assert "  20 episodes, all of 30 steps" in lines
     assert "rows by time (t)" in lines
 
     many = Transitions(t, t, rng.integers(20, size=600), x[:-1, 0], t, t + 1)
-    write_logged(many, "many.parquet")
+    write_logs(many, "many.parquet")
     assert any(line.endswith("  other") for line in lines_of(invoke("many.parquet")))
 
 
 def test_a_clock_instead_of_steps():
     columns = machine_log()
-    write_logged(transitions(columns | {"t": columns["t"] + 1_700_000_000}), "log.parquet")
+    write_logs(transitions(columns | {"t": columns["t"] + 1_700_000_000}), "log.parquet")
     lines = lines_of(invoke("log.parquet"))
     assert any("t is very large" in line for line in lines)
     assert "episode lengths" not in lines

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,11 +15,9 @@ import scopeval
 from scopeval import errors, exact
 from scopeval.cli import demonstration as demo_experiment
 from scopeval.cli.app import app
-from scopeval.envs.gridworld import COST_LAWS, Gridworld, target_policies
-from scopeval.paper.experiments import gridworld_exact
+from scopeval.envs.gridworld import Gridworld, target_policies
 
 PROGRAM = str(Path(sys.executable).with_name("scopeval"))
-TINY = ["reproduce", "gridworld", "--critics", "exact", "--size", "4", "--targets", "3"]
 
 
 def invoke(*words: str, env: dict[str, str] | None = None):
@@ -48,7 +44,7 @@ def test_program_helps_without_loading_what_is_heavy():
     done = spawn("--help")
     assert done.returncode == 0, done.stderr
     assert_fits(done.stdout)
-    for command in ("demo", "reproduce", "bench"):
+    for command in ("demo", "design", "campaign"):
         assert command in done.stdout
     code = (
         "import sys; sys.argv = ['scopeval', '--help']; from scopeval.cli import main\n"
@@ -67,13 +63,16 @@ def test_program_demo(tmp_path):
     assert done.returncode == 0, done.stderr
     phases = done.stderr.splitlines()  # what is done, also where there is no terminal
     assert phases[0].startswith("writing logs")
-    assert phases[1] == "designing from the logs"
+    assert phases[1] == "comparing with a new policy"
+    assert phases[2] == "designing from the logs"
     assert phases[-1] == "writing the report"
     lines = done.stdout.splitlines()
     assert_fits("\n".join(line for line in lines if str(tmp_path) not in line))
-    assert len(lines) <= 24
-    assert sum(bool(line.strip()) for line in lines) <= 20
+    assert len(lines) <= 32
+    assert sum(bool(line.strip()) for line in lines) <= 26
     for word in (
+        "is better than today",
+        "an A/B test would have",
         "old controllers",
         "at 0.6 of its cost",
         "learns without logs",
@@ -92,11 +91,8 @@ def test_program_demo(tmp_path):
     "words",
     [
         [],
-        ["reproduce"],
-        ["reproduce", "gridworld"],
-        ["reproduce", "logs"],
-        ["bench"],
-        ["bench", "solver"],
+        ["demo"],
+        ["campaign", "create"],
     ],
 )
 def test_every_help_fits_in_80_columns(words):
@@ -121,13 +117,6 @@ def test_version():
         (["demo", "--seed", "-1"], "seed: got -1"),
         (["demo", "--episodes", "1"], "episodes: got 1"),
         (["demo", "--out", "/dev/null/x"], "cannot write to /dev/null/x"),
-        ([*TINY, "--epsilons", "1"], "epsilons: got some with exact values, expected none"),
-        ([*TINY, "--critics", "guess"], "critics: got 'guess', expected one of table, mlp, exact"),
-        ([*TINY, "--cost-law", "heavy"], "cost_law: got 'heavy', expected one of same-tilt"),
-        ([*TINY, "--worlds", "4"], "worlds: got 4 for 3 targets"),
-        ([*TINY, "--targets", "0"], "targets: got 0"),
-        ([*TINY, "--size", "1"], "size: got 1"),
-        ([*TINY, "--out", "/dev/null/x"], "cannot write /dev/null/x"),
     ],
 )
 def test_what_the_library_refuses_is_one_line_and_status_2(words, message):
@@ -172,93 +161,6 @@ def test_interrupt_is_status_130(monkeypatch):
     assert result.stderr == "interrupted\n"
 
 
-# -- reproduce gridworld -------------------------------------------------------------------------
-
-
-def test_reproduce_prints_a_table_and_writes_what_it_printed(tmp_path):
-    result = invoke(*TINY, "--cost-law", "all", "--seed", "5", "--out", str(tmp_path))
-    assert result.exit_code == 0, result.output
-    command = (
-        "scopeval reproduce gridworld --critics exact --size 4 --targets 3 --cost-law all "
-        "--budget state --seed 5"
-    )
-    lines = result.stdout.splitlines()
-    assert command in lines
-    file = tmp_path / "gridworld-exact.json"
-    assert os.listdir(tmp_path) == [file.name]  # no temporary file stays
-    assert_fits("\n".join(x for x in lines if x != command and str(tmp_path) not in x))
-
-    content = json.loads(file.read_text())
-    assert content["command"] == command
-    assert content["config"] == {
-        "sizes": [4],
-        "cost_laws": list(COST_LAWS),
-        "targets": 3,
-        "worlds": 3,
-        "seed": 5,
-        "epsilon": 0.0,
-        "budget": "state",
-        "methods": list(gridworld_exact.Config.methods),
-    }
-    assert {"python", "scopeval", "numpy", "scipy", "numba"} <= set(content["versions"])
-    assert [b["cost_law"] for b in content["blocks"]] == list(COST_LAWS)
-    for block in content["blocks"]:
-        assert [m["method"] for m in block["methods"]] == list(gridworld_exact.Config.methods)
-        for method in block["methods"]:
-            variance, cost = method["relative_variance"], method["relative_cost"]
-            assert len(variance["values"]) == 3
-            needed = 1000 * np.multiply(variance["values"], cost["values"])
-            np.testing.assert_allclose(method["cost_needed"]["mean"], needed.mean())
-            np.testing.assert_allclose(
-                variance["standard_error"], np.std(variance["values"], ddof=1) / np.sqrt(3)
-            )
-            shown = f"{variance['mean']:.3f} ± {variance['standard_error']:.3f}"
-            assert shown in result.stdout
-
-
-def test_the_command_it_prints_gives_the_same_numbers(tmp_path):
-    first = invoke(*TINY, "--worlds", "2", "--cost-law", "reward", "--out", str(tmp_path / "a"))
-    command = next(x for x in first.stdout.splitlines() if x.startswith("scopeval "))
-    invoke(*command.split()[1:], "--out", str(tmp_path / "b"))
-    blocks = [
-        json.loads((tmp_path / folder / "gridworld-exact.json").read_text())["blocks"]
-        for folder in "ab"
-    ]
-    assert blocks[0] == blocks[1]
-
-
-def test_the_papers_numbers_stand_beside_where_it_has_them(tmp_path):
-    words = ["--critics", "exact", "--size", "10", "--targets", "1", "--cost-law", "uniform"]
-    shown = invoke("reproduce", "gridworld", *words, "--out", str(tmp_path)).stdout
-    scope = re.search(r"^scope .*\n +in the paper +0\.547 +0\.861 +472 +53%", shown, re.MULTILINE)
-    assert scope is not None
-    assert re.search(r"^ros, in the paper +0\.953 +1\.083 +1035", shown, re.MULTILINE)
-    assert "±" not in shown.split("1 targets")[0]  # one target has no standard error
-
-
-@pytest.mark.parametrize("worlds", [None, 1, 2])
-def test_each_target_lives_in_the_world_it_should(worlds):
-    config = gridworld_exact.Config((4,), ("same-tilt",), targets=4, worlds=worlds, seed=7)
-    seen: list[tuple[int, int, str]] = []
-    table = gridworld_exact.run(config, lambda *step: seen.append(step))
-    assert [step[:2] for step in seen] == [(k, 4) for k in (1, 2, 3, 4)]
-    scope = table.blocks[0].methods["scope"]
-    for k, target in enumerate(target_policies(4, 4, seed=7)):
-        mdp = Gridworld(4, "same-tilt", 7 + (k if worlds is None else k % worlds)).mdp()
-        alone = exact.assess(mdp, target, target)
-        ours = exact.assess(mdp, target, exact.design(mdp, target, "scope"))
-        assert scope.variance.values[k] == pytest.approx(ours.variance / alone.variance)
-        assert scope.cost.values[k] == pytest.approx(ours.cost / alone.cost)
-
-
-def test_constrained_methods_are_safe_at_every_state_and_odi_is_not():
-    table = gridworld_exact.run(gridworld_exact.Config((6,), targets=3))
-    for block in table.blocks:
-        worst = {m: row.statistic("worst_state").largest for m, row in block.methods.items()}
-        assert max(worst["scope"], worst["scope (target)"], worst["scope-dr"]) <= 1 + 1e-9
-        assert worst["odi"] > 1.05
-
-
 # -- demo ----------------------------------------------------------------------------------------
 
 
@@ -268,7 +170,7 @@ def test_demo_is_honest(tmp_path):
     mdp, target = Gridworld(10, seed=3).mdp(), target_policies(1, 10, seed=3)[0]
     alone = exact.assess(mdp, target, target)
     assert result.truth == pytest.approx(alone.value)
-    assert len(scopeval.read_logged(result.logs)) == result.rows == 10_000
+    assert len(scopeval.read_logs(result.logs)) == result.rows == 10_000
     designed, found = result.designed
     ours = exact.assess(mdp, target, *designed.table(mdp.states))
     assert abs(found.estimate - alone.value) < 5 * (ours.variance / found.finished) ** 0.5

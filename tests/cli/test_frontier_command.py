@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import evaluate, load
+from scopeval import Inference, evaluate, load
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
 from scopeval.cli.app import app
-from scopeval.data.parquet import write_logged
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
+from scopeval.logs.tables import write_logs
 from scopeval.report import page_of_evaluation, render
 
 
@@ -18,7 +18,7 @@ from scopeval.report import page_of_evaluation, render
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frontier")
     mdp, pi = Gridworld(5, seed=3).mdp(), target_policies(1, 5, seed=3)[0]
-    write_logged(gridworld_logs(mdp, 1500, seed=3), folder / "log.parquet")
+    write_logs(gridworld_logs(mdp, 1500, seed=3), folder / "log.parquet")
     np.save(folder / "policy.npy", pi.table(1)[0])
     np.save(folder / "cells.npy", cells(5))
     return folder, mdp, pi
@@ -47,7 +47,7 @@ def test_table_picture_and_file(files):
     assert behavior.weighted
     assert behavior.report.curve is not None
     assert len(behavior.report.curve.points) > 10
-    found = evaluate(mdp, pi, behavior, episodes=300, keep=True)
+    found = evaluate(mdp, pi, behavior, episodes=300, inference=Inference(keep=True))
     page = render(page_of_evaluation(found, behavior=behavior))
     assert "Which precision costs what" in page
     assert "No weight exceeds 30" in page

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 
 import numpy as np
@@ -20,6 +21,8 @@ from scopeval import Campaign, connect
 from scopeval.cli.app import app
 
 pytest.importorskip("fastapi", reason="no FastAPI here: try pip install 'scopeval[serve]'")
+from scopeval.serve.auth import TokenStore
+
 TARGET, BEHAVIOR = tables()
 
 
@@ -105,6 +108,9 @@ def test_a_service_starts_answers_and_ends(where, port):
 
 def test_a_plant_goes_on_when_the_service_is_killed_and_started_again(where, port, tmp_path):
     """kill -9 between and within calls: nothing is lost or doubled, the result is the same."""
+    with Campaign.open(where, TARGET) as campaign:
+        book = TokenStore(campaign.backend.store, time.time)
+        token, viewer = book.create("hall", "plant"), book.create("me", "viewer")
     machine, killed, running = Machine(), [], [started(where, port)]
 
     def kill():
@@ -113,7 +119,8 @@ def test_a_plant_goes_on_when_the_service_is_killed_and_started_again(where, por
         running.append(started(where, port))
         killed.append(True)
 
-    with connect(f"http://127.0.0.1:{port}", patience=120.0) as campaign:
+    url = f"http://127.0.0.1:{port}"
+    with connect(url, token, patience=120.0) as campaign, connect(url, viewer) as looking:
         for number in range(6):
             episode = campaign.start("hall-1", resume=True)
             obs = machine.first(number)
@@ -127,7 +134,7 @@ def test_a_plant_goes_on_when_the_service_is_killed_and_started_again(where, por
             episode.end()
             if restart is not None and restart.ident is not None:
                 restart.join()
-        found = campaign.result()
+        found = looking.result()
     running[-1].kill()
     running[-1].communicate()
     assert killed

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from scopeval.arrays import check_probs
-from scopeval.collection.choice import Decider, draw_action
+from scopeval.collection.choice import Decider
 from scopeval.collection.readings import check_number, check_reading
-from scopeval.collection.rollout import draw_actions
 from scopeval.errors import InputError
+from scopeval.policies.drawing import draw_action, draw_actions
 from scopeval.policies.protocols import probs_of
 
 some = st.one_of(st.just(0.0), st.floats(0, 1))

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from scopeval import exact
+from scopeval import Plant, exact
 from scopeval.collection import rollout
 from scopeval.collection.collector import NoEpisodeError, collect
 from scopeval.collection.environments import open_environments
 from scopeval.collection.episodes import Episodes
-from scopeval.collection.rollout import draw_actions
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.estimators import (
@@ -27,6 +26,7 @@ from scopeval.estimation.estimators import (
     trajectory_weights,
 )
 from scopeval.policies.adapters import TabularPolicy, TorchPolicy
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import Candidates, Weighing
 from small_worlds import random_mdp, random_rows
@@ -88,20 +88,24 @@ def same(a, b):
 class Tilted:
     """A behavior with a control variate."""
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         mu = offered.probs * (1.0 + np.arange(offered.probs.shape[1]))
         return Weighing(mu / mu.sum(axis=1, keepdims=True), offered.actions * 1.0 + obs[:, None])
 
 
 @pytest.mark.parametrize("behavior", [None, Tilted()])
 def test_an_episode_is_the_same_however_it_is_asked_for(behavior):
-    whole = collect(Walk, UNIFORM, behavior, horizon=6, episodes=20, seed=3, batch=1)
+    whole = collect(Plant(Walk, side_by_side=1), UNIFORM, behavior, horizon=6, episodes=20, seed=3)
     assert same(collect(Walk(), UNIFORM, behavior, horizon=6, episodes=20, seed=3), whole)
     for batch in (2, 7, 32):
-        again = collect(Walk, UNIFORM, behavior, horizon=6, episodes=20, seed=3, batch=batch)
+        again = collect(
+            Plant(Walk, side_by_side=batch), UNIFORM, behavior, horizon=6, episodes=20, seed=3
+        )
         assert same(again, whole)
     parts = [
-        collect(Walk, UNIFORM, behavior, horizon=6, episodes=n, first=f, seed=3, batch=3)
+        collect(
+            Plant(Walk, side_by_side=3), UNIFORM, behavior, horizon=6, episodes=n, first=f, seed=3
+        )
         for f, n in ((0, 5), (5, 1), (6, 14))
     ]
     assert same(Episodes.concat(parts), whole)
@@ -178,13 +182,15 @@ def test_the_fast_path_chunks_cuts_and_refuses():
     short = collect(mdp, target, episodes=50, seed=2, horizon=3)
     np.testing.assert_array_equal(short.reward, whole.reward[:, :3])
     np.testing.assert_array_equal(short.last_obs, whole.obs[:, 3])
-    assert not collect(mdp, target, episodes=5, cost="none").cost.any()
+    assert not collect(Plant(mdp, cost="none"), target, episodes=5).cost.any()
     with pytest.raises(InputError, match="at most"):
         collect(mdp, target, episodes=5, horizon=6)
-    with pytest.raises(InputError, match="TabularEnv"):
-        collect(mdp, lambda obs, t: np.full((len(obs), 3), 1 / 3), episodes=5)
-    with pytest.raises(InputError, match="TabularEnv"):
-        collect(mdp, target, Tilted(), episodes=5)
+    table = target.table(5)
+    called = collect(mdp, lambda obs, t: table[t, obs], episodes=50, seed=2)
+    assert same(called, whole)
+    tilted = collect(mdp, target, Tilted(), episodes=50, seed=2)
+    assert not same(tilted, whole)
+    assert (tilted.ratios[~tilted.by_target] != 1.0).any()
     with pytest.raises(InputError, match="TabularEnv"):
         collect(mdp, target, episodes=5, guard_step=lambda paid: paid > 1)
 
@@ -213,7 +219,7 @@ def test_costs_from_info_six_values_a_name_a_function_or_not_at_all():
             return obs, reward, 2.0, terminated, truncated, {"energy": 3.0}
 
     def run(env, cost=None):
-        return np.unique(collect(env, UNIFORM, horizon=2, episodes=5, cost=cost).cost)
+        return np.unique(collect(Plant(env, cost=cost), UNIFORM, horizon=2, episodes=5).cost)
 
     np.testing.assert_array_equal(run(Walk), [0.5, 1.5])
     np.testing.assert_array_equal(run(Six), [2.0])
@@ -234,12 +240,12 @@ def test_costs_from_info_six_values_a_name_a_function_or_not_at_all():
 def test_a_registered_name_vectors_and_a_torch_policy():
     torch.manual_seed(0)
     policy = TorchPolicy(torch.nn.Linear(4, 2))
-    kw = {"horizon": 60, "episodes": 6, "cost": "none", "seed": 1}
-    episodes = collect("CartPole-v1", policy, batch=3, **kw)
+    kw = {"horizon": 60, "episodes": 6, "seed": 1}
+    episodes = collect(Plant("CartPole-v1", "none", 3), policy, **kw)
     assert episodes.obs.shape == (6, 60, 4)
     assert (episodes.length < 60).any()
     assert (episodes.obs[~episodes.steps] == 0).all()
-    alone = collect("CartPole-v1", policy, batch=1, **kw)
+    alone = collect(Plant("CartPole-v1", "none", 1), policy, **kw)
     np.testing.assert_array_equal(alone.action, episodes.action)
     np.testing.assert_array_equal(alone.obs, episodes.obs)
     with pytest.raises(PlantError, match="could not be made"):
@@ -275,14 +281,14 @@ class Normal:
 class Large:
     """Prefers large actions, with a control variate."""
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         weight = 0.3 + offered.actions[..., 0] ** 2
         return Weighing(weight / weight.sum(axis=1, keepdims=True), offered.actions[..., 0] ** 2)
 
 
 def test_continuous_actions_by_candidates():
     kw = {"horizon": 1, "episodes": 3000, "seed": 8}
-    episodes = collect(Square, Normal(), Large(), **kw, batch=50)
+    episodes = collect(Plant(Square, side_by_side=50), Normal(), Large(), **kw)
     assert episodes.action.shape == (3000, 1, 1)
     assert episodes.action.dtype == np.float64
     assert within(pdis(episodes), 1.0)
@@ -291,7 +297,7 @@ def test_continuous_actions_by_candidates():
     assert doubly_robust(episodes).var() == pytest.approx(2 / 6, rel=0.15)
     assert pdis(episodes).var() < 1.0 < collect(Square, Normal(), **kw).returns().var()
     assert within(pdis_cost(episodes), np.sqrt(2 / np.pi))
-    few = collect(Square, Normal(), Large(), horizon=1, episodes=7, seed=8, batch=2)
+    few = collect(Plant(Square, side_by_side=2), Normal(), Large(), horizon=1, episodes=7, seed=8)
     np.testing.assert_array_equal(few.action, episodes.action[:7])
     np.testing.assert_array_equal(few.behavior_prob, episodes.behavior_prob[:7])
     with pytest.raises(InputError, match="continuous"):
@@ -368,7 +374,9 @@ def test_an_interrupt_keeps_what_is_finished():
         if finished == 5:
             raise KeyboardInterrupt
 
-    episodes = collect(Walk, UNIFORM, horizon=6, episodes=20, batch=1, progress=progress)
+    episodes = collect(
+        Plant(Walk, side_by_side=1), UNIFORM, horizon=6, episodes=20, progress=progress
+    )
     assert episodes.interrupted
     assert len(episodes) == 5
     assert done == [(i, 20) for i in range(1, 6)]
@@ -381,7 +389,7 @@ def test_an_interrupt_keeps_what_is_finished():
                 raise KeyboardInterrupt
             return super().step(action)
 
-    episodes = collect(Impatient, UNIFORM, horizon=6, episodes=4, batch=2)
+    episodes = collect(Plant(Impatient, side_by_side=2), UNIFORM, horizon=6, episodes=4)
     assert episodes.interrupted
     assert len(episodes) == 0
     assert [(lost.index, lost.step) for lost in episodes.lost] == [(0, 3), (1, 3)]
@@ -399,7 +407,7 @@ def test_environments_opened_once_serve_many_calls():
         parts = [collect(machines, UNIFORM, horizon=6, episodes=8, first=f, seed=3) for f in (0, 8)]
         assert sum(not env.closed for env in made) > 0
         with pytest.raises(InputError, match="neither"):
-            collect(machines, UNIFORM, horizon=6, episodes=8, batch=2)
+            collect(Plant(machines, side_by_side=2), UNIFORM, horizon=6, episodes=8)
     assert all(env.closed for env in made)
     whole = collect(factory, UNIFORM, horizon=6, episodes=16, seed=3)
     assert same(Episodes.concat(parts), whole)
@@ -444,11 +452,11 @@ class Walks:
 @pytest.mark.parametrize("behavior", [None, Tilted()])
 def test_a_fleet_is_the_same_environments(behavior):
     kw = {"horizon": 6, "episodes": 20, "seed": 3}
-    whole = collect(Walk, UNIFORM, behavior, batch=1, **kw)
+    whole = collect(Plant(Walk, side_by_side=1), UNIFORM, behavior, **kw)
     for n in (1, 7, 32):
         assert same(collect(Walks(n), UNIFORM, behavior, **kw), whole)
-    assert same(collect(Walks(9), UNIFORM, behavior, batch=4, **kw), whole)
-    assert not collect(Walks(4), UNIFORM, cost="none", **kw).cost.any()
+    assert same(collect(Plant(Walks(9), side_by_side=4), UNIFORM, behavior, **kw), whole)
+    assert not collect(Plant(Walks(4), cost="none"), UNIFORM, **kw).cost.any()
     guarded = [
         collect(env, UNIFORM, Tilted(), guard_step=lambda paid: paid > 2, **kw)
         for env in (Walk, Walks(5))
@@ -459,9 +467,9 @@ def test_a_fleet_is_the_same_environments(behavior):
     assert first.reset(5).shape == ()
     assert first.step(np.asarray(1)).cost == 1.5
     with pytest.raises(InputError, match="at most the fleet's 3"):
-        collect(Walks(3), UNIFORM, batch=4, **kw)
+        collect(Plant(Walks(3), side_by_side=4), UNIFORM, **kw)
     with pytest.raises(InputError, match="costs of its own"):
-        collect(Walks(3), UNIFORM, cost="energy", **kw)
+        collect(Plant(Walks(3), cost="energy"), UNIFORM, **kw)
 
 
 def test_a_failing_fleet_loses_the_rows_that_failed():
@@ -511,7 +519,7 @@ class Drifts:
 class Leaning:
     """Prefers candidates with a large first number; fails where the observation is far out."""
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         mu = np.exp(offered.actions[..., 0])
         mu[obs[:, 0] < -1.5] = np.nan
         return Weighing(mu / mu.sum(axis=1, keepdims=True), None)
@@ -546,7 +554,7 @@ def test_stop_begins_no_more():
         asked.append(1)
         return len(asked) > 2
 
-    episodes = collect(Walk, UNIFORM, horizon=6, episodes=20, batch=3, stop=stop)
+    episodes = collect(Plant(Walk, side_by_side=3), UNIFORM, horizon=6, episodes=20, stop=stop)
     assert len(episodes) == 6
     assert not episodes.interrupted
 
@@ -557,7 +565,7 @@ class Flaky:
     def __init__(self, how):
         self.how = how
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         mu = np.tile([0.2, 0.8], (len(obs), 1))
         b = np.ones_like(mu)
         bad = obs >= 4
@@ -593,7 +601,7 @@ def test_a_behavior_that_never_worked_is_an_error_and_so_is_a_broken_target():
         collect(Walk, UNIFORM, np.full((50, 3), 1 / 3), horizon=4, episodes=3)
 
     class Wrong:
-        def weigh(self, offered, obs, t):
+        def weigh(self, offered, obs, t, state):
             return Weighing(np.ones((len(obs), 5)) / 5)
 
     with pytest.raises(InputError, match="action set"):
@@ -614,7 +622,9 @@ def test_a_guard_hands_the_rest_of_an_episode_to_the_target():
         seen.append(paid)
         return paid > 2
 
-    episodes = collect(Walk, UNIFORM, Tilted(), horizon=6, episodes=60, guard_step=guard, batch=9)
+    episodes = collect(
+        Plant(Walk, side_by_side=9), UNIFORM, Tilted(), horizon=6, episodes=60, guard_step=guard
+    )
     paid = np.cumsum(episodes.cost, axis=1)
     forced = np.zeros_like(episodes.steps)
     forced[:, 1:] = (paid[:, :-1] > 2) & episodes.steps[:, 1:]
@@ -634,7 +644,12 @@ def test_a_guard_hands_the_rest_of_an_episode_to_the_target():
 def test_a_guard_is_not_taken_back():
     calls = iter([True, *[False] * 100])
     episodes = collect(
-        Walk, UNIFORM, Tilted(), horizon=4, episodes=3, batch=3, guard_step=lambda p: next(calls)
+        Plant(Walk, side_by_side=3),
+        UNIFORM,
+        Tilted(),
+        horizon=4,
+        episodes=3,
+        guard_step=lambda p: next(calls),
     )
     assert (episodes.ratios[:, 0] != 1).all()
     assert (episodes.ratios[:, 1:] == 1).all()
@@ -660,13 +675,12 @@ def test_estimates_stay_unbiased_under_a_guard():
     mdp, target = world(1)
     behavior = TabularPolicy(np.full((4, 3), 1 / 3))
     episodes = collect(
-        lambda: TabularEnv(mdp),
+        Plant(lambda: TabularEnv(mdp), side_by_side=100),
         target,
         behavior,
         horizon=mdp.horizon,
         episodes=3000,
         guard_step=lambda paid: paid > 2,
-        batch=100,
     )
     assert 0.1 < (episodes.guarded > 0).mean() < 0.95
     assert within(pdis(episodes), exact.assess(mdp, target, target).value)
@@ -679,12 +693,11 @@ def test_arguments_are_checked():
         ({"episodes": 0}, "episodes"),
         ({"seed": -1}, "seed"),
         ({"first": 0.5}, "first"),
-        ({"batch": 0}, "batch"),
     ):
         with pytest.raises(InputError, match=message):
             collect(Walk, UNIFORM, **({"horizon": 3, "episodes": 2} | change))
     with pytest.raises(InputError, match="one episode at a time"):
-        collect(Walk(), UNIFORM, horizon=3, episodes=2, batch=4)
+        collect(Plant(Walk(), side_by_side=4), UNIFORM, horizon=3, episodes=2)
     with pytest.raises(InputError, match="vector environment"):
         collect(gymnasium.make_vec("CartPole-v1", num_envs=2), UNIFORM, horizon=3, episodes=2)
     with pytest.raises(InputError, match="expected a Gymnasium environment"):

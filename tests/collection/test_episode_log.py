@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import EpisodeLog, design, estimate, evaluate
+from scopeval import Check, EpisodeLog, design, estimate, evaluate
 from scopeval.behavior.policy import Action
 from scopeval.collection.repeated_streams import repeated_streams
 from scopeval.errors import InputError
@@ -143,13 +143,10 @@ def test_the_log_owns_a_generator_that_never_repeats():
 
 def test_act_knows_the_weight_of_the_episode():
     class Weighted:
-        def weigh(self, offered, obs, t):
-            raise AssertionError
-
-        def weigh_at(self, offered, obs, t, weight):
+        def weigh(self, offered, obs, t, state):
             from scopeval.policies.protocols import Weighing
 
-            self.seen.append(float(weight[0]))
+            self.seen.append(float(state.weight[0]))
             return Weighing(BEHAVIOR[obs])
 
     Weighted.seen = []
@@ -222,7 +219,7 @@ def test_single_precision_loses_no_gain():
 
 def test_rows_that_do_not_sum_to_one_are_refused():
     with pytest.raises(InputError, match="sum to"):
-        design(transitions(machine_log(100)), Single(1e-3), horizon=HORIZON)
+        design(transitions(machine_log(100)), Single(1e-3), horizon=HORIZON, method="scope")
 
 
 # -- fallbacks -------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ class Fails:
     def __init__(self, times):
         self.times = times
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         from scopeval.policies.protocols import Weighing
 
         if t in self.times:
@@ -259,7 +256,7 @@ def test_frequent_fallbacks_of_a_learned_policy_are_a_warning():
     columns = machine_log(200)
     early = columns["obs"] < 4
     some = transitions({name: column[early] for name, column in columns.items()})
-    behavior = design(some, TARGET, horizon=HORIZON, method="odi", least_gain=0.0)
+    behavior = design(some, TARGET, horizon=HORIZON, method="odi", check=Check(least_gain=0.0))
     S, A = STATES, 3
     step = np.zeros((S, A, S))
     for s in range(S):

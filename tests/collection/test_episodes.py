@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from scopeval.collection.episodes import Episodes, LostEpisode
-from scopeval.data.transitions import Transitions
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
 
 
 def sample(*, vectors=False, control=False):

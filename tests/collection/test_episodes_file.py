@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import edited_files
-from scopeval import EpisodeLog, collect, design, evaluate
+from scopeval import EpisodeLog, Inference, Promise, collect, design, evaluate
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.provenance import Provenance
-from scopeval.data.transitions import Transitions
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import DataError, InputError
 from scopeval.exact import TabularMDP
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.fingerprint import table_hash
 
 FULL = Provenance("a" * 64, "b" * 64, 0.1, 0.9, "mixer 3", "2026-01-31T12:00:00+00:00")
@@ -92,7 +92,14 @@ def learned():
     s, a = rng.integers(4, size=500), rng.integers(3, size=500)
     reward, cost = s + a * rng.normal(size=500), 0.1 + s * a
     log = Transitions(rng.integers(3, size=500), s, a, reward, cost, rng.integers(4, size=500))
-    return design(log, edited_files.TARGETS["table"], horizon=3, epsilon=0.1, gamma=0.9)
+    return design(
+        log,
+        edited_files.TARGETS["table"],
+        horizon=3,
+        gamma=0.9,
+        method="scope",
+        promise=Promise(at_most=1.1),
+    )
 
 
 def test_collect_says_where_episodes_come_from(world, learned):
@@ -103,10 +110,15 @@ def test_collect_says_where_episodes_come_from(world, learned):
     env = TabularEnv(world)
     assert collect(env, target, learned, horizon=3, episodes=4).provenance == designed
     assert collect(world, target, episodes=4).provenance == own
-    kept = evaluate(env, target, learned, episodes=20, keep=True).episodes.provenance
+    kept = evaluate(
+        env, target, learned, episodes=20, inference=Inference(keep=True)
+    ).episodes.provenance
     assert kept == designed
     assert kept.recorded.startswith("20")
-    assert evaluate(world, target, episodes=20, keep=True).episodes.provenance == own
+    assert (
+        evaluate(world, target, episodes=20, inference=Inference(keep=True)).episodes.provenance
+        == own
+    )
 
 
 def test_a_behavior_policy_is_recognized_after_loading(learned, tmp_path):

@@ -13,20 +13,22 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from scopeval import Guard, collect, design, evaluate
+from experiments.mlp.regression import MLPRegression
+from scopeval import Limit, Plant, Promise, Stop, Workers, collect, design, evaluate
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes
-from scopeval.data.transitions import Transitions
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.evaluation.refitting import Refitting
+from scopeval.evaluation.stages import Stages
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TorchPolicy
 from scopeval.workers.attempt import pack
 from started_programs import gone, run_ray_script
@@ -55,21 +57,21 @@ def told(result) -> str:
 @pytest.fixture(scope="module")
 def alone():
     """In this process."""
-    return collect(Make(), target, Tilted(), horizon=HORIZON, episodes=45, seed=3, batch=4)
+    return collect(
+        Plant(Make(), side_by_side=4), target, Tilted(), horizon=HORIZON, episodes=45, seed=3
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same_bits(workers, alone):
     seen: list[tuple[int, int]] = []
     found = collect(
-        Make(),
+        Plant(Make(), side_by_side=4, workers=workers),
         target,
         Tilted(),
         horizon=HORIZON,
         episodes=45,
         seed=3,
-        batch=4,
-        workers=workers,
         progress=lambda *step: seen.append(step),
     )
     same(found, alone)
@@ -92,14 +94,12 @@ def test_a_killed_worker_is_replaced_and_its_episodes_run_again(alone, tmp_path,
     thread = threading.Thread(target=kill_one)
     thread.start()
     found = collect(
-        Make("", str(tmp_path), 0.02),
+        Plant(Make("", str(tmp_path), 0.02), side_by_side=4, workers=2),
         target,
         Tilted(),
         horizon=HORIZON,
         episodes=45,
         seed=3,
-        batch=4,
-        workers=2,
     )
     thread.join()
     same(found, alone)
@@ -111,12 +111,13 @@ def test_a_killed_worker_is_replaced_and_its_episodes_run_again(alone, tmp_path,
 
 def test_trouble_in_environments_is_the_same_on_workers(tmp_path, monkeypatch):
     monkeypatch.setattr("scopeval.workers.queue.RETRIES", 1)
-    how = {"horizon": HORIZON, "episodes": 32, "batch": 4, "seed": 5}
-    lost = collect(Make("raises"), target, **how)
+    how = {"horizon": HORIZON, "episodes": 32, "seed": 5}
+    lost = collect(Plant(Make("raises"), side_by_side=4), target, **how)
     assert lost.lost
-    same(collect(Make("raises"), target, workers=2, **how), lost)
+    same(collect(Plant(Make("raises"), side_by_side=4, workers=2), target, **how), lost)
     # one that kills its process loses the whole group, because nobody can say which it was
-    died = collect(Make("dies", str(tmp_path)), target, workers=2, **how)
+    plant = Plant(Make("dies", str(tmp_path)), side_by_side=4, workers=2)
+    died = collect(plant, target, **how)
     groups = {episode.index // 4 for episode in lost.lost}
     assert {episode.index for episode in died.lost} == {4 * g + k for g in groups for k in range(4)}
     assert all("its worker died 2 times" in episode.reason for episode in died.lost)
@@ -142,32 +143,37 @@ def test_torch_policies_can_be_sent():
 
 
 def test_errors_are_those_of_one_process():
-    how = {"horizon": HORIZON, "episodes": 40, "batch": 4, "workers": 2}
+    four = partial(Plant, side_by_side=4, workers=2)
+    how = {"horizon": HORIZON, "episodes": 40}
     with pytest.raises(InputError, match="the environment reports no cost"):
-        collect(Make("no cost"), target, **how)
+        collect(four(Make("no cost")), target, **how)
     with pytest.raises(InputError, match="target at t=0"):
-        collect(Make(), Broken(), **how)
+        collect(four(Make()), Broken(), **how)
     with pytest.raises(ZeroDivisionError) as caught:
-        collect(Make(), lambda obs, t: 1 / 0, **how)
+        collect(four(Make()), lambda obs, t: 1 / 0, **how)
     assert any("Traceback" in note for note in caught.value.__notes__)
     with pytest.raises(NoEpisodeError, match="none of 4 episodes"):
-        collect(Make(), target, horizon=2, episodes=4, cost=lambda *step: 1 / 0, workers=2)
+        collect(Plant(Make(), cost=lambda *step: 1 / 0, workers=2), target, horizon=2, episodes=4)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"env": Walk()}, "env: got Walk with workers.* a function that makes one"),
+        ({"env": Walk(), "workers": 2}, "env: got Walk with workers.* a function that makes one"),
         ({"workers": 0}, "workers: got 0"),
-        ({"backend": "threads"}, "backend: got 'threads', expected one of processes, ray"),
+        ({"workers": "ray"}, "workers: got 'ray'"),
         ({"cost": threading.Lock().locked}, "cost: cannot be sent"),
-        ({"batch": 0}, "batch: got 0"),
+        ({"side_by_side": 0}, "side_by_side: got 0"),
     ],
 )
 def test_what_is_refused(change, message):
-    arguments = {"env": Make(), "target": target, "horizon": 2, "episodes": 4, "workers": 2}
     with pytest.raises(InputError, match=message):
-        collect(**{**arguments, **change})
+        collect(Plant(**{"env": Make(), "workers": 2, **change}), target, horizon=2, episodes=4)
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(InputError, match="backend: got 'threads', expected one of processes, ray"):
+        Workers(2, "threads")
 
 
 def test_a_factory_that_cannot_be_sent_is_named():
@@ -178,13 +184,13 @@ def test_a_factory_that_cannot_be_sent_is_named():
             return Walk()
 
     with pytest.raises(InputError, match=r"env: cannot be sent .*lock.* should open itself"):
-        collect(make, target, horizon=2, episodes=4, workers=2)
+        collect(Plant(make, workers=2), target, horizon=2, episodes=4)
 
 
 def test_ray_missing_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"scopeval\[ray\]"):
-        collect(Make(), target, horizon=2, episodes=4, backend="ray")
+        collect(Plant(Make(), workers=Workers(backend="ray")), target, horizon=2, episodes=4)
 
 
 # -- whole evaluations -----------------------------------------------------------------------------
@@ -194,28 +200,47 @@ def test_ray_missing_names_the_extra(monkeypatch):
 def learned():
     found = collect(Make(), target, horizon=HORIZON, episodes=150, seed=9)
     return design(
-        Transitions(**found.transitions()), target, horizon=HORIZON, regression="mlp", seed=0
+        Transitions(**found.transitions()),
+        target,
+        horizon=HORIZON,
+        seed=0,
+        method="scope",
+        learn=MLPRegression(),
     )
 
 
-def guarded(**change):
+def guarded(workers=None):
     """An evaluation in which the guard alarms: mu costs more than promised."""
     return evaluate(
-        Make(), target, Tilted(), horizon=HORIZON, episodes=120, epsilon=-0.6, chunk=24, **change
+        Plant(Make(), workers=workers),
+        target,
+        Tilted(),
+        horizon=HORIZON,
+        episodes=120,
+        stop=Stop(every=24),
+        promise=Promise(at_most=0.4),
     )
 
 
-def limited(**change):
-    guard = Guard(episode_cost_limit=8.0, total_cost_limit=400.0)
+def limited(workers=None):
     return evaluate(
-        Make(), target, Tilted(), horizon=HORIZON, episodes=80, batch=4, chunk=16, guard=guard,
-        **change,
-    )  # fmt: skip
+        Plant(Make(), side_by_side=4, workers=workers),
+        target,
+        Tilted(),
+        horizon=HORIZON,
+        episodes=80,
+        stop=Stop(every=16),
+        promise=Limit(episode=8.0, total=400.0),
+    )
 
 
-def budgeted(**change):
+def budgeted(workers=None):
     return evaluate(
-        Make(), target, Tilted(), horizon=HORIZON, precision=0.4, cost_budget=900.0, **change
+        Plant(Make(), workers=workers),
+        target,
+        Tilted(),
+        horizon=HORIZON,
+        stop=Stop(precision=0.4, cost=900.0),
     )
 
 
@@ -232,8 +257,9 @@ def test_guard_and_stopping_do_not_depend_on_workers(run):
 
 
 def test_a_learned_policy_counts_its_decisions_on_workers(learned):
-    def run(**change):
-        return evaluate(Make(), target, learned, horizon=HORIZON, episodes=64, **change)
+    def run(workers=None):
+        plant = Plant(Make(), workers=workers)
+        return evaluate(plant, target, learned, horizon=HORIZON, episodes=64)
 
     wanted = run()
     assert wanted.diagnostics.behavior["asked"] > 0
@@ -245,11 +271,10 @@ def test_stages_do_not_depend_on_workers():
     world = Gridworld(4, seed=0).mdp()
     pi = target_policies(1, 4, seed=0)[0]
 
-    def run(**change):
+    def run(workers=None):
         make = lambda: TabularEnv(world)  # noqa: E731  (one that only cloudpickle can send)
-        found = evaluate(
-            make, pi, horizon=world.horizon, episodes=240, refit=Refitting(first=60), **change
-        )
+        plant = Plant(make, workers=workers)
+        found = evaluate(plant, pi, Stages(first=60), horizon=world.horizon, episodes=240)
         timeless = [replace(stage, seconds=0.0) for stage in found.stages]
         assert sum(stage.designed for stage in timeless) > 0
         return told(replace(found, stages=(), learning=None)), [
@@ -265,7 +290,7 @@ INTERRUPTED = textwrap.dedent(
     """
     import json, sys
     from pathlib import Path
-    from scopeval import evaluate
+    from scopeval import Inference, Plant, Stop, evaluate
     from walking_world import Make, Tilted, target
 
     class Slow(Make):  # a class of the script itself
@@ -276,8 +301,9 @@ INTERRUPTED = textwrap.dedent(
 
     make = Slow("", {marks!r}, 0.05) if {slow} else stuck
     found = evaluate(
-        make, target, Tilted(), horizon=6, episodes=10_000, batch=2, chunk=8, workers=2,
-        progress=lambda now: Path({marks!r}, "batch").touch(), keep=True,
+        Plant(make, side_by_side=2, workers=2), target, Tilted(), horizon=6, episodes=10_000,
+        stop=Stop(every=8), progress=lambda now: Path({marks!r}, "batch").touch(),
+        inference=Inference(keep=True),
     )
     numbers = sorted([*found.episodes.index.tolist(), *[x.index for x in found.episodes.lost]])
     Path({result!r}).write_text(json.dumps(
@@ -343,7 +369,7 @@ RAY = textwrap.dedent(
     from pathlib import Path
     import ray
     from ray.cluster_utils import Cluster
-    from scopeval import collect
+    from scopeval import Plant, Workers, collect
     from scopeval.errors import InputError
     from walking_world import Make, Tilted, target
 
@@ -365,13 +391,14 @@ RAY = textwrap.dedent(
     thread = threading.Thread(target=kill_the_node)
     thread.start()
     found = collect(
-        Make("", {marks!r}, 0.1), target, Tilted(), horizon=6, episodes=45, seed=3, batch=4,
-        workers=3, backend="ray",
+        Plant(Make("", {marks!r}, 0.1), side_by_side=4, workers=Workers(3, "ray")),
+        target, Tilted(), horizon=6, episodes=45, seed=3,
     )
     thread.join()
     found.save({result!r})
     try:
-        collect(Make("no cost"), target, horizon=6, episodes=4, workers=1, backend="ray")
+        plant = Plant(Make("no cost"), workers=Workers(1, "ray"))
+        collect(plant, target, horizon=6, episodes=4)
     except InputError as error:
         Path({marks!r}, "refused").write_text(str(error))
     ray.shutdown()
@@ -380,6 +407,7 @@ RAY = textwrap.dedent(
 )
 
 
+@pytest.mark.heavy
 def test_the_same_bits_on_ray_with_a_node_killed(tmp_path, alone):
     """In a process of its own, so that nothing of the cluster outlives a failure."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'scopeval[ray]'")

@@ -7,7 +7,7 @@ import pytest
 
 from logged_worlds import cells
 from random_mdps import random_case
-from scopeval import collect, evaluate, exact, simulate
+from scopeval import Inference, Promise, Table, collect, evaluate, exact, simulate
 from scopeval.behavior.frontier import frontier
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
@@ -25,11 +25,8 @@ class Recorder:
     def __init__(self):
         self.given = []
 
-    def weigh_at(self, offered, obs, t, weight):
-        self.given.append((t, weight.copy()))
-        return self.weigh(offered, obs, t)
-
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
+        self.given.append((t, state.weight))
         return Weighing(0.5 * offered.probs + 0.5 / offered.probs.shape[1])
 
 
@@ -46,27 +43,52 @@ def test_the_weight_is_the_product_of_the_ratios_so_far():
 @pytest.fixture(scope="module")
 def policy():
     logs = gridworld_logs(MDP, episodes=600, seed=3)
-    return frontier(logs, PI, horizon=5, features=cells(5)).at(cost=0.7)
+    return frontier(logs, PI, horizon=5, learn=Table(features=cells(5))).at(cost=0.7)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_learned_frontier_is_run_in_a_model(policy, keep):
     """20,000 episodes: the truth is within 4.9 standard errors, once in a million it is not."""
-    found = evaluate(MDP, PI, policy, episodes=20_000, keep=keep, seed=2, guard=None)
+    found = evaluate(
+        MDP,
+        PI,
+        policy,
+        episodes=20_000,
+        seed=2,
+        promise=Promise(at_most=1.0 + policy.recipe.epsilon, guarded=False),
+        inference=Inference(keep=keep),
+    )
     own, table = exact.assess(MDP, PI, PI), exact.tabulate(MDP, PI, policy)
     error = (found.interval.high - found.estimate) / 1.96
     assert abs(found.estimate - own.value) < 4.9 * error
     assert error**2 * 20_000 == pytest.approx(table.predicted.variance, rel=0.1)
     assert found.cost.per_episode == pytest.approx(table.predicted.cost, rel=0.03)
     assert found.diagnostics.largest_weight <= 30.0 + 1e-9
-    assert found.certificate.epsilon == policy.recipe.epsilon < -0.2
-    cautious = evaluate(MDP, PI, policy, episodes=2000, epsilon=-0.2, keep=keep, seed=2)
+    assert found.certificate.epsilon == pytest.approx(policy.recipe.epsilon, abs=1e-11)
+    assert policy.recipe.epsilon < -0.2
+    cautious = evaluate(
+        MDP,
+        PI,
+        policy,
+        episodes=2000,
+        seed=2,
+        promise=Promise(at_most=0.8),
+        inference=Inference(keep=keep),
+    )
     assert cautious.certificate.verdict == "safe"
 
 
 def test_kept_episodes_are_those_that_are_only_summarized(policy):
     table = exact.tabulate(MDP, PI, policy)
-    kept = evaluate(MDP, PI, table, episodes=300, keep=True, seed=4, guard=None)
+    kept = evaluate(
+        MDP,
+        PI,
+        table,
+        episodes=300,
+        seed=4,
+        promise=Promise(guarded=False),
+        inference=Inference(keep=True),
+    )
     run = simulate.summaries(MDP, PI, table, episodes=300, seed=4, control_variate=table.control)
     assert kept.episodes is not None
     np.testing.assert_allclose(kept.episodes.weights, run.weight, rtol=1e-9)
@@ -77,7 +99,14 @@ def test_kept_episodes_are_those_that_are_only_summarized(policy):
 
 def test_an_exact_frontier_is_evaluated_as_it_is():
     design = exact.frontier(MDP, PI, cap=5.0).at(cost=0.7)
-    found = evaluate(MDP, PI, design, episodes=20_000, epsilon=-0.3, keep=True)
+    found = evaluate(
+        MDP,
+        PI,
+        design,
+        episodes=20_000,
+        promise=Promise(at_most=0.7),
+        inference=Inference(keep=True),
+    )
     own = exact.assess(MDP, PI, PI)
     error = (found.interval.high - found.estimate) / 1.96
     assert abs(found.estimate - own.value) < 4.9 * error
@@ -90,9 +119,9 @@ def test_an_exact_frontier_is_evaluated_as_it_is():
     other = target_policies(2, 5, seed=3)[1]
     for keep in (False, True):
         with pytest.raises(InputError, match=r"^behavior: designed for another target policy"):
-            evaluate(MDP, other, design, episodes=10, keep=keep)
+            evaluate(MDP, other, design, episodes=10, inference=Inference(keep=keep))
     with pytest.raises(InputError, match=r"^estimator: 'mc'"):
-        evaluate(MDP, PI, design, episodes=10, estimator="mc")
+        evaluate(MDP, PI, design, episodes=10, inference=Inference(estimator="mc"))
 
 
 def test_places_that_nothing_covers_are_told():
@@ -100,14 +129,21 @@ def test_places_that_nothing_covers_are_told():
     case = random_case(3, states=3, actions=3, horizon=4, deterministic=True, costs="sparse")
     design = exact.frontier(case.mdp, case.target, cap=None).at(variance=1.0)
     assert design.holes > 0
-    found = evaluate(case.mdp, case.target, design, episodes=50, guard=None)
+    found = evaluate(case.mdp, case.target, design, episodes=50, promise=Promise(guarded=False))
     assert "the behavior policy's tables are 0 at" in " ".join(found.diagnostics.warnings)
 
 
 def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
     """3,000 episodes; all bounds are beyond 4 standard errors."""
     own = exact.assess(MDP, PI, PI)
-    found = evaluate(lambda: TabularEnv(MDP), PI, policy, episodes=3000, horizon=5, guard=None)
+    found = evaluate(
+        lambda: TabularEnv(MDP),
+        PI,
+        policy,
+        episodes=3000,
+        horizon=5,
+        promise=Promise(guarded=False),
+    )
     error = found.interval.high - found.estimate
     assert abs(found.estimate - own.value) < 2.2 * error
     assert found.cost.per_episode / own.cost < 0.74

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from typer.testing import CliRunner
 
-from scopeval import EpisodeLog, estimate, evaluate, exact
+from scopeval import EpisodeLog, Inference, estimate, evaluate, exact
 from scopeval.behavior.policy import Action
 from scopeval.cli.app import app
 from scopeval.errors import InputError
@@ -171,14 +171,20 @@ def test_evaluate_tells_and_gives_an_exact_interval() -> None:
     assert "0 in every episode, so that there is no spread for an interval" in plain.sentence
     assert any("had the same return" in text for text in plain.diagnostics.warnings)
     assert "the same in every episode" in page_of_evaluation(plain).answer
-    found = evaluate(mdp, pi, episodes=500, seed=seed, return_bound=(0, 1))
+    found = evaluate(mdp, pi, episodes=500, seed=seed, inference=Inference(return_bound=(0, 1)))
     assert found.interval.low == 0
     assert 0.0014 < found.interval.high < 0.02
     assert found.interval.method == "bets"
     assert not found.diagnostics.warnings
     assert "exact" in found.summary()
     assert "is exact" in str(page_of_evaluation(found))
-    wide = evaluate(mdp, pi, TabularPolicy([[0.9, 0.1]] * 2), episodes=500, return_bound=(0, 1))
+    wide = evaluate(
+        mdp,
+        pi,
+        TabularPolicy([[0.9, 0.1]] * 2),
+        episodes=500,
+        inference=Inference(return_bound=(0, 1)),
+    )
     assert wide.interval.low <= 0.0014 <= wide.interval.high
 
 
@@ -188,9 +194,9 @@ def test_returns_outside_the_bound_void_it() -> None:
         log.start()
         log.step(0, Action(0, 0.5, 0.5), float(k), 0.0)
         log.end(0, terminated=True)
-    kept = estimate(log.episodes(), return_bound=(0, 19))
+    kept = estimate(log.episodes(), inference=Inference(return_bound=(0, 19)))
     assert (kept.interval.method, kept.interval.high <= 19) == ("bets", True)
-    void = estimate(log.episodes(), return_bound=(0, 5))
+    void = estimate(log.episodes(), inference=Inference(return_bound=(0, 5)))
     assert void.interval.method == "t"
     assert any("outside return_bound" in text for text in void.diagnostics.warnings)
 
@@ -209,7 +215,7 @@ def test_the_command(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ["evaluate", "--env", "lotteries:make", "--policy", str(tmp_path / "pi.npy")]
     words += ["--horizon", "2", "--episodes", "60", "--return-bound", "0", "1"]
-    words += ["--cost-bound", "0.2", "--json", str(tmp_path / "r.json")]
+    words += ["--bound", "0.2", "--json", str(tmp_path / "r.json")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     told = json.loads((tmp_path / "r.json").read_text())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scopeval import Refitting, Transitions, evaluate, exact
+from scopeval import Stages, Table, Transitions, evaluate, exact
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
@@ -152,12 +152,16 @@ def test_vectors_that_disagree(change, column):
 
 def test_logs_of_another_world_are_dropped_and_reported():
     logs = gridworld_logs(changed(GRID, reward=1.5), 300)
-    found = evaluate(GRID, PI, episodes=240, refit=Refitting(features=cells(5)), logs=logs, seed=1)
+    found = evaluate(
+        GRID, PI, episodes=240, seed=1, run=Stages(logs=logs, learn=Table(features=cells(5)))
+    )
     (said,) = found.learning.changed
     assert (said.what, said.stage, said.column) == ("the logs", 1, "reward")
     assert "the logs were dropped" in found.summary()
     assert found.stages[1].rows == 30 * 5  # designed from the first stage alone
-    kept = evaluate(GRID, PI, episodes=240, refit=Refitting(features=cells(5)), logs=LOGS, seed=1)
+    kept = evaluate(
+        GRID, PI, episodes=240, seed=1, run=Stages(logs=LOGS, learn=Table(features=cells(5)))
+    )
     assert not kept.learning.changed
     assert kept.stages[1].rows == len(LOGS) + 30 * 5
     assert "agree" in kept.summary()
@@ -178,8 +182,8 @@ class WearingOut(TabularEnv):
 
 def test_a_change_between_stages_is_noticed_and_told():
     env = WearingOut(GRID, changed(GRID, cost=1.5), after=60)
-    settings = Refitting(features=cells(5), growth=2.0)  # a stage ends there
-    found = evaluate(env, PI, horizon=5, episodes=240, refit=settings, seed=1)
+    settings = Stages(growth=2.0, learn=Table(features=cells(5)))  # a stage ends there
+    found = evaluate(env, PI, horizon=5, episodes=240, seed=1, run=settings)
     (said,) = found.learning.changed
     assert (said.what, said.stage, said.column) == ("earlier stages", 3, "cost")
     assert "seems to have changed before stage 3" in " ".join(found.summary().split())

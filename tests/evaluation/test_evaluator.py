@@ -15,7 +15,21 @@ import numpy as np
 import pytest
 
 import scopeval
-from scopeval import EpisodeLog, Episodes, Evaluation, Guard, collect, estimate, evaluate, exact
+from scopeval import (
+    EpisodeLog,
+    Episodes,
+    Evaluation,
+    Inference,
+    Limit,
+    Plant,
+    Promise,
+    Question,
+    Stop,
+    collect,
+    estimate,
+    evaluate,
+    exact,
+)
 from scopeval.behavior.policy import Action
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.envs.gridworld import Gridworld, target_policies
@@ -50,7 +64,15 @@ TRUTH = exact.assess(GRID, PI, PI)
 @pytest.mark.parametrize("behavior", [None, SCOPE, DR, PI])
 @pytest.mark.parametrize("keep", [False, True])
 def test_result_is_what_the_parts_say(behavior, keep):
-    found = evaluate(GRID, PI, behavior, episodes=300, seed=3, keep=keep, guard=None)
+    found = evaluate(
+        GRID,
+        PI,
+        behavior,
+        episodes=300,
+        seed=3,
+        promise=Promise(guarded=False),
+        inference=Inference(keep=keep),
+    )
     episodes = collect(GRID, PI, behavior, episodes=300, seed=3)
     values = pdis(episodes) if episodes.control is None else doubly_robust(episodes)
     wanted = interval(values)
@@ -76,8 +98,22 @@ def test_result_is_what_the_parts_say(behavior, keep):
 
 @pytest.mark.parametrize("name", ["is", "pdis", "dr"])
 def test_estimators_of_the_simulator_are_those_of_the_episodes(name):
-    quick = evaluate(GRID, PI, DR, episodes=200, estimator=name, guard=None)
-    kept = evaluate(GRID, PI, DR, episodes=200, estimator=name, guard=None, keep=True)
+    quick = evaluate(
+        GRID,
+        PI,
+        DR,
+        episodes=200,
+        promise=Promise(guarded=False),
+        inference=Inference(estimator=name),
+    )
+    kept = evaluate(
+        GRID,
+        PI,
+        DR,
+        episodes=200,
+        promise=Promise(guarded=False),
+        inference=Inference(estimator=name, keep=True),
+    )
     assert quick.interval.low == pytest.approx(kept.interval.low)
     assert quick.estimator == kept.estimator == name
 
@@ -87,8 +123,10 @@ def test_discounted_world(gamma):
     mdp = random_mdp(np.random.default_rng(0), horizon=4, gamma=gamma, noise=True)
     pi = TabularPolicy(random_rows(np.random.default_rng(1), mdp.states, mdp.actions))
     mu = exact.design(mdp, pi, "scope")
-    quick = evaluate(mdp, pi, mu, episodes=5000, guard=None)
-    kept = evaluate(mdp, pi, mu, episodes=5000, guard=None, keep=True)
+    quick = evaluate(mdp, pi, mu, episodes=5000, promise=Promise(guarded=False))
+    kept = evaluate(
+        mdp, pi, mu, episodes=5000, promise=Promise(guarded=False), inference=Inference(keep=True)
+    )
     assert quick.estimate == pytest.approx(kept.estimate)
     assert quick.cost.total == pytest.approx(kept.episodes.costs().sum())  # not discounted
     assert quick.certificate.cost == pytest.approx(kept.episodes.costs(gamma).mean())
@@ -98,7 +136,7 @@ def test_discounted_world(gamma):
     assert abs(quick.estimate - alone.value) < 5 * spread
     assert abs(quick.on_policy.variance - alone.variance) < 5 * quick.on_policy.variance_error
     with pytest.raises(InputError, match=r"gamma: got 0\.5"):
-        evaluate(mdp, pi, mu, episodes=10, gamma=0.5)
+        evaluate(mdp, Question(pi, gamma=0.5), mu, episodes=10)
 
 
 def test_on_policy_comparison_is_unbiased_by_every_trajectory():
@@ -114,7 +152,7 @@ def test_on_policy_comparison_is_unbiased_by_every_trajectory():
 
 
 def test_on_policy_comparison_in_a_large_sample():
-    found = evaluate(GRID, PI, DR, episodes=50_000, guard=None)
+    found = evaluate(GRID, PI, DR, episodes=50_000, promise=Promise(guarded=False))
     ours = exact.assess(GRID, PI, DR, DR.control)
     wanted = 50_000 * TRUTH.variance / ours.variance
     assert found.on_policy.episodes == pytest.approx(wanted, rel=0.05)
@@ -153,8 +191,10 @@ def test_a_shorter_horizon_is_the_first_steps():
 
 
 def test_chunks_and_threads_do_not_matter():
-    whole = evaluate(GRID, PI, SCOPE, episodes=1000, seed=7, guard=None)
-    parts = evaluate(GRID, PI, SCOPE, episodes=1000, seed=7, guard=None, chunk=37)
+    whole = evaluate(GRID, PI, SCOPE, episodes=1000, seed=7, promise=Promise(guarded=False))
+    parts = evaluate(
+        GRID, PI, SCOPE, episodes=1000, seed=7, stop=Stop(every=37), promise=Promise(guarded=False)
+    )
     assert whole.estimate == pytest.approx(parts.estimate, rel=1e-12)
     assert whole.interval.high == pytest.approx(parts.interval.high, rel=1e-12)
     assert whole.on_policy.variance == pytest.approx(parts.on_policy.variance, rel=1e-9)
@@ -164,7 +204,7 @@ def test_chunks_and_threads_do_not_matter():
 
 
 def test_precision_stops_with_the_sequence():
-    found = evaluate(GRID, PI, DR, precision=0.05, episodes=100_000)
+    found = evaluate(GRID, PI, DR, episodes=100_000, stop=Stop(precision=0.05))
     assert found.interval.half_width <= 0.05
     assert found.interval.method == "asymptotic sequence"
     assert found.certificate.difference.method == "asymptotic sequence"
@@ -174,14 +214,14 @@ def test_precision_stops_with_the_sequence():
 
 
 def test_precision_out_of_reach_is_still_a_sequence():
-    found = evaluate(GRID, PI, DR, precision=1e-6, episodes=200)
+    found = evaluate(GRID, PI, DR, episodes=200, stop=Stop(precision=1e-6))
     assert found.finished == 200
     assert found.interval.method == "asymptotic sequence"
 
 
 @pytest.mark.parametrize("env", [GRID, TabularEnv(GRID), lambda: TabularEnv(GRID)])
 def test_cost_budget_is_hardly_overspent(env):
-    found = evaluate(env, PI, SCOPE, cost_budget=100.0, horizon=5)
+    found = evaluate(env, PI, SCOPE, horizon=5, stop=Stop(cost=100.0))
     most = 8 if callable(env) else 1  # episodes that run at the same time
     assert 100.0 <= found.cost.total < 100.0 + most * GRID.cost.max() * 5
     assert "budget" in found.stopped
@@ -189,8 +229,8 @@ def test_cost_budget_is_hardly_overspent(env):
 
 
 def test_whichever_comes_first():
-    assert evaluate(GRID, PI, SCOPE, cost_budget=1e9, episodes=100).finished == 100
-    assert "budget" in evaluate(GRID, PI, SCOPE, cost_budget=50.0, precision=1e-9).stopped
+    assert evaluate(GRID, PI, SCOPE, episodes=100, stop=Stop(cost=1e9)).finished == 100
+    assert "budget" in evaluate(GRID, PI, SCOPE, stop=Stop(precision=1e-9, cost=50.0)).stopped
 
 
 @pytest.mark.parametrize(
@@ -199,25 +239,20 @@ def test_whichever_comes_first():
         ({}, "episodes: needed unless"),
         ({"episodes": 0}, "episodes: got 0"),
         ({"episodes": 2.5}, "episodes: got 2.5"),
-        ({"precision": 0.0}, "precision: got 0.0"),
-        ({"precision": math.nan}, "precision: got nan"),
-        ({"cost_budget": -1}, "cost_budget: got -1"),
-        ({"cost_budget": 5, "cost": "none"}, "cost_budget: given with"),
-        ({"episodes": 5, "chunk": 0}, "chunk: got 0"),
-        ({"episodes": 5, "alpha": 1.5}, "alpha must lie"),
-        ({"episodes": 5, "epsilon": -2}, "epsilon must be"),
+        ({"env": Plant(GRID, cost="none"), "stop": Stop(cost=5)}, "stop.cost: given with"),
+        ({"stop": Stop(decided=True)}, "stop.decided: got True with one policy"),
+        ({"episodes": 5, "promise": 0.7}, r"try Promise\(at_most=0.7\)"),
         ({"episodes": 5, "seed": -1}, "seed: got -1"),
-        ({"episodes": 5, "estimator": "wpdis"}, "estimator: got 'wpdis'"),
-        ({"episodes": 5, "estimator": "dr"}, "estimator: 'dr' needs"),
-        ({"episodes": 5, "estimator": "mc"}, "estimator: 'mc'"),
-        ({"episodes": 5, "interval": "bootstrap"}, "interval: got 'bootstrap'"),
-        ({"episodes": 5, "batch": 3}, "TabularMDP is run by"),
-        ({"episodes": 5, "guard": Guard(episode_cost_limit=1.0)}, "try env=TabularEnv"),
+        ({"episodes": 5, "inference": Inference(estimator="wpdis")}, "estimator: got 'wpdis'"),
+        ({"episodes": 5, "inference": Inference(estimator="dr")}, "estimator: 'dr' needs"),
+        ({"episodes": 5, "inference": Inference(estimator="mc")}, "estimator: 'mc'"),
+        ({"episodes": 5, "env": Plant(GRID, side_by_side=3)}, "TabularMDP is run by"),
+        ({"episodes": 5, "promise": [Limit(episode=1.0)]}, "try env=TabularEnv"),
     ],
 )
 def test_what_cannot_be_done_is_said(wrong, message):
     with pytest.raises(InputError, match=message):
-        evaluate(GRID, PI, SCOPE, **wrong)
+        evaluate(policy=PI, run=SCOPE, **{"env": GRID, **wrong})
 
 
 def test_progress_tells_how_it_stands():
@@ -255,16 +290,29 @@ def test_environments_give_the_same_kind_of_result():
     assert (found.estimator, found.interval.method) == ("dr", "t")
     assert found.guard.switched_after is None
     assert found.episodes is None
-    kept = evaluate(lambda: TabularEnv(GRID), PI, DR, episodes=400, horizon=5, seed=4, keep=True)
+    kept = evaluate(
+        lambda: TabularEnv(GRID),
+        PI,
+        DR,
+        episodes=400,
+        horizon=5,
+        seed=4,
+        inference=Inference(keep=True),
+    )
     assert kept.estimate == found.estimate
     assert estimate(kept.episodes).estimate == pytest.approx(found.estimate)
 
 
 def test_limit_within_an_episode_gives_it_to_the_target():
     limit = float(np.quantile(GRID.cost, 0.9))
-    guard = Guard(episode_cost_limit=limit)
     found = evaluate(
-        lambda: TabularEnv(GRID), PI, SCOPE, episodes=60, horizon=5, guard=guard, keep=True
+        lambda: TabularEnv(GRID),
+        PI,
+        SCOPE,
+        episodes=60,
+        horizon=5,
+        promise=Limit(episode=limit),
+        inference=Inference(keep=True),
     )
     assert found.diagnostics.guarded > 0
     assert found.guard.switched_after is not None
@@ -277,11 +325,13 @@ def test_limit_within_an_episode_gives_it_to_the_target():
 
 
 def test_no_costs():
-    found = evaluate(lambda: TabularEnv(GRID), PI, SCOPE, episodes=50, horizon=5, cost="none")
+    found = evaluate(
+        Plant(lambda: TabularEnv(GRID), cost="none"), PI, SCOPE, episodes=50, horizon=5
+    )
     assert found.certificate is None
     assert found.guard is None
     assert "cost" not in found.sentence
-    quick = evaluate(GRID, PI, SCOPE, episodes=50, cost="none")
+    quick = evaluate(Plant(GRID, cost="none"), PI, SCOPE, episodes=50)
     assert (quick.certificate, quick.cost.total) == (None, 0.0)
     assert quick.estimate == evaluate(GRID, PI, SCOPE, episodes=50).estimate
 
@@ -307,7 +357,9 @@ class Crashing(gymnasium.Env):
 
 
 def test_lost_episodes_are_counted_and_paid_for():
-    found = evaluate(Crashing(0.1), [[0.5, 0.5]], episodes=200, horizon=3, keep=True)
+    found = evaluate(
+        Crashing(0.1), [[0.5, 0.5]], episodes=200, horizon=3, inference=Inference(keep=True)
+    )
     assert found.started == 200
     assert found.finished == 200 - found.diagnostics.lost
     assert 20 < found.diagnostics.lost < 90
@@ -320,7 +372,7 @@ def test_lost_episodes_are_counted_and_paid_for():
 
 
 def test_an_environment_that_dies_ends_the_evaluation():
-    found = evaluate(Crashing(1.0, after=100), [[0.5, 0.5]], precision=1e-6, horizon=3)
+    found = evaluate(Crashing(1.0, after=100), [[0.5, 0.5]], horizon=3, stop=Stop(precision=1e-6))
     assert found.finished == 100
     assert "lost episodes one after the other" in found.stopped
     assert found.interval.method == "asymptotic sequence"
@@ -342,7 +394,7 @@ def holed() -> tuple[TabularMDP, TabularPolicy, exact.Design]:
 def test_a_behavior_that_leaves_actions_out_cannot_be_refuted(keep):
     mdp, pi, mu = holed()
     assert mu.table(1)[0, 0, 1] == 0
-    found = evaluate(mdp, pi, mu, episodes=400, keep=keep)
+    found = evaluate(mdp, pi, mu, episodes=400, inference=Inference(keep=keep))
     assert found.estimate == pytest.approx(0.5)  # nothing is lost for the value
     # it costs 0.1 against the target's 0.55; the weighted cost is 0.05
     assert found.certificate.target_cost == pytest.approx(0.05)
@@ -393,7 +445,7 @@ def test_zero_where_it_is_never_reached_is_no_hole():
 # -- episodes of one's own -----------------------------------------------------------------------
 
 
-class Plant:
+class Reactor:
     """A plant that knows nothing of Gymnasium."""
 
     def __init__(self, mdp: TabularMDP, rng: np.random.Generator) -> None:
@@ -425,7 +477,7 @@ class Designed:
 
 def test_a_control_loop_of_ones_own():
     rng = np.random.default_rng(0)
-    plant, behavior, log = Plant(GRID, rng), Designed(DR), EpisodeLog(horizon=5)
+    plant, behavior, log = Reactor(GRID, rng), Designed(DR), EpisodeLog(horizon=5)
     for _ in range(300):
         log.start()
         obs = plant.start()
@@ -495,7 +547,7 @@ def test_another_target_from_the_same_episodes():
     q = exact.values(GRID, other).q
     assert estimate(episodes, other, q=q).estimator == "dr"
     assert estimate(episodes, PI).estimate == pytest.approx(doubly_robust(episodes).mean())
-    with pytest.raises(InputError, match="target: needed with q"):
+    with pytest.raises(InputError, match="policy: needed with q"):
         estimate(episodes, q=q)
 
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from scopeval import Guard, evaluate
+from scopeval import Guard, Limit, evaluate
 
 
 class Breaking(gymnasium.Env):
@@ -34,16 +34,15 @@ class Breaking(gymnasium.Env):
 
 
 def run(limit, episodes=40):
-    guard = Guard(total_cost_limit=limit)
     found = evaluate(
         Breaking(),
         [[0.5, 0.5]],
         np.array([[0.4, 0.6]]),
         episodes=episodes,
         horizon=3,
-        guard=guard,
+        promise=Limit(total=limit),
     )
-    return found, guard.state
+    return found, found.guard.state
 
 
 def test_costs_of_lost_episodes_count_for_the_total():

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from scopeval import evaluate, exact, simulate
-from scopeval.baselines.ros import ros_tabular
+from experiments.baselines.ros import ros_tabular
+from scopeval import Promise, Stop, evaluate, exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.estimation.intervals import interval
 from scopeval.safety.certificate import certify
@@ -75,7 +75,9 @@ def test_intervals_cover():
     done = simulate.summaries(MDP, PI, SCOPE, episodes=3_000_000, seed=13)
     found = [interval(x) for x in done.estimate.reshape(3000, 1000)]
     assert 0.93 <= np.mean([x.contains(ALONE.value) for x in found]) <= 0.97
-    whole = evaluate(MDP, PI, SCOPE, episodes=1000, seed=13, guard=None)  # it is the same interval
+    whole = evaluate(
+        MDP, PI, SCOPE, episodes=1000, seed=13, promise=Promise(guarded=False)
+    )  # it is the same interval
     assert whole.interval.low == pytest.approx(found[0].low)
     assert whole.interval.high == pytest.approx(found[0].high)
 
@@ -90,11 +92,10 @@ def test_sequences_miss_in_few_runs_over_all_looks():
             PI,
             SCOPE,
             episodes=1000,
-            precision=1e-9,
-            chunk=50,
             seed=seed,
-            guard=None,
             progress=lambda now, looks=looks: looks.append(now.interval.contains(ALONE.value)),
+            stop=Stop(precision=1e-9, every=50),
+            promise=Promise(guarded=False),
         )
         assert len(looks) == 20
         missed += not all(looks)
@@ -103,7 +104,7 @@ def test_sequences_miss_in_few_runs_over_all_looks():
 
 def test_precision_stops_honestly():
     """300 runs that stop by themselves. 1 of 900 other runs missed; at 1 %, 16 of 300: 1e-7."""
-    found = [evaluate(MDP, PI, SCOPE, precision=0.06, seed=s) for s in range(300)]
+    found = [evaluate(MDP, PI, SCOPE, seed=s, stop=Stop(precision=0.06)) for s in range(300)]
     assert len({r.finished for r in found}) > 2  # the data decided
     assert all(r.interval.half_width <= 0.06 for r in found)
     assert np.mean([not r.interval.contains(ALONE.value) for r in found]) <= 0.05
@@ -139,12 +140,16 @@ def test_certificate_refutes_the_planted_policy():
     assert exact.assess(UNSAFE_MDP, PI, UNSAFE).cost > 1.1 * UNSAFE_ALONE.cost
     refuted = 0
     for seed in range(100):
-        found = evaluate(UNSAFE_MDP, PI, UNSAFE, episodes=1000, seed=seed, guard=None)
+        found = evaluate(
+            UNSAFE_MDP, PI, UNSAFE, episodes=1000, seed=seed, promise=Promise(guarded=False)
+        )
         assert found.certificate.verdict in ("refuted", "not enough evidence")
         assert found.certificate.ratio.low > 1.0
         refuted += found.certificate.verdict == "refuted"
     assert refuted >= 85
-    allowed = evaluate(UNSAFE_MDP, PI, UNSAFE, episodes=1000, epsilon=0.2, guard=None)
+    allowed = evaluate(
+        UNSAFE_MDP, PI, UNSAFE, episodes=1000, promise=Promise(at_most=1.2, guarded=False)
+    )
     assert allowed.certificate.verdict == "safe"
 
 
@@ -230,7 +235,9 @@ class Flaky(gymnasium.Env):
 def test_a_plant_that_breaks_at_one_step_in_a_hundred():
     """10,000 episodes of 3 steps: 1 - 0.99^3 = 2.97 % are lost; 5 standard errors are 0.85 %."""
     p, mu = np.full((3, 2), [0.5, 0.5]), np.full((3, 2), [0.4, 0.6])
-    found = evaluate(Flaky, p, mu, episodes=10_000, horizon=3, seed=5, guard=None)
+    found = evaluate(
+        Flaky, p, mu, episodes=10_000, horizon=3, seed=5, promise=Promise(guarded=False)
+    )
     assert found.started == 10_000
     assert found.finished + found.diagnostics.lost == 10_000
     assert abs(found.diagnostics.lost / 10_000 - (1 - 0.99**3)) < 0.0085

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Refitting, evaluate, exact
+from scopeval import Stages, Table, evaluate, exact
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.envs.gridworld import (
@@ -18,9 +18,9 @@ from scopeval.envs.gridworld import (
     target_policies,
 )
 from scopeval.evaluation import stage_runner
-from scopeval.evaluation.refitting import Shares, expected_progress
 from scopeval.evaluation.stage_budget import MOST_UNSPENT, unspent
 from scopeval.evaluation.stage_design import StageDesigner
+from scopeval.evaluation.stages import Shares, expected_progress
 from scopeval.safety.certificate import certify
 
 GRID = Gridworld(5, "reward", seed=3).mdp()
@@ -30,7 +30,7 @@ PI = target_policies(1, 5)[0]
 @pytest.fixture(scope="module")
 def stage():
     """A finished stage of any kind; tests give it certificates of their own."""
-    return evaluate(GRID, PI, episodes=40, refit=True, seed=0).stages[0]
+    return evaluate(GRID, PI, episodes=40, seed=0, run=Stages()).stages[0]
 
 
 def ended(stage, n: int, excess: float):
@@ -83,7 +83,7 @@ def test_stages_are_run_with_the_margin_and_the_progress(monkeypatch):
     monkeypatch.setattr(StageDesigner, "_designed", designed)
     monkeypatch.setattr(Shares, "next", weighed)
     monkeypatch.setattr(stage_runner, "unspent", lambda stages, size: 0.001 * len(stages))
-    found = evaluate(GRID, PI, episodes=150, refit=Refitting(features=cells(5)), seed=1)
+    found = evaluate(GRID, PI, episodes=150, seed=1, run=Stages(learn=Table(features=cells(5))))
     assert margins == [0.001 * k for k in range(1, len(found.stages))]
     assert told == [expected_progress(stage.prediction) for stage in found.stages]
     assert max(told) > 1.0

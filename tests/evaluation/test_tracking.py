@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from scopeval import evaluate
+from scopeval import Stages, Stop, evaluate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.evaluation.stopping import Running
@@ -27,12 +27,12 @@ class Far:
         raise self.error
 
 
-@pytest.mark.parametrize("refit", [False, True])
-def test_a_tracker_that_fails_does_not_end_an_evaluation(refit, caplog):
+@pytest.mark.parametrize("run", [None, Stages()])
+def test_a_tracker_that_fails_does_not_end_an_evaluation(run, caplog):
     far = Far()
-    alone = evaluate(MDP, POLICY, episodes=200, chunk=40, refit=refit)
+    alone = evaluate(MDP, POLICY, episodes=200, run=run, stop=Stop(every=40))
     with pytest.warns(RuntimeWarning, match="Far.log raised ConnectionError: no route") as told:
-        found = evaluate(MDP, POLICY, episodes=200, chunk=40, refit=refit, progress=far)
+        found = evaluate(MDP, POLICY, episodes=200, progress=far, run=run, stop=Stop(every=40))
     assert (found.estimate, found.finished) == (alone.estimate, 200)
     assert far.calls >= 5  # it is called again: the server may come back
     assert len(told) == 1
@@ -51,7 +51,9 @@ def test_a_function_that_fails_does_not_end_an_evaluation():
 
 
 def test_ctrl_c_in_a_tracker_still_ends_an_evaluation():
-    found = evaluate(MDP, POLICY, episodes=200, chunk=40, progress=Far(KeyboardInterrupt()))
+    found = evaluate(
+        MDP, POLICY, episodes=200, progress=Far(KeyboardInterrupt()), stop=Stop(every=40)
+    )
     assert (found.finished, found.stopped) == (40, "interrupted by the user")
 
 
@@ -68,7 +70,7 @@ class Backwards:
     ("wrong", "message"),
     [
         (5, r"progress: got 5, expected a function of one argument.*log\(step, values\)"),
-        (True, "got True, .*; try print, or verbose=True for a bar"),
+        (3, "got 3, .*; try print, or progress=True for a bar"),
         ("tqdm", "got 'tqdm', expected a function"),
         (Far, r"progress: got the class Far, expected an object of it; try Far\(\.\.\.\)"),
         (Numbers(), "expected a function of one argument"),
@@ -77,15 +79,15 @@ class Backwards:
         (lambda done, total: None, r"got <lambda>\(done, total\), expected"),
     ],
 )
-@pytest.mark.parametrize("refit", [False, True])
-def test_what_cannot_be_called_is_refused_before_any_episode(wrong, message, refit, monkeypatch):
+@pytest.mark.parametrize("run", [None, Stages()])
+def test_what_cannot_be_called_is_refused_before_any_episode(wrong, message, run, monkeypatch):
     def no_batch(*_, **__):
         raise AssertionError("an episode was run")
 
     monkeypatch.setattr("scopeval.evaluation.evaluator.run_batches", no_batch)
     monkeypatch.setattr("scopeval.evaluation.stage_runner.run_batches", no_batch)
     with pytest.raises(InputError, match=message):
-        evaluate(MDP, POLICY, episodes=100, refit=refit, progress=wrong)
+        evaluate(MDP, POLICY, episodes=100, progress=wrong, run=run)
 
 
 def test_functions_of_every_kind_are_taken():

@@ -33,7 +33,7 @@ def test_a_learned_behavior_is_assessed_with_its_own_control_variate():
 def test_a_behavior_designed_for_fewer_steps_is_refused():
     mdp, target = Gridworld(5).mdp(), target_policies(1, 5)[0]
     logs = gridworld_logs(mdp.shortened(4), 300)
-    behavior = design(logs, target, horizon=4)
+    behavior = design(logs, target, horizon=4, method="scope")
     with pytest.raises(InputError, match=r"^behavior: designed for horizon 4, expected at least 5"):
         exact.assess(mdp, target, behavior)
 
@@ -50,12 +50,12 @@ def test_any_object_that_weighs():
     class Halfway:
         """Halfway from the target to another table, with a control variate."""
 
-        def weigh(self, offered, obs, t):
+        def weigh(self, offered, obs, t, state):
             mu = 0.5 * offered.probs + 0.5 * CASE.behavior[t, obs]
             return Weighing(mu, CASE.control[t, obs])
 
     class Broken:
-        def weigh(self, offered, obs, t):
+        def weigh(self, offered, obs, t, state):
             return Weighing(offered.probs * 1.1)
 
     with pytest.raises(InputError, match=r"^behavior: probabilities sum to 1.1 at t=0, s=0"):

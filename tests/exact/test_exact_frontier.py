@@ -16,7 +16,7 @@ from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import _frontier_kernel as kernel
 from scopeval.exact.tables import control_table
-from scopeval.policies.protocols import Candidates, WeightedBehavior
+from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, weight_aware
 
 #: |z| beyond this happens once in a million comparisons of a right program.
 Z = 4.9
@@ -168,7 +168,8 @@ def enumerated(case, design):
 
     def probs(t, s, weight):
         offered = Candidates(every, case.target[t, s][None])
-        return design.weigh_at(offered, np.array([s]), t, np.array([weight])).probs[0]
+        state = EpisodeState.of_weights(np.array([weight]))
+        return design.weigh(offered, np.array([s]), t, state).probs[0]
 
     return enumerate_design(case, control_table(case.mdp, design.control), probs)
 
@@ -362,7 +363,8 @@ def test_a_weight_aware_design_beats_the_one_price_of_today_at_its_own_cost():
 
 def test_designs_are_weighted_behaviors():
     design = CURVE.at(cost=0.6)
-    assert isinstance(design, WeightedBehavior)
+    assert isinstance(design, Behavior)
+    assert weight_aware(design)
     for weight in (0.0, 1e-9, 0.3, 1.0, 29.999, 30.0, 1e6):
         mu = design.table_at(weight)
         np.testing.assert_allclose(mu.sum(axis=2), 1.0, atol=1e-12)
@@ -441,7 +443,6 @@ def test_bad_points(call, message):
     [
         ({"obs": np.array([36])}, r"^state: got 36, expected 0..35"),
         ({"t": 6}, r"^time: got 6, expected 0..5"),
-        ({"weight": np.array([-1.0])}, r"^weight: got -1, expected numbers >= 0"),
         ({"weight": np.array([np.nan])}, r"^weight: nan"),
         ({"probs": np.full((1, 3), 1 / 3)}, r"^target: offers 3 actions, the design has 4"),
     ],
@@ -450,5 +451,6 @@ def test_bad_weighing(changes, message):
     good = {"obs": np.array([0]), "t": 0, "weight": np.ones(1), "probs": np.full((1, 4), 0.25)}
     x = {**good, **changes}
     design = CURVE.at_price(1.0)
+    state = EpisodeState.of_weights(x["weight"])
     with pytest.raises(InputError, match=message):
-        design.weigh_at(Candidates(np.arange(4)[None], x["probs"]), x["obs"], x["t"], x["weight"])
+        design.weigh(Candidates(np.arange(4)[None], x["probs"]), x["obs"], x["t"], state)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from scipy import sparse
 
+from experiments.baselines.bps import bps_tabular
+from experiments.baselines.ros import ros_tabular
 from random_mdps import cases, estimates, every_path, mean_and_variance, random_case, total_cost
 from scopeval import exact, simulate
-from scopeval.baselines.bps import bps_tabular
-from scopeval.baselines.ros import ros_tabular
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP

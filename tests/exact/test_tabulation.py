@@ -12,7 +12,7 @@ from random_mdps import random_case
 from scopeval import exact, frontier, simulate
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
-from scopeval.policies.protocols import Candidates, Weighing
+from scopeval.policies.protocols import Candidates, EpisodeState, Weighing
 
 #: |z| beyond this happens once in a million comparisons of a right program.
 Z = 4.9
@@ -24,11 +24,8 @@ class Cautious:
     def __init__(self, case):
         self.case = case
 
-    def weigh(self, offered, obs, t):
-        raise InputError("weigh: use weigh_at")
-
-    def weigh_at(self, offered, obs, t, weight):
-        share = (weight / (1.0 + weight))[:, None]
+    def weigh(self, offered, obs, t, state):
+        share = (state.weight / (1.0 + state.weight))[:, None]
         mu = share * offered.probs + (1.0 - share) * self.case.behavior[t, obs]
         return Weighing(mu, self.case.control[t, obs])
 
@@ -40,7 +37,8 @@ def test_variance_and_cost_by_every_path(seed):
 
     def probs(t, s, weight):
         offered = Candidates(np.arange(2)[None], case.target[t, s][None])
-        return behavior.weigh_at(offered, np.array([s]), t, np.array([weight])).probs[0]
+        state = EpisodeState.of_weights(np.array([weight]))
+        return behavior.weigh(offered, np.array([s]), t, state).probs[0]
 
     _, variance, cost, _ = enumerate_design(case, case.control, probs)
     found = exact.tabulate(case.mdp, case.target, behavior)

@@ -14,6 +14,7 @@ from scopeval.policies.protocols import (
     Behavior,
     Candidates,
     ContinuousPolicy,
+    EpisodeState,
     Policy,
     Weighing,
     offer,
@@ -161,14 +162,16 @@ def test_offers_every_action_with_its_probability(kind):
 def test_weighs_the_offer_of_any_target(kind):
     policy, obs = kind
     offered = Candidates(np.tile(np.arange(A), (len(obs), 1)), np.full((len(obs), A), 1 / A))
-    np.testing.assert_array_equal(weigh(policy, offered, obs, 1).probs, policy.probs(obs, 1))
+    np.testing.assert_array_equal(
+        weigh(policy, offered, obs, 1, EpisodeState.start(len(obs), 1)).probs, policy.probs(obs, 1)
+    )
 
 
 def test_refuses_to_weigh_another_action_set(kind):
     policy, obs = kind
     offered = Candidates(np.zeros((len(obs), A + 1), int), np.full((len(obs), A + 1), 1 / (A + 1)))
     with pytest.raises(InputError, match=r"^behavior: got probabilities of shape .*same action"):
-        weigh(policy, offered, obs, 1)
+        weigh(policy, offered, obs, 1, EpisodeState.start(len(obs), 1))
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -329,7 +332,7 @@ class Draws:
 class Tilted:
     """A behavior that re-weighs whatever is offered, and brings its control variate."""
 
-    def weigh(self, offered, obs, t):
+    def weigh(self, offered, obs, t, state):
         weight = offered.probs * (1 + np.arange(offered.probs.shape[1]))
         return Weighing(weight / weight.sum(1, keepdims=True), control=offered.probs * 2)
 
@@ -348,7 +351,7 @@ def test_a_designed_behavior_weighs_for_itself():
     behavior = Tilted()
     assert isinstance(behavior, Behavior)
     offered = offer(Draws(), FEATURES, 0, np.random.default_rng(7))
-    found = weigh(behavior, offered, FEATURES, 0)
+    found = weigh(behavior, offered, FEATURES, 0, EpisodeState.start(len(FEATURES), 1))
     np.testing.assert_allclose(found.probs[0], [1 / 6, 2 / 6, 3 / 6])
     np.testing.assert_allclose(found.control, 2 / 3)
 
@@ -360,7 +363,7 @@ def test_an_exact_design_brings_its_control_variate(method):
     offered = offer(TabularPolicy(TABLE), STATES, 0, np.random.default_rng(0))
     times = np.arange(len(STATES)) % T
     for t in (2, times):
-        found = weigh(design, offered, STATES, t)
+        found = weigh(design, offered, STATES, t, EpisodeState.start(len(STATES), 1))
         if method in ("scope", "on-policy"):
             assert found.control is None
         else:

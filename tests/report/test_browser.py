@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scopeval import evaluate, exact
+from scopeval import Inference, Promise, evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.report import page_of_evaluation, write_report
 
@@ -45,8 +45,15 @@ def page(tmp_path_factory):
     mdp, target = Gridworld(5, seed=1).mdp(), target_policies(1, 5, seed=1)[0]
     behavior = exact.design(mdp, target, "scope-dr")
     written = page_of_evaluation(
-        evaluate(mdp, target, behavior, episodes=400, epsilon=0.1, keep=True),
-        on_policy=evaluate(mdp, target, episodes=400, seed=1, keep=True),
+        evaluate(
+            mdp,
+            target,
+            behavior,
+            episodes=400,
+            promise=Promise(at_most=1.1),
+            inference=Inference(keep=True),
+        ),
+        on_policy=evaluate(mdp, target, episodes=400, seed=1, inference=Inference(keep=True)),
         truth=exact.assess(mdp, target, target).value,
         title="A policy with a_name_that_is_much_longer_than_any_telephone_is_wide_and_no_spaces",
         command="scopeval evaluate " + " ".join(f"--option-{k} {k}" for k in range(30)),

@@ -14,10 +14,22 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Drawing
 
-from scopeval import Guard, Refitting, errors, evaluate, exact
+from scopeval import (
+    Bound,
+    Inference,
+    Limit,
+    Plant,
+    Promise,
+    Stages,
+    Stop,
+    errors,
+    evaluate,
+    exact,
+)
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.exact import TabularMDP
+from scopeval.models import table as tables
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.report import (
     Check,
@@ -94,12 +106,19 @@ def assert_self_contained(html: str) -> None:
             assert where is None or where.startswith("#") or where == "data:,"
 
 
+#: Without costs.
+FREE = Plant(GRID, cost="none")
 #: A promise that three hundred episodes can prove.
-USUAL = {"episodes": 300, "seed": 3, "keep": True, "epsilon": 0.1}
+USUAL = {
+    "episodes": 300,
+    "seed": 3,
+    "promise": Promise(at_most=1.1),
+    "inference": Inference(keep=True),
+}
 
 
-def evaluation(behavior=DR, **options):
-    return evaluate(GRID, PI, behavior, **{**USUAL, **options})
+def evaluation(run=DR, env=GRID, **options):
+    return evaluate(env, PI, run, **{**USUAL, **options})
 
 
 # -- the page of an evaluation -------------------------------------------------------------------
@@ -186,22 +205,34 @@ def test_the_page_is_small():
     ("options", "tone", "words"),
     [
         ({}, "good", "and safely"),
-        ({"behavior": GREEDY}, "bad", "but the guard switched to the policy itself"),
-        ({"behavior": GREEDY, "guard": None}, "open", "not enough evidence about its safety"),
-        ({"guard": None, "epsilon": -0.5}, "bad", "but not safely as far"),
-        ({"behavior": DR, "episodes": 5}, "open", "not yet proved safe"),
-        ({"behavior": None}, "plain", "of the policy itself at a cost of"),
-        ({"behavior": DR, "cost": "none"}, "plain", "fewer episodes than by running"),
-        ({"behavior": None, "cost": "none"}, "plain", "of the policy itself."),
-        ({"behavior": DR, "episodes": 1}, "open", "too few episodes for an interval"),
-        ({"behavior": PI}, "good", "1 times"),
-        ({"precision": 0.05, "episodes": None, "epsilon": 0.4}, "good", "and safely as far"),
-        ({"step_cost_bound": 1.0, "episodes": 3000, "epsilon": 0.3}, "good", "and safely: an"),
+        ({"run": GREEDY}, "bad", "but the guard switched to the policy itself"),
+        (
+            {"run": GREEDY, "promise": Promise(guarded=False)},
+            "open",
+            "not enough evidence about its safety",
+        ),
+        ({"promise": Promise(at_most=0.5, guarded=False)}, "bad", "but not safely as far"),
+        ({"run": DR, "episodes": 5}, "open", "not yet proved safe"),
+        ({"run": None}, "plain", "of the policy itself at a cost of"),
+        ({"run": DR, "env": FREE}, "plain", "fewer episodes than by running"),
+        ({"run": None, "env": FREE}, "plain", "of the policy itself."),
+        ({"run": DR, "episodes": 1}, "open", "too few episodes for an interval"),
+        ({"run": PI}, "good", "1 times"),
+        (
+            {"episodes": None, "stop": Stop(precision=0.05), "promise": Promise(at_most=1.4)},
+            "good",
+            "and safely as far",
+        ),
+        (
+            {"episodes": 3000, "promise": Promise(at_most=1.3, bound=Bound(step=1.0))},
+            "good",
+            "and safely: an",
+        ),
     ],
 )
 @pytest.mark.parametrize("keep", [True, False])
 def test_every_kind_of_result_is_a_page(options, tone, words, keep):
-    e = evaluation(**{**options, "keep": keep})
+    e = evaluation(**options, inference=Inference(keep=keep))
     page = page_of_evaluation(e)
     assert page.verdict.tone == tone
     assert words in page.answer
@@ -214,15 +245,21 @@ def test_every_kind_of_result_is_a_page(options, tone, words, keep):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"behavior": None}, ""),
-        ({"behavior": DR, "cost": "none"}, ""),
-        ({"behavior": DR}, "at most 1.1: safe as far as seen"),
-        ({"behavior": DR, "episodes": 1}, "at most 1.1: not decided"),
-        ({"step_cost_bound": 1.0, "episodes": 3000, "epsilon": 0.3}, "at most 1.3: proved"),
-        ({"behavior": GREEDY, "episodes": 2000}, "at most 1.1: guard switched"),
-        ({"epsilon": -0.5, "guard": False}, "at most 0.5: NOT KEPT as far as seen"),
-        ({"cost_limit": 9.0, "epsilon": None}, "at most 9 an episode: safe as far as seen"),
-        ({"reference": PI}, "at most 1.1 of the reference's: safe as far as seen"),
+        ({"run": None}, ""),
+        ({"run": DR, "env": FREE}, ""),
+        ({"run": DR}, "at most 1.1: safe as far as seen"),
+        ({"run": DR, "episodes": 1}, "at most 1.1: not decided"),
+        (
+            {"episodes": 3000, "promise": Promise(at_most=1.3, bound=Bound(step=1.0))},
+            "at most 1.3: proved",
+        ),
+        ({"run": GREEDY, "episodes": 2000}, "at most 1.1: guard switched"),
+        ({"promise": Promise(at_most=0.5, guarded=False)}, "at most 0.5: NOT KEPT as far as seen"),
+        ({"promise": Promise(limit=9.0)}, "at most 9 an episode: safe as far as seen"),
+        (
+            {"promise": Promise(at_most=1.1, of=PI)},
+            "at most 1.1 of the reference's: safe as far as seen",
+        ),
     ],
 )
 def test_a_promise_in_words(options, words):
@@ -263,7 +300,7 @@ def test_what_a_learned_behavior_promised_stands_beside_what_came_out():
     from scopeval import design
 
     log = gridworld_logs(GRID, episodes=200, seed=5)
-    behavior = design(log, PI, horizon=5, method="scope-dr", features=cells(5))
+    behavior = design(log, PI, horizon=5, method="scope-dr", learn=tables.Table(features=cells(5)))
     e = evaluation(behavior)
     page = page_of_evaluation(e, behavior)
     section = next(s for s in page.sections if s.title.startswith("The behavior policy"))
@@ -276,15 +313,28 @@ def test_what_a_learned_behavior_promised_stands_beside_what_came_out():
 
 
 def test_episodes_of_an_environment_and_limits_within_them():
-    guard = Guard(episode_cost_limit=0.5 * float(exact.assess(GRID, PI, PI).cost))
-    e = evaluate(TabularEnv(GRID), PI, DR, horizon=5, episodes=40, guard=guard, keep=True)
+    limit = Limit(episode=0.5 * float(exact.assess(GRID, PI, PI).cost))
+    e = evaluate(
+        TabularEnv(GRID),
+        PI,
+        DR,
+        horizon=5,
+        episodes=40,
+        promise=limit,
+        inference=Inference(keep=True),
+    )
     assert_self_contained(render(page_of_evaluation(e)))
 
 
 def test_stages_have_a_section_of_their_own():
     def page() -> str:
         found = evaluate(
-            GRID, PI, episodes=240, refit=Refitting(features=cells(5)), epsilon=-0.1, keep=True
+            GRID,
+            PI,
+            episodes=240,
+            run=Stages(learn=tables.Table(features=cells(5))),
+            promise=Promise(at_most=0.9),
+            inference=Inference(keep=True),
         )
         return render(page_of_evaluation(found, seed=0))
 
@@ -299,7 +349,7 @@ def test_stages_have_a_section_of_their_own():
 
 def test_the_wrong_discount_is_refused():
     mdp = TabularMDP(GRID.initial, GRID.transition, GRID.reward, GRID.cost, GRID.horizon, gamma=0.7)
-    e = evaluate(mdp, PI, episodes=50, keep=True)
+    e = evaluate(mdp, PI, episodes=50, inference=Inference(keep=True))
     assert page_of_evaluation(e, gamma=0.7).sections
     with pytest.raises(errors.InputError, match=r"gamma: got 1, .*expected the evaluation's"):
         page_of_evaluation(e)

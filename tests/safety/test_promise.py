@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from scopeval import design, estimate, evaluate, exact, load
+from scopeval import Bound, Inference, Promise, Stages, design, estimate, evaluate, exact, load
 from scopeval.collection.collector import collect
 from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
 from scopeval.envs.tabular import TabularEnv
@@ -15,7 +15,7 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.safety.episode_costs import costs_of
-from scopeval.safety.promise import Promise, promise_of
+from scopeval.safety.promise import Judged
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 MDP = Gridworld(5, "same-tilt", seed=0).mdp()
@@ -33,7 +33,7 @@ def test_the_references_cost_by_enumeration(seed: int) -> None:
     T, S, A = mdp.horizon, mdp.states, mdp.actions
     pi, mu, nu = (random_rows(rng, T, S, A) for _ in range(3))
     truth = mdp.initial @ exact.cost_values(mdp, TabularPolicy(nu)).v[0]
-    promise = Promise("reference", TabularPolicy(nu))
+    promise = Judged("reference", TabularPolicy(nu))
     holes = pi.copy()
     holes[1] = [0.0, 1.0]
     for table, covered in ((pi, True), (holes, False)):
@@ -50,7 +50,7 @@ def test_the_references_cost_by_enumeration(seed: int) -> None:
 
 def test_a_limit_needs_no_weights() -> None:
     episodes = collect(MDP, PI, MU, episodes=300)
-    costs = costs_of(episodes, 1.0, None, promise_of(None, 2.0))
+    costs = costs_of(episodes, 1.0, None, Judged("limit", limit=2.0))
     assert costs.weight is None
     assert (costs.weighted_cost == 2.0).all()
 
@@ -59,10 +59,15 @@ def test_a_limit_needs_no_weights() -> None:
 @pytest.mark.parametrize("bounded", [False, True])
 def test_limits_are_judged(keep: bool, bounded: bool) -> None:
     """20 % above and below what an episode costs: safe and refuted, in the words of a limit."""
-    bound = {"step_cost_bound": 1.0} if bounded else {}
+    bound = Bound(step=1.0) if bounded else Bound()
     for share, verdict in ((1.2, "safe"), (0.8, "refuted")):
         found = evaluate(
-            MDP, PI, MU, episodes=2000, cost_limit=share * OWN, guard=None, keep=keep, **bound
+            MDP,
+            PI,
+            MU,
+            episodes=2000,
+            promise=Promise(limit=share * OWN, bound=bound, guarded=False),
+            inference=Inference(keep=keep),
         )
         c = found.certificate
         assert c is not None
@@ -88,9 +93,7 @@ def test_a_reference_is_judged(environment: bool) -> None:
             MU,
             episodes=many,
             horizon=5,
-            reference=INCUMBENT,
-            epsilon=share * ratio - 1,
-            guard=None,
+            promise=Promise(at_most=share * ratio, of=INCUMBENT, guarded=False),
         )
         c = found.certificate
         assert c is not None
@@ -101,7 +104,7 @@ def test_a_reference_is_judged(environment: bool) -> None:
 
 
 def test_the_guard_ends_an_evaluation_whose_promise_is_not_the_targets() -> None:
-    found = evaluate(MDP, PI, MU, episodes=5000, cost_limit=0.7 * OWN)
+    found = evaluate(MDP, PI, MU, episodes=5000, promise=Promise(limit=0.7 * OWN))
     assert found.by_target == 0
     assert found.finished < 5000
     assert found.stopped.startswith("stopped by the guard")
@@ -111,10 +114,10 @@ def test_the_guard_ends_an_evaluation_whose_promise_is_not_the_targets() -> None
 
 def test_recorded_episodes_too() -> None:
     episodes = collect(MDP, PI, MU, episodes=500)
-    same = estimate(episodes, cost_limit=1.3 * OWN).certificate
+    same = estimate(episodes, promise=Promise(limit=1.3 * OWN)).certificate
     assert same is not None
     assert same.verdict == "safe"
-    other = estimate(episodes, reference=INCUMBENT).certificate
+    other = estimate(episodes, promise=Promise(of=INCUMBENT)).certificate
     assert other is not None
     assert other.whose == "reference"
 
@@ -130,10 +133,10 @@ def logged():
 def test_a_limit_above_the_targets_cost_is_spent(logged) -> None:
     """The design costs at most 3 % more than is allowed; its critics are learned."""
     most = 1.1 * COST["pi"]
-    made = design(logged, PI, cost_limit=most, horizon=5, method="scope-dr")
+    made = design(logged, PI, horizon=5, method="scope-dr", promise=Promise(limit=most))
     assert made.recipe.epsilon == pytest.approx(0.1, abs=0.03)
     assert "by the logs an episode of the target policy costs" in made.summary()
-    ran = evaluate(MDP, PI, made, episodes=4000, guard=None)
+    ran = evaluate(MDP, PI, made, episodes=4000)
     assert ran.cost.per_episode <= 1.03 * most
     assert ran.certificate is not None
     assert ran.certificate.whose == "limit"  # which the design has
@@ -143,10 +146,10 @@ def test_a_limit_above_the_targets_cost_is_spent(logged) -> None:
 def test_a_limit_below_the_targets_cost_is_a_point_of_the_frontier() -> None:
     """Ample logs: the cost is below the limit, which the certificate says as well."""
     logs = logs_of(MDP, logging_policies(10, MDP, seed=0), 2000, seed=0)
-    made = design(logs, PI, cost_limit=0.9 * COST["pi"], horizon=5, method="scope-dr")
+    made = design(logs, PI, horizon=5, method="scope-dr", promise=Promise(limit=0.9 * COST["pi"]))
     assert made.weighted
     assert made.recipe.epsilon == pytest.approx(-0.1, abs=0.03)
-    ran = evaluate(MDP, PI, made, episodes=4000, guard=None)
+    ran = evaluate(MDP, PI, made, episodes=4000)
     assert ran.cost.per_episode <= 0.9 * COST["pi"]
     assert ran.certificate is not None
     assert (ran.certificate.whose, ran.certificate.verdict) == ("limit", "safe")
@@ -157,9 +160,9 @@ def test_a_limit_that_the_logs_do_not_bear_out_is_refused(logged, share: float) 
     """400 logged episodes are too few for any point of a frontier, and nothing costs .3 here."""
     most = share * COST["pi"]
     with pytest.raises(InputError) as caught:
-        design(logged, PI, cost_limit=most, horizon=5, method="scope-dr")
+        design(logged, PI, horizon=5, method="scope-dr", promise=Promise(limit=most))
     told = str(caught.value)
-    assert told.startswith("cost_limit: by the logs an episode of the target policy costs")
+    assert told.startswith("promise: by the logs an episode of the target policy costs")
     assert f"the limit allows {share:.1f}"[:17] in told
     assert "log more" in told
     assert "Running the target policy would cost more than is allowed" in told
@@ -167,7 +170,7 @@ def test_a_limit_that_the_logs_do_not_bear_out_is_refused(logged, share: float) 
 
 def test_a_reference_in_design(logged) -> None:
     expected = COST["incumbent"] / COST["pi"] - 1
-    made = design(logged, PI, reference=INCUMBENT, horizon=5, method="scope-dr")
+    made = design(logged, PI, horizon=5, method="scope-dr", promise=Promise(of=INCUMBENT))
     assert made.recipe.epsilon == pytest.approx(expected, abs=0.05)
     assert "reference policy's" in made.summary()
     assert made.promised.whose == "reference"
@@ -178,11 +181,13 @@ def test_a_reference_in_design(logged) -> None:
 
 @pytest.fixture(scope="module")
 def for_incumbent(logged):
-    return design(logged, PI, reference=INCUMBENT, horizon=5, method="scope-dr", epsilon=0.2)
+    return design(
+        logged, PI, horizon=5, method="scope-dr", promise=Promise(at_most=1.2, of=INCUMBENT)
+    )
 
 
 def test_promises_are_in_files(logged, for_incumbent, tmp_path) -> None:
-    limited = design(logged, PI, cost_limit=1.1 * COST["pi"], horizon=5, epsilon=0.05)
+    limited = design(logged, PI, horizon=5, method="scope", promise=Promise(limit=1.1 * COST["pi"]))
     for made in (limited, for_incumbent):
         made.save(tmp_path / "a.scope")
         again = load(tmp_path / "a.scope", PI)
@@ -190,14 +195,12 @@ def test_promises_are_in_files(logged, for_incumbent, tmp_path) -> None:
         assert again.promised is not None
     assert again.recognizes_reference(INCUMBENT)
     assert not again.recognizes_reference(PI)
-    found = evaluate(MDP, PI, limited, episodes=200, guard=None).certificate
+    found = evaluate(MDP, PI, limited, episodes=200).certificate
     assert found is not None
-    assert (found.whose, found.epsilon) == ("limit", 0.05)
-    recorded = estimate(
-        collect(TabularEnv(MDP), PI, limited, horizon=5, episodes=60), behavior=limited
-    )
+    assert (found.whose, found.epsilon) == ("limit", 0.0)
+    recorded = estimate(collect(TabularEnv(MDP), PI, limited, horizon=5, episodes=60), run=limited)
     assert recorded.certificate is not None
-    assert (recorded.certificate.whose, recorded.certificate.epsilon) == ("limit", 0.05)
+    assert (recorded.certificate.whose, recorded.certificate.epsilon) == ("limit", 0.0)
 
 
 def test_a_function_is_recognized_as_the_reference_by_its_answers(logged, tmp_path) -> None:
@@ -207,7 +210,7 @@ def test_a_function_is_recognized_as_the_reference_by_its_answers(logged, tmp_pa
     def other(obs, t):
         return PI.probs(obs, t)
 
-    made = design(logged, PI, reference=incumbent, horizon=5)
+    made = design(logged, PI, horizon=5, method="scope", promise=Promise(of=incumbent))
     made.save(tmp_path / "a.scope")
     again = load(tmp_path / "a.scope", PI)
     assert again.promised.table is None
@@ -217,12 +220,11 @@ def test_a_function_is_recognized_as_the_reference_by_its_answers(logged, tmp_pa
 
 
 def test_the_reference_of_a_design_must_be_given_and_another_one_is_noticed(for_incumbent) -> None:
-    how = {"episodes": 100, "guard": None}
-    with pytest.raises(InputError, match="designed for the cost of a reference policy"):
-        evaluate(MDP, PI, for_incumbent, **how)
-    right = evaluate(MDP, PI, for_incumbent, reference=INCUMBENT, **how)
-    other = evaluate(MDP, PI, for_incumbent, reference=PI, **how)
-    limit = evaluate(MDP, PI, for_incumbent, cost_limit=9.0, **how)
+    with pytest.raises(InputError, match="designed for the cost of another policy"):
+        evaluate(MDP, PI, for_incumbent, episodes=100)
+    right = evaluate(MDP, PI, for_incumbent, episodes=100, baseline=INCUMBENT)
+    other = evaluate(MDP, PI, for_incumbent, episodes=100, promise=Promise(of=PI))
+    limit = evaluate(MDP, PI, for_incumbent, episodes=100, promise=Promise(limit=9.0))
     for found, epsilon in ((right, 0.2), (other, 0.0), (limit, 0.0)):
         assert found.certificate is not None
         assert found.certificate.epsilon == epsilon
@@ -230,30 +232,28 @@ def test_the_reference_of_a_design_must_be_given_and_another_one_is_noticed(for_
     assert told == [False, True]
 
 
-@pytest.mark.parametrize("how", [{"cost_limit": 2.0}, {"reference": INCUMBENT}])
+@pytest.mark.parametrize(
+    "how", [{"promise": Promise(limit=2.0)}, {"promise": Promise(of=INCUMBENT)}]
+)
 def test_continuous_targets_have_no_other_promise(logged, how) -> None:
     gaussian = GaussianPolicy(lambda obs, t: 0.1 * obs[:, :1], [-0.5], low=[-2.0], high=[2.0])
     with pytest.raises(InputError, match="finitely many actions"):
         design(logged, gaussian, horizon=5, **how)
 
 
+def test_a_limit_of_episodes_is_above_zero(logged) -> None:
+    with pytest.raises(InputError, match=r"promise.limit: got 0"):
+        design(logged, PI, horizon=5, promise=Promise(limit=0.0))
+    with pytest.raises(InputError, match=r"promise.limit: got 0"):
+        evaluate(MDP, PI, MU, episodes=5, promise=Promise(limit=0.0))
+
+
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "name"),
     [
-        ({"reference": INCUMBENT, "cost_limit": 1.0}, "got both"),
-        ({"cost_limit": -1.0}, "cost_limit"),
-        ({"cost_limit": 1.0, "limit": 3.0}, "limit: it is for every state"),
+        ({"inference": Inference(return_bound=(0.0, 9.0))}, "return_bound"),
     ],
 )
-def test_contradictions(logged, more, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        design(logged, PI, horizon=5, **more)
-
-
-def test_contradictions_in_evaluate() -> None:
-    with pytest.raises(InputError, match="got both"):
-        evaluate(MDP, PI, MU, episodes=5, reference=INCUMBENT, cost_limit=1.0)
-    for more in ({"cost_limit": 1.0}, {"reference": INCUMBENT}, {"return_bound": (0.0, 9.0)}):
-        (name,) = more
-        with pytest.raises(InputError, match=f"^{name}: got it with refit, expected refit=False"):
-            evaluate(MDP, PI, episodes=5, refit=True, **more)
+def test_what_stages_do_not_take_is_refused(more, name) -> None:
+    with pytest.raises(InputError, match=f"^{name}: got it with Stages"):
+        evaluate(MDP, PI, Stages(), episodes=5, **more)

@@ -15,9 +15,9 @@ pytest.importorskip("fastapi", reason="no FastAPI here: try pip install 'scopeva
 pytest.importorskip("uvicorn", reason="no uvicorn here: try pip install 'scopeval[serve]'")
 
 from scopeval.serve.app import Settings
+from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
 from scopeval.serve.server import Service, serving
-from scopeval.serve.tokens import TokenBook
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries
@@ -42,7 +42,7 @@ def create(place):
         where = place / "c.campaign"
         terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3} | terms
         with Campaign.create(where, TARGET, **terms) as campaign:
-            book = TokenBook(campaign.journal, time.time)
+            book = TokenStore(campaign.backend.store, time.time)
             return where, {role: book.create(f"the {role}", role) for role in tokens}
 
     return create

@@ -6,7 +6,7 @@ import http.client
 import json
 from urllib.parse import urlsplit
 
-from scopeval.campaign.journal import Journal
+from scopeval.campaign.store import Store
 
 
 class Served:
@@ -37,7 +37,7 @@ class Served:
 
     def journal(self):
         """All rows that an estimate or an audit is made of."""
-        journal = Journal(self.where, create=False)
+        journal = Store(self.where, create=False)
         with journal.read() as connection:
             found = {
                 name: connection.exec_driver_sql(f"SELECT * FROM {name} ORDER BY 1, 2").all()

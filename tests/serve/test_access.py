@@ -11,17 +11,23 @@ from http_calls import Served
 
 from campaign.machine import tables
 from scopeval import Campaign
+from scopeval.campaign.commands import COMMANDS
 from scopeval.errors import InputError
-from scopeval.serve.access import Sessions, is_loopback
 from scopeval.serve.app import Settings
+from scopeval.serve.auth import Sessions, TokenStore, is_loopback
 from scopeval.serve.limits import Limits, RateLimit
 from scopeval.serve.server import Service, serving
-from scopeval.serve.tokens import TokenBook
 
 TARGET, _ = tables()
 START = {"plant": "a", "request": "12345678"}
 COMMAND = {"reason": "a test", "request": "12345678"}
 OUTCOME = {"step": 0, "reward": 1.0, "cost": 1.0, "next_obs": 1}
+
+
+def about(name):
+    """The episode that a command is about."""
+    return {"episode": 0} if COMMANDS[name].about == "episode" else {}
+
 
 #: Every route for programs, with a body and the roles that may call it.
 ROUTES = [
@@ -47,14 +53,11 @@ ROUTES = [
     ("GET", "/v1/verification", None, {"operator"}),
     ("GET", "/metrics", None, {"viewer", "operator"}),
     ("GET", "/v1/audit", None, {"operator"}),
-    ("POST", "/v1/pause", COMMAND, {"operator"}),
-    ("POST", "/v1/resume", COMMAND, {"operator"}),
-    ("POST", "/v1/hand-over", COMMAND, {"operator"}),
-    ("POST", "/v1/stop", COMMAND, {"operator"}),
-    ("POST", "/v1/go-live", COMMAND, {"operator"}),
-    ("POST", "/v1/refit", COMMAND, {"operator"}),
     ("POST", "/v1/tell-silence", {}, {"operator"}),
-    ("POST", "/v1/episodes/0/drop", COMMAND, {"operator"}),
+    *(
+        ("POST", f"/v1/commands/{name}", COMMAND | about(name), {"operator"})
+        for name in ("lose", "drop", "go-live", "pause", "resume", "refit", "hand-over", "stop")
+    ),
 ]
 
 
@@ -63,7 +66,7 @@ def test_every_route_is_listed_here(served):
     there = {
         (method.upper(), path) for path, methods in described["paths"].items() for method in methods
     }
-    assert there - {("GET", "/healthz")} == {
+    assert there - {("GET", "/healthz"), ("GET", "/readyz")} == {
         (method, path.replace("/0", "/{number}").partition("?")[0]) for method, path, _, _ in ROUTES
     }
 
@@ -103,13 +106,13 @@ def test_secrets_are_hashed_at_rest(served):
 def test_tokens_are_made_listed_and_revoked(create):
     where, _ = create()
     with Campaign.open(where, TARGET) as campaign:
-        book = TokenBook(campaign.journal, time.time)
+        book = TokenStore(campaign.backend.store, time.time)
         token = book.create("hall 3", "plant", ["hall-3"])
         assert book.find(token).plants == ("hall-3",)
         assert [one.name for one in book.all()][-1] == "hall 3"
         for text in (token + "0", token[:-1], token.replace("scopeval_", "other_"), ""):
             assert book.find(text) is None
-        with pytest.raises(InputError, match="there is a token of the name"):
+        with pytest.raises(InputError, match="there is a valid token of the name"):
             book.create("hall 3", "viewer")
         with pytest.raises(InputError, match="role"):
             book.create("x", "king")
@@ -119,11 +122,13 @@ def test_tokens_are_made_listed_and_revoked(create):
         assert book.find(token) is None
         with pytest.raises(InputError, match="no valid token"):
             book.revoke("hall 3")
+        again = book.create("hall 3", "plant", ["hall-3"])  # the name is free again
+        assert book.find(again) is not None
 
 
 def test_a_token_of_one_plant_is_not_one_of_another(served):
     with Campaign.open(served.where, TARGET) as campaign:
-        token = TokenBook(campaign.journal, time.time).create("hall 3", "plant", ["hall-3"])
+        token = TokenStore(campaign.backend.store, time.time).create("hall 3", "plant", ["hall-3"])
     deadline = time.monotonic() + 20
     while served.call("POST", "/v1/heartbeat", {"plant": "x"}, token=token)[0] == 401:
         assert time.monotonic() < deadline  # the running service reads new tokens
@@ -144,19 +149,21 @@ def test_a_token_of_one_plant_is_not_one_of_another(served):
     assert other["number"] != episode["number"]
 
 
-def test_no_token_is_needed_on_this_machine_until_there_is_one(create):
+def test_this_machine_may_look_until_there_is_a_token_and_command_nothing(create):
     where, _ = create(tokens=())
     with serving(Service(where, TARGET, port=0)) as url:
         served = Served(where, url, {})
         assert served.call("GET", "/v1/status")[0] == 200
-        assert served.call("POST", "/v1/episodes", START)[0] == 200
-        assert served.call("POST", "/v1/pause", COMMAND)[0] == 204
-        # another page in the same browser: it can pretend a host, and send forms
+        assert served.call("POST", "/v1/episodes", START)[0] == 401
+        assert served.call("POST", "/v1/commands/pause", COMMAND)[0] == 401
+        # another page in the same browser: it can pretend a host
         other = {"Host": "evil.example"}
         assert served.call("GET", "/v1/status", headers=other)[0] == 421
-        text = {"Content-Type": "text/plain"}
-        assert served.call("POST", "/v1/stop", COMMAND, headers=text)[0] == 422
         assert served.call("GET", "/v1/status", token="scopeval_a_b")[0] == 401
+        # a proxy on this machine: whoever is behind it is not on this machine
+        for name in ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"):
+            status, _, _ = served.call("GET", "/v1/status", headers={name: "203.0.113.9"})
+            assert status == 401, name
 
 
 def test_other_addresses_need_tokens(create):
@@ -165,7 +172,7 @@ def test_other_addresses_need_tokens(create):
     with pytest.raises(InputError, match="nobody has a token"), serving(service):
         pass
     with Campaign.open(where, TARGET) as campaign:
-        book = TokenBook(campaign.journal, time.time)
+        book = TokenStore(campaign.backend.store, time.time)
         book.create("a", "viewer")
         with serving(service) as url:
             served = Served(where, url.replace("0.0.0.0", "127.0.0.1"), {})
@@ -247,7 +254,7 @@ def test_sessions_end():
 def test_answers_give_nothing_away(served, monkeypatch):
     """An error of the service itself tells neither its place nor its disk."""
     status, told, headers = served.call("GET", "/nowhere")
-    assert (status, told) == (404, {"detail": "Not Found"})
+    assert (status, told) == (404, {"detail": "Not Found", "code": "not_found"})
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "server" not in {name.lower() for name in headers}
     served.call("POST", "/v1/episodes", START, token="plant")
@@ -258,7 +265,8 @@ def test_answers_give_nothing_away(served, monkeypatch):
     )
     assert status == 503
     assert told == {
-        "detail": "the database failed; nothing of this call was recorded, try it again"
+        "detail": "the database failed; nothing of this call was recorded, try it again",
+        "code": "database",
     }
     with sqlite3.connect(served.where) as raw:
         raw.execute("ALTER TABLE gone RENAME TO steps")
@@ -276,13 +284,15 @@ def test_metrics_are_in_the_format_of_prometheus(served):
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = text.splitlines()
-    assert 'scopeval_episodes{state="open"} 1' in lines
-    assert 'scopeval_campaign_state{state="running"} 1' in lines
+    assert 'scopeval_episodes{state="open"} 1.0' in lines
+    assert 'scopeval_campaign_state{state="running"} 1.0' in lines
+    assert "scopeval_webhook_failures_total 0.0" in lines
+    assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
     assert "scopeval_value NaN" in lines
     assert any(r'plant="hall \"3\"\\"' in line for line in lines)
-    assert 'scopeval_http_requests_total{route="/v1/episodes",status="200"} 1' in lines
+    assert 'scopeval_http_requests_total{route="/v1/episodes",status="200"} 1.0' in lines
     for line in lines:
         if not line.startswith("#"):
             name, _, number = line.rpartition(" ")
             float(number.replace("Inf", "inf"))
-            assert name.startswith("scopeval_")
+            assert name.startswith(("scopeval_", "process_"))

@@ -12,7 +12,8 @@ from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, InputError, ServiceError
 from scopeval.serve.app import Settings
-from scopeval.serve.line import Line
+from scopeval.serve.auth import TokenStore
+from scopeval.serve.client import HttpBackend
 from scopeval.serve.server import Service, serving
 
 TARGET, BEHAVIOR = tables()
@@ -106,7 +107,7 @@ def test_an_episode_is_resumed_where_it_was(served, plant):
         assert int(resumed.decided.obs) == 2
         resumed.observe(1.0, 0.5, 1)
         assert again.episode(episode.number).step == 1
-    other = plant.start("a")  # not resumed: the first is lost
+    other = plant.start("a", take_over=True)  # not resumed: the first is lost
     assert other.number != episode.number
     assert plant.episode(episode.number).state == "lost"
     other.lose("the power failed")
@@ -156,10 +157,11 @@ def test_operators_are_written_down(served, plant, operator):
     operator.stop("the end")
     assert [e.kind for e in operator.events()][-1] == "stop"
     _, log, _ = served.call("GET", "/v1/audit", token="operator")
+    log = [one for one in log if one["verb"] != "token"]
     assert [(one["verb"], one["reason"]) for one in log] == [
         ("stop", "the end"),
         ("drop 999", "a mistake"),
-        ("hand over", "too warm"),
+        ("hand-over", "too warm"),
         (f"drop {number}", "a broken sensor"),
         ("resume", "back again"),
         ("pause", "lunch"),
@@ -172,7 +174,7 @@ def test_operators_are_written_down(served, plant, operator):
 
 def test_a_call_is_repeated_until_it_is_answered(served, monkeypatch):
     """Of every call the first answer is lost; the journal has everything once."""
-    attempts = Line._attempt
+    attempts = HttpBackend._attempt
     lost = set()
 
     def unlucky(self, method, place, body):
@@ -183,8 +185,8 @@ def test_a_call_is_repeated_until_it_is_answered(served, monkeypatch):
             raise ConnectionResetError("lost")
         return answer
 
-    monkeypatch.setattr(Line, "_attempt", unlucky)
-    monkeypatch.setattr("scopeval.serve.line.FIRST_WAIT", 0.001)
+    monkeypatch.setattr(HttpBackend, "_attempt", unlucky)
+    monkeypatch.setattr("scopeval.serve.client.FIRST_WAIT", 0.001)
     with connect(served.url, served.tokens["plant"]) as campaign:
         numbers = [run_remote(campaign, "a", advance=advance) for advance in (False, True)]
     with connect(served.url, served.tokens["operator"]) as campaign:
@@ -211,14 +213,20 @@ def test_a_campaign_in_postgresql_is_served(postgres, place):
     """Groups of calls there: the result is that of single calls in SQLite."""
     where = postgres.url()
     terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3}
-    Campaign.create(where, TARGET, **terms).close()
-    with serving(Service(where, TARGET, port=0)) as url, connect(url) as campaign:
+    with Campaign.create(where, TARGET, **terms) as campaign:
+        book = TokenStore(campaign.backend.store, time.time)
+        tokens = {role: book.create(f"the {role}", role) for role in ("plant", "operator")}
+    with (
+        serving(Service(where, TARGET, port=0)) as url,
+        connect(url, tokens["plant"]) as campaign,
+        connect(url, tokens["operator"]) as operator,
+    ):
         for k in range(6):
             run_remote(campaign, f"plant-{k % 3}", advance=k % 2 == 0)
-        campaign.pause("a storm")
+        operator.pause("a storm")
         with pytest.raises(CampaignError, match="a storm"):
             campaign.start("a")
-        found = campaign.result()
+        found = operator.result()
     with Campaign.create(place / "local.campaign", TARGET, **terms) as local:
         for k in range(6):
             run_episode(local, f"plant-{k % 3}")

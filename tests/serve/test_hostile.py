@@ -44,14 +44,14 @@ def test_fuzzed_calls_are_refused_and_change_nothing(fuzzer, place):
 def test_the_fuzzer_notices_what_is_wrong(fuzzer, place, monkeypatch):
     """A service that answers with its place, or changes what it refuses, does not pass."""
     from scopeval.errors import InputError
-    from scopeval.serve.desk import PlantDesk
+    from scopeval.serve.service import CampaignService
 
     def bad(self, token, *words):
-        self._campaign.heartbeat("a")
+        self._backend.heartbeat("a")
         raise InputError(f"see {place}")
 
     for verb in ("start", "act", "observe", "end", "heartbeat"):
-        monkeypatch.setattr(PlantDesk, verb, bad)
+        monkeypatch.setattr(CampaignService, verb, bad)
     found = fuzzer.run(150, 0, place)
     assert any("gives away" in text for text in found.wrong)
     assert any("database was changed" in text for text in found.wrong)

@@ -12,9 +12,9 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign
 from scopeval.campaign.terms import Plan, Ramp
 from scopeval.serve.app import Settings
+from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
 from scopeval.serve.server import Service, serving
-from scopeval.serve.tokens import TokenBook
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="no Playwright here: try pip install playwright"
@@ -50,7 +50,7 @@ def page(place):
         plan=Plan(episodes=500, cost_budget=5000.0),
         ramp=Ramp((0.5, 1.0), 40),
     ) as campaign:
-        book = TokenBook(campaign.journal, time.time)
+        book = TokenStore(campaign.backend.store, time.time)
         tokens = {role: book.create(f"<i>{role}</i>", role) for role in ROLES}
         settings = Settings(limits=Limits(rate=1e6, failures=1e6), title="Hall <3>")
         with serving(Service(where, TARGET, port=0, settings=settings)) as url:
@@ -95,7 +95,7 @@ def test_values_change_while_episodes_arrive(page, visit):
         run_episode(campaign, f"hall-{k % 2}")
     soon(tab, "#facts", "60")
     tab.wait_for_selector("figure svg")
-    assert tab.locator("figure").count() == 3
+    assert tab.locator("figure").count() == 4
     first = tab.inner_text("#facts")
     assert "between" in first
     assert "of the budget of 5,000" in first
@@ -138,7 +138,8 @@ def test_an_operator_pauses_resumes_and_stops_with_a_reason(page, visit):
     assert campaign.status().state == "stopped"
     assert tab.locator("#buttons a").count() == 0
     _, log, _ = served.call("GET", "/v1/audit", token="operator")
-    assert [one["verb"] for one in log] == ["stop", "hand over", "resume", "pause"]
+    log = [one for one in log if one["verb"] != "token"]
+    assert [one["verb"] for one in log] == ["stop", "hand-over", "resume", "pause"]
     assert {one["who"] for one in log} == {"<i>operator</i>"}
     tab.click("text=Sign out")
     assert "sign-in" in tab.url
@@ -153,7 +154,7 @@ def test_a_viewer_has_no_buttons_and_no_way_around(page, visit):
     with tab.expect_response("**/live?**") as waiting:
         pass
     assert "buttons" not in waiting.value.json()["parts"]
-    assert tab.locator("text=Pause").count() == 0
+    assert tab.locator("text=Pause …").count() == 0
     cookie = "; ".join(f"{c['name']}={c['value']}" for c in tab.context.cookies())
     form = tab.get_attribute("input[name=form]", "value")
     kind = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
@@ -201,7 +202,7 @@ def test_names_of_plants_are_text(page, visit):
     with tab.expect_response("**/live?**"):
         pass
     tab.wait_for_timeout(100)
-    assert tab.title() == "Hall <3>"
+    assert tab.title() == "(1) Hall <3>"
     assert tab.locator("img").count() == 0
     assert tab.locator("#plants script, #events script, #state script").count() == 0
     for part in ("#plants", "#events", "#state"):
@@ -266,16 +267,45 @@ def test_others_cannot_sign_in(browser, page, role):
     context.close()
 
 
-def test_without_tokens_this_machine_is_the_operator(browser, create):
+def test_without_tokens_this_machine_may_look(browser, create):
     where, _ = create(tokens=())
     with serving(Service(where, TARGET, port=0)) as url:
         context = browser.new_context()
         tab = context.new_page()
         tab.goto(url + "/")
-        assert tab.locator("#buttons a").count() == 3
-        tab.click("text=Stop …")
-        tab.fill("input[name=reason]", "the end")
-        tab.click("text=for good")
-        tab.wait_for_selector("#state")
-        assert "Stopped" in tab.inner_text("#state")
+        tab.wait_for_selector("#facts")
+        assert tab.locator("#buttons a").count() == 0
         context.close()
+
+
+def test_a_silent_plant_is_in_the_header_the_title_and_can_be_given_up(create, browser):
+    where, tokens = create(silent_after=0.5)
+    with Campaign.open(where, TARGET) as campaign:
+        campaign.start("hall-1").act(1)
+        time.sleep(0.7)
+        with serving(Service(where, TARGET, port=0)) as url:
+            context = browser.new_context()
+            tab = context.new_page()
+            tab.goto(url + "/")
+            tab.fill("input[name=token]", tokens["operator"])
+            tab.click("button")
+            tab.wait_for_selector("#problems li")
+            assert "hall-1 is silent" in tab.inner_text("#problems")
+            assert "1 to see to" in tab.inner_text("#state")
+            assert tab.title().startswith("(1) ")
+            row = tab.inner_text("#plants tbody tr")
+            assert "episode 0" in row
+            assert "by the behavior" in row
+            tab.click("text=Give up episode 0 …")
+            tab.fill("input[name=reason]", "the cable was pulled")
+            tab.click("text=for good")
+            tab.wait_for_selector("#state")
+            assert campaign.status().lost == 1
+            lost = campaign.events()[-1]
+            assert (lost.kind, lost.who) == ("lost", "the operator")
+            tab.select_option("#kind", "silent")
+            with tab.expect_response("**/live?**"):
+                pass
+            tab.wait_for_timeout(200)
+            assert "lost" not in tab.inner_text("#events tbody")
+            context.close()

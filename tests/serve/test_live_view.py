@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 from campaign.machine import run_episode, tables
 from scopeval import Campaign
-from scopeval.campaign.journal import Event
+from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Plan
-from scopeval.serve.live_view import LINES, _lines, view_of
+from scopeval.serve.live import LINES, _rows, view_of
 
 
 def test_events_that_repeat_themselves_are_one_line():
@@ -16,7 +14,7 @@ def test_events_that_repeat_themselves_are_one_line():
     alarm = [Event("alarm", "too warm", plant="north", time=60.0 * k) for k in range(5)]
     pause = Event("pause", "lunch", who="Ada", time=290.0)
     again = Event("alarm", "too warm", plant="north", time=300.0)
-    shown = _lines([again, pause, *reversed(alarm)])
+    shown = _rows([again, pause, *reversed(alarm)])
     assert [(line.kind, line.where) for line in shown] == [
         ("alarm", "north"),
         ("pause", "Ada"),
@@ -29,9 +27,9 @@ def test_events_that_repeat_themselves_are_one_line():
 
 def test_other_plants_and_texts_stay_apart_and_only_the_last_are_shown():
     events = [Event("alarm", f"step {k}", plant="north") for k in range(2 * LINES)]
-    shown = _lines(events)
+    shown = _rows(events)
     assert [line.text for line in shown] == [f"step {k}" for k in range(LINES)]
-    apart = _lines([Event("alarm", "warm", plant=plant) for plant in ("north", "south")])
+    apart = _rows([Event("alarm", "warm", plant=plant) for plant in ("north", "south")])
     assert [line.where for line in apart] == ["north", "south"]
 
 
@@ -39,8 +37,7 @@ def test_a_campaign_is_complete_when_nothing_runs_any_more(tmp_path):
     target, _ = tables()
 
     def shown():
-        history = SimpleNamespace(listed=[])
-        found = view_of(campaign.status(), None, history, [], campaign.terms, 0.0)
+        found = view_of(campaign.status(), None, [], [], campaign.terms, 0.0)
         return found.state.text, found.reason, found.facts[0].note
 
     place, plan = tmp_path / "a.campaign", Plan(episodes=2)

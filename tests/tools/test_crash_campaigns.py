@@ -14,7 +14,18 @@ TOOL = Path(__file__).parents[2] / "tools" / "crash_campaigns.py"
 MEMORY = Path("/dev/shm")
 
 
-@pytest.mark.parametrize("options", [[], ["--postgres"], ["--lose"], ["--apart"]], ids=str)
+OPTIONS = [
+    [],
+    ["--postgres"],
+    ["--lose"],
+    ["--apart"],
+    ["--lose", "--bound", "episode"],
+    ["--lose", "--bound", "step"],
+]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
 def test_campaigns_survive_kills(options):
     kills = 3 if options == ["--postgres"] else 5
     place = {"TMPDIR": str(MEMORY)} if MEMORY.is_dir() and not options else {}
@@ -34,3 +45,4 @@ def test_campaigns_survive_kills(options):
     assert found["lost decisions"] == found["doubled decisions"] == 0
     assert found["drawn again and different"] == found["not accounted for"] == 0
     assert found.get("results that differ", 0) == 0
+    assert found["lost episodes"] > 0 or "--lose" not in options

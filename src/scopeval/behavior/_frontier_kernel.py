@@ -7,7 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval.behavior._step_kernel import weigh_action
+from scopeval.behavior._step_kernel import NOT_FINITE, UNSEEN, weigh_action
 from scopeval.solver._kernel import HUGE, LARGE, TINY
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -272,14 +272,17 @@ def weigh_weighted(
     q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, own: Any, prices: Any,
     floors: Any, share: float, gamma: float, largest: float,
 ) -> Any:  # fmt: skip
-    """Mu and b [B, A] at a price of its own for each row, `own` [B]: episodes differ in weight."""
+    """Mu and b [B, A], why [B], at a price of its own for each row, `own` [B].
+
+    Episodes differ in weight.
+    """
     B, A = pi.shape
     step = np.log(prices[1] / prices[0])
     shift, top = -np.log(gamma) / step, float(len(prices) - 1)
     mu, b = np.empty((B, A)), np.zeros((B, A))
     rest, control = np.empty(A), np.empty(A)
     room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
-    unseen, not_finite = 0, 0
+    why = np.zeros(B, np.uint8)
     for i in range(B):
         room[4][0] = 0.0  # rows do not look at each other
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
@@ -296,6 +299,8 @@ def weigh_weighted(
             )  # fmt: skip
             if not fine:
                 mu[i] = pi[i]
-        not_finite += not fine
-        unseen += mass < 1.0 - 1e-9
-    return mu, b, (unseen, not_finite)
+        if not fine:
+            why[i] |= NOT_FINITE
+        if mass < 1.0 - 1e-9:
+            why[i] |= UNSEEN
+    return mu, b, why

@@ -13,6 +13,8 @@ import numpy as np
 from scopeval.solver._kernel import price_rows, solve_rows
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
+#: The bits of `policies.protocols.Why`.
+UNSEEN, NO_ANSWER, NOT_FINITE, NOTHING_TO_GAIN, BINDING = (np.uint8(1 << k) for k in range(5))
 #: Share of the target policy where the cheapest actions are taken for a tie.
 KEPT = 0.02
 
@@ -231,13 +233,13 @@ def programs(e: Any, known: Any, pi: Any, share: float, rule: Any, priced: bool)
 
 
 @compiled  # type: ignore[untyped-decorator]
-def settle(mu: Any, status: Any, program: Any, pi: Any, floor: float) -> Any:
-    """Turn the solver's answers into mu, in place; how many were unseen, infeasible, not finite."""
+def settle(mu: Any, status: Any, multiplier: Any, program: Any, pi: Any, floor: float) -> Any:
+    """Turn the solver's answers into mu, in place; returned: [B] `Why` of every row."""
     B, A = pi.shape
-    not_seen, no_answer, not_finite = 0, 0, 0
+    why = np.zeros(B, np.uint8)
     for i in range(B):
         total = 0.0
-        valid, seen, unseen = program.finite[i], False, False
+        valid, seen, unseen, idle = program.finite[i], False, False, True
         for a in range(A):
             some = pi[i, a] > 0.0
             known = program.known[i, a]
@@ -247,13 +249,21 @@ def settle(mu: Any, status: Any, program: Any, pi: Any, floor: float) -> Any:
             valid = valid and mu[i, a] >= 0.0
             seen = seen or (known and some)
             unseen = unseen or (not known and some)
+            idle = idle and program.weight[i, a] == 0.0
         valid = valid and abs(total - 1.0) < 1e-9
         for a in range(A):
             mu[i, a] = (1.0 - floor) * (mu[i, a] if valid else pi[i, a]) + floor * pi[i, a]
-        not_seen += valid and unseen
-        no_answer += seen and status[i] == INFEASIBLE
-        not_finite += not valid
-    return not_seen, no_answer, not_finite
+        if not valid:
+            why[i] |= NOT_FINITE
+        elif unseen:
+            why[i] |= UNSEEN
+        if seen and status[i] == INFEASIBLE:
+            why[i] |= NO_ANSWER
+        if status[i] == INDIFFERENT or (status[i] == SOLVED and idle):
+            why[i] |= NOTHING_TO_GAIN
+        elif status[i] == SOLVED and multiplier[i] > 0.0:
+            why[i] |= BINDING
+    return why
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -266,20 +276,11 @@ def weigh(e: Any, known: Any, pi: Any, share: float, rule: Any, kind: Any, floor
     priced = kind.constrained and kind.price >= 0.0
     p = programs(e, known, pi, share, rule, priced)
     mu, status = np.empty(pi.shape), np.full(len(pi), INDIFFERENT, np.int8)
+    multiplier = np.zeros(len(pi))
     if kind.tilted:
-        out = mu, np.empty(len(pi)), status
-        solve_step(p.weight, p.cost, p.budget, p.mass, p.known, pi, kind, out)
-    return mu, settle(mu, status, p, pi, floor)
-
-
-@compiled  # type: ignore[untyped-decorator]
-def drawn(mu: Any, u: float) -> int:
-    """The action at u in the running sum of mu; never one of probability zero."""
-    total = 0.0
-    for a in range(len(mu)):
-        total += mu[a]
-    k, so_far = 0, mu[0]
-    while u >= so_far != total:  # it counts as 1 from the last action of positive probability on
-        k += 1
-        so_far += mu[k]
-    return k
+        solve_step(p.weight, p.cost, p.budget, p.mass, p.known, pi, kind, (mu, multiplier, status))
+    why = settle(mu, status, multiplier, p, pi, floor)
+    if not kind.tilted:  # pi is what was asked for
+        for i in range(len(pi)):
+            why[i] &= ~NOTHING_TO_GAIN
+    return mu, why

@@ -26,38 +26,31 @@ def values(pi: Any, q: Any, cost: Any, error: Any) -> Any:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def second_moment(q: Any, b: Any, noise: Any, carried: Any) -> Any:
-    """X = (q - b)^2 + noise + carried, [B, A]."""
-    B, A = b.shape
-    X = np.empty((B, A))
-    for i in range(B):
-        for a in range(A):
-            rest = q[i, a] - b[i, a]
-            X[i, a] = rest * rest + noise[i, a] + carried[i, a]
-    return X
-
-
-@compiled  # type: ignore[untyped-decorator]
 def carry_on(
-    pi: Any, mu: Any, b: Any, X: Any, cost: Any, v: Any, v_error: Any, variance: Any, paid: Any
-) -> Any:
+    pi: Any, mu: Any, q: Any, b: Any, noise: Any, carried: Any, cost: Any, v_error: Any,
+    variance: Any, paid: Any,
+) -> Any:  # fmt: skip
     """Variance and cost of a behavior from here on, [B] each; returned: where mu is pi, [B].
 
-    The variance is E_mu[rho^2 X] - (v - E_pi[b])^2, less the squared error of v, for E[v^2] is
-    larger than v^2.
+    With rest = q - b and lead = E_pi[rest], the variance E_mu[rho^2 X] - lead^2 is written
+    E_mu[(rho rest - lead)^2] + E_mu[rho^2 (noise + carried)]: a large mean takes no digits away.
+    The squared error of v is subtracted, for E[v^2] is larger than v^2.
     """
     B, A = pi.shape
     same = np.empty(B, np.bool_)
     for i in range(B):
-        second, lead, spent, kept = 0.0, v[i], 0.0, True
+        lead, spent, kept = 0.0, 0.0, True
+        for a in range(A):
+            p, m = pi[i, a], mu[i, a]
+            lead += p * (q[i, a] - b[i, a]) if m > 0.0 else 0.0
+            spent += m * cost[i, a]
+            kept = kept and abs(m - p) < 1e-12
+        left = -v_error[i]
         for a in range(A):
             p, m = pi[i, a], mu[i, a]
             rho = p / m if m > 0.0 else 0.0
-            second += p * rho * X[i, a]
-            lead -= p * b[i, a]
-            spent += m * cost[i, a]
-            kept = kept and abs(m - p) < 1e-12
-        left = second - lead * lead - v_error[i]
+            gap = rho * (q[i, a] - b[i, a]) - lead
+            left += (m * gap) * gap + p * rho * (noise[i, a] + carried[i, a])
         variance[i] = 0.0 if left < 0.0 else left  # NaN stays
         paid[i] = spent
         same[i] = kept

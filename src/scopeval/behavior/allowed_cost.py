@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.arrays import is_number
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
@@ -44,9 +43,8 @@ class AllowedCost:
 
     def refused(self, error: InputError) -> InputError:
         """Why there is no design below the target policy's own cost."""
-        name = "reference" if self.limit is None else "cost_limit"
         return InputError(
-            f"{name}: {self.words}, and no such design can be made from these logs: {error}. "
+            f"promise: {self.words}, and no such design can be made from these logs: {error}. "
             "Running the target policy would cost more than is allowed"
         )
 
@@ -65,34 +63,22 @@ def noted(behavior: BehaviorPolicy, allowed: AllowedCost | None) -> BehaviorPoli
 
 
 def check_allowed(
-    reference: object,
-    cost_limit: float | None,
-    *,
-    epsilon: float,
-    limit: float | None,
-    logged: object,
-    target: object,
+    reference: Policy | None, limit: float | None, *, logged: object, target: object
 ) -> None:
     """Refuse settings that contradict each other."""
-    if reference is not None and cost_limit is not None:
-        raise InputError("reference and cost_limit: got both, expected one of them")
-    if cost_limit is not None and not (is_number(cost_limit) and cost_limit > 0):
-        raise InputError(f"cost_limit: got {cost_limit!r}, expected a number above 0")
+    if limit is not None and not limit > 0:
+        raise InputError(f"promise.limit: got {limit!r}, expected a number above 0")
     if any(
         isinstance(as_policy(x), ContinuousPolicy) for x in (target, reference) if x is not None
     ):
         raise InputError(
-            "reference and cost_limit: need finitely many actions; leave them out, and let "
-            "evaluate(cost_limit=...) judge the design"
+            "promise: the cost of another policy, or a limit, needs finitely many actions; leave "
+            "it out, and let evaluate(promise=Promise(limit=...)) judge the design"
         )
-    if limit is not None:
-        raise InputError("limit: it is for every state; with reference or cost_limit, leave it out")
-    if not (is_number(epsilon) and epsilon > -1):
-        raise InputError(f"epsilon: got {epsilon!r}, expected a finite number above -1")
     if not isinstance(logged, Transitions):
         raise InputError(
-            "logged: reference and cost_limit read the logs several times; expected Transitions, "
-            "try read_logged instead of stream_logged"
+            "logs: a promise about another policy's cost, or a limit, reads them several times; "
+            "expected Transitions, try read_logs instead of stream_logs"
         )
 
 
@@ -102,7 +88,7 @@ def expected_cost(behavior: BehaviorPolicy, logged: Transitions) -> float:
     if not len(starts):
         raise InputError(
             "logged: has no step with t = 0, so that the cost of whole episodes is not known; "
-            "leave reference and cost_limit out"
+            "expected a promise about the target's own cost, try Promise(of='target')"
         )
     costs = behavior.cost_to_go(starts, 0)
     pi = behavior.target.probs(starts, 0)  # type: ignore[union-attr]

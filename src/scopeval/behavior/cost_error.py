@@ -23,9 +23,9 @@ from scopeval.arrays import Floats
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.sweep import Follow, Followed, Swept
 from scopeval.behavior.weighted_step import PriceGrid, follow_each
-from scopeval.critics.protocols import Critic, Estimates, Rows
-from scopeval.critics.sweep_data import Points, SweepData
-from scopeval.critics.table import TableRegression
+from scopeval.models.protocols import Critic, Estimates, Rows
+from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.table import Table
 
 __all__ = ["Recorded", "cost_error", "sweep_recorded"]
 
@@ -74,7 +74,7 @@ def sweep_recorded(
     None where errors are not known pair by pair: the critics are not tables.
     """
     many = 1 + grid.count
-    if not isinstance(evidence.regression, TableRegression):
+    if not isinstance(evidence.regression, Table):
         return evidence.sweep(data, follow, many), None
     recorded = Recorded()
     return evidence.sweep(data, recorded.recording(follow), many), recorded
@@ -95,7 +95,7 @@ def cost_error(
     from scopeval.behavior._cost_error_kernel import one_step
 
     data, settings, regression = evidence.whole, evidence.settings, evidence.regression
-    assert isinstance(regression, TableRegression)
+    assert isinstance(regression, Table)
     base, ratio = float(swept.cost[0]), float(swept.cost[1 + k] / swept.cost[0])
     points = data.at(0)
     S, A = len(points.obs), evidence.log.actions
@@ -128,7 +128,7 @@ class _Table:
     """The rows of one step, or of all, and what is known of their part in the error."""
 
     def __init__(self, rows: Rows, states: int, actions: int) -> None:
-        from scopeval.critics._table_kernel import grouped
+        from scopeval.models._table_kernel import grouped
 
         size = states * actions
         self.pair = rows.obs * actions + rows.action
@@ -155,12 +155,10 @@ class _Table:
         return float((noise / per)[known].sum())
 
 
-def _guess_spread(
-    regression: TableRegression, table: _Table, points: Points, critic: Critic
-) -> Floats:
+def _guess_spread(regression: Table, table: _Table, points: Points, critic: Critic) -> Floats:
     """[S A] error of the expected cost of pairs without rows; 0 for the others.
 
-    As for values: a part of how much expected costs differ between pairs (`TableRegression`).
+    As for values: a part of how much expected costs differ between pairs (`Table`).
     """
     cost = points.estimates(critic).cost_target
     seen = table.count.reshape(cost.shape)

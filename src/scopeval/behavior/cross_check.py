@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Floats, least
 from scopeval.behavior.evidence import CHECK_ROWS, Evidence, thin_out, with_price
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
@@ -23,10 +23,10 @@ from scopeval.behavior.sweep import (
     followed_target,
     ratio,
 )
-from scopeval.critics.protocols import Critic, Estimates
-from scopeval.critics.sweep_data import Points
+from scopeval.models.protocols import Critic, Estimates
+from scopeval.models.sweep_data import Points
 
-__all__ = ["CrossCheck", "cross_check", "own_promise"]
+__all__ = ["CrossCheck", "cross_check", "own_promise", "rank"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CrossCheck:
         own_variance: the least relative variance that the halves' own critics predict.
         cost: [2, choices] relative cost, as each half judges the design of the other.
         errors: how far critics of the two halves disagree, by name.
-        best: the choice with the least variance.
+        best: the choice with the least variance; of several, the first by `rank`.
     """
 
     choices: list[Recipe]
@@ -72,14 +72,25 @@ def cross_check(
         target_variance += judged.variance[0]
         costs[k] = ratio(judged.cost[1:], judged.cost[0])
     relative = ratio(variance, target_variance)
+    choices = [replace(variant, floor=floor) for variant in variants for floor in floors]
     return CrossCheck(
-        choices=[replace(variant, floor=floor) for variant in variants for floor in floors],
+        choices=choices,
         variance=relative,
         own_variance=float(np.mean([_least_own(swept) for swept in designed])),
         cost=costs,
         errors=evidence.held_out_errors | _disagreements(evidence, designed),
-        best=int(np.argmin(np.nan_to_num(relative, nan=np.inf))),
+        best=least(relative, [rank(recipe) for recipe in choices]),
     )
+
+
+def rank(recipe: Recipe) -> tuple[bool, float]:
+    """The order of choices that do equally well: the one that promises more comes first.
+
+    A budget in every state is a promise about the rest of the episode wherever it stands, and so
+    more than one about whole episodes. Then the larger share of the target policy: smaller weights,
+    and a cost that is more certain.
+    """
+    return recipe.budget != "state", -recipe.floor
 
 
 def own_promise(evidence: Evidence, method: Method) -> float:
@@ -108,7 +119,7 @@ def _follow_fixed(
         followed = [followed_target(pi, e)]
         own = points.estimates(critics[t])
         for k, recipe in enumerate(bare, start=1):
-            mu, b = weigh_rows(method, recipe, pi, own.following(k))
+            mu, b, _ = weigh_rows(method, recipe, pi, own.following(k))
             for floor in floors:
                 j = len(followed)
                 mixed = (1.0 - floor) * mu + floor * pi

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.behavior.cross_check import CrossCheck, cross_check
+from scopeval.arrays import least
+from scopeval.behavior.cross_check import CrossCheck, cross_check, rank
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.final_design import Design, cautious, design_on_all
 from scopeval.behavior.methods import METHODS, Method, without_control_variate
@@ -20,9 +21,9 @@ from scopeval.behavior.simulated_cost import with_simulated_cost
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction
 from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
-from scopeval.critics.protocols import Caution
+from scopeval.models.protocols import Caution
 
-__all__ = ["Decision", "decide", "judge_check", "judge_design", "judge_support"]
+__all__ = ["Decision", "decide", "judge_check", "judge_design", "judge_log", "judge_support"]
 
 ON_POLICY = METHODS["on-policy"]
 
@@ -83,7 +84,8 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
     fallback: str | None = None
     checked: CrossCheck | None = None
     promised = np.inf
-    rejected = judge_support(evidence.support, method, thresholds, evidence.vectors)
+    rejected = judge_log(evidence.log.doubt, method)
+    rejected = rejected or judge_support(evidence.support, method, thresholds, evidence.vectors)
     for candidate in candidates(method, evidence.settings.budget):
         if rejected is not None:
             warnings += [rejected.reason] if rejected.reason else []
@@ -141,7 +143,7 @@ def worth_departing(checked: CrossCheck, least_gain: float) -> CrossCheck:
     own = [j for j, recipe in enumerate(checked.choices) if recipe.floor >= 1.0]
     if not own:
         return checked
-    alone = min(own, key=lambda j: float(np.nan_to_num(needed[j], nan=np.inf)))
+    alone = own[least(needed[own], [rank(checked.choices[j]) for j in own])]
     if needed[checked.best] <= (1.0 - least_gain) * needed[alone]:
         return checked
     return replace(checked, best=alone)
@@ -201,14 +203,29 @@ def prediction(method: Method, design: Design, checked: CrossCheck) -> Predictio
         cost=design.cost,
         checked_variance=float(checked.variance[checked.best]) if method.tilted else 1.0,
         checked_cost=float(checked.cost[:, checked.best].mean()) if method.tilted else 1.0,
+        doubt=design.doubt,
     )
 
 
 # -- verdicts: is a candidate confirmed; if not, why, and what can a user do about it -------------
 
 
+def judge_log(doubt: str | None, method: Method) -> Rejected | None:
+    """Whether a design may rest on the log at all.
+
+    Held-out rows cannot tell: both halves are the same mixture of two units.
+    """
+    if doubt is None or not method.tilted:
+        return None
+    return Rejected(
+        f"the log contradicts itself about what it measures: {doubt}. The design falls back to the "
+        "target policy: bring all rows to the same units, or leave out those before or after",
+        all_but_target=True,
+    )
+
+
 def judge_support(
-    support: float, method: Method, thresholds: Thresholds, vectors: bool = False
+    support: float, method: Method, thresholds: Thresholds, vectors: bool
 ) -> Rejected | None:
     """Whether the logs show enough of what the target policy does."""
     least = thresholds.least_vector_support if vectors else thresholds.least_support

@@ -11,7 +11,7 @@ need:
 3. The final design uses all of the logs.
 
 Differs from the paper: the cost in the constraint is q^c under mu, as in the paper's program; q^c
-under pi, as its Algorithm 1 lists, is ``constraint="target"``.
+under pi, as its Algorithm 1 lists, is ``Method("scope", constrained=True, constraint="target")``.
 """
 
 from __future__ import annotations
@@ -21,158 +21,166 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from numpy.typing import NDArray
-
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import LOGGER, Progress, follow_phases
-from scopeval.arrays import is_number
 from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
+from scopeval.behavior.known_model import KnownModel
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.behavior.regression_choice import Learn, learn_of
 from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Settings
 from scopeval.behavior.summary import Report, Shape
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.world import World
-from scopeval.critics.protocols import Regression
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
-from scopeval.policies.adapters import TabularPolicy, as_policy
+from scopeval.logs.transitions import Transitions
+from scopeval.models.model.world import World
+from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
-from scopeval.policies.protocols import ContinuousPolicy
+from scopeval.policies.protocols import Policy
+from scopeval.question.baseline import Baseline, baseline_of
+from scopeval.question.inference import Check
+from scopeval.question.promise import Promise, promises_and_limits
+from scopeval.question.question import Question, question_of
 
 __all__ = ["design", "designs"]
 
 
 def design(
-    logged: Transitions | World | Iterable[Transitions],
-    target: object,
+    logs: Transitions | World | Iterable[Transitions] | KnownModel,
+    policy: Any,
     *,
-    horizon: int,
-    method: str | Method = "scope",
-    epsilon: float = 0.0,
-    gamma: float = 1.0,
-    regression: str | Regression | ModelRegression = "auto",
-    features: NDArray[Any] | None = None,
-    time_varying: bool = False,
-    floor: float = FLOOR,
-    constraint: str = "behavior",
-    limit: float | None = None,
-    reference: object = None,
-    cost_limit: float | None = None,
-    budget: str = "state",
-    least_gain: float = LEAST_GAIN,
+    horizon: int | None = None,
+    method: str | Method = "scope-dr",
+    promise: Promise | Sequence[Promise] | None = None,
+    gamma: float | None = None,
+    learn: Learn | None = None,
+    check: Check | None = None,
+    baseline: Any = None,
     seed: int = 0,
-    device: str | None = None,
-    progress: Progress | None = None,
-    verbose: bool = False,
+    progress: Progress | bool | None = None,
 ) -> BehaviorPolicy:
-    """Learn a behavior policy for `target` from logs of unknown controllers.
+    """Learn a behavior policy for the target `policy` from logs of unknown controllers.
 
     Args:
-        logged: the log; a `World` learned from it, which serves many designs; or batches of it
-            (`stream_logged`), which are merged as they come. From vectors on disk a `World` is
-            learned, which uses a random sample for all but the training.
-        target: pi: a policy, a table, a torch module that gives logits, or a function.
-        horizon: T, the length of an episode.
-        method: "scope" (the paper's), "scope-dr" (with a control variate), "odi", "dopt",
-            "on-policy".
-        epsilon: the expected cost may be (1+epsilon) times the target's. Below zero this is
-            ``frontier(...).at(epsilon=epsilon)``: the behavior policy then depends on the weight of
-            the episode so far.
-        gamma: discount, of rewards and costs alike.
-        regression: "table" (state numbers), "model" (vectors: by a model of the world), "mlp" (the
-            paper's networks), "auto" chooses between the first two; or a `Regression` of your own.
-        features: [S, d] coordinates of the states, so that pairs never logged can be guessed from
-            their neighbors (table only).
-        time_varying: whether rewards or dynamics depend on t beyond the observation. If not (the
-            default, and the paper's setting), every logged row serves every time step.
-        floor: at least this share of the target's own probabilities stays in the mixture: bounds
-            every importance ratio by 1/floor, so that the estimate is unbiased whatever the
-            critics say. Below zero epsilon the default is that of `frontier`.
-        constraint: "behavior" or "target": whose cost-to-go the budget is spent on.
-        limit: an absolute limit on the expected cost-to-go instead of (1+epsilon) times the
-            target's.
-        reference: another policy over the same finite actions, such as the one that runs today: an
-            episode may cost (1+epsilon) times what its episodes cost, instead of the target's. The
-            costs of both are estimated from the logs; `evaluate(reference=...)` judges the promise.
-        cost_limit: or what an episode may cost, likewise.
-        budget: "state": the promise holds from every state on (the paper's). "episode": it holds
-            for whole episodes; what is saved in one state may be spent in another, often for far
-            less variance. Held-out logs decide whether it is used.
-        least_gain: relative variance that a design must save, predicted and cross-checked; else it
-            falls back to the target policy, for no gain is worth the doubt about its cost.
+        logs: what was logged; a `World` learned from it, which serves many designs; batches of it
+            (`stream_logs`), which are merged as they come. From vectors on disk a `World` is
+            learned, which uses a random sample for all but the training. Or a `TabularMDP`: nothing
+            has to be learned then, and the design is the optimal one.
+        policy: pi, the target: a policy, a table, a torch module that gives logits, or a function.
+        horizon: T, the length of an episode; a `TabularMDP` has its own.
+        method: "scope-dr" (the paper's with a control variate), "scope" (the paper's), "odi",
+            "dopt", "on-policy", or a `Method`.
+        promise: what an episode may cost: see `Promise`. Default: no more than the baseline's or,
+            without one, the target's, from every state on. Below 1 this is
+            ``frontier(...).at(cost=...)``: the behavior policy then depends on the weight of the
+            episode so far. Held-out logs decide whether a promise for whole episodes, where one for
+            every state is possible, is used for more than that.
+        gamma: discount, of rewards and costs alike. Default: 1, or the `TabularMDP`'s own.
+        learn: `Table`, `Networks`, `Simulator`, or a `Regression` of your own. Default: a table for
+            state numbers, networks for vectors.
+        check: what a design must show before it is used.
+        baseline: what runs today, another policy over the same finite actions: the promise is then
+            about its cost. The costs of both are estimated from the logs, and the certificate
+            judges the promise.
         seed: of the halving and the networks.
-        device: "cuda": networks for vectors are trained there, with the same results to the
-            rounding of float32; what else is computed stays on the CPU.
-        progress: called with (what, done, total); for vectors there are several of what, one after
-            the other.
-        verbose: show progress: a bar on a terminal or in a notebook, lines elsewhere. What is done
-            is logged in any case, at level INFO of ``logging.getLogger("scopeval")``.
+        progress: True shows a bar on a terminal or in a notebook, lines elsewhere. A function is
+            called with (what, done, total); for vectors there are several of what, one after the
+            other. What is done is logged in any case, at level INFO of
+            ``logging.getLogger("scopeval")``.
 
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
-    how = method_named(method)
+    how, given, wanted = method_named(method), check or Check(), _one(promise)
+    other = baseline_of(baseline)
+    if isinstance(logs, KnownModel):
+        asked = question_of(policy, horizon, gamma)
+        if learn is not None or check is not None:
+            raise InputError(
+                "learn, check: got them with a model that is known, where nothing is learned; "
+                "leave them out"
+            )
+        known: BehaviorPolicy = logs.design_for(asked, how, wanted, other)
+        return known
+    asked = _with_horizon(question_of(policy, horizon, gamma))
     settings = Settings(
-        horizon=horizon,
-        gamma=gamma,
-        regression=regression,
-        features=features,
-        time_varying=time_varying,
+        horizon=asked.horizon or 1,
+        gamma=1.0 if asked.gamma is None else asked.gamma,
+        learn=learn_of(learn),
+        constraint=how.constraint,
         seed=seed,
-        device=device,
     )
+    target, epsilon, limit, budget = asked.policy, wanted.epsilon, wanted.limit, wanted.per
+    reference = _compared_with(wanted, other)
     allowed: AllowedCost | None = None
-    if reference is not None or cost_limit is not None:
-        check_allowed(
-            reference, cost_limit, epsilon=epsilon, limit=limit, logged=logged, target=target
-        )
-        allowed = _allowed(logged, target, reference, cost_limit, epsilon, settings)
-        epsilon, budget = allowed.epsilon, "episode"
-    if is_number(epsilon) and -1.0 < epsilon < 0.0:
-        _check_frontier(how, constraint, limit, epsilon)
+    if reference is not None or (limit is not None and budget != "state"):
+        check_allowed(reference, limit, logged=logs, target=target)
+        allowed = _allowed(logs, target, reference, limit, epsilon, settings)
+        epsilon, budget, limit = allowed.epsilon, "episode", None
+    if epsilon < 0.0:
+        _check_frontier(how, epsilon, given)
         curve = frontier(
-            logged,
-            target,
-            horizon=horizon,
+            logs,
+            asked,
             method=how,
-            gamma=gamma,
-            regression=regression,
-            features=features,
-            time_varying=time_varying,
-            floor=None if floor == FLOOR else floor,
+            learn=learn,
+            check=given,
             seed=seed,
-            device=device,
             progress=progress,
-            verbose=verbose,
         )
         try:
-            return noted(curve.at(epsilon=epsilon), allowed)
+            return noted(curve.at(cost=1.0 + epsilon), allowed)
         except InputError as error:
             raise error if allowed is None else allowed.refused(error) from None
-    with follow_phases(progress, verbose=verbose) as told:
+    with follow_phases(progress) as told:
         settings = replace(
             settings,
             epsilon=epsilon,
-            floor=floor,
-            constraint=constraint,
+            floor=FLOOR if given.floor is None else given.floor,
             limit=limit,
-            budget=budget,
-            least_gain=least_gain,
+            budget="state" if budget is None else budget,
+            least_gain=LEAST_GAIN if given.least_gain is None else given.least_gain,
             progress=told,
         )
-        return noted(designs(logged, target, [how], settings)[how.name], allowed)
+        return noted(designs(logs, target, [how], settings)[how.name], allowed)
+
+
+def _one(promise: Promise | Sequence[Promise] | None) -> Promise:
+    """The promise about the cost."""
+    promises, _ = promises_and_limits(promise)
+    return promises[0] if promises else Promise()
+
+
+def _with_horizon(asked: Question) -> Question:
+    if asked.horizon is None:
+        raise InputError("horizon: needed, expected the number of steps of an episode")
+    return asked
+
+
+def _compared_with(promise: Promise, baseline: Baseline | None) -> Policy | None:
+    """The policy whose cost the promise is about; None: the target, or a limit."""
+    if promise.limit is not None or promise.of == "target":
+        return None
+    other = promise.of
+    if other is None and baseline is not None:
+        other = baseline.policy
+        if promise.per == "state":
+            raise InputError(
+                "promise.per: got 'state' with a baseline, whose cost is known for whole episodes; "
+                "expected 'episode', or leave it out"
+            )
+    reference: Policy | None = other
+    return reference
 
 
 def _allowed(
     logged: Any,
     target: object,
-    reference: object,
-    cost_limit: float | None,
+    reference: Policy | None,
+    limit: float | None,
     epsilon: float,
     settings: Settings,
 ) -> AllowedCost:
@@ -183,8 +191,8 @@ def _allowed(
         return expected_cost(own, logged)
 
     own = cost_of(target)
-    if cost_limit is not None:
-        most, whose = (1.0 + epsilon) * cost_limit, "the limit allows"
+    if limit is not None:
+        most, whose = limit, "the limit allows"
     else:
         theirs = cost_of(reference)
         most, whose = (1.0 + epsilon) * theirs, f"the reference policy's {theirs:.4g} allows"
@@ -192,18 +200,21 @@ def _allowed(
         f"by the logs an episode of the target policy costs {own:.4g}; {whose} {most / own:.3g} "
         "times that, and the certificate judges it"
     )
-    known = None if reference is None else as_policy(reference)
-    assert not isinstance(known, ContinuousPolicy)  # `check_allowed` has refused it
-    return AllowedCost(most / own - 1.0, words, epsilon, cost_limit, known)
+    return AllowedCost(most / own - 1.0, words, epsilon, limit, reference)
 
 
-def _check_frontier(method: Method, constraint: str, limit: float | None, epsilon: float) -> None:
+def _check_frontier(method: Method, epsilon: float, check: Check) -> None:
     """Below the target policy's own cost there is one budget, for whole episodes."""
-    if not method.has_price or limit is not None or constraint != "behavior":
+    if check.least_gain is not None:
         raise InputError(
-            f"epsilon: got {epsilon:g} with method={method.name!r}, limit={limit!r}, "
-            f"constraint={constraint!r}; below zero, expected method 'scope-dr' or 'scope' without "
-            "limit and with constraint='behavior'"
+            f"least_gain: got {check.least_gain!r} with at most {1 + epsilon:g} of the cost; below "
+            "1 a design saves cost and may save no variance, so leave it out, or try "
+            "frontier(...).at(variance=...), which bounds the variance"
+        )
+    if not method.has_price or method.constraint != "behavior":
+        raise InputError(
+            f"promise: got at most {1 + epsilon:g} of the cost with method={method.name!r}, "
+            f"constraint={method.constraint!r}; below 1, expected method 'scope-dr' or 'scope'"
         )
 
 

@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from scopeval.arrays import Ints
+from scopeval.behavior.action_codes import exchanged_codes
 from scopeval.behavior.methods import Method
 from scopeval.behavior.price import find_price
-from scopeval.behavior.regression_choice import choose_regression, put_on_device
+from scopeval.behavior.regression_choice import choose_regression, varies
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import (
@@ -21,20 +22,20 @@ from scopeval.behavior.support import (
     vector_support,
 )
 from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
-from scopeval.critics.log_rows import Log, check_batch, gather
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.simulated_data import ModelTask
-from scopeval.critics.model.simulator import KnownDynamics
-from scopeval.critics.model.world import World
-from scopeval.critics.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
-from scopeval.critics.streamed_rows import gather_stream
-from scopeval.critics.sweep_data import SweepData, logged_sweep_data
-from scopeval.critics.table import TableRegression
-from scopeval.data.diagnosis import Problem, diagnosis_of, examine
-from scopeval.data.log_statistics import LogStatistics
-from scopeval.data.streams import LoggedStream
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
+from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of, examine
+from scopeval.logs.statistics import LogStatistics
+from scopeval.logs.stream import LoggedStream
+from scopeval.logs.transitions import Transitions
+from scopeval.models.log_rows import Log, check_batch, gather
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.simulated_data import ModelTask
+from scopeval.models.model.simulator import Simulator
+from scopeval.models.model.world import World
+from scopeval.models.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
+from scopeval.models.streamed_rows import gather_stream
+from scopeval.models.sweep_data import SweepData, logged_sweep_data
+from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
@@ -78,7 +79,7 @@ class Evidence:
     log: Log
     target: Policy | ContinuousPolicy
     settings: Settings
-    regression: Regression | ModelRegression
+    regression: Regression | Networks
     halves: list[SweepData]
     whole: SweepData
     held_out_errors: dict[str, float] = field(default_factory=dict)
@@ -106,9 +107,9 @@ class Evidence:
         rows, seed = self.log.rows, self.settings.seed
         if rows.obs.ndim == 1:
             return table_support(self.whole, self.log, self.target, self.settings.horizon)
-        if not isinstance(self.regression, ModelRegression):
+        if not isinstance(self.regression, Networks):
             return vector_support(rows, single_steps(rows, self.target, seed), seed)
-        if isinstance(self.regression.dynamics, KnownDynamics):
+        if isinstance(self.regression.dynamics, Simulator):
             return 1.0
         return vector_support(rows, simulated_steps(self.whole, seed), seed)
 
@@ -152,7 +153,7 @@ class Gathered:
     log: Log
     target: Policy | ContinuousPolicy
     settings: Settings
-    regression: Regression | ModelRegression
+    regression: Regression | Networks
 
 
 def gather_logs(
@@ -160,25 +161,28 @@ def gather_logs(
 ) -> Gathered:
     """Read the logs and choose how critics are learned."""
     pi = as_policy(target)
-    regression, fold = settings.regression, None
+    regression, fold = settings.learn, None
+    judged: list[Diagnosis] = []
     if isinstance(logged, LoggedStream):
         logged = _world_on_disk(logged, pi, settings)
     if isinstance(logged, World):
         regression, fold = _regression_in(logged, regression), logged.fold
         # its copies count once already: the rows must be those that were halved
-        logged = logged.logged.with_notes(_examined(logged.logged, pi, settings).notes)
+        logged = logged.logged.with_notes(_examined(logged.logged, pi, settings, judged).notes)
     elif isinstance(logged, Transitions):
-        logged = _examined(logged, pi, settings)
+        logged = _examined(logged, pi, settings, judged)
     elif isinstance(logged, Iterable) and not isinstance(logged, LoggedStream):
-        logged = _examined_batches(logged, pi, settings)
-    merge = isinstance(regression, TableRegression) or regression in ("auto", "table")
+        logged = _examined_batches(logged, pi, settings, judged)
+    merge = regression is None or isinstance(regression, Table)
     if isinstance(logged, LoggedStream) and merge:
         log = gather_stream(logged, pi, settings.horizon, settings.seed)
     else:
         log = gather(logged, pi, settings.horizon, settings.seed, merge, fold)
-    learn = choose_regression(regression, log, pi, settings.features)
-    if settings.device is not None:
-        learn = put_on_device(learn, settings.device)
+        log = replace(log, doubt=judged[0].doubt if judged else None)
+    if isinstance(pi, TabularPolicy) and int(log.rows.obs.max()) < pi.states:
+        codes = exchanged_codes(log.rows, pi)
+        log = replace(log, notes=(*log.notes, codes)) if codes else log
+    learn = choose_regression(regression, log, pi)
     return Gathered(log, pi, settings, learn)
 
 
@@ -191,7 +195,7 @@ def evidence_of(gathered: Gathered, methods: Sequence[Method] = ()) -> Evidence:
         gathered.regression,
     )
     halves = [np.flatnonzero(log.fold == k) for k in range(2)]
-    if isinstance(learn, ModelRegression):
+    if isinstance(learn, Networks):
         evidence = _simulated(log, pi, settings, learn, halves)
     else:
         evidence = _logged(log, pi, settings, learn, halves)
@@ -204,9 +208,9 @@ def _world_on_disk(
     logged: LoggedStream, target: Policy | ContinuousPolicy, settings: Settings
 ) -> World | LoggedStream:
     """A world learned from vectors on disk; other logs as they are."""
-    how = settings.regression
-    own = isinstance(how, ModelRegression) and how.dynamics is None
-    modeled = own or how in ("auto", "model")
+    how = settings.learn
+    own = isinstance(how, Networks) and how.dynamics is None
+    modeled = own or how is None
     first = next(logged.batches()).log.select(slice(0, 1))
     if not modeled or first.discrete_obs:
         return logged
@@ -217,37 +221,47 @@ def _world_on_disk(
         actions=None if embedded or isinstance(target, ContinuousPolicy) else offered,
         embedding=target.embedding if isinstance(target, EmbedsActions) else None,
         drawn=target.drawn if isinstance(target, Redraws) else 0,
-        horizon=settings.horizon if settings.time_varying else None,
-        training=how.training if isinstance(how, ModelRegression) else None,
+        horizon=settings.horizon if varies(how) else None,
+        training=how.training if isinstance(how, Networks) else None,
         seed=settings.seed,
         progress=settings.progress,
     )
 
 
-def _regression_in(world: World, regression: str | Regression | ModelRegression) -> ModelRegression:
+def _regression_in(world: World, regression: Regression | Networks | None) -> Networks:
     """The critics of a model of the world, with the dynamics that were learned."""
-    if regression in ("auto", "model"):
-        regression = ModelRegression()
-    if not isinstance(regression, ModelRegression) or regression.dynamics is not None:
+    if regression is None:
+        regression = Networks()
+    if not isinstance(regression, Networks) or regression.dynamics is not None:
         raise InputError(
-            f"regression: got {regression!r} with a World, which has its own dynamics; expected "
-            "'auto', or a ModelRegression without dynamics"
+            f"learn: got {regression!r:.60} with a World, which has its own dynamics; expected "
+            "Networks(...) without dynamics, or leave it out"
         )
     return replace(regression, dynamics=world.dynamics)
 
 
 def _examined(
-    logged: Transitions, target: Policy | ContinuousPolicy, settings: Settings
+    logged: Transitions,
+    target: Policy | ContinuousPolicy,
+    settings: Settings,
+    judged: list[Diagnosis],
 ) -> Transitions:
-    """The log, if it does not contradict itself; what is suspicious is noted. Copies count once."""
+    """The log, if it does not contradict itself; what is suspicious is noted. Copies count once.
+
+    The diagnosis is added to `judged`.
+    """
     states = target.states if isinstance(target, TabularPolicy) else None
     found = examine(logged, Problem(settings.horizon, None, states))
     found.diagnosis.raise_errors("logged")
+    judged.append(found.diagnosis)
     return found.log.with_notes(found.diagnosis.warnings)
 
 
 def _examined_batches(
-    batches: Iterable[Transitions], target: Policy | ContinuousPolicy, settings: Settings
+    batches: Iterable[Transitions],
+    target: Policy | ContinuousPolicy,
+    settings: Settings,
+    judged: list[Diagnosis],
 ) -> Iterator[Transitions]:
     """The batches as they come; refused after the last one if they contradict each other."""
     states = target.states if isinstance(target, TabularPolicy) else None
@@ -259,8 +273,9 @@ def _examined_batches(
             statistics.add(batch)
         last = batch
     if last is not None:
-        found = diagnosis_of(statistics, Problem(settings.horizon, None, states))
+        found = diagnosis_of(statistics.facts(), Problem(settings.horizon, None, states))
         found.raise_errors("logged")
+        judged.append(found)
         yield last.with_notes(found.warnings) if isinstance(last, Transitions) else last
 
 
@@ -275,7 +290,7 @@ def _simulated(
     log: Log,
     target: Policy | ContinuousPolicy,
     settings: Settings,
-    regression: ModelRegression,
+    regression: Networks,
     halves: list[Ints],
 ) -> Evidence:
     """Episodes of the target policy in models of the world, one learned from each half."""
@@ -283,7 +298,7 @@ def _simulated(
         regression,
         target,
         settings.horizon,
-        settings.time_varying,
+        regression.time_varying,
         settings.seed,
         settings.gamma,
         settings.progress,
@@ -309,7 +324,7 @@ def _logged(
     halves: list[Ints],
 ) -> Evidence:
     """The logged rows themselves."""
-    varying = settings.time_varying
+    varying = varies(regression)
     rows = log.rows if varying else replace(log.rows, t=np.zeros_like(log.rows.t))
     most = CHECK_ROWS if rows.obs.ndim > 1 and not varying else len(rows)
     states = target.states if isinstance(target, TabularPolicy) else None

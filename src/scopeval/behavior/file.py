@@ -20,7 +20,8 @@ from scopeval._archive import MAX_BYTES, Header
 from scopeval._sealed_file import open_sealed, read_header, write_sealed
 from scopeval.behavior.file_header import LARGEST_HEADER, FileHeader, check_recipe
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.critics.saved_arrays import (
+from scopeval.errors import InputError
+from scopeval.models.saved_arrays import (
     Sizes,
     arrays_of,
     check_shapes,
@@ -28,7 +29,6 @@ from scopeval.critics.saved_arrays import (
     kind_of,
     restore,
 )
-from scopeval.errors import InputError
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
 from scopeval.policies.protocols import ContinuousPolicy, Policy, offer

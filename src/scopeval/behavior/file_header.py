@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -22,8 +22,12 @@ from scopeval.errors import DataError
 __all__ = ["FORMAT", "FileHeader", "check_recipe"]
 
 #: The format that is written, and all that are read. Before format 4 there was no fingerprint, and
-#: before format 5 no promise about another cost than the target policy's.
-FORMAT, READABLE = 5, (2, 3, 4, 5)
+#: before format 5 no promise about another cost than the target policy's. Before format 6 the doubt
+#: about its cost was part of the predicted cost of a point of a frontier.
+FORMAT, READABLE = 6, (2, 3, 4, 5, 6)
+DOUBT_INCLUDED = (
+    "the predicted cost includes the doubt about it: the file was written by an earlier version"
+)
 #: Most bytes of a header.
 LARGEST_HEADER = 1 << 20
 #: Longest horizon: every time step becomes an object, whatever its arrays take.
@@ -80,13 +84,16 @@ class FileHeader:
                 f"{source}: written in format {_short(number)}, this version reads {FORMAT}; "
                 "try another version of scopeval, or design anew"
             )
-        if content["kind"] not in ("table", "mlp", "model"):
+        if content["kind"] not in ("table", "model"):
             raise ValueError(f"critics of kind {_short(content['kind'])}")
         recipe = _record(Recipe, "recipe", content["recipe"])
         check_recipe(recipe)
         report = _record(Report, "report", content["report"])
         if report.promise is not None:
             check_promised(report.promise)
+        if number < 6 and recipe.budget == "weighted":
+            notes = tuple(dict.fromkeys((*report.notes, DOUBT_INCLUDED)))
+            report = replace(report, notes=notes)
         if number < 4:
             return cls(content["kind"], recipe, report)
         found = content["fingerprint"]

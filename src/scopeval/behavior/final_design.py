@@ -10,12 +10,13 @@ from scopeval.arrays import Floats
 from scopeval.behavior.cross_check import CrossCheck
 from scopeval.behavior.evidence import Evidence, with_price
 from scopeval.behavior.methods import Method
-from scopeval.behavior.step import Counts, Recipe, budget, weigh_rows
+from scopeval.behavior.step import Recipe, budget
 from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
 from scopeval.behavior.thresholds import Thresholds
 from scopeval.behavior.unseen_cost import unseen_cost
-from scopeval.critics.protocols import Estimates
-from scopeval.critics.sweep_data import Points
+from scopeval.models.protocols import Estimates
+from scopeval.models.sweep_data import Points
+from scopeval.policies.protocols import Why
 
 __all__ = ["Design", "cautious", "design_on_all"]
 
@@ -61,7 +62,7 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
         nonlocal binding, infeasible
         followed = own(t, points, pi, e)
         if method.constrained:
-            tight, unanswered = _constraint_shares(method, recipe, points, pi, e, followed[-1].mu)
+            tight, unanswered = _constraint_shares(recipe, points, pi, e, followed[-1])
             binding += tight / recipe.horizon
             infeasible += unanswered / recipe.horizon
         return followed
@@ -74,12 +75,11 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
 
 
 def _constraint_shares(
-    method: Method, recipe: Recipe, points: Points, pi: Floats, e: Estimates, mu: Floats
+    recipe: Recipe, points: Points, pi: Floats, e: Estimates, mine: Followed
 ) -> tuple[float, float]:
     """Shares of the logged states where the budget binds, and where the program has no answer."""
-    counts, visited = Counts(), np.flatnonzero(points.logged)
-    weigh_rows(method, recipe, pi[visited], e.select(visited), counts=counts)
-    infeasible = counts.infeasible / len(visited)
+    assert mine.why is not None
+    infeasible = float(np.mean((mine.why[points.logged > 0] & Why.INFEASIBLE) > 0))
     if recipe.budget == "episode":
         return float(recipe.price > 0.0), infeasible
     if recipe.floor >= 1.0:
@@ -87,7 +87,7 @@ def _constraint_shares(
     cost = e.cost_target if recipe.constraint == "target" else e.cost_behavior[..., -1]
     mass = np.where(e.known, pi, 0.0).sum(axis=1)
     allowed = budget(recipe, pi, e.cost_target, cost, e.known) * mass
-    bare = (mu - recipe.floor * pi) / (1.0 - recipe.floor)
+    bare = (mine.mu - recipe.floor * pi) / (1.0 - recipe.floor)
     spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
     tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
     return float(points.logged @ tight), infeasible

@@ -19,9 +19,9 @@ from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, Gathered, evidence_of
 from scopeval.behavior.methods import Method
 from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.return_features import Study
-from scopeval.critics.model.training import Training
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.training import Training
 
 __all__ = ["first_look"]
 
@@ -46,7 +46,7 @@ def first_look(
         trained, or its training is as short.
     """
     regression = gathered.regression
-    if not isinstance(regression, ModelRegression) or not regression.first_look:
+    if not isinstance(regression, Networks) or not regression.first_look:
         return None
     rows = len(gathered.log.rows) // 2
     if regression.dynamics is not None or not all(method.tilted for method in methods):
@@ -76,7 +76,7 @@ def _is_clear(evidence: Evidence, found: Decision, thresholds: Thresholds) -> bo
     return thresholds.first_look_promise <= found.promised < np.inf  # infinite: nothing was checked
 
 
-def _shortened(regression: ModelRegression) -> ModelRegression:
+def _shortened(regression: Networks) -> Networks:
     return replace(
         regression,
         training=Training(hidden=HIDDEN, steps=STEPS),

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
@@ -25,22 +24,25 @@ from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point
 from scopeval.behavior.frontier_views import FrontierViews
+from scopeval.behavior.known_model import KnownModel
 from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.price import approach
+from scopeval.behavior.regression_choice import Learn, learn_of
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.thresholds import THRESHOLDS
 from scopeval.behavior.weighted_step import PriceGrid, follow_prices
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.world import World
-from scopeval.critics.protocols import Regression
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
+from scopeval.logs.transitions import Transitions
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.world import World
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
+from scopeval.question.inference import Check
+from scopeval.question.question import question_of
 
 __all__ = ["Frontier", "frontier"]
 
@@ -132,39 +134,31 @@ class Frontier(FrontierViews):
 
     # -- choosing ----------------------------------------------------------------------------
 
-    def at(
-        self,
-        *,
-        cost: float | None = None,
-        epsilon: float | None = None,
-        variance: float | None = None,
-    ) -> BehaviorPolicy:
+    def at(self, *, cost: float | None = None, variance: float | None = None) -> BehaviorPolicy:
         """The behavior policy at one point.
 
         Args:
-            cost: the expected cost may be this multiple of the target policy's, or
-            epsilon: 1 + epsilon times it; the least variance there. Or
+            cost: the expected cost may be this multiple of the target policy's; the least variance
+                there. Or
             variance: the relative variance may be this; the least cost there.
 
         Raises:
             InputError: not exactly one of them, or a point that the logs do not bear out.
         """
-        given = [x for x in (cost, epsilon, variance) if x is not None]
+        given = [x for x in (cost, variance) if x is not None]
         if len(given) != 1 or not is_number(given[0]):
             raise InputError(
-                f"at: got cost={cost!r}, epsilon={epsilon!r}, variance={variance!r}, expected "
-                "exactly one of them, a number"
+                f"at: got cost={cost!r}, variance={variance!r}, expected exactly one of them, a "
+                "number"
             )
         if variance is not None:
             return self._cheapest(float(variance))
-        most = float(cost) if cost is not None else 1.0 + float(epsilon or 0.0)
-        return self._most_precise(most)
+        return self._most_precise(float(given[0]))
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
         self._need_points("best")
-        point = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
-        return self._designed(*self._capped(point.price))
+        return self._designed(self._capped(self.least_needed.price))
 
     def _cheapest(self, variance: float) -> BehaviorPolicy:
         self._need_points("variance")
@@ -175,7 +169,7 @@ class Frontier(FrontierViews):
                 f"variance: got {variance:g}, but the least that the logs bear out is {least:.3g} "
                 "of the target policy's; try that, or log more"
             )
-        return self._designed(*self._search("variance", variance))
+        return self._designed(self._search("variance", variance))
 
     def _most_precise(self, cost: float) -> BehaviorPolicy:
         """The least price at which an episode costs no more, with the cap in force."""
@@ -193,7 +187,7 @@ class Frontier(FrontierViews):
                 f"cost: got {cost:g} of the target policy's, but within the cap {self._cap:g} the "
                 f"least that the logs bear out is {point.safe_cost:.3f}; try that, or log more"
             )
-        return self._designed(*found)
+        return self._designed(found, cost)
 
     def _search(self, by: str, asked: float) -> _Capped:
         """The design whose promised cost, or expected variance, is as asked, or a little less.
@@ -239,13 +233,14 @@ class Frontier(FrontierViews):
         point = Point(price, variance, cost, *checked, doubt, free.check_share)
         return _Capped(swept, grid, point)
 
-    def _designed(self, swept: Swept, grid: PriceGrid, point: Point) -> BehaviorPolicy:
-        evidence = self._evidence
+    def _designed(self, found: _Capped, cost: float | None = None) -> BehaviorPolicy:
+        """The behavior policy, which promises the cost that was asked for; None: its own."""
+        evidence, (swept, grid, point) = self._evidence, found
         recipe = replace(
             self._recipe,
             budget="weighted",
             price=point.price,
-            epsilon=point.safe_cost - 1.0,
+            epsilon=point.safe_cost - 1.0 if cost is None else round(cost - 1.0, 12),
             prices=(grid.low, grid.ratio, grid.count),
             cap=self._cap,
         )
@@ -257,10 +252,14 @@ class Frontier(FrontierViews):
             binding=1.0,
             kept=swept.unchanged,
             prediction=Prediction(
-                point.safe_variance, point.safe_cost, point.checked_variance, point.checked_cost
+                variance=point.safe_variance,
+                cost=point.cost,
+                checked_variance=point.checked_variance,
+                checked_cost=point.checked_cost,
+                doubt=point.doubt,
             ),
             holdout=self._decision.errors,
-            warnings=self.warnings,
+            warnings=self.warnings if point.pays else (*self.warnings, point.does_not_pay),
             seconds=time.perf_counter() - self._began,
             notes=evidence.log.notes,
             shape=Shape(
@@ -282,72 +281,90 @@ class Frontier(FrontierViews):
             )
 
 
-@one_blas_thread()  # threads of our own share the work
 def frontier(
-    logged: Transitions | World | Iterable[Transitions],
-    target: object,
+    logs: Transitions | World | Iterable[Transitions] | KnownModel,
+    policy: Any,
     *,
-    horizon: int,
+    horizon: int | None = None,
     method: str | Method = "scope-dr",
-    gamma: float = 1.0,
-    regression: str | Regression | ModelRegression = "auto",
-    features: NDArray[Any] | None = None,
-    time_varying: bool = False,
-    floor: float | None = None,
+    gamma: float | None = None,
+    learn: Learn | None = None,
+    check: Check | None = None,
     cap: float = CAP,
-    prices: int | None = None,
+    points: int | None = None,
     seed: int = 0,
-    device: str | None = None,
-    progress: Progress | None = None,
-    verbose: bool = False,
+    progress: Progress | bool | None = None,
 ) -> Frontier:
     """Learn the whole frontier of variance against cost from logs.
 
     Args:
-        logged: as for `design`, and so are
-        target: the target policy,
+        logs: as for `design`, and so are
+        policy: the target policy,
         horizon: the length of an episode,
         method: "scope-dr", or "scope" for b = 0,
         gamma: the discount,
-        regression: how critics are learned,
-        features: coordinates of states,
-        time_varying: whether rewards or dynamics depend on t,
-        floor: the least share of the target policy; None: 0.005, less than a design's, because the
-            cap bounds the weights already, and 0.05 with simulated dynamics.
+        learn: what learns,
+        check: what a design must show; its floor is by default less than a design's, because the
+            cap bounds the weights already,
         cap: the weight of an episode never exceeds it.
-        prices: how many points the frontier has.
+        points: how many prices of cost are tried.
         seed: of the halving and the networks.
-        device: as for `design`.
-        progress: as for `design`, and so is
-        verbose: whether progress is shown.
+        progress: as for `design`.
     """
-    how = method_named(method)
-    with follow_phases(progress, verbose=verbose) as told:
-        settings = Settings(
-            horizon=horizon,
-            gamma=gamma,
-            regression=regression,
-            features=features,
-            time_varying=time_varying,
-            floor=LEAST_SHARE if floor is None else floor,
-            seed=seed,
-            device=device,
-            progress=told,
+    how, given = method_named(method), check or Check()
+    asked = question_of(policy, horizon, gamma)
+    if isinstance(logs, KnownModel):
+        settings: dict[str, Any] = {"cap": cap, "points": points, "floor": given.floor}
+        known: Frontier = logs.frontier_for(asked, how, **settings)
+        return known
+    if asked.horizon is None:
+        raise InputError("horizon: needed, expected the number of steps of an episode")
+    with follow_phases(progress) as told:
+        return _learned_frontier(
+            logs,
+            asked.policy,
+            how,
+            Settings(
+                horizon=asked.horizon,
+                gamma=1.0 if asked.gamma is None else asked.gamma,
+                learn=learn_of(learn),
+                floor=LEAST_SHARE if given.floor is None else given.floor,
+                constraint=how.constraint,
+                seed=seed,
+                progress=told,
+            ),
+            cap,
+            points,
+            own_floor=given.floor is not None,
         )
-        gathered = gather_logs(logged, target, settings)
-        model = isinstance(gathered.regression, ModelRegression)
-        if model and floor is None:
-            gathered = replace(gathered, settings=replace(settings, floor=MODEL_SHARE))
-        evidence = evidence_of(gathered)
-        decision = decide(evidence, how)
-        if not decision.method.tilted and judge_support(evidence.support, how, THRESHOLDS) is None:
-            # a design that saves no variance at the target's own cost may still save cost: the
-            # cross-check of every point decides
-            decision = replace(decision, method=how, warnings=(ONLY_CHEAPER,))
-        recipe = replace(
-            evidence.settings.recipe(decision.method.name),
-            share=decision.design.recipe.share,
-            cap=cap,
-        )
-        many = prices if prices is not None else (MODEL_PRICES if model else PRICES)
-        return Frontier(evidence, decision, recipe, cap, many)
+
+
+@one_blas_thread()  # threads of our own share the work
+def _learned_frontier(
+    logs: Transitions | World | Iterable[Transitions],
+    target: object,
+    method: Method,
+    settings: Settings,
+    cap: float,
+    points: int | None,
+    *,
+    own_floor: bool,
+) -> Frontier:
+    gathered = gather_logs(logs, target, settings)
+    model = isinstance(gathered.regression, Networks)
+    if model and not own_floor:
+        gathered = replace(gathered, settings=replace(settings, floor=MODEL_SHARE))
+    evidence = evidence_of(gathered)
+    decision = decide(evidence, method)
+    shown = judge_support(evidence.support, method, THRESHOLDS, evidence.vectors) is None
+    if not decision.method.tilted and shown and evidence.log.doubt is None:
+        # a design that saves no variance at the target's own cost may still save cost: the
+        # cross-check of every point decides
+        decision = replace(decision, method=method, warnings=(ONLY_CHEAPER,))
+    recipe = replace(
+        evidence.settings.recipe(decision.method.name),
+        share=decision.design.recipe.share,
+        cap=cap,
+    )
+    many = points if points is not None else (MODEL_PRICES if model else PRICES)
+    return Frontier(evidence, decision, recipe, cap, many)

@@ -68,6 +68,24 @@ class Point:
         """What is promised: the predicted cost and the doubt about it."""
         return self.cost + self.doubt
 
+    @property
+    def needed(self) -> float:
+        """What it costs to know as much as the target policy's own episodes would tell."""
+        return self.safe_variance * self.safe_cost
+
+    @property
+    def pays(self) -> bool:
+        """Whether a given precision costs less than with the target policy itself."""
+        return self.needed < 1.0
+
+    @property
+    def does_not_pay(self) -> str:
+        """Said of a point that does not pay."""
+        return (
+            f"this point does not pay: a given precision costs {self.needed:.3g} times as much as "
+            "with the target policy itself; it is for those who must limit the cost of an episode"
+        )
+
 
 @dataclass(frozen=True)
 class Curve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scopeval.arrays import least
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.notebook.card import Card
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FrontierViews"]
 
 _COLUMNS = (
-    "price", "safe_variance", "safe_cost", "variance", "cost",
+    "price", "safe_variance", "safe_cost", "needed", "pays", "variance", "cost",
     "checked_variance", "checked_cost", "doubt",
 )  # fmt: skip
 
@@ -40,6 +41,11 @@ class FrontierViews:
         """The points, and where ODI lies."""
         raise NotImplementedError
 
+    @property
+    def least_needed(self) -> Point:
+        """The point with the least variance times cost; of several, the one that costs less."""
+        return self.points[least([p.needed for p in self.points], [-p.price for p in self.points])]
+
     def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
         """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.
 
@@ -48,13 +54,14 @@ class FrontierViews:
             chosen: a behavior policy of this frontier.
         """
         told = None if chosen is None else chosen.predicted
-        at = None if told is None else (told.variance, told.cost)
+        at = None if told is None else (told.variance, told.safe_cost)
         return draw_curve(self.curve, ax, at, self.why_empty)
 
     def to_frame(self) -> DataFrame:
         """A pandas table with a row for each point, from the least variance to the least cost.
 
-        `safe_variance` and `safe_cost` are what to expect; see `Point` for the others.
+        `safe_variance` and `safe_cost` are what to expect, `needed` is their product, and a point
+        `pays` if that is below 1; see `Point` for the others.
         """
         return frame_of({name: [getattr(p, name) for p in self.points] for name in _COLUMNS})
 
@@ -66,16 +73,16 @@ class FrontierViews:
         if not self.points:
             sentence = "The logs bear out no point: log more, or run the target policy."
             return Card("Frontier", sentence, remarks=self.warnings or (self.why_empty,)).html()
-        best = min(self.points, key=lambda p: p.safe_variance * p.safe_cost)
+        best, points = self.least_needed, self.points
         named = (
-            ("least variance", min(self.points, key=lambda p: p.safe_variance)),
+            ("least variance", points[least([p.safe_variance for p in points])]),
             ("best(): least needed", best),
-            ("least cost", min(self.points, key=lambda p: p.safe_cost)),
+            ("least cost", points[least([p.safe_cost for p in points])]),
         )
         return Card(
             f"Frontier of variance against cost, {len(self.points)} points",
             f"At {best.safe_cost:.2f} of the target policy's cost, {best.safe_variance:.2f} of its "
-            f"variance: a given precision for {best.safe_variance * best.safe_cost:.2f} of the "
+            f"variance: a given precision for {best.needed:.2f} of the "
             "total cost.",
             tuple((name, *_numbers(point)) for name, point in named),
             ("", "variance", "cost", "needed"),
@@ -85,5 +92,5 @@ class FrontierViews:
 
 
 def _numbers(p: Point) -> tuple[str, str, str]:
-    numbers = (p.safe_variance, p.safe_cost, p.safe_variance * p.safe_cost)
+    numbers = (p.safe_variance, p.safe_cost, p.needed)
     return tuple(f"{x:.2f}" for x in numbers)  # type: ignore[return-value]

@@ -1,12 +1,12 @@
 """What the design methods are: which control variate, which recursion, which constraint.
 
-Every method takes the same step, `step.tilt`: mu_a proportional to pi_a sqrt(X_a), within
+Every method takes the same step, `step.weigh_rows`: mu_a proportional to pi_a sqrt(X_a), within
 a budget for the cost. They differ in three choices, and those are the fields of `Method`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from numpy.typing import ArrayLike
@@ -54,6 +54,8 @@ class Method:
             own recursion (False).
         step: line 6 of Algorithm 1, if it is not the program of the paper. Rows that are not
             distributions fall back to the target policy and are counted.
+        constraint: whose cost-to-go the budget is spent on: "behavior" (q^c under mu, as in the
+            paper's program) or "target" (q^c under pi, as its Algorithm 1 lists).
     """
 
     name: str
@@ -62,6 +64,13 @@ class Method:
     tilted: bool = True
     follows_behavior: bool = True
     step: StepFunction | None = None
+    constraint: str = "behavior"
+
+    def __post_init__(self) -> None:
+        if self.constraint not in ("behavior", "target"):
+            raise InputError(
+                f"constraint: got {self.constraint!r}, expected 'behavior' or 'target'"
+            )
 
     @property
     def has_price(self) -> bool:
@@ -94,7 +103,7 @@ def register(method: Method) -> Method:
 def method_named(name: str | Method) -> Method:
     """Look a method up by name; a `Method` stands for itself."""
     if isinstance(name, Method):
-        if METHODS.get(name.name, name) != name:
+        if METHODS.get(name.name, name) != replace(name, constraint="behavior"):
             raise InputError(f"method: {name.name!r} is taken already; expected another name")
         return name
     if not isinstance(name, str) or name not in METHODS:

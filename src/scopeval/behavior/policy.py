@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
-from scopeval.behavior import _step_kernel as kernel
 from scopeval.behavior.action import Action
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.promised_cost import PromisedCost
-from scopeval.behavior.step import LARGEST, Counts, Recipe, Weigher
+from scopeval.behavior.step import LARGEST, Recipe, StepResult, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
-from scopeval.critics.fast_estimates import look, model_inputs
-from scopeval.critics.model.critic import ModelCritic
-from scopeval.critics.protocols import Critic, Estimates
 from scopeval.errors import InputError
+from scopeval.models.fast_estimates import look, model_inputs
+from scopeval.models.model.critic import ModelCritic
+from scopeval.models.protocols import Critic, Estimates
+from scopeval.policies._random_kernel import drawn
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy, TorchPolicy
 from scopeval.policies.fingerprint import Fingerprint, Identity
 from scopeval.policies.protocols import (
     Candidates,
     ContinuousPolicy,
+    Counts,
+    EpisodeState,
     Observations,
     Policy,
     Time,
     Weighing,
+    Why,
     offer,
     probs_of,
 )
@@ -50,7 +54,8 @@ class BehaviorPolicy:
     """A behavior policy learned from logs, for one target.
 
     ``weigh`` re-weighs what the target offers (the form that `collect` asks for); ``probs`` gives
-    probabilities for a batch; ``act`` draws one action. ``counts`` says how often it fell back.
+    probabilities for a batch; ``act`` draws one action. ``counts`` says how often it decided, and
+    fell back; `weigh` alone counts nothing, what runs episodes does.
     """
 
     def __init__(
@@ -79,75 +84,53 @@ class BehaviorPolicy:
 
     # -- running -----------------------------------------------------------------------------
 
-    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-        """Mu over the offered candidates, and the control variate where the method has one.
+    def weigh(
+        self,
+        offered: Candidates,
+        obs: Observations,
+        t: Time,
+        state: EpisodeState | None = None,
+    ) -> Weighing:
+        """Mu over the offered candidates, the control variate if there is one, and why.
+
+        It is no decision in operation: what runs episodes counts (`counts`).
+
+        Args:
+            offered: what the target offers.
+            obs: observations.
+            t: time steps.
+            state: of the episodes so far; needed if `weighted`.
 
         Raises:
-            InputError: the policy depends on the weight of the episode so far; use `weigh_at`.
+            InputError: mu depends on the weight of the episode so far, and there is no state.
         """
-        if self.recipe.prices is not None:
-            raise InputError(
-                "weigh: this behavior policy depends on the weight of the episode so far; use "
-                "weigh_at(offered, obs, t, weight), or act(..., weight=...)"
-            )
+        weight = None
+        if self.weighted:
+            if state is None:
+                raise InputError(
+                    "weigh: this behavior policy depends on the weight of the episode so far; use "
+                    "weigh(offered, obs, t, EpisodeState.of_weights(w)), or act(..., weight=w)"
+                )
+            weight = state.weight
+        pi = offered.probs
         if isinstance(t, int):
             acts = None if offered.actions.ndim == 2 else offered.actions
-            mu, b = self._step(t, obs, offered.probs, acts)
-            return Weighing(mu, b if self._method.control_variate else None)
-        times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
-        mu = np.empty_like(offered.probs)
-        control = np.zeros_like(mu) if self._method.control_variate else None
-        for step in np.unique(times):
-            rows = np.flatnonzero(times == step)
-            every = len(rows) == len(times)
-            part = obs if every else obs[rows]
-            pi = offered.probs if every else offered.probs[rows]
-            acts = None if offered.actions.ndim == 2 else offered.actions[rows]
-            mu_rows, b_rows = self._step(int(step), part, pi, acts)
-            mu[rows] = mu_rows
-            if control is not None:
-                control[rows] = b_rows
-        return Weighing(mu, control)
-
-    def weigh_at(self, offered: Candidates, obs: Observations, t: Time, weight: Floats) -> Weighing:
-        """The same for episodes whose weights so far are known, [B].
-
-        The weight of an episode is the product of its importance ratios before this step.
-        """
-        if self.recipe.prices is None:
-            return self.weigh(offered, obs, t)
-        times = np.broadcast_to(np.asarray(t), (len(offered.probs),))
-        mu, b = np.empty_like(offered.probs), np.zeros_like(offered.probs)
+            return self._weighing(self._step(t, obs, pi, acts, weight))
+        times = np.broadcast_to(np.asarray(t), (len(pi),))
+        whole = StepResult(np.empty_like(pi), np.empty_like(pi), np.empty(len(pi), np.uint8))
         for step in np.unique(times):
             rows = np.flatnonzero(times == step)
             acts = None if offered.actions.ndim == 2 else offered.actions[rows]
-            mu[rows], b[rows] = self._weighted_step(
-                int(step), np.asarray(obs)[rows], offered.probs[rows], acts, weight[rows]
-            )
-        return Weighing(mu, b if self._method.control_variate else None)
+            own = None if weight is None else weight[rows]
+            part = self._step(int(step), np.asarray(obs)[rows], pi[rows], acts, own)
+            whole.mu[rows], whole.control[rows], whole.why[rows] = part
+        return self._weighing(whole)
 
-    def _weighted_step(
-        self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None, weight: Floats
-    ) -> tuple[Floats, Floats]:
-        """Mu and b where they depend on the weights of the episodes so far."""
-        self.counts.asked += len(pi)
-        if not 0 <= t < len(self.critics):
-            self.counts.unseen += len(pi)
-            return pi, np.zeros_like(pi)
-        assert self._grid is not None
-        return weigh_weighted(
-            self._method,
-            self.recipe,
-            self._grid,
-            pi,
-            self._estimates(t, obs, pi, actions),
-            t,
-            weight,
-            counts=self.counts,
-        )
+    def _weighing(self, step: StepResult) -> Weighing:
+        return Weighing(step.mu, step.control if self._method.control_variate else None, step.why)
 
     def cost_to_go(self, obs: Observations, t: int) -> Floats:
-        """The target's expected cost from here on, for every action [B, A]; not counted.
+        """The target's expected cost from here on, for every action [B, A].
 
         Estimates that are missing are those of the target's other actions on average.
         """
@@ -161,19 +144,14 @@ class BehaviorPolicy:
         mean = np.where(known, pi * cost, 0.0).sum(axis=1, keepdims=True)
         return np.where(known, cost, mean / np.where(mass > 0, mass, 1.0))
 
-    def peek(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Floats:
-        """Mu over the offered actions [B, A] for episodes of these weights; not counted."""
-        counts, self.counts = self.counts, Counts()
-        try:
-            return self.weigh_at(offered, obs, t, weight).probs
-        finally:
-            self.counts = counts
-
     def probs(self, obs: Observations, t: Time) -> Floats:
-        """Probabilities [B, A] (finite action sets)."""
+        """Probabilities [B, A] (finite action sets), counted as decisions."""
         if isinstance(self.target, ContinuousPolicy):
             raise InputError("probs: the action set is continuous; use act() or weigh()")
-        return self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t).probs
+        weighing = self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t)
+        assert weighing.why is not None
+        self.counts.add_rows(weighing.why)
+        return weighing.probs
 
     def start_values(self, obs: Observations, seed: int = 0) -> Floats:
         """Estimated value of the target from first observations [B]: see `StartControl`.
@@ -221,23 +199,23 @@ class BehaviorPolicy:
         """Number of the action at `uniform`, its mu, pi and b, and b of all actions."""
         pi = offered.probs
         candidates = None if offered.actions.ndim == 2 else offered.actions
-        if self.recipe.prices is not None:
+        own = None
+        if self.weighted:
             if weight is None or not weight >= 0.0:
                 raise InputError(
                     f"weight: got {weight!r}, expected a number >= 0: the product of "
                     "target_probability / probability over the episode's actions so far, 1 at t = 0"
                 )
-            one = np.array([weight], np.float64)
-            mu, b = self._weighted_step(t, batch, pi, candidates, one)
-        else:
-            if 0 <= t < len(self.critics):
-                given = model_inputs(self.critics[t], batch, candidates, pi.shape[1])
-                found = given and self._weigher.draw(pi, given, uniform, self.counts)
-                if found:
-                    self.counts.asked += 1
-                    return found
-            mu, b = self._step(t, batch, pi, candidates)
-        k = kernel.drawn(mu[0], uniform)
+            own = EpisodeState.of_weights(np.array([weight])).weight
+        elif 0 <= t < len(self.critics):
+            given = model_inputs(self.critics[t], batch, candidates, pi.shape[1])
+            fast = given and self._weigher.draw(pi, given, uniform)
+            if fast:
+                self.counts.add_rows(np.array([fast[-1]], np.uint8))
+                return fast[:-1]
+        mu, b, why = self._step(t, batch, pi, candidates, own)
+        self.counts.add_rows(why)
+        k = drawn(mu[0], uniform)
         return k, float(mu[0, k]), float(pi[0, k]), float(b[0, k]), b[0]
 
     def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
@@ -253,14 +231,20 @@ class BehaviorPolicy:
         return offer(self.target, batch, t, rng)
 
     def _step(
-        self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
-    ) -> tuple[Floats, Floats]:
+        self,
+        t: int,
+        obs: Observations,
+        pi: Floats,
+        actions: NDArray[Any] | None,
+        weight: Floats | None,
+    ) -> StepResult:
         """Mu and b at one time step, with every doubt resolved in favor of pi."""
-        self.counts.asked += len(pi)
         if not 0 <= t < len(self.critics):
-            self.counts.unseen += len(pi)
-            return pi, np.zeros_like(pi)
-        found = look(
+            return StepResult(pi, np.zeros_like(pi), np.full(len(pi), Why.UNSEEN, np.uint8))
+        if self._grid is not None and weight is not None:
+            e = self._estimates(t, obs, pi, actions)
+            return weigh_weighted(self._method, self.recipe, self._grid, pi, e, t, weight)
+        fast = look(
             self.critics[t],
             obs,
             actions,
@@ -268,9 +252,9 @@ class BehaviorPolicy:
             follows=self._weigher.follows,
             own_cost=self._weigher.own_cost,
         )
-        if found is not None:
-            return self._weigher.parts(pi, *found, self.counts)
-        return self._weigher.rows(pi, self._estimates(t, obs, pi, actions), self.counts)
+        if fast is not None:
+            return self._weigher.parts(pi, *fast)
+        return self._weigher.rows(pi, self._estimates(t, obs, pi, actions))
 
     def _estimates(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None
@@ -290,6 +274,11 @@ class BehaviorPolicy:
     def predicted(self) -> Prediction:
         """Predicted variance and cost, relative to the target's own."""
         return self.report.prediction
+
+    @property
+    def fallback(self) -> str | None:
+        """Why the logs confirm no design, so that it is the target policy; None: they do."""
+        return self.report.fallback
 
     @property
     def falls_back(self) -> bool:
@@ -321,16 +310,11 @@ class BehaviorPolicy:
 
     def table(self, states: int) -> tuple[Floats, Floats | None]:
         """Mu [T, S, A] and b [T, S, A] for state numbers, to assess or simulate exactly."""
-        counts, self.counts = self.counts, Counts()
-        try:
-            every = np.arange(states)
-            rng = np.random.default_rng(0)
-            parts = [
-                self.weigh(offer(self.target, every, t, rng), every, t)
-                for t in range(self.recipe.horizon)
-            ]
-        finally:
-            self.counts = counts
+        every, rng = np.arange(states), np.random.default_rng(0)
+        parts = [
+            self.weigh(offer(self.target, every, t, rng), every, t)
+            for t in range(self.recipe.horizon)
+        ]
         mu = np.stack([part.probs for part in parts])
         if parts[0].control is None:
             return mu, None
@@ -382,6 +366,20 @@ class BehaviorPolicy:
         from scopeval.behavior.file import save  # `file` builds policies, so it imports this module
 
         save(self, path)
+
+    def check_target(self, target: Policy | ContinuousPolicy) -> None:
+        """Raise an InputError if this policy was designed for another target."""
+        mark = self.fingerprint
+        if target is self.target or mark is None:
+            return
+        if not isinstance(target, TabularPolicy):  # the same table in another form will do
+            mark = replace(mark, table=None)
+        mark.check(
+            target,
+            self.recipe.horizon,
+            "the behavior policy",
+            "run it for its own target, and ask estimate(episodes, target=...) about this one",
+        )
 
     def identify(self) -> Identity:
         """Hashes of the target and of this policy, which recorded episodes carry."""

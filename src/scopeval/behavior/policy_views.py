@@ -60,7 +60,7 @@ def draw_policy(recipe: Recipe, report: Report, ax: Axes | None) -> Axes:
     """Where the design lies beside the target policy: relative variance against relative cost."""
     p = report.prediction
     if report.curve is not None and report.curve.points:
-        return draw_curve(report.curve, ax, (p.variance, p.cost))
+        return draw_curve(report.curve, ax, (p.variance, p.safe_cost))
     ax = axes_or_new(ax)
     ax.axhline(1.0, color="#808080", lw=0.8, ls=":")
     if report.promise is None:

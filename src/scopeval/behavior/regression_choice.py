@@ -1,4 +1,4 @@
-"""What `design` decides before it learns: which regression suits the logs, what the logs show."""
+"""What learns from the logs: as asked, or as suits them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,48 @@ from typing import Any
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, as_floats
-from scopeval.critics.log_rows import Log
-from scopeval.critics.mlp.regression import MLPRegression
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.protocols import Regression
-from scopeval.critics.table import TableRegression
 from scopeval.errors import DataError, InputError
+from scopeval.models.log_rows import Log
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.simulator import Simulator
+from scopeval.models.protocols import Regression
+from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["choose_regression", "put_on_device"]
+__all__ = ["Learn", "choose_regression", "learn_of", "varies"]
+
+#: What ``learn=`` takes: a value, or a regression of your own.
+Learn = Table | Networks | Simulator | Regression
 
 #: Largest table (states times actions) that is tried.
 MOST_PAIRS = 50_000_000
 
 
+def learn_of(learn: Learn | None) -> Regression | Networks | None:
+    """What was given as ``learn=``; None: it is chosen when the logs are known.
+
+    Raises:
+        InputError: it is nothing that learns.
+    """
+    if isinstance(learn, Simulator):
+        return Networks(dynamics=learn)
+    if learn is None or isinstance(learn, Regression | Networks):
+        return learn
+    raise InputError(
+        f"learn: got {learn!r:.60}, expected Table(...) for state numbers, Networks(...) for "
+        "vectors, Simulator(step), or a Regression of your own; try to leave it out"
+    )
+
+
+def varies(learn: object) -> bool:
+    """Whether rewards or dynamics depend on t beyond the observation, as it was stated."""
+    return bool(getattr(learn, "time_varying", False))
+
+
 def choose_regression(
-    regression: str | Regression | ModelRegression,
-    log: Log,
-    target: Policy | ContinuousPolicy,
-    features: NDArray[Any] | None,
-) -> Regression | ModelRegression:
+    learn: Regression | Networks | None, log: Log, target: Policy | ContinuousPolicy
+) -> Regression | Networks:
     """The regression that was asked for, if it suits the log and the target."""
     discrete = log.rows.obs.ndim == 1
     states = int(max(log.rows.obs.max(), log.rows.next_obs.max())) + 1 if discrete else None
@@ -45,58 +66,27 @@ def choose_regression(
             f"entries per time step, expected at most {MOST_PAIRS:,}; try numbering the states "
             "from 0 without gaps, or vectors"
         )
-    if regression == "auto":
-        regression = "table" if discrete else "model"
-    if isinstance(target, ContinuousPolicy) and not (
-        regression == "model" or isinstance(regression, ModelRegression)
-    ):
+    if learn is None:
+        learn = Table() if discrete else Networks()
+    if isinstance(target, ContinuousPolicy) and not isinstance(learn, Networks):
         raise InputError(
-            f"regression: got {regression!r} for continuous actions, expected 'model' (or 'auto')"
+            f"learn: got {learn.name!r} for continuous actions, expected Networks(), or leave it "
+            "out"
         )
-    if discrete and (regression == "model" or isinstance(regression, ModelRegression)):
+    if discrete and isinstance(learn, Networks):
         raise InputError(
-            "regression: 'model' needs observations that are vectors, the log holds state "
-            "numbers; try 'table'"
+            "learn: Networks need observations that are vectors, the log holds state numbers; try "
+            "Table()"
         )
-    if features is not None and regression != "table":
-        raise InputError(
-            "features: only regression='table' borrows from neighbors; leave features out"
-        )
-    if regression == "table":
+    if isinstance(learn, Table):
         if not discrete:
             raise InputError(
-                "regression: 'table' needs state numbers, the log holds vectors; try 'model'"
+                "learn: Table needs state numbers, the log holds vectors; try Networks()"
             )
-        return TableRegression(states=states, features=_features(features, states))
-    if regression == "mlp":
-        return MLPRegression(states=states)
-    if regression == "model":
-        return ModelRegression()
-    if not isinstance(regression, Regression | ModelRegression):
-        raise InputError(
-            f"regression: got {regression!r}, expected 'auto', 'table', 'model', 'mlp' or a "
-            "Regression"
-        )
-    return regression
-
-
-def put_on_device(
-    regression: Regression | ModelRegression, device: str
-) -> Regression | ModelRegression:
-    """The same, learning there."""
-    if isinstance(regression, MLPRegression):
-        return replace(regression, device=device)
-    if isinstance(regression, ModelRegression):
-        trainings = tuple(replace(how, device=device) for how in regression.trainings)
-        return replace(
-            regression, training=trainings, study=replace(regression.study, device=device)
-        )
-    if device != "cpu":
-        raise InputError(
-            f"device: got {device!r}, but critics by regression {regression.name!r} are learned on "
-            "the CPU; try regression='model' or 'mlp' (vectors), or leave device out"
-        )
-    return regression
+        if learn.states is None:
+            features = _features(learn.features, states)
+            return replace(learn, states=states, features=features)
+    return learn
 
 
 def _features(features: NDArray[Any] | None, states: int | None) -> Floats | None:

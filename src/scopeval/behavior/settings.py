@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 from scopeval._progress import Progress
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.step import Recipe
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.protocols import Regression
 from scopeval.errors import InputError
+from scopeval.models.model.regression import Networks
+from scopeval.models.protocols import Regression
 
 __all__ = ["BUDGETS", "FLOOR", "Progress", "Settings", "check_budget", "check_epsilon"]
 
@@ -33,9 +30,7 @@ class Settings:
     horizon: int
     epsilon: float = 0.0
     gamma: float = 1.0
-    regression: str | Regression | ModelRegression = "auto"
-    features: NDArray[Any] | None = None
-    time_varying: bool = False
+    learn: Regression | Networks | None = None
     floor: float = FLOOR
     constraint: str = "behavior"
     limit: float | None = None
@@ -44,7 +39,6 @@ class Settings:
     margin: float = 0.0
     """Part of the cost budget that is left unspent; what the cross-check asks for is added."""
     seed: int = 0
-    device: str | None = None
     progress: Progress | None = None
 
     def __post_init__(self) -> None:

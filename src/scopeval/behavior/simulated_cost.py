@@ -25,11 +25,12 @@ from scopeval.behavior.final_design import Design
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import Thresholds
-from scopeval.critics.model.critic import ModelCritic
-from scopeval.critics.model.regression import ModelRegression
-from scopeval.critics.model.rollouts import draw_actions, first_observations, redrawn
-from scopeval.critics.model.simulator import KnownDynamics
-from scopeval.critics.model.step_model import StepModel
+from scopeval.models.model.critic import ModelCritic
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.rollouts import first_observations, redrawn
+from scopeval.models.model.simulator import Simulator
+from scopeval.models.model.step_model import StepModel
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import Observations, offer
 
 __all__ = ["SimulatedCost", "simulated_cost", "with_simulated_cost"]
@@ -52,11 +53,11 @@ def with_simulated_cost(
     policy itself is run.
     """
     regression = evidence.regression
-    if not isinstance(regression, ModelRegression) or not method.constrained:
+    if not isinstance(regression, Networks) or not method.constrained:
         return design
     if design.recipe.floor >= 1.0 or not regression.simulates_costs:
         return design
-    if isinstance(regression.dynamics, KnownDynamics):  # its steps may take long
+    if isinstance(regression.dynamics, Simulator):  # its steps may take long
         return design
     allowed = 1.0 + design.recipe.epsilon + thresholds.cost_doubt
     found = simulated_cost(evidence, method, design, regression.paths)
@@ -94,8 +95,8 @@ def _episodes(
         e = critic.given(obs, ahead, critic.model.returns.at(ahead.next_obs, t))
         mu, q = offered.probs, e.cost_target
         if not own:
-            mu, q = weigh_rows(method, design.recipe, mu, e)[0], e.cost_behavior[..., -1]
-        every, taken = np.arange(len(obs)), draw_actions(mu, rng)
+            mu, q = weigh_rows(method, design.recipe, mu, e).mu, e.cost_behavior[..., -1]
+        every, taken = np.arange(len(obs)), draw_actions(mu, rng.random(len(obs)))
         expected = (mu * q).sum(axis=1) - q[every, taken]
         total[going] += discount * (ahead.cost[every, taken] + expected)
         discount *= settings.gamma

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from scopeval.behavior.frontier_point import Curve
 from scopeval.behavior.methods import Method
 from scopeval.behavior.promised_cost import PromisedCost
-from scopeval.behavior.step import Counts, Recipe
+from scopeval.behavior.step import Recipe
+from scopeval.policies.protocols import Counts
 
 __all__ = ["Prediction", "Report", "Shape", "summary_of", "support_in_words"]
 
@@ -18,16 +19,23 @@ class Prediction:
 
     Attributes:
         variance: relative variance, from the critics and their own errors.
-        cost: relative cost, likewise.
+        cost: expected relative cost, likewise.
         checked_variance: the same for a design on half of the logs, judged by critics of the other
             half; the gap to `variance` is what the critics cannot agree on.
         checked_cost: likewise.
+        doubt: about the cost: what is added to it before it is compared with a promise.
     """
 
     variance: float
     cost: float
     checked_variance: float
     checked_cost: float
+    doubt: float = 0.0
+
+    @property
+    def safe_cost(self) -> float:
+        """The expected cost and the doubt about it: what is kept within a promise."""
+        return self.cost + self.doubt
 
 
 @dataclass(frozen=True)
@@ -85,14 +93,19 @@ def summary_of(
         spent = f"cost budget          one for whole episodes, at a price of {recipe.price:.3g}"
     if recipe.budget == "weighted":
         spent = f"cost has a price of   {recipe.price:.3g}; no weight exceeds {recipe.cap:g}"
+    doubt = f"with its doubt: {p.safe_cost:.3f}; " if recipe.budget == "weighted" else ""
+    first = []
+    if report.fallback is not None:
+        first = [f"the target policy itself is run, the logs confirm no design: {report.fallback}"]
     lines = [
+        *first,
         f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
         f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
         f"({report.regression}, {report.seconds:.1f} s)",
         f"  predicted variance   {p.variance:.3f} of on-policy's "
         f"(cross-checked: {p.checked_variance:.3f})",
         f"  predicted cost       {p.cost:.3f} of the target policy's "
-        f"(cross-checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
+        f"({doubt}cross-checked: {p.checked_cost:.3f}; allowed: {1 + recipe.epsilon:.3f})",
         f"  support              {support_in_words(report)}",
         f"  {spent}",
         f"  target's share       {recipe.floor:.0%} everywhere, all in {report.kept:.1%} of the "
@@ -110,7 +123,8 @@ def summary_of(
             f"an unseen observation {counts.unseen:,}, no affordable answer "
             f"{counts.infeasible:,}, not finite {counts.not_finite:,}"
         )
-    lines += [f"  warning: {text}" for text in report.warnings]
+    others = [text for text in report.warnings if text != report.fallback]
+    lines += [f"  warning: {text}" for text in others]
     lines += [f"  warning: the simulator failed; last error: {trouble}"] if trouble else []
     lines += [f"  note: {text}" for text in report.notes]
     return "\n".join(lines)

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.critics.log_rows import Log
-from scopeval.critics.protocols import Rows
-from scopeval.critics.sweep_data import SweepData
+from scopeval.models.log_rows import Log
+from scopeval.models.protocols import Rows
+from scopeval.models.sweep_data import SweepData
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import ContinuousPolicy, Policy, offer, probs_of
 
 __all__ = ["USUAL", "Steps", "simulated_steps", "single_steps", "table_support", "vector_support"]
@@ -123,8 +124,7 @@ def single_steps(rows: Rows, target: Policy | ContinuousPolicy, seed: int) -> St
     for t in np.unique(rows.t[some]):  # a policy is asked for one time step at once
         obs = np.asarray(rows.obs, np.float64)[some[rows.t[some] == t]]
         offered = offer(target, obs, int(t), rng)
-        below = np.cumsum(offered.probs, axis=1) < rng.random((len(obs), 1))
-        taken = np.minimum(below.sum(axis=1), offered.probs.shape[1] - 1)
+        taken = draw_actions(offered.probs, rng.random(len(obs)))
         found.append(Steps(obs, offered.actions[np.arange(len(obs)), taken]))
     return Steps(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 

@@ -3,12 +3,15 @@ r"""Algorithm 1 of the paper on one page: the backward sweep over time steps.
 For every step t, from the last to the first, with pi the target policy and mu_j the behavior
 policies that are followed:
 
-    critics      q, q^c under pi, q^c under mu_j, outcome noise and E[gamma^2 V_j(S')] by regression
+    critics      q, q^c under pi, q^c under mu_j, outcome noise and E[gamma^2 V_j(S')], by a model
     line 6       mu_j, with its control variate b: `step.weigh_rows`, or fixed in a cross-check
     X            (q - b)^2 + noise + E[gamma^2 V_j(S')]: the second moment of one action's outcome;
                  for b = 0 and gamma = 1 the paper's extended reward r~
     V_j          sum_a pi^2/mu_j X - (v - sum_a pi b)^2: variance of the estimate from t on
     cost_j       sum_a mu_j q^c_mu_j: expected cost from t on
+
+The model is a table of the logs, networks, learned or simulated dynamics, or a known MDP
+(`exact.known`): then this is dynamic programming, and mu is the optimum.
 
 Differs from the paper: X is learned in these parts instead of as r~, because each part is at least
 zero and none needs a model of the reward.
@@ -16,21 +19,31 @@ zero and none needs a model of the reward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scopeval.arrays import Floats
-from scopeval.behavior import _sweep_kernel as kernel
+from scopeval.arrays import Bools, Floats
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
-from scopeval.critics.protocols import Critic, Estimates, Targets
-from scopeval.critics.sweep_data import Points, SweepData
+from scopeval.models.protocols import Critic, Estimates, Targets
+from scopeval.models.sweep_data import Points, SweepData
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["Follow", "Followed", "Swept", "follow_own", "followed_target", "ratio", "sweep"]
+__all__ = [
+    "Follow",
+    "Followed",
+    "SweepStep",
+    "Swept",
+    "follow_own",
+    "followed_target",
+    "ratio",
+    "sweep",
+    "sweep_steps",
+]
 
 
 class Followed(NamedTuple):
@@ -40,10 +53,26 @@ class Followed(NamedTuple):
     control: Floats  # b
     carried: Floats  # E[gamma^2 V(S')] under it
     cost: Floats  # q^c under it
+    why: NDArray[np.uint8] | None = None  # [B] bits of `Why`, where line 6 was solved
 
 
 #: (t, points, pi, estimates) -> the behavior policies whose variance and cost are carried along
 Follow = Callable[[int, Points, Floats, Estimates], list[Followed]]
+
+
+class SweepStep(NamedTuple):
+    """One time step of a sweep, at its P points."""
+
+    t: int
+    critic: Critic
+    points: Points
+    pi: Floats  # [P, A]
+    estimates: Estimates
+    behaviors: list[Followed]
+    value: Floats  # [P] v of the target
+    variance: Floats  # [P, k] from here on, per followed behavior
+    cost: Floats  # [P, k] likewise
+    same: Bools  # [P] where the last one is the target
 
 
 @dataclass(frozen=True)
@@ -66,7 +95,7 @@ class Swept:
     start_spread: Floats
 
 
-@np.errstate(over="ignore", invalid="ignore")  # critics that are not finite are counted in line 6
+@np.errstate(over="ignore", invalid="ignore")  # as in `sweep_steps`
 def sweep(
     data: SweepData,
     target: Policy | ContinuousPolicy,
@@ -79,12 +108,12 @@ def sweep(
     seed: int,
     tick: Callable[[], None] | None = None,
 ) -> Swept:
-    """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on.
+    """Algorithm 1 for the target and some behavior policies: what they are worth.
 
     Args:
         data: the rows to learn from at each time step, and the points where values are needed.
         target: pi.
-        follow: line 6, for every followed behavior policy.
+        follow: line 6, for every followed behavior policy; the first is the target itself.
         horizon: T.
         gamma: discount.
         actions: number of actions, or of candidates.
@@ -92,49 +121,83 @@ def sweep(
         seed: of whatever the regression draws.
         tick: called after every time step.
     """
+    critics: list[Critic] = []
+    unchanged = 0.0
+    steps = sweep_steps(
+        data, target, follow,
+        horizon=horizon, gamma=gamma, actions=actions, followed=followed, seed=seed,
+    )  # fmt: skip
+    for step in steps:
+        critics.append(step.critic)
+        unchanged += float(step.points.logged @ step.same) / horizon
+        if tick is not None:
+            tick()
+    start = data.at(0).initial
+    cost = start @ step.cost
+    away = step.cost - ratio(cost, cost[0]) * step.cost[:, :1]
+    return Swept(
+        critics=critics[::-1],
+        variance=start @ step.variance + float(start @ (step.value - start @ step.value) ** 2),
+        cost=cost,
+        unchanged=unchanged,
+        start_spread=np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0),
+    )
+
+
+def sweep_steps(
+    data: SweepData,
+    target: Policy | ContinuousPolicy,
+    follow: Follow,
+    *,
+    horizon: int,
+    gamma: float,
+    actions: int,
+    followed: int,
+    seed: int,
+) -> Iterator[SweepStep]:
+    """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on."""
     pooled = len(data.rows) == 1  # the rows of all time steps serve every step
     learners = [data.learner(0, actions, seed)] if pooled else []
     v = np.zeros(len(data.at(horizon).obs))
     v_cost = np.zeros_like(v)
     V = costs = np.zeros((len(v), followed))
-    critics: list[Critic] = []
-    unchanged = 0.0
     for t in reversed(range(horizon)):  # Alg. 1, line 4
-        step = 0 if pooled else t
-        rows, to, points = data.rows[step], data.successor[step], data.at(t)
+        at = 0 if pooled else t
+        rows, to, points = data.rows[at], data.successor[at], data.at(t)
         learner = learners[0] if pooled else data.learner(t, actions, seed)
         ahead = gamma * rows.alive
-        critic = learner.fit(  # Alg. 1, lines 3 and 5
-            Targets(
-                reward=rows.reward + ahead * v[to],
-                cost_target=rows.cost + ahead * v_cost[to],
-                cost_behavior=rows.cost[:, None] + ahead[:, None] * costs[to],
-                carried=(gamma * ahead)[:, None] * V[to],
-                reward_noise=rows.reward_noise,
+        # critics that are not finite are counted in line 6
+        with np.errstate(over="ignore", invalid="ignore"):
+            critic = learner.fit(  # Alg. 1, lines 3 and 5
+                Targets(
+                    reward=rows.reward + ahead * v[to],
+                    cost_target=rows.cost + ahead * v_cost[to],
+                    cost_behavior=rows.cost[:, None] + ahead[:, None] * costs[to],
+                    carried=(gamma * ahead)[:, None] * V[to],
+                    reward_noise=rows.reward_noise,
+                )
             )
+            e = points.estimates(critic)
+            pi = np.ascontiguousarray(points.target(target, t))
+            behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
+            v, v_cost, V, costs, same = _carried_on(pi, e, behaviors)
+        yield SweepStep(t, critic, points, pi, e, behaviors, v, V, costs, same)
+
+
+def _carried_on(
+    pi: Floats, e: Estimates, behaviors: list[Followed]
+) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    """What the step before needs: v, v^c, V_j and cost_j; and where the last behavior is pi."""
+    from scopeval.behavior import _sweep_kernel as kernel
+
+    v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
+    V, costs = (np.empty((len(v), len(behaviors))) for _ in range(2))
+    same = np.ones(len(v), np.bool_)
+    for j, (mu, b, carried, cost, _) in enumerate(behaviors):
+        same = kernel.carry_on(
+            pi, mu, e.q, b, e.noise, carried, cost, v_error, V[:, j], costs[:, j]
         )
-        critics.append(critic)
-        e = points.estimates(critic)
-        pi = np.ascontiguousarray(points.target(target, t))
-        behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
-        v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
-        V, costs = np.empty((len(v), followed)), np.empty((len(v), followed))
-        for j, (mu, b, carried, cost) in enumerate(behaviors):
-            X = kernel.second_moment(e.q, b, e.noise, carried)
-            same = kernel.carry_on(pi, mu, b, X, cost, v, v_error, V[:, j], costs[:, j])
-        unchanged += float(points.logged @ same) / horizon
-        if tick is not None:
-            tick()
-    start = data.at(0).initial
-    cost = start @ costs
-    away = costs - ratio(cost, cost[0]) * costs[:, :1]
-    return Swept(
-        critics=critics[::-1],
-        variance=start @ V + float(start @ (v - start @ v) ** 2),
-        cost=cost,
-        unchanged=unchanged,
-        start_spread=np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0),
-    )
+    return v, v_cost, V, costs, same
 
 
 def follow_own(method: Method, *recipes: Recipe) -> Follow:
@@ -143,8 +206,8 @@ def follow_own(method: Method, *recipes: Recipe) -> Follow:
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         followed = [followed_target(pi, e)]
         for j, recipe in enumerate(recipes, start=1):
-            mu, b = weigh_rows(method, recipe, pi, e.following(j))
-            followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j]))
+            mu, b, why = weigh_rows(method, recipe, pi, e.following(j))
+            followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j], why))
         return followed
 
     return follow

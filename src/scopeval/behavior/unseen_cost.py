@@ -20,7 +20,7 @@ from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Swept
-from scopeval.critics.protocols import Rows
+from scopeval.models.protocols import Rows
 
 __all__ = ["unseen_cost"]
 
@@ -51,7 +51,7 @@ def unseen_cost(evidence: Evidence, method: Method, recipe: Recipe, swept: Swept
         v_cost = (pi * e.cost_target).sum(axis=1)
         cost = cost if t else float(points.initial @ v_cost)
         doubt += float((np.abs(under_mu - under_pi) * v_cost)[lost].sum())
-        mu, _ = weigh_rows(method, recipe, pi, e)
+        mu = weigh_rows(method, recipe, pi, e).mu
         under_pi = _after(data.rows[step], np.where(lost, 0.0, under_pi), pi)
         under_mu = _after(data.rows[step], np.where(lost, 0.0, under_mu), mu)
     return doubt / cost if cost > 0 else 0.0

@@ -26,10 +26,10 @@ import numpy as np
 from scopeval._parallel import fan_out
 from scopeval.arrays import Floats
 from scopeval.behavior.methods import Method
-from scopeval.behavior.step import LARGEST, Counts, Recipe
+from scopeval.behavior.step import LARGEST, Recipe, StepResult
 from scopeval.behavior.sweep import Follow, Followed
-from scopeval.critics.protocols import Critic, Estimates
-from scopeval.critics.sweep_data import Points
+from scopeval.models.protocols import Critic, Estimates
+from scopeval.models.sweep_data import Points
 
 __all__ = ["PriceGrid", "follow_each", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
 
@@ -169,10 +169,8 @@ def weigh_weighted(
     e: Estimates,
     t: int,
     weight: Floats,
-    *,
-    counts: Counts | None = None,
-) -> tuple[Floats, Floats]:
-    """Mu and b [B, A] for episodes of weights [B] at time t.
+) -> StepResult:
+    """Mu, b and why for episodes of weights [B] at time t.
 
     Whatever the numbers are, the rows of mu are distributions and b is finite. A weight of zero:
     the episode says nothing more, and is as cheap as the grid's largest price makes it.
@@ -189,14 +187,10 @@ def weigh_weighted(
         if recipe.cap is not None:
             floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
     share = float(recipe.share) if method.control_variate else -1.0
-    mu, b, (unseen, not_finite) = kernel.weigh_weighted(
+    return StepResult(*kernel.weigh_weighted(
         e.q, e.noise, e.carried, e.cost_behavior, e.known, np.ascontiguousarray(pi, np.float64),
         np.minimum(own, grid.prices[-1]), grid.prices, floors, share, recipe.gamma, LARGEST,
-    )  # fmt: skip
-    if counts is not None:
-        counts.unseen += unseen
-        counts.not_finite += not_finite
-    return mu, b
+    ))  # fmt: skip
 
 
 def _one_price(recipe: Recipe, weight: float, t: int) -> tuple[Floats, Floats]:

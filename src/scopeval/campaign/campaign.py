@@ -6,51 +6,70 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign.episode import CampaignEpisode
-from scopeval.campaign.opening import create_recorder, first_plan, open_recorder
-from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.refit import refit_now
-from scopeval.campaign.refit_process import RefitProcess
-from scopeval.campaign.registry import check_name
-from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms
-from scopeval.campaign.views import CampaignViews
-from scopeval.data.transitions import Transitions
-from scopeval.errors import CampaignError
-from scopeval.evaluation.refitting import Refitting
+from scopeval.campaign.audit import ShadowReport, Verification
+from scopeval.campaign.backend import Backend
+from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.episode import Episode
+from scopeval.campaign.local import LocalBackend, Policies, create_local, first_plan, open_local
+from scopeval.campaign.refit import main
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.store import Event
+from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms, Unconfirmed
+from scopeval.campaign.view import CampaignStatus, card_of, columns_of
+from scopeval.collection.episodes import Episodes
+from scopeval.errors import InputError
+from scopeval.evaluation.result import Evaluation, no_interval
+from scopeval.evaluation.stages import Stages
+from scopeval.evaluation.stopping import Running
+from scopeval.evaluation.tracking import Listener, listener_of
+from scopeval.logs.transitions import Transitions
+from scopeval.notebook.axes import axes_or_new, write_in
+from scopeval.notebook.frame import frame_of
+from scopeval.notebook.sketch import OURS
 from scopeval.policies.adapters import as_policy
+from scopeval.report.evaluation_figures import Band, running, trace_of
+from scopeval.report.wording import confidence
 
-__all__ = ["Campaign"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["Campaign", "draw_band", "refit_task"]
+
+_LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False}
 
 
-class Campaign(CampaignViews):
+class Campaign:
     """An evaluation that lasts: every decision is on disk before it is carried out.
 
         campaign = Campaign.create("hall.campaign", policy, horizon=24, behavior=behavior)
-        episode = campaign.start(plant="hall-3")
+        episode = campaign.start(plant="hall-3", resume=True)
         while not episode.over:
-            action = episode.act(obs)
+            action = episode.decided.action if episode.decided else episode.act(obs)
+            if action is None:
+                break  # control went back to the plant's own controller
             obs, reward, cost, ended = plant.run(action)
             episode.observe(reward, cost, obs, terminated=ended)
         episode.end()
         print(campaign.result())
 
-    After any restart, `Campaign.open` goes on with the same file. Several processes may work on one
-    campaign at the same time. Use `create` or `open`, not the constructor.
+    After any restart, `Campaign.open` goes on with the same file; `scopeval.connect` gives the same
+    object over HTTP. Several processes may work on one campaign at the same time. Use `create`,
+    `open` or `connect`, not the constructor.
 
-    Attributes:
-        terms: what it was created with.
-        journal: its database.
-        refitting: the process that computes new designs.
+    Args:
+        backend: what records: a database, or a service.
     """
 
-    def __init__(self, recorder: Recorder, target_name: str | None = None) -> None:
-        super().__init__(recorder)
-        self.refitting = RefitProcess(recorder.journal, recorder.target, target_name)
-        if self.refitting.able:
-            recorder.on_refit = self.refitting.start
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -63,47 +82,60 @@ class Campaign(CampaignViews):
         horizon: int,
         behavior: Any = None,
         logs: Transitions | None = None,
+        baseline: Any = None,
+        unconfirmed: Unconfirmed = "refuse",
         method: str = "scope-dr",
         epsilon: float | None = None,
         gamma: float | None = None,
         alpha: float = 0.05,
         seed: int = 0,
         guards: Sequence[Limit | Promise] | None = None,
-        plan: Plan | None = None,
+        plan: Plan | int | None = None,
         ramp: Ramp | None = None,
         shadow: bool = False,
         silent_after: float = 3600.0,
+        lease: float = 10.0,
         cost_bound: float | None = None,
         step_cost_bound: float | None = None,
         return_bound: tuple[float, float] | None = None,
-        refit: bool | Refitting = False,
+        refit: bool | Stages = False,
         target_name: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
         """Begin a campaign.
 
         Args:
-            where: a SQLite file that does not exist yet, or postgresql://user:password@host/name,
+            where: a SQLite file that does not exist yet, or postgresql://user@host/name,
                 an empty database.
             target: pi, in any form that `as_policy` takes.
             horizon: T, the most steps of an episode.
             behavior: mu: from `design`, a table, or any policy over the same actions. None: it is
                 designed from `logs`; without logs the target itself runs.
             logs: past operation, for `design`.
-            method: of that design; with a `Refitting` its own method counts.
+            baseline: what runs today, in any form that `as_policy` takes: the fallback. After a
+                limit with the action "fall back", where a policy has no answer, and after a
+                hand-over it takes the rest of the episode; once a promise is refuted it runs the
+                next ones. None: the target policy plays its part.
+            unconfirmed: with a baseline, while the design in use is not confirmed: "refuse", the
+                baseline runs and nothing is evaluated until an operator says so (`go_live`);
+                "target", the target policy runs.
+            method: of that design; with a `Stages` its own method counts.
             epsilon: the promise: mu costs at most 1 + epsilon times pi. Default: what a behavior
                 from `design` promises, else 0.
             gamma: discount. Default: that of the behavior policy, else 1.
             alpha: probability with which an interval may miss.
             seed: of all random numbers.
-            guards: what is watched. Default: the promise about the cost, which hands over to the
-                target policy when it is refuted.
-            plan: when no more episodes are started. Default: never.
+            guards: what is watched. Default: the promise about the cost, which hands over when it
+                is refuted.
+            plan: when no more episodes are started, or how many. Default: never.
             ramp: how the behavior policy's share grows. Default: it is 1 from the beginning.
             shadow: another controller, the incumbent, runs the plants: ``act(obs,
-                incumbent=action)`` records what it does and what the behavior policy would do.
-                Such episodes are no evidence about the target; `go_live` ends this.
+                incumbent=action)`` records what it does and what the behavior policy would do; with
+                a baseline that one acts. Such episodes are no evidence about the target; `go_live`
+                ends this.
             silent_after: seconds without a sign of life after which a plant is silent.
+            lease: seconds after the last sign of life of a plant's controller in which another one
+                cannot start an episode there, which would lose the running one. 0: it can.
             cost_bound: the most that one episode can cost, if that is known. With it, or
             step_cost_bound: the most that one step can cost, certificate and guard are proofs for
                 any number of episodes.
@@ -121,9 +153,10 @@ class Campaign(CampaignViews):
             DataError: there is a campaign already, or the place cannot be written.
         """
         policy = as_policy(target)
-        settings = refit if isinstance(refit, Refitting) else None
+        settings = refit if isinstance(refit, Stages) else None
         if refit and settings is None:
-            settings = Refitting(method=method)
+            settings = Stages(method=method)
+        _check_promise(behavior, guards)
         first = first_plan(
             policy,
             behavior,
@@ -144,17 +177,21 @@ class Campaign(CampaignViews):
             alpha=alpha,
             seed=seed,
             guards=(Promise(),) if guards is None else tuple(guards),
-            plan=plan or Plan(),
+            plan=_plan(plan),
             ramp=ramp,
             shadow=shadow,
             silent_after=silent_after,
+            lease=float(lease),
+            baseline=baseline is not None,
+            unconfirmed=unconfirmed,
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,
             refit=settings,
         )
-        recorder = create_recorder(where, terms, policy, first, logs, clock)
-        return cls(recorder, target_name)
+        today = None if baseline is None else as_policy(baseline)
+        policies = Policies(policy, behavior, today, target_name)
+        return cls(create_local(where, terms, policies, first, logs, clock))
 
     @classmethod
     def open(
@@ -163,18 +200,25 @@ class Campaign(CampaignViews):
         target: Any = None,
         *,
         behavior: Any = None,
+        baseline: Any = None,
         check: bool = True,
         target_name: str | None = None,
+        patience: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
         """Go on with a campaign, after any restart.
 
+        A journal of an older format is brought to today's; then older versions cannot open it.
+
         Args:
             where: as for `create`.
             target: the same policy. None: only to look; nothing can be decided.
-            behavior: needed where it is an object that no database can hold.
+            behavior: needed where it is an object that no database can hold, likewise
+            baseline: what runs today.
             check: see that the target is the same, by what is kept of it.
             target_name: as for `create`.
+            patience: seconds that a call waits while another process writes; then it is refused
+                and can be repeated. Default: 5.
             clock: seconds since 1970.
 
         Raises:
@@ -182,13 +226,20 @@ class Campaign(CampaignViews):
             InputError: another target.
         """
         policy = None if target is None else as_policy(target)
-        return cls(open_recorder(where, policy, behavior, check, clock), target_name)
+        today = None if baseline is None else as_policy(baseline)
+        policies = Policies(policy, behavior, today, target_name)
+        return cls(open_local(where, policies, check=check, clock=clock, patience=patience))
 
     # -- episodes ------------------------------------------------------------------------------
 
     def start(
-        self, plant: str = "plant", *, resume: bool = False, request: str | None = None
-    ) -> CampaignEpisode:
+        self,
+        plant: str = "plant",
+        *,
+        resume: bool = False,
+        request: str | None = None,
+        take_over: bool = False,
+    ) -> Episode:
         """Begin an episode on a plant.
 
         An episode of the plant that has not ended is ended if it is over, resumed with
@@ -197,30 +248,16 @@ class Campaign(CampaignViews):
         Args:
             plant: its name.
             resume: go on with the plant's open episode, where there is one.
-            request: a word of the caller's; a call with the same word returns the same episode.
+            request: an idempotency key: a repeated call with the same key returns the same episode.
+            take_over: start although another controller was active on the plant lately.
 
         Raises:
-            CampaignError: the campaign is paused, stopped, or has reached its plan.
+            CampaignError: the campaign is paused, stopped, or has reached its plan; or another
+                controller runs the plant.
         """
-        name = check_name(plant)
-        with self._recorder.lock:
-            if request is not None and (found := self._registry.by_request(request)) is not None:
-                return found
-            number = self._registry.open_on(name)
-            if number is not None:
-                episode = self.episode(number)
-                if episode.over and episode.state == "open":
-                    episode.end()
-                elif resume:
-                    self.heartbeat(name)
-                    return episode
-                elif episode.state == "open":
-                    self._registry.check_starting()  # else it would be lost for nothing
-                    episode.lose("the next one was started before it had ended")
-            with self._recorder.undoing():
-                return self._registry.begin(name, request)
+        return self.backend.start(plant, resume=resume, request=request, take_over=take_over)
 
-    def resume_episode(self, plant: str = "plant") -> CampaignEpisode:
+    def resume_episode(self, plant: str = "plant") -> Episode:
         """The plant's open episode, with all that was recorded of it.
 
         Where `episode.decided` is not None, a decision awaits its outcome: call `observe`.
@@ -228,18 +265,54 @@ class Campaign(CampaignViews):
         Raises:
             CampaignError: there is none.
         """
-        number = self._registry.open_on(check_name(plant))
-        if number is None:
-            raise CampaignError(f"resume_episode: no episode is open on {plant!r}; expected start")
-        return self.episode(number)
+        return self.backend.resume_episode(plant)
 
-    def episode(self, number: int) -> CampaignEpisode:
+    def episode(self, number: int) -> Episode:
         """An episode by number, as the journal has it.
 
         Raises:
-            InputError: there is none.
+            NotFoundError: there is none.
         """
-        return self._registry.episode(number)
+        return self.backend.episode(number)
+
+    def heartbeat(self, plant: str) -> str:
+        """Record a sign of life between episodes or steps.
+
+        Returns:
+            The state of the campaign: "running", "paused", "handed over" or "stopped". After a stop
+            the plant's own controller has control.
+        """
+        return self.backend.heartbeat(plant)
+
+    # -- what operators command ------------------------------------------------------------------
+
+    def pause(self, reason: str = "paused by an operator", *, who: str | None = None) -> None:
+        """Start no more episodes until `resume`; running ones go on."""
+        self.backend.command("pause", reason, who=who)
+
+    def resume(self, reason: str = "resumed by an operator", *, who: str | None = None) -> None:
+        """Start episodes again after a pause. A hand-over and a stop are permanent."""
+        self.backend.command("resume", reason, who=who)
+
+    def hand_over(self, reason: str = "by an operator", *, who: str | None = None) -> None:
+        """Let the baseline (without one, the target policy) decide from the next step on."""
+        self.backend.command("hand-over", reason, who=who)
+
+    def stop(self, reason: str = "stopped by an operator", *, who: str | None = None) -> None:
+        """Give control back to all plants at once, and start no more episodes.
+
+        The next `act` returns None. Episodes that this cuts count as lost, and the result says so.
+        """
+        self.backend.command("stop", reason, who=who)
+
+    def go_live(self, reason: str = "by an operator", *, who: str | None = None) -> None:
+        """Let the campaign run the episodes that start from now on, also by a design that is not
+        confirmed."""  # noqa: D205, D209
+        self.backend.command("go-live", reason, who=who)
+
+    def lose(self, number: int, reason: str, *, who: str | None = None) -> None:
+        """Give up the running episode of a plant that does not come back; it counts as lost."""
+        self.backend.command("lose", reason, who=who, number=number)
 
     def drop(self, number: int, reason: str, *, who: str | None = None) -> None:
         """Take a finished episode out of the evidence, as after a broken sensor.
@@ -247,59 +320,156 @@ class Campaign(CampaignViews):
         It counts as lost from now on. Dropping by results biases the estimate: the reason stands in
         the journal and in the result.
         """
-        self._registry.drop(number, reason, who)
+        self.backend.command("drop", reason, who=who, number=number)
 
-    # -- what operators do -----------------------------------------------------------------------
+    def start_refit(self, reason: str = "by an operator", *, who: str | None = None) -> bool:
+        """Start the process that computes the design that is due; False: none is due.
 
-    def pause(self, reason: str = "paused by an operator", *, who: str | None = None) -> None:
-        """Start no more episodes until `resume`; running ones go on."""
-        self._registry.command("pause", reason, who)
+        Raises:
+            CampaignError: the target policy cannot be loaded in another process.
+        """
+        return self.backend.command("refit", reason, who=who)
 
-    def resume(self, reason: str = "resumed by an operator", *, who: str | None = None) -> None:
-        """Start episodes again after a pause. A hand-over and a stop are for good."""
-        self._registry.command("resume", reason, who)
-
-    def hand_over(self, reason: str = "by an operator", *, who: str | None = None) -> None:
-        """Let the target policy decide from the next step on, on all plants, for good."""
-        self._registry.command("hand over", reason, who)
-
-    def stop(self, reason: str = "stopped by an operator", *, who: str | None = None) -> None:
-        """Start no more episodes, for good; the target policy finishes running ones."""
-        self._registry.command("stop", reason, who)
-
-    def go_live(self, reason: str = "by an operator", *, who: str | None = None) -> None:
-        """End the shadow mode: episodes that start from now on are run by the campaign."""
-        self._registry.command("live", reason, who)
+    def refit(self, reason: str = "by an operator") -> bool:
+        """Compute the design that is due: here, or over HTTP in a process of the service, which is
+        not waited for. False: none is due."""  # noqa: D205, D209
+        if isinstance(self.backend, LocalBackend):
+            return self.backend.refit_now()
+        return self.start_refit(reason)
 
     def tell_silence(self) -> list[str]:
         """Write an event for every plant that has fallen silent; returns their names.
 
-        Call it now and then; every silence is told once. An episode of a plant that does not come
-        back is given up by ``campaign.episode(number).lose(reason)``.
+        Call it now and then (a service does); each silence is reported once.
         """
-        return self._registry.tell_silence()
+        return self.backend.tell_silence()
 
-    def heartbeat(self, plant: str) -> None:
-        """Tell that a plant is alive, where nothing else does for long."""
-        with self.journal.write() as connection:
-            self._registry.seen(connection, check_name(plant))
+    # -- looking -------------------------------------------------------------------------------
 
-    def refit(self) -> bool:
-        """Compute the design that is due, in this process; False: none is due."""
-        return refit_now(self._recorder)
+    @property
+    def terms(self) -> Terms:
+        """What it was created with."""
+        return self.backend.terms
 
-    def start_refit(self) -> None:
-        """Start the process that computes the design that is due, unless it runs.
+    def status(self) -> CampaignStatus:
+        """The state now, for all processes that work on the campaign."""
+        return self.backend.status()
+
+    @property
+    def running(self) -> int:
+        """Number of episodes that have started and not ended."""
+        return self.status().open
+
+    def events(self, after: int = 0, *, most: int | None = None) -> list[Event]:
+        """What happened after an event, in order; at most so many."""
+        return self.backend.events(after, most=most)
+
+    def designs(self) -> list[DesignRecord]:
+        """Every behavior policy that was used, and the baseline."""
+        return self.backend.designs()
+
+    def episodes(self, *, plant: str | None = None) -> Episodes:
+        """All finished episodes, in the order of their numbers, for an analysis of one's own."""
+        return self.backend.episodes(plant)
+
+    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
+        """Number, state and recorded steps of all episodes of a plant, in order."""
+        return self.backend.episodes_on(plant)
+
+    def verify(self, head: str | None = None) -> Verification:
+        """Draw every decision again, and check every number and every event: an audit.
+
+        Args:
+            head: number:hash of an event, as a report, a webhook or an audit has told it: nothing
+                before it was changed since.
+        """
+        return self.backend.verify(head)
+
+    def logs(self) -> Transitions:
+        """The steps of all finished episodes as logs, those of the incumbent included."""
+        return self.backend.logs()
+
+    def shadow(self) -> ShadowReport:
+        """What today's controller has earned, and what the behavior policy would have done."""
+        return self.backend.shadow()
+
+    def result(self, *, keep: bool = False) -> Evaluation:
+        """What the target policy is worth, by all that is finished.
+
+        Args:
+            keep: keep the episodes in the result.
 
         Raises:
-            CampaignError: the target policy cannot be had in another process.
+            InputError: no episode is finished.
         """
-        if not self.refitting.able:
-            raise CampaignError(
-                "refit: the target is no table, so that no other process can have it; expected "
-                "target_name='module:attribute' where the campaign is opened"
-            )
-        self.refitting.start()
+        found = self.backend.result()
+        return replace(found, episodes=self.backend.episodes(None)) if keep else found
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "The campaign") -> Path:
+        """Write the result as one HTML page."""
+        return self.backend.report(path, title)
+
+    # -- in a notebook -------------------------------------------------------------------------
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for every episode.
+
+        `value` is unbiased for the target policy's value, `spent` is the cost; times are UTC.
+        """
+        state = CampaignState(self.terms)
+        for event in self.events():
+            state.fold(event)
+        frame = frame_of(columns_of(state.lines), index="episode")
+        for name in ("started", "ended"):
+            frame[name] = frame[name].astype("datetime64[s]")
+        return frame
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the estimate against the number of finished episodes, with its interval.
+
+        The interval holds at all times together. Axes without an estimate or an interval say why.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure.
+        """
+        if not self.status().finished:
+            ax = _labeled(axes_or_new(ax))
+            write_in(ax, "no episode is finished")
+            return ax
+        terms = self.terms
+        result = self.result(keep=True)
+        trace = trace_of(result, terms.gamma)
+        assert trace is not None  # the episodes were kept
+        goal = max(terms.plan.episodes or len(trace.value), 1)
+        band = running(trace.value, terms.alpha, goal, trace.stages)
+        ax = _labeled(axes_or_new(ax))
+        draw_band(band, terms.alpha, ax)
+        if not np.isfinite(band.high - band.low).any():
+            ax.legend(title=no_interval(result.interval), title_fontsize=8, **_LEGEND)
+        return ax
+
+    def track(self, tracker: Listener) -> None:
+        """Tell the numbers of this moment, at the number of finished episodes.
+
+        Args:
+            tracker: a `Tracker`, or a function that takes a `Running`, as for `evaluate`. Where it
+                raises an exception there is a warning, and the campaign goes on.
+
+        Raises:
+            InputError: it cannot be called so.
+        """
+        told = listener_of(tracker, "tracker")
+        if told is None:
+            raise InputError("tracker: got None, expected an object with log(step, values)")
+        status = self.status()
+        total = self.terms.plan.episodes
+        more = status.values()
+        told(Running(status.finished, total, status.interval, status.spent, more=more))
+
+    def _repr_html_(self) -> str:
+        return card_of(self.status(), self.terms).html()
+
+    # -- inside --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def group(self) -> Iterator[None]:
@@ -307,15 +477,15 @@ class Campaign(CampaignViews):
 
         Nothing is on disk before the outermost block has ended: carry no action out before. A call
         that raises takes back only itself. If a block raises, nothing of it is recorded; fetch the
-        episodes that were used in it again, with `episode`.
+        episodes that were used in it again, with `episode`. Over HTTP, where the service groups
+        calls by itself, the block does nothing.
         """
-        with self._recorder.lock, self._recorder.undoing(), self.journal.group():
+        with self.backend.group():
             yield
 
     def close(self) -> None:
-        """Give the connections to the database back."""
-        self.refitting.leave()
-        self.journal.close()
+        """Close the connections; of SQLite the one file then holds everything."""
+        self.backend.close()
 
     def __enter__(self) -> Campaign:
         return self
@@ -324,4 +494,61 @@ class Campaign(CampaignViews):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Campaign({self.journal.name!r}, horizon={self.terms.horizon})"
+        return f"Campaign({self.backend.name!r})"
+
+
+def _plan(given: Plan | int | None) -> Plan:
+    if given is None or isinstance(given, Plan):
+        return given or Plan()
+    if isinstance(given, int):
+        return Plan(episodes=given)
+    raise InputError(
+        f"plan: got {given!r:.60}, expected Plan(episodes=...) or a number of episodes"
+    )
+
+
+def _check_promise(behavior: Any, guards: Sequence[Limit | Promise] | None) -> None:
+    """See that the campaign watches what the behavior policy was designed for."""
+    promised = behavior.promised if isinstance(behavior, BehaviorPolicy) else None
+    if promised is None or guards is not None:
+        return
+    cost = "the cost of a reference policy" if promised.whose == "reference" else "a cost limit"
+    raise InputError(
+        f"behavior: the behavior policy was designed for {cost}, and a campaign's promise is about "
+        "the target policy's own cost; expected a design for that, or guards=[...] of your own, "
+        "such as Limit(total=...)"
+    )
+
+
+def refit_task(task: dict[str, Any]) -> int:
+    """Compute the design that is due, in the process that was started for it."""
+
+    def opened(where: str, target: Any) -> LocalBackend:
+        policies = Policies(as_policy(target))
+        return open_local(where, policies, check=True, clock=time.time)
+
+    return main(task, opened)
+
+
+def draw_band(band: Band, alpha: float, ax: Axes) -> None:
+    """Draw a running estimate, with its interval as far as that is finite."""
+    seen = np.isfinite(band.high - band.low)
+    if seen.any():
+        ax.fill_between(
+            band.at[seen], band.low[seen], band.high[seen], color=OURS, alpha=0.18, lw=0,
+            label=f"{confidence(alpha)} at all times together",
+        )  # fmt: skip
+    alone = "o" if len(band.at) == 1 else None  # a line of one point is not seen
+    ax.plot(band.at, band.mean, color=OURS, lw=2.0, marker=alone, label="estimate")
+    ax.legend(**_LEGEND)
+    late = band.at >= 0.12 * band.at[-1]  # the first intervals are too wide to show anything
+    ends = np.concatenate([band.low[late & seen], band.high[late & seen], band.mean[late]])
+    room = 0.05 * (np.ptp(ends) or 1.0)
+    ax.set_ylim(float(ends.min() - room), float(ends.max() + room))
+
+
+def _labeled(ax: Axes) -> Axes:
+    """Axes of a running estimate."""
+    ax.set_xlabel("finished episodes")
+    ax.set_ylabel("value of the policy")
+    return ax

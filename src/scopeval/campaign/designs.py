@@ -1,11 +1,15 @@
-"""The behavior policies of a campaign: every one is kept, with its fingerprint.
+"""What a campaign keeps of policies and logs: designs, the baseline, the target's fingerprint.
 
 A design (`scopeval.design`) is kept as its file, a table as its numbers. Any other object cannot be
 kept; it is recognized by name only, and must be passed again to `Campaign.open`.
+
+Of the target its fingerprint is kept (`policies.fingerprint`), where observations are known to ask
+it at. In any case it must give the probabilities that were recorded with the last decisions.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -18,17 +22,33 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from scopeval._archive import npy_of_bytes, open_archive, pack, reading
 from scopeval._files import versions
+from scopeval.arrays import PROBABILITY_SLACK
 from scopeval.behavior.file import load
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign import schema
-from scopeval.campaign.journal import Journal
+from scopeval.campaign.store import Store, decode, reading_row
+from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Decider, Target
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_behavior
-from scopeval.policies.protocols import Behavior, Policy
+from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, probs_of
 
-__all__ = ["DesignRecord", "Designs"]
+__all__ = [
+    "BASELINE",
+    "DesignRecord",
+    "Designs",
+    "bytes_of_logs",
+    "check_target",
+    "logs_of_bytes",
+    "remember_target",
+]
+
+#: Number of the baseline among the designs.
+BASELINE = -1
 
 
 @dataclass(frozen=True)
@@ -57,19 +77,23 @@ class Designs:
         journal: of the campaign.
         target: pi.
         own: a behavior policy that cannot be kept.
+        baseline: what runs today, where it cannot be kept.
     """
 
-    def __init__(self, journal: Journal, target: Target, own: object = None) -> None:
+    def __init__(
+        self, journal: Store, target: Target, own: object = None, baseline: Target | None = None
+    ) -> None:
         self._journal, self._target = journal, target
         self._own = as_behavior(own)
+        self._baseline = baseline
         self._loaded: dict[int, Behavior | Policy | None] = {}
         self._deciders: dict[int, Decider] = {}
 
     def keep(
         self, connection: sa.Connection, number: int, behavior: object, made: float, why: str
-    ) -> None:
-        """Write a behavior policy; None is the target itself."""
-        policy = as_behavior(behavior)
+    ) -> str | None:
+        """Write a behavior policy; None is the target itself. Returns its fingerprint."""
+        policy = as_behavior(behavior, self._target)
         kind, content, fingerprint = _packed(policy)
         about: dict[str, Any] = {"why": why, "versions": versions("numpy", "torch", "numba")}
         if isinstance(policy, BehaviorPolicy):
@@ -93,6 +117,7 @@ class Designs:
         )
         self._loaded[number] = policy
         self._deciders.pop(number, None)
+        return fingerprint
 
     def behavior(self, number: int) -> Behavior | Policy | None:
         """A behavior policy by number; None: the target itself."""
@@ -103,24 +128,49 @@ class Designs:
     def decider(self, number: int) -> Decider:
         """Decides steps by the target and a behavior policy."""
         if number not in self._deciders:
-            self._deciders[number] = Decider(self._target, self.behavior(number))
+            if number == BASELINE:  # a policy of its own: what it draws has the ratio 1
+                self._deciders[number] = Decider(self._today(), None)
+            else:
+                self._deciders[number] = Decider(self._target, self.behavior(number))
         return self._deciders[number]
+
+    def _today(self) -> Target:
+        """The baseline."""
+        found: Any = self._baseline if self._baseline is not None else self.behavior(BASELINE)
+        return found  # type: ignore[no-any-return]
+
+    def keep_baseline(self, connection: sa.Connection, made: float) -> str | None:
+        """Write what runs today; returns its fingerprint."""
+        return self.keep(connection, BASELINE, self._baseline, made, "what runs today")
 
     def records(self, connection: sa.Connection) -> list[DesignRecord]:
         """All of them."""
         table = schema.designs
         chosen = (table.c.number, table.c.kind, table.c.fingerprint, table.c.made, table.c.about)
         rows = connection.execute(sa.select(*chosen).order_by(table.c.number))
-        return [
-            DesignRecord(r.number, r.kind, r.fingerprint, r.made, json.loads(r.about)) for r in rows
-        ]
+        found = []
+        for r in rows:
+            with reading_row(self._journal.name, "designs", r.number):
+                about = json.loads(r.about)
+            found.append(DesignRecord(r.number, r.kind, r.fingerprint, r.made, about))
+        return found
 
     def _load(self, number: int) -> Behavior | Policy | None:
         table = schema.designs
         with self._journal.read() as connection:
-            row = connection.execute(sa.select(table).where(table.c.number == number)).one()
+            chosen = sa.select(table).where(table.c.number == number)
+            row = connection.execute(chosen).one_or_none()
+        if row is None:
+            raise DataError(f"{self._journal.name}: table designs, row {number}: missing")
         if row.kind == "target":
             return None
+        if row.kind == "own" and number == BASELINE:
+            if self._baseline is None:
+                raise InputError(
+                    "baseline: the campaign's is an object of your own, which no database can "
+                    "hold; pass it again, Campaign.open(where, target, baseline=...)"
+                )
+            return self._baseline  # type: ignore[return-value]
         if row.kind == "own":
             if self._own is None:
                 raise InputError(
@@ -129,10 +179,11 @@ class Designs:
                 )
             return self._own
         name = f"design {number} of {self._journal.name}"
-        if hashlib.sha256(row.content).hexdigest() != row.fingerprint:
+        if hashlib.sha256(row.content or b"").hexdigest() != row.fingerprint:
             raise DataError(f"{name}: damaged, its fingerprint does not fit")
         if row.kind == "table":
-            return TabularPolicy(np.load(io.BytesIO(row.content), allow_pickle=False))
+            with reading_row(self._journal.name, "designs", number):
+                return TabularPolicy(npy_of_bytes(name, row.content))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"design-{number}.scope")
             path.write_bytes(row.content)
@@ -161,3 +212,105 @@ def _packed(policy: Behavior | Policy | None) -> tuple[str, bytes | None, str | 
     else:
         kind = "own"
     return kind, content, None if content is None else hashlib.sha256(content).hexdigest()
+
+
+#: So many of the last decisions are compared.
+COMPARED = 64
+
+
+def remember_target(
+    journal: Store,
+    connection: sa.Connection,
+    target: Target,
+    horizon: int,
+    behavior: Any,
+    logs: Transitions | None,
+) -> None:
+    """Keep the target's fingerprint, where one can be taken."""
+    mark = behavior.fingerprint if isinstance(behavior, BehaviorPolicy) else None
+    if mark is None and isinstance(target, TabularPolicy):
+        states = np.arange(target.states)
+        mark = take_fingerprint(target, horizon, lambda t: states)
+    if mark is None and logs is not None:
+        mark = take_fingerprint(target, horizon, lambda t: logs.obs)
+    if mark is None:
+        return
+    arrays = {name: _array_text(array) for name, array in _arrays(mark).items()}
+    journal.set_fact(connection, "target", {"table": mark.table, **arrays})
+
+
+def check_target(journal: Store, connection: sa.Connection, target: Target, terms: Terms) -> None:
+    """See that a policy is the campaign's target.
+
+    Raises:
+        InputError: it is another policy.
+    """
+    kept = journal.fact(connection, "target")
+    if kept is not None:
+        with reading_row(journal.name, "facts", "target"):
+            obs, t, answers = (_array_of(name, kept[name]) for name in ("obs", "t", "answers"))
+            mark = Fingerprint(obs, t, answers, kept["table"])
+        mark.check(target, terms.horizon, journal.name)
+    if isinstance(target, ContinuousPolicy):
+        return  # its probabilities are 1/K for any policy of K candidates
+    table = schema.steps
+    rows = connection.execute(
+        sa.select(
+            table.c.episode, table.c.step, table.c.obs, table.c.action, table.c.target_probability
+        )
+        .where(table.c.chooser != "baseline")  # its own probabilities
+        .order_by(table.c.decided.desc())
+        .limit(COMPARED)
+    )
+    for row in rows.all():
+        with reading_row(journal.name, "steps", (row.episode, row.step)):
+            obs, action = decode(row.obs), int(decode(row.action))
+            if obs.dtype.kind not in "iuf" or not isinstance(row.target_probability, float):
+                raise ValueError(f"obs {row.obs:.60}, probability {row.target_probability!r:.60}")
+        probs = probs_of(target, obs[None], row.step)
+        own = float(probs[0, action]) if action < probs.shape[1] else -1.0
+        if not abs(own - row.target_probability) <= PROBABILITY_SLACK:
+            raise InputError(
+                f"target: is not the policy of {journal.name}: its probability of action {action} "
+                f"at {row.obs:.60}, t={row.step} is {own:.6g}, recorded is "
+                f"{row.target_probability:.6g}; expected the same target"
+            )
+
+
+def _arrays(mark: Fingerprint) -> dict[str, Any]:
+    return {"obs": mark.obs, "t": mark.t, "answers": mark.answers}
+
+
+def _array_text(array: Any) -> str:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _array_of(name: str, text: str) -> Any:
+    return npy_of_bytes(name, base64.b64decode(text))
+
+
+_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+
+
+def bytes_of_logs(logs: Transitions) -> bytes:
+    """The columns, compressed."""
+    buffer = io.BytesIO()
+    columns: dict[str, Any] = {name: getattr(logs, name) for name in _COLUMNS}
+    pack(buffer, columns)
+    return buffer.getvalue()
+
+
+def logs_of_bytes(content: bytes) -> Transitions:
+    """What `bytes_of_logs` made.
+
+    Raises:
+        DataError: other bytes, or bytes that would unpack to far more than they are.
+    """
+    with (
+        reading("logs", "the columns of Transitions"),
+        open_archive("logs", io.BytesIO(content), len(content), names=_COLUMNS) as archive,
+    ):
+        columns: dict[str, Any] = {name: archive.read(name) for name in _COLUMNS}
+    return Transitions(**columns)

@@ -1,30 +1,38 @@
-"""One episode of a campaign, as a plant's control loop sees it."""
+"""One episode of a campaign, as a plant's control loop sees it, and what is behind it.
+
+An `Episode` checks, counts and repeats; its backend records: in a database of this machine
+(`campaign.local`), or in a service over HTTP (`serve.client`).
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from scopeval.campaign import schema
-from scopeval.campaign.journal import decode, encode
-from scopeval.campaign.terms import Terms
+from scopeval.campaign.terms import COST
 from scopeval.collection.readings import check_cost_reading, check_number, check_reading
 from scopeval.errors import CampaignError, InputError
 
-__all__ = ["CampaignEpisode", "Decided", "Observed"]
+__all__ = ["Decided", "Episode", "Observed", "RecordsEpisodes"]
 
 
 class Decided(NamedTuple):
-    """A decision that is on disk and whose outcome is not: obs and action."""
+    """A decision that is on disk and whose outcome is not.
+
+    Attributes:
+        obs: where it was decided.
+        action: what to do.
+        by: who decided: "behavior", "target", "guard" (the target, after a hand-over), "baseline",
+            "incumbent" or "fallback:" and why the behavior policy fell back.
+    """
 
     obs: NDArray[Any]
     action: Any
+    by: str = "behavior"
 
 
 class Observed(NamedTuple):
@@ -37,107 +45,139 @@ class Observed(NamedTuple):
     signals: Mapping[str, float]
 
 
-class WritesEpisodes(Protocol):
-    """What an episode needs of the recorder (`campaign.recorder`)."""
+class RecordsEpisodes(Protocol):
+    """What an episode needs of its backend; the verbs of a step change the episode too.
 
-    @property
-    def terms(self) -> Terms:
-        """Of the campaign."""
+    Attributes:
+        shape: of an observation; None: there was none yet.
+    """
+
+    shape: tuple[int, ...] | None
+
+    def refresh(self, episode: Episode) -> None:
+        """Bring an episode to what the journal says."""
         ...
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Of an observation."""
+    def act(self, episode: Episode, t: int, obs: NDArray[Any], incumbent: Any) -> Decided | None:
+        """The decision of a step; None: control went back to the plant."""
         ...
 
-    def act(
-        self, episode: CampaignEpisode, obs: Any, step: int | None, incumbent: Any = None
-    ) -> Any:
-        """Decide a step."""
-        ...
-
-    def observe(
-        self,
-        episode: CampaignEpisode,
-        values: tuple[Any, Any, Any, Any, Mapping[str, Any]],
-        step: int | None,
-    ) -> None:
+    def observe(self, episode: Episode, t: int, outcome: Observed) -> None:
         """Record an outcome."""
         ...
 
-    def end(self, episode: CampaignEpisode) -> None:
-        """End it."""
+    def advance(self, episode: Episode, t: int, outcome: Observed) -> Decided | None:
+        """An outcome and the next decision, both or neither."""
         ...
 
-    def lose(self, episode: CampaignEpisode, reason: str) -> None:
-        """Give it up."""
+    def end(self, episode: Episode) -> None:
+        """End an episode."""
+        ...
+
+    def lose(self, episode: Episode, reason: str) -> None:
+        """Give an episode up."""
         ...
 
 
 @dataclass
-class CampaignEpisode:
+class Episode:
     """A running episode; `Campaign.start` makes it.
 
-        episode = campaign.start(plant="hall-3")
+        episode = campaign.start(plant="hall-3", resume=True)
         while not episode.over:
-            action = episode.act(obs)
+            action = episode.decided.action if episode.decided else episode.act(obs)
+            if action is None:
+                break  # control went back to the plant's own controller
             obs, reward, cost, ended = plant.run(action)
             episode.observe(reward, cost, obs, terminated=ended)
         episode.end()
 
     Attributes:
-        recorder: writes what happens.
+        backend: records what happens.
         number: of the episode in the campaign.
         plant: where it runs.
         design: number of the design that it uses.
         share: of the behavior policy in its decisions.
         by_target: the target policy decides all of it.
-        shadow: it is recorded what the behavior policy would do.
+        shadow: what runs today decides; it is recorded what the behavior policy would do.
+        horizon: the most steps.
+        signals: readings beside the cost that every `observe` must be given.
         step: number of steps whose outcome is recorded.
-        weight: product of target_probability / probability so far.
-        sums: of the guarded readings so far.
         decided: the decision whose outcome is awaited; None: `act` is next.
+        by: who decided last (see `Decided`); None: nobody yet.
+        back: the step from which on the baseline, or the plant's own controller, has control; None:
+            the campaign has it.
         last_obs: what was observed last; None: nothing yet.
         terminated: the last step ended it for good.
+        halted: the campaign was stopped, so that there is no further step.
         state: "open", "finished", "lost" or "dropped".
+        weight: product of target_probability / probability so far; on this machine only, as are
+        returned: the sum of the rewards, and
+        sums: of the guarded readings so far.
     """
 
-    recorder: WritesEpisodes
+    backend: RecordsEpisodes = field(repr=False)
     number: int
     plant: str
     design: int
     share: float
     by_target: bool
     shadow: bool
+    horizon: int
+    signals: tuple[str, ...] = ()
     step: int = 0
-    weight: float = 1.0
-    sums: dict[str, float] = field(default_factory=dict)
     decided: Decided | None = None
+    by: str | None = None
+    back: int | None = None
     last_obs: NDArray[Any] | None = None
     terminated: bool = False
+    halted: bool = False
     state: str = "open"
+    weight: float = 1.0
+    returned: float = 0.0
+    sums: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has run to its end: it terminated, or the horizon is reached."""
+        return self.terminated or self.step >= self.horizon
 
     @property
     def over(self) -> bool:
-        """Whether there is no further step: it terminated, or the horizon is reached."""
-        return self.terminated or self.step >= self.recorder.terms.horizon or self.state != "open"
+        """Whether there is no further step: it is complete, given up, or control went back."""
+        return self.complete or self.halted or self.state != "open"
 
     def act(self, obs: Any, *, incumbent: Any = None, step: int | None = None) -> Any:
-        """The action to take now: a number, or a vector.
+        """The action to take now: a number, or a vector; None: control went back to the plant.
 
         The decision and its probabilities are on disk when this returns. Called again for the same
-        step, it returns the same action.
+        step, it returns the same action. `by` says who has decided.
 
         Args:
             obs: the observation.
             incumbent: in a shadow episode, what the plant's own controller does; it is returned.
+                With a baseline it is not needed: the baseline decides.
             step: number of the step, to repeat a call whose answer was lost; None: the next one.
 
         Raises:
             InputError: a bad reading, or another observation for a step that was decided.
             CampaignError: the episode is over.
+            ServiceError: the service could not be reached for as long as `patience`.
         """
-        return self.recorder.act(self, obs, step, incumbent)
+        if self.halted or (self.state == "lost" and self.back is not None):
+            self.end()
+            return None
+        t = self.step if step is None else step
+        problem = self._problem_of_act(t)
+        if problem is not None and self.state == "open":  # another process may have gone on
+            self.backend.refresh(self)
+            problem = self._problem_of_act(t)
+        if problem is not None:
+            code = "wrong_step" if self.state == "open" else f"episode_{self.state}"
+            raise CampaignError(problem, code)
+        seen = check_reading("obs", obs, t, self.backend.shape)
+        decided = self.backend.act(self, t, seen, incumbent)
+        return None if decided is None else decided.action
 
     def observe(
         self,
@@ -162,41 +202,111 @@ class CampaignEpisode:
         Raises:
             InputError: a bad reading; nothing of it was recorded.
             CampaignError: no decision awaits an outcome.
+            ServiceError: the service could not be reached for as long as `patience`.
         """
-        self.recorder.observe(self, (reward, cost, next_obs, terminated, signals or {}), step)
+        t, outcome = self._outcome((reward, cost, next_obs, terminated, signals or {}), step)
+        self.backend.observe(self, t, outcome)
+
+    def advance(
+        self,
+        reward: float,
+        cost: float,
+        next_obs: Any,
+        *,
+        terminated: bool = False,
+        signals: Mapping[str, float] | None = None,
+        step: int | None = None,
+    ) -> Any:
+        """`observe`, and `act` at `next_obs`, in one call; both are recorded, or nothing.
+
+        Returns:
+            The next action; None: the episode is over.
+        """
+        t, outcome = self._outcome((reward, cost, next_obs, terminated, signals or {}), step)
+        decided = self.backend.advance(self, t, outcome)
+        return None if decided is None else decided.action
 
     def end(self) -> None:
-        """End the episode; it is evidence from now on. Called again, it changes nothing."""
-        self.recorder.end(self)
+        """End the episode; it is evidence from now on. Called again, it changes nothing.
+
+        One that a stop has cut counts as lost.
+        """
+        if self.state == "finished" or (self.state == "lost" and self.back is not None):
+            return
+        self.backend.end(self)
 
     def lose(self, reason: str) -> None:
         """Give the episode up: it is counted as lost, with what it has cost."""
-        self.recorder.lose(self, reason)
+        self.backend.lose(self, str(reason) or "no reason given")
 
-    # -- used by the campaign ------------------------------------------------------------------
+    # -- used by the backends ------------------------------------------------------------------
 
-    def check_next(self, step: int | None) -> int:
-        """The step that `act` is about."""
-        t = self.step if step is None else step
+    def take_decision(self, decided: Decided) -> None:
+        """Await the outcome of a decision."""
+        self.decided, self.by, self.last_obs = decided, decided.by, decided.obs
+        if decided.by.startswith("baseline") and self.back is None and not self.shadow:
+            self.back = self.step
+
+    def take_outcome(self, outcome: Observed) -> None:
+        """Take an outcome into the sums."""
+        self.step += 1
+        self.decided = None
+        self.terminated = outcome.terminated
+        self.last_obs = outcome.next_obs
+        self.returned += outcome.reward
+        for name, value in {COST: outcome.cost, **outcome.signals}.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def _problem_of_act(self, t: int) -> str | None:
+        """Why a step cannot be decided; None: it can."""
         if self.state != "open":
-            raise CampaignError(f"act: episode {self.number} is {self.state}; start another one")
-        if t == self.step and not self.over:
-            return t
-        if self.over and t >= self.step:
-            raise CampaignError(
-                f"act: episode {self.number} has no step {t}: it "
-                + ("has terminated" if self.terminated else f"has {self.step} steps already")
-                + "; expected end()"
-            )
-        if t > self.step:
-            raise CampaignError(f"act: got step {t}, expected {self.step}: steps come in order")
-        return t
+            return f"act: episode {self.number} is {self.state}; start another one"
+        if t < self.step or (t == self.step and not self.complete):
+            return None
+        if self.complete:
+            why = "has terminated" if self.terminated else f"has {self.step} steps already"
+            return f"act: episode {self.number} has no step {t}: it {why}; expected end()"
+        return f"act: got step {t}, expected {self.step}: steps come in order"
 
-    def read(self, values: tuple[Any, Any, Any, Any, Mapping[str, Any]], t: int) -> Observed:
+    def _outcome(
+        self, values: tuple[Any, Any, Any, Any, Mapping[str, Any]], step: int | None
+    ) -> tuple[int, Observed]:
+        """Number of the step that an outcome is about, and the outcome, checked.
+
+        Raises:
+            CampaignError: that step was not decided.
+        """
+        if not self._awaited(step) and self.state == "open":
+            self.backend.refresh(self)  # another process may have gone on
+        if step is None and self.state == "lost" and self.back is not None:
+            raise CampaignError(
+                f"observe: control went back to the plant at step {self.back}; nothing was "
+                "recorded",
+                "episode_lost",
+            )
+        waiting = self.decided is not None and self.state == "open"
+        t = step if step is not None else self.step - (0 if waiting else 1)
+        outcome = self._read(values, t)
+        if not self._awaited(t):
+            raise CampaignError(
+                f"observe: step {t} of episode {self.number} was not decided; expected act()"
+                if self.state == "open"
+                else f"observe: episode {self.number} is {self.state}",
+                "wrong_step" if self.state == "open" else f"episode_{self.state}",
+            )
+        return t, outcome
+
+    def _awaited(self, step: int | None) -> bool:
+        """Whether the outcome of a step is awaited, or was recorded."""
+        waiting = self.decided is not None and self.state == "open"
+        if step is None:
+            return waiting
+        return 0 <= step < self.step or (waiting and step == self.step)
+
+    def _read(self, values: tuple[Any, Any, Any, Any, Mapping[str, Any]], t: int) -> Observed:
         """Check what a plant reports of step t."""
         reward, cost, next_obs, terminated, signals = values
-        terms = self.recorder.terms
-        missing = [name for name in terms.signals if name not in signals]
+        missing = [name for name in self.signals if name not in signals]
         if missing:
             raise InputError(
                 f"signals: {', '.join(missing)} missing at t={t}, expected all that a guard "
@@ -207,45 +317,7 @@ class CampaignEpisode:
         return Observed(
             reward=check_number("reward", reward, t),
             cost=check_cost_reading("cost", cost, t),
-            next_obs=check_reading("next_obs", next_obs, t, self.recorder.shape),
+            next_obs=check_reading("next_obs", next_obs, t, self.backend.shape),
             terminated=bool(terminated),
             signals={name: check_number(name, x, t) for name, x in sorted(signals.items())},
         )
-
-    def count(self, found: Observed) -> None:
-        """Take an outcome into the sums."""
-        self.step += 1
-        self.decided = None
-        self.terminated = found.terminated
-        self.last_obs = found.next_obs
-        for name, value in {"cost": found.cost, **found.signals}.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-
-    def replay(self, connection: sa.Connection) -> None:
-        """Bring the steps back from the journal."""
-        table = schema.steps
-        self.step, self.weight, self.sums, self.decided = 0, 1.0, {}, None
-        self.last_obs = None
-        rows = connection.execute(
-            sa.select(table).where(table.c.episode == self.number).order_by(table.c.step)
-        )
-        for row in rows:
-            self.weight *= row.target_probability / row.probability
-            self.last_obs = decode(row.obs)
-            self.decided = Decided(self.last_obs, action_of(row.action))
-            if row.reward is not None:
-                signals = json.loads(row.signals) if row.signals else {}
-                self.count(
-                    Observed(row.reward, row.cost, decode(row.next_obs), row.terminated, signals)
-                )
-
-
-def action_of(text: str) -> Any:
-    """An action as `act` returns it."""
-    value = decode(text)
-    return int(value) if value.ndim == 0 else value
-
-
-def same(text: str, value: NDArray[Any]) -> bool:
-    """Whether a reading is the one in the journal."""
-    return text == encode(value)

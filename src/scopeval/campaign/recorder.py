@@ -1,40 +1,69 @@
-"""Records decisions and outcomes, and keeps the state of a campaign up to date.
+"""Writes what happens in a campaign, in a database that this process can reach.
 
 A decision is drawn, written and committed before it is returned. The random numbers of a step are a
-function of its place, so a decision that was not committed is drawn again in the same way.
+function of its place, so a decision that was not committed is drawn again in the same way. Guards
+decide in the transaction that ends an episode or records a reading.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from scopeval.campaign import schema, statements
+from scopeval.campaign import schema
+from scopeval.campaign.commands import command_of
+from scopeval.campaign.deciding import Deciding
 from scopeval.campaign.designs import Designs
-from scopeval.campaign.episode import CampaignEpisode, Decided, Observed, action_of, same
-from scopeval.campaign.journal import Event, Journal, encode
-from scopeval.campaign.rows import numbers_of, signals_of
+from scopeval.campaign.episode import Decided, Episode, Observed
+from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.terms import COST, Terms
-from scopeval.collection.choice import Choice, Place, Target, shadow
+from scopeval.campaign.steps import (
+    action_of,
+    check_same,
+    episode_by_number,
+    observed_rows,
+    replay,
+    step_row,
+    write_decision,
+    write_outcome,
+)
+from scopeval.campaign.store import DAMAGED, START, Event, Store, encode, reading_row
+from scopeval.campaign.terms import COST, Terms, check_name
+from scopeval.campaign.view import any_silent, plants_of
+from scopeval.collection.choice import Target
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
-from scopeval.errors import CampaignError, InputError
+from scopeval.errors import CampaignError, InputError, NotFoundError
+from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["Recorder"]
 
+#: Longest reason that is kept.
+LONGEST_REASON = 2000
+
+_episodes, _plants = schema.episodes, schema.plants
+_number_by_request = sa.select(_episodes.c.number).where(
+    _episodes.c.request == sa.bindparam("by_request")
+)
+_set_seen = (
+    sa.update(_plants)
+    .where(_plants.c.name == sa.bindparam("of_plant"))
+    .values(seen=sa.bindparam("seen"))
+)
+
 
 class Recorder:
-    """Writes what happens in a campaign.
+    """Writes what happens in a campaign, and keeps its state up to date.
 
     Args:
-        journal: the database.
+        store: the database.
         terms: of the campaign.
         target: pi.
         designs: the behavior policies.
@@ -43,20 +72,27 @@ class Recorder:
 
     def __init__(
         self,
-        journal: Journal,
+        store: Store,
         terms: Terms,
         target: Target,
         designs: Designs,
         clock: Callable[[], float],
     ) -> None:
-        self.journal, self.terms, self.target, self.designs = journal, terms, target, designs
+        self.store, self.terms, self.target, self.kept = store, terms, target, designs
         self.clock = clock
         self.on_refit: Callable[[], None] | None = None  # called when a new design is due
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
-        self._streams = CounterStreams(terms.seed)
+        self.holder = secrets.token_hex(8)  # this controller, for the leases of plants
+        streams = CounterStreams(terms.seed)
+        self._deciding = Deciding(target, designs, streams, baseline=terms.baseline)
         self._state: CampaignState | None = None
         self._happened = 0  # times that events were written
         self.lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+        return self.store.name
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -65,11 +101,16 @@ class Recorder:
         with self.lock:
             if self._state is None:
                 self._state = CampaignState(self.terms)
-                news = self.journal.events_after(connection, 0)
+                news = self.store.events_after(connection, 0)
             else:
-                news = self.journal.news_after(connection, self._state.cursor)
+                news = self.store.news_after(connection, self._state.cursor)
             for event in news:
-                self._state.fold(event)
+                try:
+                    self._state.fold(event)
+                except DAMAGED:
+                    self._state = None
+                    with reading_row(self.store.name, "events", event.number):
+                        raise
             return self._state
 
     @contextlib.contextmanager
@@ -86,6 +127,19 @@ class Recorder:
                 self._state = None
             raise
 
+    @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """One transaction for all calls of this thread inside the block."""
+        with self.lock, self.undoing(), self.store.group():
+            yield
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[sa.Connection, CampaignState]]:
+        """A transaction that may write events, and the state in it."""
+        with self.lock, self.undoing(), self.store.transaction() as connection:
+            self.store.order(connection)
+            yield connection, self.state(connection)
+
     def happen(self, connection: sa.Connection, *happened: Event) -> CampaignState:
         """Write events, and those that follow from them; the lock of `order` is held."""
         state = self.state(connection)
@@ -93,7 +147,8 @@ class Recorder:
         queue = list(happened)
         while queue:
             number = state.cursor + 1
-            event = self.journal.add_event(connection, queue.pop(0), number, self.clock())
+            before = state.head or START
+            event = self.store.add_event(connection, queue.pop(0), number, self.clock(), before)
             state.fold(event)
             if event.kind in ("ended", "lost"):
                 queue += state.refuted()
@@ -101,209 +156,304 @@ class Recorder:
                 queue += [event for event in (stage, state.next_refit()) if event is not None]
         return state
 
+    # -- episodes ------------------------------------------------------------------------------
+
+    def start(
+        self,
+        plant: str,
+        *,
+        resume: bool = False,
+        request: str | None = None,
+        take_over: bool = False,
+        holder: str | None = None,
+    ) -> Episode:
+        """Begin an episode, or resume the open one; the arguments are those of `Campaign.start`."""
+        name, holder = check_name(plant), holder or self.holder
+        with self.lock:
+            if request is not None and (known := self._by_request(request)) is not None:
+                return known
+            number = self.open_on(name)
+            if number is not None:
+                episode = self.episode(number)
+                if episode.over and episode.state == "open":
+                    episode.end()
+                elif resume:
+                    with self.store.transaction() as connection:
+                        self._seen(connection, name, holder)
+                    return episode
+                elif episode.state == "open":
+                    self._check_starting()  # else it would be lost for nothing
+                    if not take_over:
+                        self._check_lease(name, holder)
+                    episode.lose("the next one was started before it had ended")
+            with self.undoing():
+                return self._begin(name, request, holder)
+
+    def _begin(self, plant: str, request: str | None, holder: str) -> Episode:
+        """Begin an episode with the next number."""
+        try:
+            with self.store.transaction() as connection:
+                self.store.order(connection)
+                state = self.state(connection)
+                state.check_starting()
+                number = state.last_episode + 1
+                behavior = self.kept.behavior(state.design)
+                row: dict[str, Any] = {
+                    "number": number,
+                    "plant": plant,
+                    "request": request,
+                    "design": state.design,
+                    "share": state.share,
+                    "by_target": state.evaluating and (state.handed_over or behavior is None),
+                    "shadow": not state.evaluating,
+                    "state": "open",
+                    "started": self.clock(),
+                    "length": 0,
+                    "spent": 0.0,
+                    "terminated": False,
+                }
+                connection.execute(_episodes.insert(), row)
+                self._seen(connection, plant, holder)
+                data: dict[str, Any] = {"stage": state.stage}
+                data |= {name: row[name] for name in ("design", "shadow", "share", "by_target")}
+                if state.evaluating and state.terms.refit is not None:
+                    data["value_weight"] = state.next_weight()
+                self.happen(
+                    connection,
+                    Event("started", f"episode {number} began", plant, number, data=data),
+                )
+        except IntegrityError:
+            if request is not None and (known := self._by_request(request)) is not None:
+                return known
+            raise
+        return self._handle(row)
+
+    def _check_starting(self) -> None:
+        with self.store.read() as connection:
+            self.state(connection).check_starting()
+
+    def _check_lease(self, plant: str, holder: str) -> None:
+        """See that no other controller runs the plant."""
+        with self.store.read() as connection:
+            chosen = sa.select(_plants.c.holder).where(_plants.c.name == plant)
+            other = connection.execute(chosen).scalar()
+            if other is None or other == holder or not self.terms.lease:
+                return
+            waited = next(
+                self.clock() - one.seen
+                for one in plants_of(connection, self.clock(), self.terms.lease)
+                if one.name == plant
+            )
+        if waited < self.terms.lease:
+            raise CampaignError(
+                f"start: another controller runs {plant!r} and was active {waited:.1f} s ago; its "
+                "episode would be lost. Expected resume=True to go on with it, take_over=True to "
+                f"lose it, or a start after {self.terms.lease:g} s of silence",
+                "plant_busy",
+            )
+
+    def open_on(self, plant: str) -> int | None:
+        """Number of the plant's open episode."""
+        with self.lock, self.store.read() as connection:
+            running = self.state(connection).open.values()
+            return max((one.number for one in running if one.plant == plant), default=None)
+
+    def resume_episode(self, plant: str) -> Episode:
+        """The plant's open episode."""
+        number = self.open_on(check_name(plant))
+        if number is None:
+            text = f"resume_episode: no episode is open on {plant!r}; expected start"
+            raise CampaignError(text, "no_episode")
+        return self.episode(number)
+
+    def _by_request(self, request: str) -> Episode | None:
+        """The episode that a call with this word has begun."""
+        with self.store.read() as connection:
+            number = connection.execute(_number_by_request, {"by_request": request}).scalar()
+        return None if number is None else self.episode(number)
+
+    def episode(self, number: int) -> Episode:
+        """An episode by number, as the journal has it."""
+        with self.store.read() as connection:
+            row = connection.execute(episode_by_number, {"of_episode": number}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"episode: got {number!r}, there is no episode of that number")
+        episode = self._handle(dict(row._mapping))
+        self.refresh(episode)
+        return episode
+
+    def _handle(self, row: Mapping[str, Any]) -> Episode:
+        names = ("number", "plant", "design", "share", "by_target", "shadow", "state")
+        return Episode(
+            self,
+            **{name: row[name] for name in names},
+            horizon=self.terms.horizon,
+            signals=self.terms.signals,
+        )
+
+    def refresh(self, episode: Episode) -> None:
+        """Bring an episode to what the journal says."""
+        with self.lock, self.store.read() as connection:
+            row = connection.execute(episode_by_number, {"of_episode": episode.number}).one()
+            with reading_row(self.store.name, "steps", episode.number):
+                replay(connection, episode)
+            state = self.state(connection)
+        episode.state, episode.halted = row.state, state.stopped and row.state == "open"
+        line = state.lines.get(episode.number)
+        if line is not None and line.cut:
+            episode.back = episode.step
+        if episode.decided is not None:
+            self.shape = episode.decided.obs.shape
+
     # -- the verbs of an episode ---------------------------------------------------------------
 
-    def act(
-        self, episode: CampaignEpisode, obs: Any, step: int | None, incumbent: Any = None
-    ) -> Any:
-        """The action of a step; it is on disk when this returns."""
+    def act(self, episode: Episode, t: int, obs: Any, incumbent: Any) -> Decided | None:
+        """The decision of a step; it is on disk when this returns."""
         with self.lock:
-            t = episode.check_next(step)
-            seen = check_reading("obs", obs, t, self.shape)
+            obs = check_reading("obs", obs, t, self.shape)
             if t < episode.step or episode.decided is not None:
-                return self._repeated(episode, seen, t)
+                return self._repeated(episode, obs, t)
+            decided = None
             try:
-                with self.journal.append() as connection:
-                    if episode.shadow:
-                        choice = self._follow(connection, episode, seen, t, incumbent)
-                    else:
-                        choice = self._decide(connection, episode, seen, t)
-            except IntegrityError:  # another process has decided this step: its word holds
+                with self.undoing(), self.store.transaction() as connection:
+                    state = self.state(connection)
+                    self._check_open(state, episode, "act")
+                    if not state.stopped:
+                        chosen = self._deciding.choose(state, episode, obs, incumbent)
+                        choice = chosen.choice
+                        decided = Decided(obs, choice.action, choice.chooser)
+                        if chosen.failure is not None:
+                            self._fall_back(connection, episode, chosen.failure)
+                        now = self.clock()
+                        write_decision(connection, episode, decided, choice, chosen.would, now)
+            except IntegrityError:  # another process has decided this step: its decision wins
                 self.refresh(episode)
-                return self._repeated(episode, seen, t)
-            self.shape = seen.shape
+                return self._repeated(episode, obs, t)
+            if decided is None:
+                self.end(episode)
+                return None
+            self.shape = obs.shape
             episode.weight *= choice.target_probability / choice.probability
-            episode.decided, episode.last_obs = Decided(seen, choice.action), seen
-            return choice.action
+            episode.take_decision(decided)
+            return decided
 
-    def _decide(
-        self, connection: sa.Connection, episode: CampaignEpisode, obs: Any, t: int
-    ) -> Choice:
-        state = self.state(connection)
-        self._check_open(state, episode, "act")
-        place = Place(
-            episode.number, t, episode.weight, episode.by_target, state.handed_over, episode.share
-        )
-        choice = self.designs.decider(episode.design).decide(obs, self._streams, place)
-        self._write_decision(connection, episode, obs, t, choice)
-        return choice
+    def _fall_back(self, connection: sa.Connection, episode: Episode, why: str) -> None:
+        """Let the baseline take the rest of an episode."""
+        self.store.order(connection)
+        text = f"the baseline takes the rest of episode {episode.number}: {why}"
+        data = {"step": episode.step}
+        self.happen(connection, Event("fallback", text, episode.plant, episode.number, data=data))
 
-    def _follow(
-        self, connection: sa.Connection, episode: CampaignEpisode, obs: Any, t: int, incumbent: Any
-    ) -> Choice:
-        """Record the incumbent's action, and what the behavior policy would do."""
-        if incumbent is None:
-            raise InputError(
-                f"incumbent: needed at t={t} of a shadow episode, expected the action that the "
-                "plant's own controller takes; nothing was recorded"
-            )
-        taken = check_reading("incumbent", incumbent, t, None)
-        behavior = self.designs.behavior(episode.design)
-        rng = self._streams.at(episode.number, t)
-        would = shadow(self.target, behavior, obs, t, rng, taken)
-        action = int(taken) if taken.ndim == 0 and taken.dtype.kind == "i" else taken
-        choice = Choice(action, 1.0, would.target_probability or 0.0, chooser="incumbent")
-        self._write_decision(connection, episode, obs, t, choice, json.dumps(would._asdict()))
-        return choice
-
-    def _write_decision(
-        self,
-        connection: sa.Connection,
-        episode: CampaignEpisode,
-        obs: Any,
-        t: int,
-        choice: Choice,
-        would: str | None = None,
-    ) -> None:
-        row = {
-            "episode": episode.number,
-            "step": t,
-            "obs": encode(obs),
-            "action": _written(choice.action),
-            "probability": choice.probability,
-            "target_probability": choice.target_probability,
-            "control": choice.control,
-            "baseline": choice.baseline,
-            "chooser": choice.chooser,
-            "would": would,
-            "decided": self.clock(),
-        }
-        self.journal.add_decision(connection, row)
-
-    def _check_open(self, state: CampaignState, episode: CampaignEpisode, verb: str) -> None:
+    def _check_open(self, state: CampaignState, episode: Episode, verb: str) -> None:
         """See that no other process has ended or lost the episode."""
         if episode.number not in state.open:
-            episode.state = self.refresh(episode).state
-            raise CampaignError(f"{verb}: episode {episode.number} is {episode.state}")
+            self.refresh(episode)
+            code = f"episode_{episode.state}"
+            raise CampaignError(f"{verb}: episode {episode.number} is {episode.state}", code)
 
-    def _repeated(self, episode: CampaignEpisode, obs: Any, t: int) -> Any:
-        """The action that was decided for a step."""
+    def _repeated(self, episode: Episode, obs: Any, t: int) -> Decided:
+        """What was decided for a step."""
         row = self._step(episode.number, t)
         if row is None:
             raise CampaignError(f"act: step {t} of episode {episode.number} was not decided")
-        if not same(row.obs, obs):
+        if row.obs != encode(obs):
             raise InputError(
                 f"obs: step {t} of episode {episode.number} was decided at {row.obs:.60}, got "
                 f"{encode(obs):.60}; nothing was recorded. Carry out episode.decided.action and "
                 "call observe(), or lose() the episode"
             )
-        return action_of(row.action)
+        return Decided(obs, action_of(row.action), row.chooser)
 
-    def observe(
-        self,
-        episode: CampaignEpisode,
-        values: tuple[Any, Any, Any, Any, Mapping[str, Any]],
-        step: int | None,
-    ) -> None:
+    def observe(self, episode: Episode, t: int, outcome: Observed) -> None:
         """Record the outcome of a step."""
         with self.lock:
-            waiting = episode.decided is not None and episode.state == "open"
-            t = step if step is not None else episode.step - (0 if waiting else 1)
-            found = episode.read(values, t)
+            check_reading("next_obs", outcome.next_obs, t, self.shape)
             if t < episode.step:
-                self._check_same(episode, found, t)
+                check_same(self._step(episode.number, t), episode.number, outcome, t)
                 return
-            if not waiting or t != episode.step:
-                raise CampaignError(
-                    f"observe: step {t} of episode {episode.number} was not decided; expected act()"
-                )
-            with self.undoing(), self.journal.append() as connection:
+            self._check_possible(outcome, t)
+            with self.undoing(), self.store.transaction() as connection:
                 state = self.state(connection)
                 self._check_open(state, episode, "observe")
-                written = self._write_outcome(connection, episode, found, t)
+                written = write_outcome(connection, episode, outcome, t, self.clock())
                 if written:
-                    self._check_limits(connection, state, episode, found)
+                    self._check_limits(connection, state, episode, outcome)
+                halted = self.state(connection).stopped
             if not written:  # another process has recorded it
                 self.refresh(episode)
-                self._check_same(episode, found, t)
+                check_same(self._step(episode.number, t), episode.number, outcome, t)
                 return
-            episode.count(found)
+            episode.take_outcome(outcome)
+            episode.halted = halted
 
-    def _write_outcome(
-        self, connection: sa.Connection, episode: CampaignEpisode, found: Observed, t: int
-    ) -> bool:
-        outcome = {
-            "of_episode": episode.number,
-            "of_step": t,
-            "reward": found.reward,
-            "cost": found.cost,
-            "signals": json.dumps(dict(found.signals)) if found.signals else None,
-            "next_obs": encode(found.next_obs),
-            "terminated": found.terminated,
-            "observed": self.clock(),
-        }
-        length = {
-            "of_episode": episode.number,
-            "length": t + 1,
-            "spent": episode.sums.get(COST, 0.0) + found.cost,
-            "terminated": found.terminated,
-        }
-        return self.journal.add_outcome(connection, outcome, length)
+    def advance(self, episode: Episode, t: int, outcome: Observed) -> Decided | None:
+        """An outcome and the next decision, both or neither."""
+        try:
+            with self.group():
+                self.observe(episode, t, outcome)
+                if outcome.terminated or t + 1 >= episode.horizon or episode.halted:
+                    return None
+                return self.act(episode, t + 1, outcome.next_obs, None)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.refresh(episode)
+            raise
+
+    def _check_possible(self, outcome: Observed, t: int) -> None:
+        """See that the next step can be decided: the states of a table are known."""
+        if outcome.terminated or t + 1 >= self.terms.horizon:
+            return
+        if isinstance(self.target, TabularPolicy):
+            obs = outcome.next_obs
+            if obs.ndim or not 0 <= obs < self.target.states or int(obs) != obs:
+                raise InputError(
+                    f"next_obs: got {obs.tolist()!r:.60} at t={t}, expected a state of the target "
+                    f"policy, 0..{self.target.states - 1}; nothing was recorded, try again with a "
+                    "good reading, or lose() the episode"
+                )
 
     def _check_limits(
-        self,
-        connection: sa.Connection,
-        state: CampaignState,
-        episode: CampaignEpisode,
-        found: Observed,
+        self, connection: sa.Connection, state: CampaignState, episode: Episode, outcome: Observed
     ) -> None:
         """Raise alarms of limits at once, in the same transaction."""
-        readings = {COST: found.cost, **found.signals}
+        readings = {COST: outcome.cost, **outcome.signals}
         sums = {name: episode.sums.get(name, 0.0) + x for name, x in readings.items()}
         totals = self._totals(connection, state) if state.limited_totals else {}
         if state.exceeded(episode.number, readings, sums, totals):
-            self.journal.order(connection)
+            self.store.order(connection)
             state = self.state(connection)  # what others have told in between
             self.happen(connection, *state.exceeded(episode.number, readings, sums, totals))
 
     def _totals(self, connection: sa.Connection, state: CampaignState) -> dict[str, float]:
         """Sums over all episodes, running ones included."""
-        self.journal.settle(connection)
         running = list(state.open)
         totals = {COST: state.spent, **state.totals}
         if not running:
             return totals
-        table = schema.episodes
         spent = connection.execute(
-            sa.select(sa.func.sum(table.c.spent)).where(table.c.number.in_(running))
+            sa.select(sa.func.sum(_episodes.c.spent)).where(_episodes.c.number.in_(running))
         ).scalar()
         totals[COST] += float(spent or 0.0)
         if any(name != COST for name in self.terms.signals):
             for number in running:
-                for name, (total, *_) in signals_of(self._rows(connection, number), 1.0).items():
+                for name, (total, *_) in signals_of(observed_rows(connection, number), 1.0).items():
                     totals[name] = totals.get(name, 0.0) + total
         return totals
 
-    def _check_same(self, episode: CampaignEpisode, found: Observed, t: int) -> None:
-        row = self._step(episode.number, t)
-        if row is None or row.reward is None:
-            raise CampaignError(f"observe: step {t} of episode {episode.number} was not decided")
-        signals = json.loads(row.signals) if row.signals else {}
-        known = (row.reward, row.cost, bool(row.terminated), signals)
-        given = (found.reward, found.cost, found.terminated, dict(found.signals))
-        if known != given or not same(row.next_obs, found.next_obs):
-            raise InputError(
-                f"observe: step {t} of episode {episode.number} has another outcome already; "
-                "nothing was changed, an outcome is recorded once"
-            )
-
-    def end(self, episode: CampaignEpisode) -> None:
-        """End an episode: it is evidence from now on."""
+    def end(self, episode: Episode) -> None:
+        """End an episode: it is evidence from now on, unless a stop has cut it."""
         with self.lock:
             if episode.state == "finished":
                 return
             if episode.state != "open":
                 raise CampaignError(f"end: episode {episode.number} is {episode.state}")
+            with self.store.read() as connection:
+                state = self.state(connection)
+            if state.stopped and not episode.complete and episode.decided is None:
+                why = f"control went back to the plant at step {episode.step}: {state.reason}"
+                self._close(episode, "lost", why, cut=True)
+                episode.back = episode.step
+                return
             if not episode.step or episode.decided is not None:
                 raise CampaignError(
                     f"end: episode {episode.number} "
@@ -312,73 +462,149 @@ class Recorder:
                 )
             self._close(episode, "finished", None)
 
-    def lose(self, episode: CampaignEpisode, reason: str) -> None:
+    def lose(self, episode: Episode, reason: str) -> None:
         """Count an episode as lost."""
         with self.lock:
             if episode.state == "lost":
                 return
             if episode.state != "open":
                 raise CampaignError(f"lose: episode {episode.number} is {episode.state}")
-            self._close(episode, "lost", str(reason) or "no reason given")
+            self._close(episode, "lost", _short(reason))
 
-    def _close(self, episode: CampaignEpisode, state: str, reason: str | None) -> None:
-        with self.undoing(), self.journal.write() as connection:
-            self.close_in(connection, episode.number, state, reason)
+    def _close(
+        self,
+        episode: Episode,
+        state: str,
+        reason: str | None,
+        *,
+        cut: bool = False,
+        who: str | None = None,
+    ) -> None:
+        with self.undoing(), self.store.transaction() as connection:
+            self._close_in(connection, episode.number, state, reason, cut=cut, who=who)
         episode.state = state
-        known = self._state
-        if self.on_refit is not None and known and known.refits_due > known.refits_done:
+        now = self._state
+        if self.on_refit is not None and now and now.refits_due > now.refits_done:
             self.on_refit()
 
-    def close_in(
-        self, connection: sa.Connection, number: int, state: str, reason: str | None
+    def _close_in(
+        self,
+        connection: sa.Connection,
+        number: int,
+        state: str,
+        reason: str | None,
+        *,
+        cut: bool,
+        who: str | None,
     ) -> None:
         """End or lose an episode, inside a transaction."""
-        self.journal.order(connection)
-        table = schema.episodes
-        row = connection.execute(statements.episode_by_number, {"of_episode": number}).one()
+        self.store.order(connection)
+        row = connection.execute(episode_by_number, {"of_episode": number}).one()
         if row.state != "open":
             if row.state == state:
                 return
             raise CampaignError(f"episode {number} is {row.state}")
-        rows = self._rows(connection, number)
+        rows = observed_rows(connection, number)
         numbers: dict[str, Any] = {"spent": row.spent, "signals": signals_of(rows, 1.0)}
         if state == "finished" and not row.shadow:
             numbers = numbers_of(number, row.by_target, rows, self.terms.horizon, self.terms.gamma)
+        elif row.shadow:
+            numbers |= earned_of(rows, self.terms.gamma)
+        else:
+            numbers["seen"] = seen_of(bool(row.by_target), rows, self.terms.gamma)
         connection.execute(
-            table.update()
-            .where(table.c.number == number)
+            _episodes.update()
+            .where(_episodes.c.number == number)
             .values(state=state, ended=self.clock(), reason=reason, numbers=json.dumps(numbers))
         )
         kind = "ended" if state == "finished" else "lost"
         text = f"episode {number} {'has ended' if kind == 'ended' else f'is lost: {reason}'}"
-        data = numbers | {"shadow": bool(row.shadow)}
-        self.happen(connection, Event(kind, text, row.plant, number, data=data))
+        data = numbers | {"shadow": bool(row.shadow), "steps": digest_of(rows)}
+        data |= {"cut": True} if cut else {}
+        self.happen(connection, Event(kind, text, row.plant, number, who, data=data))
+
+    # -- commands and plants ---------------------------------------------------------------------
+
+    def command(
+        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
+    ) -> bool:
+        """Carry out a command, but for "refit", which the campaign does."""
+        command = command_of(name)
+        if command.about == "episode":
+            if number is None:
+                raise InputError(f"{name}: expected the number of an episode")
+            if command.name == "drop":
+                self._drop(number, reason, who)
+            else:
+                episode = self.episode(number)
+                if episode.state != "open":
+                    raise CampaignError(f"lose: episode {number} is {episode.state}")
+                with self.lock:
+                    self._close(episode, "lost", _short(reason), who=who)
+            return True
+        with self.writing() as (connection, _):
+            self.happen(connection, Event(command.event, _short(reason), who=who))
+        return True
+
+    def _drop(self, number: int, reason: str, who: str | None) -> None:
+        """Take a finished episode out of the evidence."""
+        with self.writing() as (connection, _):
+            row = connection.execute(episode_by_number, {"of_episode": number}).one_or_none()
+            if row is None or row.state != "finished":
+                state = "not there" if row is None else row.state
+                raise CampaignError(f"drop: episode {number} is {state}, expected a finished one")
+            connection.execute(
+                _episodes.update()
+                .where(_episodes.c.number == number)
+                .values(state="dropped", reason=_short(reason))
+            )
+            text = f"episode {number} was dropped: {_short(reason)}"
+            data = {"spent": row.spent, "shadow": bool(row.shadow)}
+            self.happen(connection, Event("dropped", text, row.plant, number, who, data))
+
+    def heartbeat(self, plant: str) -> str:
+        """Note a sign of life; returns the state of the campaign in one or two words."""
+        name = check_name(plant)
+        with self.lock, self.store.transaction() as connection:
+            self._seen(connection, name, None)
+            return self.state(connection).word
+
+    def _seen(self, connection: sa.Connection, plant: str, holder: str | None) -> None:
+        """Note a sign of life, and who runs the plant where that is given."""
+        moment = self.clock()
+        if not connection.execute(_set_seen, {"of_plant": plant, "seen": moment}).rowcount:
+            connection.execute(_plants.insert().values(name=plant, seen=moment))
+        if holder is not None and self.terms.lease:
+            chosen = _plants.update().where(_plants.c.name == plant)
+            connection.execute(chosen.values(holder=holder))
+
+    def tell_silence(self) -> list[str]:
+        """Write an event for plants that have fallen silent, one for every silence."""
+        patience = self.terms.silent_after
+        with self.store.read() as connection:
+            if not any_silent(connection, self.clock(), patience):
+                return []
+        events, names = schema.events, []
+        with self.writing() as (connection, _):
+            for plant in plants_of(connection, self.clock(), patience):
+                last = connection.execute(
+                    sa.select(sa.func.max(events.c.time)).where(
+                        events.c.kind == "silent", events.c.plant == plant.name
+                    )
+                ).scalar()
+                if plant.silent and (last is None or last < plant.seen):
+                    waited = self.clock() - plant.seen
+                    text = f"no contact with {plant.name} for {waited:,.0f} s"
+                    self.happen(connection, Event("silent", text, plant.name, plant.episode))
+                    names.append(plant.name)
+        return names
 
     # -- reading -------------------------------------------------------------------------------
 
-    def refresh(self, episode: CampaignEpisode) -> CampaignEpisode:
-        """Bring an episode to what the journal says."""
-        table = schema.episodes
-        with self.journal.read() as connection:
-            row = connection.execute(sa.select(table).where(table.c.number == episode.number)).one()
-            episode.state = row.state
-            episode.replay(connection)
-        if episode.decided is not None:
-            self.shape = episode.decided.obs.shape
-        return episode
-
     def _step(self, number: int, t: int) -> sa.Row[Any] | None:
-        table = schema.steps
-        with self.journal.read() as connection:
-            return connection.execute(
-                sa.select(table).where(table.c.episode == number, table.c.step == t)
-            ).one_or_none()
-
-    def _rows(self, connection: sa.Connection, number: int) -> Sequence[sa.Row[Any]]:
-        """The observed steps of an episode."""
-        return connection.execute(statements.observed_steps, {"of_episode": number}).all()
+        with self.store.read() as connection:
+            return step_row(connection, number, t)
 
 
-def _written(action: Any) -> str:
-    """An action as JSON."""
-    return str(action) if isinstance(action, int) else encode(action)
+def _short(reason: str) -> str:
+    return str(reason)[:LONGEST_REASON] or "no reason given"

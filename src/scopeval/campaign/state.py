@@ -12,16 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from scopeval.campaign.allotment import Allotment
-from scopeval.campaign.journal import Event
-from scopeval.campaign.running_value import RunningValue, narrowest_at
-from scopeval.campaign.stage_plans import StagePlan, expected_of
+from scopeval.campaign.stages import (
+    Allotment,
+    RunningValue,
+    StagePlan,
+    expected_of,
+    narrowest_at,
+)
+from scopeval.campaign.store import Event
 from scopeval.campaign.terms import COST, Limit, Promise, Terms
+from scopeval.errors import CampaignError
 from scopeval.estimation.running_moments import Interval
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
-__all__ = ["CampaignState", "OpenEpisode"]
+__all__ = ["CampaignState", "EpisodeLine", "OpenEpisode"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,38 @@ class OpenEpisode:
     number: int
     plant: str
     stage: int
+
+
+@dataclass
+class EpisodeLine:
+    """What the events say about one episode.
+
+    Attributes:
+        number: of the episode.
+        plant: where it ran.
+        shadow: what runs today has decided.
+        started, ended: seconds since 1970; None: it has not ended.
+        state: "open", "finished", "lost" or "dropped".
+        cut: control went back to the plant, by a stop.
+        value: unbiased for the target policy's value; None: it is no evidence, as are
+        weight: the importance weight, and
+        excess: cost above what was promised, without importance weighting of its own cost.
+        spent: cost; None: it has not ended.
+        returned: what an episode of today's controller has earned; None: of others.
+    """
+
+    number: int
+    plant: str
+    shadow: bool
+    started: float
+    ended: float | None = None
+    state: str = "open"
+    cut: bool = False
+    value: float | None = None
+    weight: float | None = None
+    excess: float | None = None
+    spent: float | None = None
+    returned: float | None = None
 
 
 class Due(NamedTuple):
@@ -46,16 +83,26 @@ class CampaignState:
 
     Attributes:
         terms: of the campaign.
-        cursor: number of the last event that was folded.
+        cursor: number of the last event that was folded, and
+        head: its hash.
         paused: no episodes are started until `resume`.
-        handed_over: the target policy decides, for good.
-        stopped: no episodes are started, for good.
+        handed_over: the baseline (without one, the target policy) runs new episodes, for good, and
+        rest: the rest of running ones.
+        stopped: no episodes are started, and control has gone back, for good.
         handed_over_after: number of episodes that were over by then; None: never.
-        reason: of the last of these, in words.
+        reasons: of these, in words: the first of every kind.
+        confirmed: the design in use is confirmed, or a policy that was given.
+        accepted: an operator has let the campaign run the plants.
+        fallen_back: running episodes whose rest the baseline takes.
+        lines: what the events say of every episode, by number.
+        ended: numbers of finished episodes that are evidence, in the order in which they ended.
+        cut: lost episodes that a stop has cut.
         design: number of the design that new episodes use.
         stage: of the ramp.
         refits_due, refits_done: how many new designs were due, and how many are there.
         due: of every refit, when it became due.
+        refit_failure: why the new design that is due could not be computed; None: it could, or
+            was not tried.
         plans: of the first design and of every one that has arrived.
         allotment: the stage and the weight of every episode.
         refuted_in: stage in which a promise about the cost was refuted, and why; None: never.
@@ -71,15 +118,24 @@ class CampaignState:
 
     terms: Terms
     cursor: int = 0
+    head: str = ""
     paused: bool = False
     handed_over: bool = False
+    rest: bool = False
     stopped: bool = False
     handed_over_after: int | None = None
-    reason: str | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+    confirmed: bool = True
+    accepted: bool = False
+    fallen_back: set[int] = field(default_factory=set)
+    lines: dict[int, EpisodeLine] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+    cut: int = 0
     design: int = 0
     stage: int = 0
     refits_due: int = 0
     refits_done: int = 0
+    refit_failure: str | None = None
     due: list[Due] = field(default_factory=list)
     plans: list[StagePlan] = field(default_factory=list)
     refuted_in: tuple[int, str] | None = None
@@ -105,7 +161,7 @@ class CampaignState:
             None
             if isinstance(guard, Limit)
             else Guard(
-                epsilon=self.terms.epsilon if guard.epsilon is None else guard.epsilon,
+                epsilon=self.terms.guarded_epsilon if guard.epsilon is None else guard.epsilon,
                 alpha=guard.alpha,
                 bound=self.terms.bound() if guard.signal == COST else None,
                 target_n=narrowest_at(self.terms),
@@ -123,6 +179,48 @@ class CampaignState:
         if self.paused:
             return "paused"
         return "handed over" if self.handed_over else "running"
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not running, in words."""
+        kinds = ("stop",) if self.stopped else ("pause",) if self.paused else ("hand over",)
+        return self.reasons.get(kinds[0])
+
+    @property
+    def unconfirmed(self) -> str | None:
+        """What runs because the design in use is not confirmed, in words; None: it is."""
+        if self.confirmed:
+            return None
+        text = "the design is not confirmed"
+        if not self.live:
+            return (
+                f"{text}: what runs today goes on, and nothing is run by the campaign until an "
+                "operator says so (go-live)"
+            )
+        if self.terms.baseline and self.handed_over:
+            return f"{text}: the baseline runs"
+        return f"{text}: the target policy itself runs"
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether episodes that start now are evidence about the target policy."""
+        return self.live and not (self.terms.baseline and self.handed_over)
+
+    def taken_over(self, number: int) -> bool:
+        """Whether the next step of a running episode is not the behavior policy's any more."""
+        return self.rest or number in self.fallen_back
+
+    def check_starting(self) -> None:
+        """See that episodes are started now.
+
+        Raises:
+            CampaignError: they are not.
+        """
+        halted = self.paused or self.stopped
+        why = f"{self.word}; {self.reason}" if halted else self.done()
+        if why is not None:
+            code = "stopped" if self.stopped else "paused" if self.paused else "plan_reached"
+            raise CampaignError(f"start: the campaign starts no episodes now ({why})", code)
 
     @property
     def interval(self) -> Interval:
@@ -158,23 +256,13 @@ class CampaignState:
 
     def fold(self, event: Event) -> None:
         """Take in the next event."""
-        self.cursor = event.number
+        self.cursor, self.head = event.number, event.hash
         if event.kind == "started":
-            assert event.episode is not None
-            assert event.plant is not None
-            stage = int(event.data["stage"])
-            self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
-            self.last_episode = max(self.last_episode, event.episode)
-            if not event.data.get("shadow", False):
-                weight = event.data.get("value_weight")
-                self.allotment.started(event.episode, weight, self.share, self.handed_over)
-                self.started += 1
+            self._started(event)
         elif event.kind in ("ended", "lost"):
             self._over(event)
         elif event.kind == "dropped":
-            assert event.episode is not None
-            self.finished, self.lost = self.finished - 1, self.lost + 1
-            self._value.drop(event.episode)
+            self._dropped(event)
         elif event.kind == "created":
             self._plan(event)
         elif event.kind == "stage":
@@ -182,22 +270,55 @@ class CampaignState:
         elif event.kind == "refit":
             self.refits_due = int(event.data["refit"])
             self.due.append(Due(event.number, int(event.data.get("started", self.started))))
+        elif event.kind == "refit failed":
+            self.refit_failure = event.text
         elif event.kind == "design":
+            self.refit_failure = None
             self.design = int(event.data["design"])
             self.refits_done = int(event.data["refit"])
             self._plan(event)
         elif event.kind == "alarm":
             self._alarmed(event)
+        elif event.kind == "fallback" and event.episode is not None:
+            self.fallen_back.add(event.episode)
         elif event.kind in ("pause", "hand over", "stop"):
             self._act(event.kind, event.text)
         elif event.kind == "live":
-            self.live = True
+            self.live = self.accepted = True
         elif event.kind == "resume":
-            self.paused, self.reason = False, None
+            self.paused = False
+            self.reasons.pop("pause", None)
+
+    def _started(self, event: Event) -> None:
+        assert event.episode is not None
+        assert event.plant is not None
+        stage, shadow = int(event.data["stage"]), bool(event.data.get("shadow", False))
+        self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
+        self.lines[event.episode] = EpisodeLine(event.episode, event.plant, shadow, event.time)
+        self.last_episode = max(self.last_episode, event.episode)
+        if not shadow:
+            weight = event.data.get("value_weight")
+            self.allotment.started(event.episode, weight, self.share, self.handed_over)
+            self.started += 1
+
+    def _dropped(self, event: Event) -> None:
+        assert event.episode is not None
+        line = self.lines[event.episode]
+        line.state = "dropped"
+        if line.shadow:
+            self.shadowed -= 1
+            return
+        self.finished, self.lost = self.finished - 1, self.lost + 1
+        self.ended.remove(event.episode)
+        self._value.drop(event.episode)
 
     def _plan(self, event: Event) -> None:
         """The design that new episodes use."""
         refit = self.terms.refit
+        self.confirmed = bool(event.data.get("confirmed", True))
+        refuses = self.terms.baseline and self.terms.unconfirmed == "refuse"
+        if refuses and not self.confirmed and not self.accepted:
+            self.live = False
         self.plans.append(StagePlan.of_event(event.data, event.text))
         known = refit is not None and "plan" in event.data
         expected = expected_of(self.plans[-1].plan, refit) if refit is not None and known else None
@@ -210,26 +331,35 @@ class CampaignState:
         self.alarms.append(event)
         number, action = int(event.data["guard"]), str(event.data["action"])
         self._fired.add((number, str(event.data["limit"]), event.episode))
-        whole = event.data["limit"] == "promise" and self.terms.guards[number].signal == COST
+        promise = event.data["limit"] == "promise"
+        whole = promise and self.terms.guards[number].signal == COST
         if whole and action in ("hand over", "stop") and not self.handed_over:
             self.refuted_in = (self.allotment.stage, event.text)
-        self._act(action, event.text)
+        if action == "fall back" and event.episode in self.open:
+            self.fallen_back.add(event.episode)
+        # of a refuted promise running episodes are not to blame; the target itself takes over
+        # at once, since nothing else is known to keep it
+        self._act(action, event.text, running=not (promise and self.terms.baseline))
 
-    def _act(self, action: str, why: str) -> None:
+    def _act(self, action: str, why: str, *, running: bool = True) -> None:
         if action == "pause":
             self.paused = True
         if action in ("hand over", "stop") and not self.handed_over:
             self.handed_over = True
             self.handed_over_after = self.finished + self.lost
+        if action == "hand over" and running:
+            self.rest = True
         if action == "stop":
             self.stopped = True
-        if action != "tell":
-            self.reason = why
+        if action in ("pause", "hand over", "stop"):
+            self.reasons.setdefault(action, why)
 
     def _over(self, event: Event) -> None:
         assert event.episode is not None
         running = self.open.pop(event.episode, None)
+        self.fallen_back.discard(event.episode)
         numbers = event.data
+        self._line(event)
         self.spent += float(numbers["spent"])
         for name, (total, *_) in numbers["signals"].items():
             self.totals[name] = self.totals.get(name, 0.0) + float(total)
@@ -238,9 +368,11 @@ class CampaignState:
             return
         if event.kind == "lost":
             self.lost += 1
+            self.cut += bool(numbers.get("cut"))
             self._count_lost(numbers)
             return
         self.finished += 1
+        self.ended.append(event.episode)
         if running is not None and running.stage == self.stage:
             self._in_stage += 1
         number = event.episode
@@ -250,11 +382,31 @@ class CampaignState:
                 if watch is not None:
                     watch.add(_costs(numbers, guard.signal))
 
+    def _line(self, event: Event) -> None:
+        """What an episode that is over was."""
+        assert event.episode is not None
+        line, numbers = self.lines[event.episode], event.data
+        line.ended, line.spent = event.time, float(numbers["spent"])
+        line.state = "lost" if event.kind == "lost" else "finished"
+        line.cut = bool(numbers.get("cut"))
+        if line.shadow:
+            line.returned = numbers.get("earned")
+        elif event.kind == "ended":
+            line.value, line.weight = float(numbers["value"]), float(numbers["weight"])
+            if not numbers["by_target"]:
+                allowed = (1.0 + self.terms.epsilon) * float(numbers["weighted_cost"])
+                line.excess = float(numbers["cost"]) - allowed
+
     def _count_lost(self, numbers: Mapping[str, Any]) -> None:
-        """Guards with totals count what lost episodes cost."""
+        """Guards with totals count what lost episodes cost, and those with a bound their worst."""
+        spent, seen = float(numbers["spent"]), numbers.get("seen")
         for guard, watch in zip(self.terms.guards, self._guards, strict=True):
-            if watch is not None and guard.signal == COST:
-                watch.update([], [], lost=float(numbers["spent"]))
+            if watch is None or guard.signal != COST:
+                continue
+            if seen is None or seen["by_target"]:
+                watch.update([], [], lost=spent)
+            else:
+                watch.lose(EpisodeCosts.of_cut(seen), spent=spent)
 
     # -- deciding, inside the transaction that records what it is about ------------------------
 

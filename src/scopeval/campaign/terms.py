@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from scopeval.arrays import check_whole, is_number
+from scopeval._archive import MAX_BYTES
+from scopeval.arrays import check_alpha, check_whole, is_number
 from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
-from scopeval.evaluation.refitting import Refitting, stage_sizes
+from scopeval.evaluation.stages import Stages, stage_sizes
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 
-__all__ = ["COST", "GuardAction", "Limit", "Plan", "Promise", "Ramp", "Terms"]
+__all__ = [
+    "COST",
+    "GuardAction",
+    "Limit",
+    "Plan",
+    "Promise",
+    "Ramp",
+    "Terms",
+    "Unconfirmed",
+    "check_name",
+]
 
-#: What a guard does: tell; start no more episodes; let the target policy decide from the next step
-#: on, for good; the same and start no more episodes, for good.
-GuardAction = Literal["tell", "pause", "hand over", "stop"]
+#: What a guard does: tell; start no more episodes; let the baseline take the rest of this episode;
+#: let the baseline (without one, the target policy) decide from now on, for good; give control back
+#: at once and start no more episodes, for good.
+GuardAction = Literal["tell", "pause", "fall back", "hand over", "stop"]
+
+#: What happens while the design in use is not confirmed: nothing is run until an operator says so,
+#: or the target policy runs.
+Unconfirmed = Literal["refuse", "target"]
 
 #: The name of the cost among the guarded signals.
 COST = "cost"
 
+
+#: Most steps of an episode: its record has nine columns of at most 8 bytes for every step of the
+#: horizon (observation, action, reward, cost, two probabilities, control, baseline, mask).
+LONGEST = MAX_BYTES // (9 * 8)
+
+#: Longest name of a plant.
+LONGEST_NAME = 200
 
 ACTIONS = ", ".join(repr(action) for action in get_args(GuardAction))
 
@@ -62,7 +83,7 @@ class Limit:
             )
 
     def rule(self, epsilon: float) -> str:
-        """In words; `epsilon` is that of the campaign."""
+        """In words; `epsilon` is what the campaign guards."""
         parts = (("step", self.step), ("episode", self.episode), ("in total", self.total))
         said = [
             f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
@@ -78,7 +99,7 @@ class Promise:
 
     Attributes:
         signal: "cost", or the name of a signal.
-        epsilon: None: that of the campaign.
+        epsilon: None: that of the campaign, in stages at least 0 (`Terms.guarded_epsilon`).
         alpha: probability of a false alarm over all time.
         action: what happens when the promise is refuted.
     """
@@ -94,11 +115,10 @@ class Promise:
             raise InputError(
                 f"guards: epsilon is {self.epsilon!r}, expected a number above -1 or None"
             )
-        if not (is_number(self.alpha) and 0 < self.alpha < 1):
-            raise InputError(f"guards: alpha is {self.alpha!r}, expected a number in (0, 1)")
+        check_alpha(self.alpha)
 
     def rule(self, epsilon: float) -> str:
-        """In words; `epsilon` is that of the campaign."""
+        """In words; `epsilon` is what the campaign guards."""
         times = 1 + (epsilon if self.epsilon is None else self.epsilon)
         return f"expected {self.signal} at most {times:g} times the target policy's"
 
@@ -165,6 +185,10 @@ class Terms:
         ramp: how the behavior policy's share grows; None: at once.
         shadow: the target policy runs, and it is recorded what the behavior policy would do.
         silent_after: seconds without a sign of life after which a plant is told as silent.
+        lease: seconds after the last sign of life of a plant's controller in which another one
+            cannot start on it, which would lose the running episode.
+        baseline: whether a policy that runs today is the fallback.
+        unconfirmed: what happens with a baseline while the design in use is not confirmed.
         cost_bound: the most that an episode can cost; None: unknown.
         step_cost_bound: the most that a step can cost; None: unknown. With a bound, certificate and
             promises about the cost are proofs.
@@ -182,35 +206,48 @@ class Terms:
     ramp: Ramp | None = None
     shadow: bool = False
     silent_after: float = 3600.0
+    lease: float = 0.0
+    baseline: bool = False
+    unconfirmed: Unconfirmed = "target"
     cost_bound: float | None = None
     step_cost_bound: float | None = None
     return_bound: tuple[float, float] | None = None
-    refit: Refitting | None = None
+    refit: Stages | None = None
 
     def __post_init__(self) -> None:
         check_whole("horizon", self.horizon, 1, " of steps")
+        if self.horizon > LONGEST:
+            raise InputError(
+                f"horizon: got {self.horizon:,}, expected at most {LONGEST:,} steps: the numbers "
+                f"of one episode would take more than {MAX_BYTES:,} bytes"
+            )
         check_whole("seed", self.seed, 0)
         if not (is_number(self.epsilon) and self.epsilon > -1):
             check_epsilon(self.epsilon)
-        for name, value in (("gamma", self.gamma), ("alpha", self.alpha)):
-            if not (is_number(value) and 0 < value <= 1):
-                raise InputError(f"{name}: got {value!r}, expected a number in (0, 1]")
+        if not (is_number(self.gamma) and 0 < self.gamma <= 1):
+            raise InputError(f"gamma: got {self.gamma!r}, expected a number in (0, 1]")
+        check_alpha(self.alpha)
         if not (is_number(self.silent_after) and self.silent_after > 0):
             raise InputError(
                 f"silent_after: got {self.silent_after!r}, expected seconds, a number above 0"
             )
+        if not (is_number(self.lease) and self.lease >= 0):
+            raise InputError(f"lease: got {self.lease!r}, expected seconds, a number >= 0")
+        if self.unconfirmed not in get_args(Unconfirmed):
+            raise InputError(
+                f"unconfirmed: got {self.unconfirmed!r:.60}, expected 'refuse' or 'target'"
+            )
         object.__setattr__(self, "guards", _guards(self.guards))
+        if not self.baseline and any(guard.action == "fall back" for guard in self.guards):
+            raise InputError(
+                "guards: the action 'fall back' needs a baseline; expected baseline=policy, or "
+                "the action 'hand over'"
+            )
         if self.return_bound is not None:
             object.__setattr__(self, "return_bound", tuple(self.return_bound))
         self.bound()
-        refit = self.refit
-        if refit is not None and not (
-            isinstance(refit.method, str) and isinstance(refit.regression, str)
-        ):
-            raise InputError(
-                "refit: got a method or a regression of your own, which no database can hold; "
-                "expected their names"
-            )
+        if self.refit is not None:
+            self.refit.to_json()  # raises where no database can hold it
 
     def refit_after(self, number: int) -> int | None:
         """Finished episodes after which refit `number` (from 0) is due; None: never."""
@@ -230,15 +267,23 @@ class Terms:
         )
 
     @property
+    def guarded_epsilon(self) -> float:
+        """What a `Promise` without an epsilon of its own watches.
+
+        In stages never less than the target policy's own cost, as in `evaluate`: below it, handing
+        over to the target policy would not lower the cost.
+        """
+        return self.epsilon if self.refit is None else max(self.epsilon, 0.0)
+
+    @property
     def signals(self) -> tuple[str, ...]:
         """The guarded signals beside the cost, which every `observe` must be given."""
         return tuple(sorted({guard.signal for guard in self.guards} - {COST}))
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""
-        content = asdict(self)
-        if self.refit is not None and self.refit.features is not None:
-            content["refit"]["features"] = np.asarray(self.refit.features).tolist()
+        content = asdict(replace(self, refit=None))
+        content["refit"] = None if self.refit is None else self.refit.to_json()
         content["guards"] = [
             {"kind": type(guard).__name__, **asdict(guard)} for guard in self.guards
         ]
@@ -257,10 +302,7 @@ class Terms:
         found["plan"] = Plan(**found["plan"])
         found["ramp"] = None if found["ramp"] is None else Ramp(**found["ramp"])
         refit = found.get("refit")
-        if refit is not None:
-            features = refit["features"]
-            known = {"features": None if features is None else np.asarray(features)}
-            found["refit"] = Refitting(**refit | known)
+        found["refit"] = None if refit is None else Stages.from_json(refit)
         return cls(**found)
 
 
@@ -273,3 +315,16 @@ def _guards(given: Sequence[Limit | Promise]) -> tuple[Limit | Promise, ...]:
                 "scopeval.campaign.terms"
             )
     return guards
+
+
+def check_name(plant: str) -> str:
+    """The name of a plant: printable text without spaces at its ends."""
+    if not isinstance(plant, str) or not plant.strip() or not plant.isprintable():
+        raise InputError(f"plant: got {plant!r:.60}, expected a name of printable letters")
+    if plant != plant.strip():
+        raise InputError(
+            f"plant: got {plant!r:.60}, expected no spaces at the ends: two plants would look alike"
+        )
+    if len(plant) > LONGEST_NAME:
+        raise InputError(f"plant: got a name of {len(plant)} letters, expected <= {LONGEST_NAME}")
+    return plant

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import os
+import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,22 +22,47 @@ from sqlalchemy.exc import DBAPIError
 
 from scopeval._files import check_place, now, replace_file
 from scopeval.campaign import schema
-from scopeval.campaign.journal import Journal
+from scopeval.campaign.store import Store
 from scopeval.errors import DataError
 
-__all__ = ["export_journal", "import_journal"]
+__all__ = ["backup_campaign", "export_campaign", "import_campaign"]
 
 KIND = "scopeval campaign"
 #: In an order in which rows refer to earlier ones only.
 TABLES = (
     schema.facts, schema.designs, schema.logs, schema.plants, schema.episodes, schema.steps,
-    schema.events,
+    schema.events, schema.tokens, schema.audit, schema.deliveries,
 )  # fmt: skip
 #: Longest line that is read, and rows that are written together.
 LONGEST, TOGETHER = 1 << 30, 500
 
 
-def export_journal(journal: Journal, path: str | os.PathLike[str]) -> Path:
+def backup_campaign(store: Store, path: str | os.PathLike[str]) -> Path:
+    """A copy of a campaign while it runs: a SQLite file of its own, which can be opened.
+
+    In PostgreSQL it is an export.
+
+    Raises:
+        DataError: the file is there, or cannot be written.
+    """
+    goal = check_place(path)
+    if store.engine.dialect.name != "sqlite":
+        return export_campaign(store, path)
+    if os.path.exists(goal):
+        raise DataError(f"{goal}: is there already; expected a new file")
+    try:
+        os.close(os.open(goal, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with sqlite3.connect(goal) as copy, store.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.backup(copy)
+        copy.close()
+    except (OSError, sqlite3.Error) as error:
+        raise DataError(f"{goal}: cannot be written ({error})") from error
+    return goal
+
+
+def export_campaign(store: Store, path: str | os.PathLike[str]) -> Path:
     """Write all rows of a campaign to a file.
 
     Raises:
@@ -48,7 +74,7 @@ def export_journal(journal: Journal, path: str | os.PathLike[str]) -> Path:
         seen, rows = hashlib.sha256(), 0
         with (
             gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed,
-            journal.read() as connection,
+            store.read() as connection,
         ):
             head = {"kind": KIND, "format": schema.FORMAT, "written": now()}
             packed.write(json.dumps(head).encode() + b"\n")
@@ -66,27 +92,27 @@ def export_journal(journal: Journal, path: str | os.PathLike[str]) -> Path:
     return replace_file(goal, write)
 
 
-def import_journal(path: str | os.PathLike[str], where: str | os.PathLike[str]) -> None:
-    """Write a file of `export_journal` to a new database; all of it or nothing.
+def import_campaign(path: str | os.PathLike[str], where: str | os.PathLike[str]) -> None:
+    """Write a file of `export_campaign` to a new database; all of it or nothing.
 
     Raises:
         DataError: not such a file, or damaged; or the database holds a campaign already.
     """
     if not os.path.isfile(path):
         raise DataError(f"{path}: no such file")
-    journal = Journal(where, create=True)
+    store = Store(where, create=True)
     try:
-        with journal.write() as connection:
-            journal.order(connection)
-            journal.create_tables(connection)
-            if journal.fact(connection, "format") is not None:
-                raise DataError(f"{journal.name}: holds a campaign already; choose another place")
+        with store.transaction() as connection:
+            store.order(connection)
+            store.create_tables(connection)
+            if store.fact(connection, "format") is not None:
+                raise DataError(f"{store.name}: holds a campaign already; choose another place")
             for table, rows in _grouped(path):
                 connection.execute(table.insert(), rows)
     except (sa.exc.StatementError, DBAPIError) as error:
         raise DataError(f"{path}: a row that does not fit the tables ({error.orig})") from error
     finally:
-        journal.close()
+        store.close()
 
 
 def _grouped(path: str | os.PathLike[str]) -> Iterator[tuple[sa.Table, list[dict[str, Any]]]]:

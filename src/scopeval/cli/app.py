@@ -5,12 +5,11 @@ Commands import what they compute with when they run, so that ``scopeval --help`
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from scopeval.cli import campaign, check, demo, design, estimate, evaluate, frontier, serve
+from scopeval.cli import campaign, check, compare, demo, design, estimate, evaluate, frontier, serve
 from scopeval.cli.console import Commands
 
 __all__ = ["app", "main"]
@@ -58,14 +57,13 @@ app.command("frontier", short_help="What precision costs, also below the policy'
 app.command("evaluate", short_help="Estimate a policy's value, its error, cost and safety.")(
     evaluate.evaluate
 )
+app.command("compare", short_help="Is the new policy better than what runs today?")(compare.compare)
 app.command("estimate", short_help="Estimate a policy's value from recorded episodes.")(
     estimate.estimate
 )
 app.add_typer(campaign.campaign, name="campaign")
 app.command("serve", short_help="Serve a campaign over HTTP, with a live page.")(serve.serve)
 app.add_typer(serve.tokens, name="serve-token")
-# The paper's commands register themselves; nothing here imports the paper's code by name.
-import_module("scopeval.paper.cli.commands").register(app)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from scopeval.cli import options
 from scopeval.cli.console import out, print_line
 
 if TYPE_CHECKING:
+    from scopeval import Campaign
     from scopeval.campaign.terms import Limit, Promise, Ramp
 
 __all__ = ["campaign"]
@@ -18,15 +19,23 @@ __all__ = ["campaign"]
 campaign = typer.Typer(
     no_args_is_help=True,
     help="An evaluation that lasts: on several plants, through restarts.",
-    short_help="Create, look at, report or move a campaign.",
+    short_help="Create, look at, command, audit or move a campaign.",
 )
 
-Where = Annotated[str, typer.Argument(help="A SQLite file, or postgresql://user@host/name.")]
+Where = Annotated[
+    str,
+    typer.Argument(
+        help="A SQLite file, postgresql://user@host/name, or the URL of a service (its token "
+        "comes from SCOPEVAL_TOKEN)."
+    ),
+]
+New = Annotated[str, typer.Argument(help="A SQLite file, or postgresql://user@host/name.")]
+Reason = Annotated[str, typer.Option(help="Why, for the journal.")]
 
 
 @campaign.command("create")
 def create(
-    where: Where,
+    where: New,
     policy: options.TargetPolicy,
     horizon: options.Horizon,
     behavior: Annotated[
@@ -35,6 +44,19 @@ def create(
     data: Annotated[
         str | None, typer.Option(help="Without --behavior: the log to design it from.")
     ] = None,
+    columns: options.Columns = None,
+    separator: options.Separator = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="What runs today, the fallback, as --policy.", show_default="none"),
+    ] = None,
+    unconfirmed: Annotated[
+        str,
+        typer.Option(
+            help="With a baseline, while a design is not confirmed: refuse (the baseline runs "
+            "until an operator says go-live) or target."
+        ),
+    ] = "refuse",
     method: Annotated[str, typer.Option(help="Of that design.")] = "scope-dr",
     epsilon: Annotated[
         float | None,
@@ -45,7 +67,7 @@ def create(
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Start at most so many episodes.")] = None,
     precision: options.Precision = None,
-    cost_budget: options.CostBudget = None,
+    cost_budget: options.Spend = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,24 +87,42 @@ def create(
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Another controller runs; only record what would be.")
     ] = False,
-    cost_bound: options.CostBound = None,
-    step_cost_bound: options.StepCostBound = None,
+    gamma: Annotated[
+        float | None, typer.Option(help="Discount.", show_default="the behavior policy's, or 1")
+    ] = None,
+    alpha: options.Alpha = 0.05,
+    silent_after: Annotated[
+        float, typer.Option(help="Seconds after which a plant is silent.")
+    ] = 3600.0,
+    cost_bound: options.Bound = None,
+    step_cost_bound: options.StepBound = None,
+    return_bound: options.ReturnBound = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
     from scopeval import Campaign
     from scopeval.campaign.terms import Plan
-    from scopeval.cli.sources import behavior_from, policy_from
-    from scopeval.data.readers import read_logged
+    from scopeval.cli.sources import behavior_from, columns_from, is_attribute, policy_from
+    from scopeval.logs.read import read_logs
 
     target = policy_from(policy)
     runner = None if behavior is None else behavior_from(behavior, target)
+    logs = None
+    if data is not None and runner is None:
+        names = columns_from(columns or [])
+        logs = read_logs(data, columns=names, horizon=horizon, separator=separator)
     made = Campaign.create(
         where,
         target,
         horizon=horizon,
         behavior=runner,
-        logs=None if data is None or runner is not None else read_logged(data, horizon=horizon),
+        logs=logs,
+        baseline=None if baseline is None else policy_from(baseline),
+        unconfirmed=unconfirmed,  # type: ignore[arg-type]
+        gamma=gamma,
+        alpha=alpha,
+        silent_after=silent_after,
+        return_bound=return_bound,
         method=method,
         epsilon=epsilon,
         seed=seed,
@@ -91,19 +131,22 @@ def create(
         ramp=_ramp(ramp, ramp_episodes),
         shadow=shadow,
         refit=refit,
-        target_name=policy if ":" in policy else None,
+        target_name=policy if is_attribute(policy) else None,
         cost_bound=cost_bound,
         step_cost_bound=step_cost_bound,
     )
     with made:
-        for guard in made.status().guards:
+        now = made.status()
+        if now.unconfirmed:
+            print_line(out(), now.unconfirmed)
+        for guard in now.guards:
             print_line(out(), f"guard: {guard.rule} ({guard.action})")
-        about = made.designs()[0]
+        about = next(one for one in made.designs() if one.number == 0)
         print_line(
             out(),
             f"design: {about.kind}" + (f", {about.fingerprint[:12]}" if about.fingerprint else ""),
         )
-        print_line(out(), f"created: {made.journal.name}")
+        print_line(out(), f"created: {made.backend.name}")
 
 
 @campaign.command("status")
@@ -114,10 +157,9 @@ def status(
     """Print the state: episodes, value so far, cost, guards, plants."""
     import json
 
-    from scopeval import Campaign
     from scopeval.evaluation.result import plain_numbers
 
-    with Campaign.open(where) as found:
+    with _opened(where) as found:
         now = found.status()
     print_line(out(), json.dumps(plain_numbers(now.to_dict()), indent=2) if as_json else str(now))
 
@@ -128,11 +170,63 @@ def report(
     out_file: Annotated[Path, typer.Option("--out", help="File for the page.")],
 ) -> None:
     """Print the result and write it as one HTML page."""
-    from scopeval import Campaign
-
-    with Campaign.open(where) as found:
+    with _opened(where) as found:
         print_line(out(), found.result().summary())
         print_line(out(), f"Report: {found.report(out_file)}")
+
+
+@campaign.command("verify")
+def verify(
+    where: Where,
+    policy: Annotated[
+        str | None,
+        typer.Option(help=f"The target policy, for a database: {options.POLICY}."),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(help="number:hash of an event, from a report, a webhook or an audit before."),
+    ] = None,
+) -> None:
+    """Draw every decision again, and check every number and event; status 1: not good."""
+    from scopeval.cli.sources import policy_from
+
+    with _opened(where, None if policy is None else policy_from(policy)) as found:
+        checked = found.verify(head)
+    print_line(out(), str(checked))
+    raise typer.Exit(0 if checked.good else 1)
+
+
+@campaign.command("events")
+def events(
+    where: Where,
+    kind: Annotated[list[str] | None, typer.Option(help="Only these; repeatable.")] = None,
+    last: Annotated[int, typer.Option(help="At most so many, the last ones.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one event a line.")] = False,
+) -> None:
+    """Print what happened."""
+    import json
+    from dataclasses import asdict
+
+    from scopeval.campaign.view import moment
+
+    kinds = tuple(kind) if kind else None
+    with _opened(where) as found:
+        for event in found.backend.events(most=last, kinds=kinds, last=True):
+            about = " ".join(x for x in (event.plant, event.who and f"({event.who})") if x)
+            text = f"{event.number:>6} {moment(event.time)}  {event.kind}: {event.text} {about}"
+            print_line(out(), json.dumps(asdict(event)) if as_json else text.rstrip())
+
+
+@campaign.command("backup")
+def backup(where: New, file: Annotated[Path, typer.Argument(help="A new file.")]) -> None:
+    """Copy a SQLite campaign while it runs; or write all rows of one in PostgreSQL."""
+    from scopeval import Campaign
+    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.transfer import backup_campaign
+
+    with Campaign.open(where) as found:
+        assert isinstance(found.backend, LocalBackend)
+        print_line(out(), f"backup: {backup_campaign(found.backend.store, file)}")
 
 
 @campaign.command("export")
@@ -140,31 +234,105 @@ def export(
     where: Where,
     file: Annotated[Path, typer.Argument(help="A .npz file for the episodes, else all rows.")],
 ) -> None:
-    """Write the finished episodes (.npz), or the whole campaign, to one file."""
-    from scopeval import Campaign
-    from scopeval.campaign.transfer import export_journal
+    """Write the finished episodes (.npz), or the whole campaign with its audit log, to one file."""
+    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.transfer import export_campaign
+    from scopeval.errors import InputError
 
-    with Campaign.open(where) as found:
+    with _opened(where) as found:
         if file.suffix == ".npz":
             episodes = found.episodes()
             episodes.save(file)
             print_line(out(), f"{len(episodes):,} episodes: {file}")
+        elif isinstance(found.backend, LocalBackend):
+            print_line(out(), f"campaign: {export_campaign(found.backend.store, file)}")
         else:
-            print_line(out(), f"campaign: {export_journal(found.journal, file)}")
+            raise InputError("where: got a service, expected its database for all rows, or .npz")
 
 
 @campaign.command("import")
 def import_file(
     file: Annotated[Path, typer.Argument(help="A file by scopeval campaign export.")],
-    where: Where,
+    where: New,
 ) -> None:
     """Bring an exported campaign into a new database."""
     from scopeval import Campaign
-    from scopeval.campaign.transfer import import_journal
+    from scopeval.campaign.transfer import import_campaign
 
-    import_journal(file, where)
+    import_campaign(file, where)
     with Campaign.open(where) as found:
         print_line(out(), f"imported: {found.status().finished:,} finished episodes")
+
+
+def _opened(where: str, target: object = None) -> Campaign:
+    """A campaign by its file, its database or its service."""
+    import os
+
+    from scopeval import Campaign, connect
+
+    if where.startswith(("http://", "https://")):
+        return connect(where, os.environ.get("SCOPEVAL_TOKEN") or None, patience=10.0)
+    return Campaign.open(where, target)
+
+
+def _command(where: str, name: str, reason: str, number: int | None = None) -> None:
+    """Carry out a command, under the name of this account or of the token."""
+    import getpass
+
+    with _opened(where) as found:
+        done = found.backend.command(name, reason, who=getpass.getuser(), number=number)
+        print_line(out(), f"{name}: {found.status().word}" if done else f"{name}: nothing to do")
+
+
+@campaign.command("pause")
+def pause(where: Where, reason: Reason) -> None:
+    """Start no more episodes until resume; running ones go on."""
+    _command(where, "pause", reason)
+
+
+@campaign.command("resume")
+def resume(where: Where, reason: Reason) -> None:
+    """Start episodes again after a pause."""
+    _command(where, "resume", reason)
+
+
+@campaign.command("go-live")
+def go_live(where: Where, reason: Reason) -> None:
+    """Let the campaign run the episodes that start from now on."""
+    _command(where, "go-live", reason)
+
+
+@campaign.command("hand-over")
+def hand_over(where: Where, reason: Reason) -> None:
+    """Let the baseline (without one, the target policy) decide from now on, for good."""
+    _command(where, "hand-over", reason)
+
+
+@campaign.command("stop")
+def stop(where: Where, reason: Reason) -> None:
+    """Give control back to all plants at once, and start no more episodes, for good."""
+    _command(where, "stop", reason)
+
+
+@campaign.command("refit")
+def refit(where: Where, reason: Reason = "by an operator") -> None:
+    """Compute the design that is due."""
+    _command(where, "refit", reason)
+
+
+Number = Annotated[int, typer.Argument(help="The number of the episode.")]
+
+
+@campaign.command("lose")
+def lose(where: Where, episode: Number, reason: Reason) -> None:
+    """Give up the running episode of a plant that does not come back."""
+    _command(where, "lose", reason, episode)
+
+
+@campaign.command("drop")
+def drop(where: Where, episode: Number, reason: Reason) -> None:
+    """Take a finished episode out of the evidence."""
+    _command(where, "drop", reason, episode)
 
 
 def _guards(limits: list[str]) -> list[Limit | Promise]:

@@ -12,7 +12,7 @@ from scopeval.cli.console import out, paragraph, print_line, progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scopeval.data.diagnosis import Diagnosis
+    from scopeval.logs.diagnose import Diagnosis
 
 __all__ = ["check"]
 
@@ -25,16 +25,21 @@ def check(
     horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
     columns: options.Columns = None,
     separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    time: options.Time = None,
+    gap: options.Gap = None,
 ) -> None:
     """Look for contradictions in a log and show what it holds.
 
     The status is 1 if the log contradicts itself, or does not fit the horizon or the policy.
     """
-    from scopeval.cli.sources import options_from, policy_from
-    from scopeval.data.diagnosis import Problem, diagnosis_of
-    from scopeval.data.log_picture import LogCounts, picture
-    from scopeval.data.log_statistics import LogStatistics
-    from scopeval.data.readers import logged_batches
+    from scopeval.cli.sources import columns_from, policy_from
+    from scopeval.logs.clock import clock_of
+    from scopeval.logs.csv_text import CsvFormat
+    from scopeval.logs.diagnose import Problem, diagnosis_of
+    from scopeval.logs.picture import LogCounts, picture
+    from scopeval.logs.statistics import LogStatistics
+    from scopeval.logs.stream import logged_batches
     from scopeval.policies.adapters import TabularPolicy
 
     target = None if policy is None else policy_from(policy)
@@ -42,7 +47,10 @@ def check(
     statistics, counts = LogStatistics(), LogCounts()
     with progress_bar("reading the log"):
         batches, notes = logged_batches(
-            log, columns=options_from(columns or [], "columns"), separator=separator
+            log,
+            columns=columns_from(columns or []),
+            csv=CsvFormat(separator, decimal),
+            clock=clock_of(time, gap),
         )
         for batch in batches:
             statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
@@ -52,7 +60,7 @@ def check(
     else:
         problem = Problem(horizon, table.actions, table.states)
         probs = table.table(1)[0]
-    diagnosis = diagnosis_of(statistics, problem)
+    diagnosis = diagnosis_of(statistics.facts(), problem)
     console = out()
     paragraph(console, f"{log}: {diagnosis.facts.rows:,} rows")
     for line in picture(diagnosis.facts, counts, probs):
@@ -67,7 +75,7 @@ def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: tuple[str, .
     for kind, texts in (
         ("error", diagnosis.errors),
         ("warning", diagnosis.warnings),
-        ("note", notes),
+        ("note", [note for note in notes if note not in diagnosis.warnings]),
     ):
         for text in texts:
             paragraph(console, f"{kind}: {text}", indent="  ")

@@ -29,7 +29,7 @@ def demo(
         Path, typer.Option("--out", help="Folder for the logs and the report.")
     ] = Path("demo"),
 ) -> None:
-    """One policy evaluated in four ways, with a report."""
+    """Is a new policy better, and what is it worth? With a report."""
     from scopeval.cli.demonstration import Config, run
     from scopeval.report import write_report
 
@@ -45,7 +45,13 @@ def demo(
 def _show(result: Demo, answer: str, report: Path, seconds: float) -> None:
     console = out()
     config = result.config
-    console.print("[bold]The value of a policy, and the cost of estimating it[/]\n")
+    console.print("[bold]Is the new policy better than today's?[/]\n")
+    paragraph(
+        console,
+        f"A new policy decides as today's in most cases. {result.compared.sentence} The exact "
+        f"difference is {result.gain:.4f}.",
+    )
+    console.print("\n[bold]The value of a policy, and the cost of estimating it[/]\n")
     paragraph(
         console,
         f"A policy that was never run, in a {config.size} x {config.size} Gridworld. "
@@ -131,7 +137,7 @@ def _truth(result: Demo) -> str:
 
 def _page(result: Demo, command: str) -> Page:
     """The page of the cheap evaluation, with the others beside it and the stages of the last."""
-    from scopeval.report import page_of_evaluation
+    from scopeval.report import page_of_comparison, page_of_evaluation
 
     config, runs = result.config, _runs(result)
     shown = result.designed if result.cheap is None else result.cheap
@@ -153,7 +159,10 @@ def _page(result: Demo, command: str) -> Page:
         seed=config.seed,
     )
     *sections, last = page.sections
-    return replace(page, sections=(*sections, *_learned(result), last))
+    compared = page_of_comparison(result.compared).sections[0]
+    text = (result.compared.sentence, f"The exact difference is {result.gain:.4f}.")
+    compared = replace(compared, title="Is the new policy better than today's?", text=text)
+    return replace(page, sections=(compared, *sections, *_learned(result), last))
 
 
 def _learned(result: Demo) -> tuple[Section, ...]:

@@ -26,23 +26,29 @@ from scopeval.arrays import check_whole
 from scopeval.behavior.designer import design
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.data.parquet import write_logged
-from scopeval.data.readers import read_logged
-from scopeval.data.transitions import Transitions
+from scopeval.comparison.compare import compare
+from scopeval.comparison.result import Comparison
 from scopeval.envs.gridworld import Gridworld, cells, logging_policies, logs_of, target_policies
 from scopeval.errors import InputError
 from scopeval.evaluation.evaluator import evaluate
-from scopeval.evaluation.refitting import Refitting
 from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.stages import Stages
 from scopeval.exact import TabularMDP
+from scopeval.logs.read import read_logs
+from scopeval.logs.tables import write_logs
+from scopeval.logs.transitions import Transitions
+from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.question.inference import Inference
+from scopeval.question.promise import Bound, Promise
+from scopeval.question.stop import Stop
 
 __all__ = ["Config", "Demo", "Run", "run"]
 
 #: Most episodes of the policy itself.
 _MOST = 1_000_000
 #: Steps that progress is told in.
-_STEPS = 5
+_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ class Config:
     """... and this is what is promised, and to be proved."""
     own: float = 1.05
     """What is promised of the others, which are designed at the policy's own cost."""
+    changed: float = 0.2
+    """Share of another policy in the new policy, which is compared with today's."""
     step_cost: float = 1.0
     """The most that a step can cost."""
 
@@ -91,6 +99,8 @@ class Demo:
         config: of the run.
         logs: where the logs were written.
         rows: steps in the logs.
+        compared: today's policy and a new one, by the same episodes.
+        gain: J(new) - J(today), exact.
         truth: J(pi), exact.
         on_policy: (a) the policy itself.
         designed: (b) designed from the logs, at the policy's own cost.
@@ -104,6 +114,8 @@ class Demo:
     config: Config
     logs: Path
     rows: int
+    compared: Comparison
+    gain: float
     truth: float
     on_policy: Evaluation
     designed: Run
@@ -123,13 +135,15 @@ def run(
     show = _Show(config)
     progress(0, _STEPS, "writing logs (compiling at the first run)")
     path, log = show.write_logs(place)
-    progress(1, _STEPS, "designing from the logs")
+    progress(1, _STEPS, "comparing with a new policy")
+    compared, gain = show.against_a_new_one(log)
+    progress(2, _STEPS, "designing from the logs")
     designed = show.at_own_cost(log)
-    progress(2, _STEPS, "designing at a part of the cost")
+    progress(3, _STEPS, "designing at a part of the cost")
     cheap, no_cheap = show.at_part_of_cost(log)
-    progress(3, _STEPS, "learning without logs")
+    progress(4, _STEPS, "learning without logs")
     learned = show.without_logs()
-    progress(4, _STEPS, "running the policy itself")
+    progress(5, _STEPS, "running the policy itself")
     many = designed.evaluation.on_policy
     same = None
     if many.unknown is None and 1 < many.episodes < _MOST:
@@ -138,6 +152,8 @@ def run(
         config=config,
         logs=path,
         rows=len(log),
+        compared=compared,
+        gain=gain,
         truth=exact.assess(show.mdp, show.target, show.target).value,
         on_policy=show.itself(config.episodes, stream=8, keep=True),
         designed=designed,
@@ -161,13 +177,31 @@ class _Show:
         """Where the logs were written, and what is read from there."""
         seed, path = self.config.seed, folder / "logs.parquet"
         controllers = logging_policies(self.config.controllers, self.mdp, seed=seed)
-        write_logged(logs_of(self.mdp, controllers, self.config.logged, seed=seed), path)
-        return path, read_logged(path)
+        write_logs(logs_of(self.mdp, controllers, self.config.logged, seed=seed), path)
+        return path, read_logs(path)
+
+    def against_a_new_one(self, log: Transitions) -> tuple[Comparison, float]:
+        """Is a new policy, which decides otherwise in a part of the cases, better than today's?"""
+        T = self.mdp.horizon
+        other = target_policies(2, self.config.size, seed=self.config.seed)[1]
+        today, part = self.target.table(T), self.config.changed
+        new = (1.0 - part) * today + part * other.table(T)
+        compared = compare(
+            self.mdp,
+            {"today": today, "new": new},
+            stop=Stop(decided=True, episodes=self.config.episodes),
+            logs=log,
+            seed=self._seed(10),
+        )
+        values = [exact.assess(self.mdp, p, p).value for p in (today, new)]
+        return compared, values[1] - values[0]
 
     def itself(self, episodes: int, *, stream: int, keep: bool) -> Evaluation:
         """By the policy itself."""
         seed = self._seed(stream)
-        return evaluate(self.mdp, self.target, episodes=episodes, seed=seed, keep=keep)
+        return evaluate(
+            self.mdp, self.target, episodes=episodes, seed=seed, inference=Inference(keep=keep)
+        )
 
     def at_own_cost(self, log: Transitions) -> Run:
         """By a design from the logs at the policy's own cost."""
@@ -175,8 +209,7 @@ class _Show:
             log,
             self.target,
             horizon=self.mdp.horizon,
-            method="scope-dr",
-            features=self._cells,
+            learn=Table(features=self._cells),
             seed=self.config.seed,
         )
         return Run(behavior, self._evaluate(behavior, self.config.own, stream=1))
@@ -187,7 +220,7 @@ class _Show:
             log,
             self.target,
             horizon=self.mdp.horizon,
-            features=self._cells,
+            learn=Table(features=self._cells),
             seed=self.config.seed,
         )
         try:
@@ -198,28 +231,18 @@ class _Show:
 
     def without_logs(self) -> Evaluation:
         """In stages that learn from each other; the first runs the policy itself."""
-        refit = Refitting(features=self._cells)
-        return self._evaluate(None, self.config.own, stream=3, refit=refit)
+        stages = Stages(learn=Table(features=self._cells))
+        return self._evaluate(stages, self.config.own, stream=3)
 
-    def _evaluate(
-        self,
-        behavior: BehaviorPolicy | None,
-        allowed: float,
-        *,
-        stream: int,
-        refit: bool | Refitting = False,
-    ) -> Evaluation:
+    def _evaluate(self, run: BehaviorPolicy | Stages, allowed: float, *, stream: int) -> Evaluation:
         return evaluate(
             self.mdp,
             self.target,
-            behavior,
+            run,
             episodes=self.config.episodes,
-            epsilon=round(allowed - 1.0, 12),
-            step_cost_bound=self.config.step_cost,
+            promise=Promise(at_most=allowed, bound=Bound(step=self.config.step_cost)),
+            inference=Inference(keep=True),
             seed=self._seed(stream),
-            guard=True,
-            keep=True,
-            refit=refit,
         )
 
     def _seed(self, stream: int) -> int:

@@ -21,60 +21,71 @@ def design(
     method: Annotated[
         str,
         typer.Option(help="scope, scope-dr, odi, dopt, on-policy or module:attribute, a Method."),
-    ] = "scope",
-    epsilon: Annotated[
-        float, typer.Option(help="The expected cost may be 1 + epsilon times the target policy's.")
-    ] = 0.0,
+    ] = "scope-dr",
+    at_most: Annotated[
+        float,
+        typer.Option(
+            help="An episode may cost this many times what the target policy's does, or the "
+            "baseline's where there is one."
+        ),
+    ] = 1.0,
+    limit: Annotated[
+        float | None, typer.Option(help="Or: an episode may cost this, in expectation.")
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(
+            help="What is limited: the expected cost of whole episodes (episode), or of their rest "
+            "from every state on (state).",
+            show_default="state where that is possible",
+        ),
+    ] = None,
+    baseline: options.Baseline = None,
     gamma: options.Gamma = 1.0,
-    regression: options.Regression = "auto",
+    learn: options.Learn = "auto",
     features: options.Features = None,
     time_varying: options.TimeVarying = False,
     floor: Annotated[
-        float, typer.Option(help="Least share of the target policy in the mixture.")
-    ] = 0.02,
-    limit: Annotated[
         float | None,
-        typer.Option(help="A limit on the expected cost from every state on, instead of epsilon."),
-    ] = None,
-    reference: options.Reference = None,
-    cost_limit: options.CostLimit = None,
-    budget: Annotated[
-        str,
         typer.Option(
-            help="What the cost budget limits: the expected cost from every state on (state) or of "
-            "whole episodes (episode)."
+            help="Least share of the target policy in the mixture.",
+            show_default="0.02; with --at-most below 1 that of frontier",
         ),
-    ] = "state",
+    ] = None,
     columns: options.Columns = None,
     separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    time: options.Time = None,
+    gap: options.Gap = None,
     seed: options.LogSeed = 0,
 ) -> None:
     """Learn a behavior policy from logs, within a cost budget."""
     from scopeval._files import check_place
-    from scopeval.behavior.designer import design as learn
-    from scopeval.cli.sources import features_from, method_from, options_from, policy_from
-    from scopeval.data.readers import read_logged
+    from scopeval.behavior.designer import design as learned
+    from scopeval.cli.sources import columns_from, learn_from, method_from, policy_from
+    from scopeval.logs.read import read_logs
+    from scopeval.question.inference import Check
+    from scopeval.question.promise import Promise
 
     place = check_place(out_file)
-    names = options_from(columns or [], "columns")
-    target, coordinates = policy_from(policy), features_from(features)
+    names = columns_from(columns or [])
+    target, how = policy_from(policy), learn_from(learn, features, time_varying)
+    promise = Promise(at_most=at_most, limit=limit, per=per)  # type: ignore[arg-type]
     with progress_bar("reading the log") as progress:
-        logged = read_logged(data, columns=names, horizon=horizon, separator=separator)
-        behavior = learn(
+        logged = read_logs(
+            data, columns=names, horizon=horizon, separator=separator, decimal=decimal, time=time,
+            gap=gap,
+        )  # fmt: skip
+        behavior = learned(
             logged,
             target,
             horizon=horizon,
             method=method_from(method),
-            epsilon=epsilon,
+            promise=promise,
             gamma=gamma,
-            regression=regression,
-            features=coordinates,
-            time_varying=time_varying,
-            floor=floor,
-            limit=limit,
-            reference=None if reference is None else policy_from(reference),
-            cost_limit=cost_limit,
-            budget=budget,
+            learn=how,
+            check=Check(floor=floor),
+            baseline=None if baseline is None else policy_from(baseline),
             seed=seed,
             progress=lambda what, done, total: progress(
                 done, total, "designing" if what == "design" else what

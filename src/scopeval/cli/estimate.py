@@ -24,48 +24,39 @@ def estimate(
         ),
     ] = None,
     alpha: options.Alpha = 0.05,
-    epsilon: Annotated[
-        float,
-        typer.Option(
-            help="Certify an expected cost of at most 1 + epsilon times the target policy's."
-        ),
-    ] = 0.0,
+    at_most: options.AtMost = None,
+    limit: options.Limit = None,
+    baseline: options.Baseline = None,
     gamma: options.Gamma = 1.0,
     estimator: options.Estimator = "auto",
     anytime: Annotated[
         bool,
         typer.Option("--anytime", help="What the episodes showed decided how many there are."),
     ] = False,
-    reference: options.Reference = None,
-    cost_limit: options.CostLimit = None,
-    cost_bound: Annotated[
+    bound: Annotated[
         float | None,
         typer.Option(help="The most that an episode can cost: the certificate is a proof."),
     ] = None,
-    step_cost_bound: options.StepCostBound = None,
+    step_bound: options.StepBound = None,
     return_bound: options.ReturnBound = None,
     json: options.JsonFile = None,
     report: options.ReportFile = None,
 ) -> None:
     """Estimate a policy's value from episodes that were recorded elsewhere."""
-    from scopeval.cli.sources import policy_from
+    from scopeval.cli.sources import policy_from, promise_from
     from scopeval.collection.episodes import Episodes
     from scopeval.evaluation.recorded import estimate as compute
+    from scopeval.question.inference import Inference
 
     check_files(json, report)
     episodes = Episodes.concat([Episodes.load(file) for file in files])
     result = compute(
         episodes,
         None if policy is None else policy_from(policy),
-        alpha=alpha,
-        epsilon=epsilon,
         gamma=gamma,
-        estimator=estimator,
+        promise=promise_from(at_most, limit, bound, step_bound),
+        baseline=None if baseline is None else policy_from(baseline),
+        inference=Inference(alpha=alpha, estimator=estimator, return_bound=return_bound),
         anytime=anytime,
-        reference=None if reference is None else policy_from(reference),
-        cost_limit=cost_limit,
-        cost_bound=cost_bound,
-        step_cost_bound=step_cost_bound,
-        return_bound=return_bound,
     )
     show_result(ctx, result, gamma=gamma, json=json, report=report, made_with=("numpy",))

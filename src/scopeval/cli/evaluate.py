@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,9 @@ from scopeval.cli.console import err, progress_bar
 from scopeval.cli.show_result import check_files, show_result
 
 if TYPE_CHECKING:
-    from scopeval.data.transitions import Transitions
     from scopeval.evaluation.evaluator import Running
-    from scopeval.evaluation.refitting import Refitting
+    from scopeval.evaluation.stages import Stages
+    from scopeval.workers.crew import Workers
 
 __all__ = ["evaluate"]
 
@@ -31,20 +31,20 @@ def evaluate(
             show_default="the target policy",
         ),
     ] = None,
-    refit: Annotated[
+    stages: Annotated[
         bool,
         typer.Option(
-            "--refit",
+            "--stages",
             help="Run in stages, and design the behavior policy of each from earlier episodes: no "
             "logs are needed.",
         ),
     ] = False,
     logs: Annotated[
         str | None,
-        typer.Option(help="With --refit: a log to begin with, as --data of scopeval design."),
+        typer.Option(help="With --stages: a log to begin with, as --data of scopeval design."),
     ] = None,
     features: Annotated[
-        Path | None, typer.Option(help="With --refit: coordinates of the states, .npy or .csv.")
+        Path | None, typer.Option(help="With --stages: coordinates of the states, .npy or .csv.")
     ] = None,
     horizon: Annotated[
         int | None,
@@ -52,15 +52,8 @@ def evaluate(
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Stop after this many episodes.")] = None,
     precision: options.Precision = None,
-    cost_budget: options.CostBudget = None,
+    spend: options.Spend = None,
     alpha: options.Alpha = 0.05,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Certify an expected cost of at most 1 + epsilon times the target policy's.",
-            show_default="the behavior policy's, or 0",
-        ),
-    ] = None,
     gamma: Annotated[
         float | None, typer.Option(help="Discount.", show_default="the behavior policy's, or 1")
     ] = None,
@@ -69,27 +62,24 @@ def evaluate(
         str | None,
         typer.Option(help="Cost: a name in info, module:name or none.", show_default="cost"),
     ] = None,
+    at_most: options.AtMost = None,
+    limit: options.Limit = None,
+    baseline: options.Baseline = None,
     guard: Annotated[
         bool,
-        typer.Option(
-            help="Switch to the target policy if the cost is refuted to be within the budget."
-        ),
+        typer.Option(help="Switch to another policy if the promise is refuted."),
     ] = True,
-    reference: options.Reference = None,
-    cost_limit: options.CostLimit = None,
-    cost_bound: options.CostBound = None,
-    step_cost_bound: options.StepCostBound = None,
+    bound: options.Bound = None,
+    step_bound: options.StepBound = None,
     return_bound: options.ReturnBound = None,
     starts: Annotated[
         int | None,
         typer.Option(
-            help="Reset the environment so many more times: the value of the start, as the "
-            "behavior policy estimates it, is then a control variate."
+            help="Reset the environment so many more times: what an episode is worth by where it "
+            "starts is then a control variate."
         ),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Environments side by side.", show_default="8")
-    ] = None,
+    side_by_side: options.SideBySide = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -107,43 +97,44 @@ def evaluate(
 ) -> None:
     """Estimate a policy's value, with its interval, cost and safety."""
     from scopeval.behavior.policy import BehaviorPolicy
-    from scopeval.cli.sources import behavior_from, cost_from, environment_from, policy_from
+    from scopeval.cli.sources import (
+        behavior_from,
+        cost_from,
+        environment_from,
+        policy_from,
+        promise_from,
+    )
+    from scopeval.collection.plant import Plant
+    from scopeval.context.history import History
     from scopeval.evaluation.evaluator import evaluate as run
+    from scopeval.question.inference import Inference
+    from scopeval.question.question import Question
+    from scopeval.question.stop import Stop
 
     check_files(json, report)
     target = policy_from(policy)
     runner = None if behavior is None else behavior_from(behavior, target)
-    world = environment_from(env)
-    known = _refitting(refit, logs, features, horizon)
+    crew = _workers(workers, backend)
+    plant = Plant(environment_from(env), cost_from(cost), side_by_side, crew)
+    known = _stages(stages, runner, logs, features, horizon)
     with progress_bar("evaluating") as bar:
         result = run(
-            world,
-            target,
-            runner,
-            horizon=horizon,
+            plant,
+            Question(target, horizon, gamma),
+            runner if known is None else known,
             episodes=episodes,
-            precision=precision,
-            cost_budget=cost_budget,
-            alpha=alpha,
-            epsilon=epsilon,
-            gamma=gamma,
-            estimator=estimator,
-            cost=cost_from(cost),
-            guard=guard,
-            reference=None if reference is None else policy_from(reference),
-            cost_limit=cost_limit,
-            cost_bound=cost_bound,
-            step_cost_bound=step_cost_bound,
-            return_bound=return_bound,
-            starts=starts,
-            batch=batch,
+            stop=Stop(precision=precision, cost=spend),
+            promise=promise_from(at_most, limit, bound, step_bound, guarded=guard, run=runner),
+            baseline=None if baseline is None else policy_from(baseline),
+            inference=Inference(
+                alpha=alpha,
+                estimator=estimator,
+                return_bound=return_bound,
+                keep=report is not None,
+            ),
+            context=None if starts is None else History.starts(starts),
             seed=seed,
-            keep=report is not None,
-            logs=known.logs,
-            refit=known.settings,
-            workers=workers,
-            backend=backend,
-            progress=lambda now: bar(*_progress(now, precision, cost_budget)),
+            progress=lambda now: bar(*_progress(now, precision, spend)),
         )
     show_result(
         ctx,
@@ -160,27 +151,33 @@ def evaluate(
         raise typer.Exit(130)
 
 
-class _Known(NamedTuple):
-    """What stages begin with."""
+def _workers(workers: int | None, backend: str | None) -> Workers | None:
+    """Which workers run the episodes; None: they are run in this process."""
+    from scopeval.workers.crew import Workers
 
-    logs: Transitions | None
-    settings: Refitting | bool
+    if workers is None and backend is None:
+        return None
+    return Workers(workers, backend or "processes")
 
 
-def _refitting(refit: bool, logs: str | None, features: Path | None, horizon: int | None) -> _Known:
-    """Settings and logs of an evaluation in stages."""
+def _stages(
+    wanted: bool, first: Any, logs: str | None, features: Path | None, horizon: int | None
+) -> Stages | None:
+    """An evaluation in stages; None: it has none."""
     from scopeval.cli.sources import features_from
-    from scopeval.data.readers import read_logged
     from scopeval.errors import InputError
-    from scopeval.evaluation.refitting import Refitting
+    from scopeval.evaluation.stages import Stages
+    from scopeval.logs.read import read_logs
+    from scopeval.models.table import Table
 
-    if not refit:
+    if not wanted:
         for name, value in (("logs", logs), ("features", features)):
             if value is not None:
-                raise InputError(f"{name}: given without --refit; try --refit, or scopeval design")
-        return _Known(None, False)
-    read = None if logs is None else read_logged(logs, horizon=horizon)
-    return _Known(read, Refitting(features=features_from(features)))
+                raise InputError(f"{name}: given without --stages; try it, or scopeval design")
+        return None
+    read = None if logs is None else read_logs(logs, horizon=horizon)
+    learn = None if features is None else Table(features=features_from(features))
+    return Stages(logs=read, design=first, learn=learn)
 
 
 def _progress(now: Running, precision: float | None, budget: float | None) -> tuple[int, int, str]:

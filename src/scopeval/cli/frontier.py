@@ -41,20 +41,23 @@ def frontier(
         Path | None, typer.Option(help="File for the curve: .svg, .png or .pdf.")
     ] = None,
     gamma: options.Gamma = 1.0,
-    regression: options.Regression = "auto",
+    learn: options.Learn = "auto",
     features: options.Features = None,
     time_varying: options.TimeVarying = False,
     cap: Annotated[float, typer.Option(help="No weight of an episode exceeds it.")] = 30.0,
     columns: options.Columns = None,
     separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    time: options.Time = None,
+    gap: options.Gap = None,
     seed: options.LogSeed = 0,
 ) -> None:
     """Learn from logs what precision costs, also below the target policy's own cost."""
     from scopeval._files import check_place
-    from scopeval.behavior.frontier import frontier as learn
-    from scopeval.cli.sources import features_from, options_from, policy_from
-    from scopeval.data.readers import read_logged
+    from scopeval.behavior.frontier import frontier as learned
+    from scopeval.cli.sources import columns_from, learn_from, policy_from
     from scopeval.errors import InputError
+    from scopeval.logs.read import read_logs
 
     given = sum((cost is not None, variance is not None, best))
     if given > 1:
@@ -66,20 +69,18 @@ def frontier(
     for file in (out_file, picture):
         if file is not None:
             check_place(file)
-    target, coordinates = policy_from(policy), features_from(features)
+    target, how = policy_from(policy), learn_from(learn, features, time_varying)
     with progress_bar("reading the log") as progress:
-        logged = read_logged(
-            data, columns=options_from(columns or [], "columns"), horizon=horizon,
-            separator=separator,
+        logged = read_logs(
+            data, columns=columns_from(columns or []), horizon=horizon,
+            separator=separator, decimal=decimal, time=time, gap=gap,
         )  # fmt: skip
-        curve = learn(
+        curve = learned(
             logged,
             target,
             horizon=horizon,
             gamma=gamma,
-            regression=regression,
-            features=coordinates,
-            time_varying=time_varying,
+            learn=how,
             cap=cap,
             seed=seed,
             progress=lambda what, done, total: progress(
@@ -104,6 +105,8 @@ def _tell(
             "All relative to running the target policy. Needed: the cost of reaching the target "
             "policy's own precision. Checked: what held-out logs say of designs from the others.",
         )
+        if any(not point.pays for point in curve.points):
+            paragraph(console, "* does not pay: the target policy's own episodes need no more.")
     for text in curve.warnings:
         paragraph(console, f"warning: {text}")
     if not curve.points:
@@ -112,7 +115,8 @@ def _tell(
         told = chosen.predicted
         paragraph(
             console,
-            f"Chosen: {told.variance:.3f} of the variance at {told.cost:.3f} of the cost.",
+            f"Chosen: {told.variance:.3f} of the variance at {told.safe_cost:.3f} of the cost "
+            f"({told.cost:.3f} expected, the rest is doubt).",
         )
         if out_file is not None:
             chosen.save(out_file)
@@ -160,7 +164,7 @@ def table_of(curve: Frontier) -> Table:
             (
                 f"{x:.3f}",
                 f"{variance:.3f}",
-                f"{variance * x:.3f}",
+                f"{variance * x:.3f}{'' if variance * x < 1.0 else ' *'}",
                 f"{checked_variance:.3f}",
                 f"{checked_cost:.3f}",
             )

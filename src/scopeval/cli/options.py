@@ -11,25 +11,30 @@ __all__ = [
     "LOG",
     "POLICY",
     "Alpha",
+    "AtMost",
+    "Baseline",
+    "Bound",
     "Columns",
-    "CostBound",
-    "CostBudget",
-    "CostLimit",
+    "Decimal",
     "Estimator",
     "Features",
     "Gamma",
+    "Gap",
     "Horizon",
     "JsonFile",
+    "Learn",
+    "Limit",
     "Log",
     "LogSeed",
     "Precision",
-    "Reference",
-    "Regression",
     "ReportFile",
     "ReturnBound",
     "Separator",
-    "StepCostBound",
+    "SideBySide",
+    "Spend",
+    "StepBound",
     "TargetPolicy",
+    "Time",
     "TimeVarying",
 ]
 
@@ -39,17 +44,35 @@ POLICY = ".npy, .npz, .csv, TorchScript .pt or module:name"
 # What is learned from.
 Log = Annotated[str, typer.Option(help=LOG)]
 Columns = Annotated[
-    list[str] | None, typer.Option(help="field=column of the log; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        help="field=column of the log, once for each field; for a vector repeat obs=column, or "
+        "separate its columns by commas."
+    ),
 ]
 Separator = Annotated[
-    str | None, typer.Option(help="Separates the columns of a CSV file, if not a comma.")
+    str | None,
+    typer.Option(
+        help="Separates the columns of a CSV file.", show_default="what its first lines show"
+    ),
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(help="Decimal point of a CSV file: . or ,", show_default="what its columns show"),
+]
+Time = Annotated[
+    str | None, typer.Option(help="Column of times, by which episodes and steps are counted.")
+]
+Gap = Annotated[
+    str | None,
+    typer.Option(help="Longest pause within an episode, such as 11min; with --time."),
 ]
 TargetPolicy = Annotated[str, typer.Option(help=f"The target policy: {POLICY}.")]
 Horizon = Annotated[int, typer.Option(help="Steps of an episode.")]
 Gamma = Annotated[float, typer.Option(help="Discount.")]
 
 # How it is learned.
-Regression = Annotated[str, typer.Option(help="table, model, mlp or auto.")]
+Learn = Annotated[str, typer.Option(help="What learns: table, networks or auto.")]
 Features = Annotated[Path | None, typer.Option(help="Coordinates of the states: .npy or .csv.")]
 TimeVarying = Annotated[
     bool, typer.Option("--time-varying", help="Rewards or dynamics depend on time.")
@@ -60,28 +83,34 @@ LogSeed = Annotated[int, typer.Option(help="Seed of the halves of the log and of
 Precision = Annotated[
     float | None, typer.Option(help="Stop when the half-width of the interval is at most this.")
 ]
-CostBudget = Annotated[float | None, typer.Option(help="Stop when this cost has been spent.")]
+Spend = Annotated[float | None, typer.Option(help="Stop when this cost has been spent.")]
 
 # What is estimated, and where it is written.
 Alpha = Annotated[float, typer.Option(help="Probability that the interval misses the value.")]
 Estimator = Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")]
-Reference = Annotated[
-    str | None,
+AtMost = Annotated[
+    float | None,
     typer.Option(
-        help="A policy whose expected cost must not be exceeded, as --policy.",
-        show_default="the target policy",
+        help="The promise: an episode costs at most this many times what the target policy's does, "
+        "or the baseline's where there is one.",
+        show_default="the behavior policy's, or 1",
     ),
 ]
-CostLimit = Annotated[
-    float | None,
-    typer.Option(help="A limit on the expected cost of an episode, instead of a policy's."),
+Baseline = Annotated[
+    str | None,
+    typer.Option(help="The policy that runs today, as --policy: the promise is about its cost."),
 ]
-CostBound = Annotated[
+Limit = Annotated[
+    float | None,
+    typer.Option(help="The promise: an episode is expected to cost at most this."),
+]
+Bound = Annotated[
     float | None,
     typer.Option(help="The most that an episode can cost: certificate and guard are proofs."),
 ]
-StepCostBound = Annotated[
-    float | None, typer.Option(help="The most that one step can cost, likewise.")
+StepBound = Annotated[float | None, typer.Option(help="The most that one step can cost, likewise.")]
+SideBySide = Annotated[
+    int | None, typer.Option(help="Environments side by side.", show_default="8")
 ]
 ReturnBound = Annotated[
     tuple[float, float] | None,

@@ -12,12 +12,16 @@ from scopeval.cli import options
 from scopeval.cli.console import err, out, print_line
 
 if TYPE_CHECKING:
-    from scopeval.serve.tokens import TokenBook
+    from scopeval.serve.auth import TokenStore
 
 __all__ = ["serve", "tokens"]
 
 Where = Annotated[
-    str, typer.Argument(help="The campaign: its file, or postgresql://user:password@host/name.")
+    str,
+    typer.Argument(
+        help="The campaign: its file, or postgresql://user@host/name; the password of PostgreSQL "
+        "comes from PGPASSWORD or PGPASSFILE."
+    ),
 ]
 
 
@@ -41,13 +45,26 @@ def serve(
     open_episodes: Annotated[
         int, typer.Option(help="Most episodes that are open at a time.")
     ] = 1_000,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="What runs today, where the campaign cannot hold it: module:name."),
+    ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Write every call into the log.")
+    ] = False,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of a proxy whose X-Forwarded-For and -Proto are believed; repeatable."
+        ),
+    ] = None,
     webhook: Annotated[
-        list[str] | None, typer.Option(help="Address that is told about events; repeatable.")
+        list[str] | None, typer.Option(help="Address that events are sent to; repeatable.")
     ] = None,
     webhook_event: Annotated[
         list[str] | None,
         typer.Option(
-            help="Kind of event that is told; repeatable.",
+            help="Kind of event to send; repeatable.",
             show_default="alarms, losses, commands, stages and designs",
         ),
     ] = None,
@@ -58,26 +75,28 @@ def serve(
 ) -> None:
     """Serve a campaign over HTTP, with a live page.
 
-    Plants, viewers and operators show tokens (scopeval serve-token). On this
-    machine alone none is needed as long as none was made. SCOPEVAL_WEBHOOK_SECRET
-    signs what webhooks are sent.
+    Plants, viewers and operators show tokens (scopeval serve-token). At the first
+    start an operator's token is made and shown; until there is another one, this
+    machine may look without a token. SIGTERM and Ctrl-C close the campaign.
+    SCOPEVAL_WEBHOOK_SECRET signs what webhooks are sent.
     """
     from scopeval.cli.sources import is_attribute, policy_from
 
     _needs_extra()
-    from scopeval.serve.access import is_loopback
     from scopeval.serve.app import Settings
+    from scopeval.serve.auth import is_loopback
     from scopeval.serve.limits import Limits
     from scopeval.serve.server import Service
     from scopeval.serve.server import serve as run
-    from scopeval.serve.webhooks import TOLD, Webhook, check_url
+    from scopeval.serve.webhooks import DEFAULT_KINDS, Webhook, check_url
 
     secret = os.environ.get("SCOPEVAL_WEBHOOK_SECRET") or None
-    kinds = tuple(webhook_event or TOLD)
+    kinds = tuple(webhook_event or DEFAULT_KINDS)
     settings = Settings(
         limits=Limits(rate=rate, body=body, open_episodes=open_episodes),
         title=title or (Path(where).stem if "://" not in where else "Campaign"),
         webhooks=[Webhook(check_url(url), kinds, secret) for url in webhook or []],
+        access_log=access_log,
     )
     service = Service(
         where,
@@ -89,19 +108,21 @@ def serve(
         tls_certificate,
         tls_key,
         policy if is_attribute(policy) else None,
+        None if baseline is None else policy_from(baseline),
+        tuple(proxy or ()),
     )
     if not is_loopback(host) and tls_certificate is None:
         err().print(
             "warning: tokens travel unencrypted; try --tls-certificate, or a proxy that does HTTPS",
             soft_wrap=True,
         )
-    scheme = "http" if tls_certificate is None else "https"
-    out().print(f"Serving at {scheme}://{host}:{port}/ (Ctrl-C ends)", soft_wrap=True)
-    run(service)
+    run(service, lambda text: out().print(text, soft_wrap=True, highlight=False))
 
 
 tokens = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke tokens of a service."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Make, list, rotate and revoke tokens of a service.",
 )
 
 
@@ -114,27 +135,45 @@ def create(
         list[str] | None,
         typer.Option(help="The only plants that it may run; repeatable.", show_default="any"),
     ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Days after which it expires.", show_default="never")
+    ] = None,
 ) -> None:
     """Make a token and print it. It is not kept, and cannot be printed again."""
     book = _book(where)
-    typer.echo(book.create(name, role, plant or None))  # type: ignore[arg-type]
+    typer.echo(book.create(name, role, plant or None, days=days))  # type: ignore[arg-type]
+
+
+@tokens.command("rotate")
+def rotate(
+    where: Where,
+    name: Annotated[str, typer.Argument(help="The name of the token.")],
+    grace: Annotated[
+        float, typer.Option(help="Seconds for which the old one is still taken.")
+    ] = 0.0,
+) -> None:
+    """Make another token in place of one, and print it."""
+    typer.echo(_book(where).rotate(name, grace=grace))
 
 
 @tokens.command("list")
 def list_tokens(where: Where) -> None:
     """List the tokens, without their secrets."""
-    import datetime
+    import time
 
+    from scopeval.campaign.view import moment
     from scopeval.cli.console import print_table
     from scopeval.report.page import Table
 
-    rows = []
+    rows, now = [], time.time()
     for token in _book(where).all():
-        made = datetime.datetime.fromtimestamp(token.made, datetime.UTC)
         plants = "" if token.plants is None else ", ".join(token.plants)
-        state = "revoked" if token.revoked is not None else "valid"
-        rows.append((token.name, token.role, plants, made.strftime("%Y-%m-%d %H:%M"), state))
-    print_table(out(), Table("", ("name", "role", "plants", "made (UTC)", "state"), tuple(rows)))
+        state = "valid" if token.valid(now) else "expired" if token.revoked is None else "revoked"
+        times = (token.made, token.expires, token.used)
+        shown = ("" if one is None else moment(one)[:16] for one in times)
+        rows.append((token.name, token.role, plants, *shown, state))
+    names = ("name", "role", "plants", "made (UTC)", "expires", "last used", "state")
+    print_table(out(), Table("", names, tuple(rows)))
 
 
 @tokens.command("revoke")
@@ -146,14 +185,17 @@ def revoke(
     print_line(out(), f"revoked: {name}")
 
 
-def _book(where: str) -> TokenBook:
+def _book(where: str) -> TokenStore:
     import time
 
     _needs_extra()
-    from scopeval.campaign.journal import Journal
-    from scopeval.serve.tokens import TokenBook
+    from scopeval.campaign.migration import migrate
+    from scopeval.campaign.store import Store
+    from scopeval.serve.auth import TokenStore
 
-    return TokenBook(Journal(where, create=False), time.time)
+    store = Store(where, create=False)
+    migrate(store, time.time)
+    return TokenStore(store, time.time)
 
 
 def _needs_extra() -> None:

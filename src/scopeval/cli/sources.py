@@ -18,18 +18,21 @@ from scopeval._archive import open_archive, open_regular, read_npy, reading
 from scopeval.behavior.methods import Method, method_named, register
 from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TorchPolicy, as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Policy
+from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior, Policy
+from scopeval.question.promise import Bound, Promise
 
 __all__ = [
     "attribute_from",
     "behavior_from",
+    "columns_from",
     "cost_from",
     "environment_from",
     "features_from",
     "is_attribute",
+    "learn_from",
     "method_from",
-    "options_from",
     "policy_from",
+    "promise_from",
 ]
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -98,15 +101,15 @@ def features_from(path: Path | None) -> NDArray[np.float64] | None:
     return None if path is None else _table(path, "features")
 
 
-def options_from(pairs: list[str], name: str) -> dict[str, Any] | None:
-    """``key=value`` words as a mapping; several values are separated by commas."""
-    found: dict[str, Any] = {}
+def columns_from(pairs: list[str]) -> dict[str, Any] | None:
+    """``field=column`` words as `columns` of `read_logs`; a field that is repeated is a vector."""
+    several: dict[str, list[str]] = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals and value):
-            raise InputError(f"{name}: got {pair!r}, expected field=column, as in reward=r")
-        found[key] = value.split(",") if "," in value else value
-    return found or None
+        field, equals, column = pair.partition("=")
+        if not (field and equals and column):
+            raise InputError(f"columns: got {pair!r}, expected field=column, as in reward=r")
+        several.setdefault(field, []).append(column)
+    return {field: one[0] if len(one) == 1 else one for field, one in several.items()} or None
 
 
 def _table(path: Path, what: str) -> NDArray[Any]:
@@ -186,3 +189,48 @@ def attribute_from(text: str, what: str) -> Any:
         except AttributeError as error:
             raise InputError(f"{what}: {name!r} has no {path!r}, asked for by {text!r}") from error
     return found
+
+
+def learn_from(name: str, features: Path | None, time_varying: bool) -> Any:
+    """What learns, by its name; None: as suits the logs."""
+    from scopeval.models.model.regression import Networks
+    from scopeval.models.table import Table
+
+    kinds: dict[str, Any] = {"table": Table, "networks": Networks}
+    known: dict[str, Any] = {"time_varying": True} if time_varying else {}
+    if features is not None:
+        if name not in ("auto", "table"):
+            raise InputError(f"features: got them with --learn {name}, expected table")
+        return Table(features=features_from(features), **known)
+    if name == "auto" and time_varying:
+        raise InputError("time-varying: needs to know what learns; try --learn table or networks")
+    if name == "auto":
+        return None
+    if name not in kinds:
+        raise InputError(f"learn: got {name!r}, expected auto, {', '.join(kinds)}")
+    return kinds[name](**known)
+
+
+def promise_from(
+    at_most: float | None,
+    limit: float | None,
+    bound: float | None = None,
+    step_bound: float | None = None,
+    *,
+    guarded: bool = True,
+    run: Any = None,
+) -> Promise | None:
+    """The promise of a command's options; None: nothing was said about it.
+
+    What is not said about the cost is what the behavior policy `run` was designed for.
+    """
+    if at_most is None and limit is None and bound is None and step_bound is None and guarded:
+        return None
+    if at_most is None and limit is None and isinstance(run, LearnedBehavior):
+        at_most = 1.0 + run.recipe.epsilon
+    return Promise(
+        at_most=1.0 if at_most is None else at_most,
+        limit=limit,
+        bound=Bound(bound, step_bound),
+        guarded=guarded,
+    )

@@ -5,7 +5,6 @@ Everything doubtful ends in the target's own probabilities, and the decision say
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,16 +13,18 @@ from numpy.typing import NDArray
 from scopeval.arrays import PROBABILITY_SLACK, Floats, check_probs
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.errors import InputError
+from scopeval.policies.drawing import draw_action
 from scopeval.policies.protocols import (
     ROUNDING,
     Behavior,
     Candidates,
     ContinuousPolicy,
+    EpisodeState,
     LearnedBehavior,
     Policy,
-    Weighing,
-    WeightedBehavior,
+    Why,
     checked_probs,
+    weigh,
 )
 
 __all__ = [
@@ -38,6 +39,13 @@ __all__ = [
 ]
 
 Target = Policy | ContinuousPolicy
+
+#: The names of fallbacks; of several, the first counts.
+FALLBACKS = (
+    (Why.UNSEEN, "unseen"),
+    (Why.INFEASIBLE, "infeasible"),
+    (Why.NOT_FINITE, "not_finite"),
+)
 
 
 class Choice(NamedTuple):
@@ -215,53 +223,32 @@ class _Asker:
     """
 
     def __init__(self, behavior: Behavior | Policy) -> None:
-        self._learned = behavior if isinstance(behavior, LearnedBehavior) else None
-        self._weighted = behavior if isinstance(behavior, WeightedBehavior) else None
-        self._designed = behavior if isinstance(behavior, Behavior) else None
-        self._plain = None if isinstance(behavior, Behavior) else behavior
-        self._reasons: tuple[str, ...] = ()
-        if self._learned is not None:
-            names = (one.name for one in fields(self._learned.counts))
-            self._reasons = tuple(name for name in names if name != "asked")
+        self._behavior = behavior
+        self._counts = behavior.counts if isinstance(behavior, LearnedBehavior) else None
 
     def weigh(self, offered: Candidates, obs: NDArray[Any], t: int, weight: float) -> Weighed:
         """Its answer for one observation."""
         pi = offered.probs[0]
-        before = self._counted()
         try:
-            answer = self._ask(offered, obs, t, weight)
+            state = EpisodeState.of_weights(np.array([weight], np.float64))
+            answer = weigh(self._behavior, offered, obs, t, state)
             mu = np.asarray(answer.probs, np.float64)[0]
             total = float(mu.sum())
             good = mu.min() >= 0 and abs(total - 1.0) <= PROBABILITY_SLACK
-            good = good and np.shape(answer.probs) == offered.probs.shape and mu.shape == pi.shape
             b = np.zeros_like(pi)
             if answer.control is not None:
                 b = np.asarray(answer.control)[0].astype(np.float64)
-                good = good and b.shape == pi.shape and np.isfinite(b).all()
+                good = good and np.isfinite(b).all()
             if not good:
                 return Weighed(pi, np.zeros_like(pi), "failed")
         except Exception:
             return Weighed(pi, np.zeros_like(pi), "failed")
-        more = (n > k for n, k in zip(self._counted(), before, strict=True))
-        why = next((name for name, told in zip(self._reasons, more, strict=True) if told), None)
-        return Weighed(mu / total, b, why)
-
-    def _counted(self) -> list[int]:
-        """How often it has fallen back so far, by reason."""
-        if self._learned is None:
-            return []
-        counts = self._learned.counts
-        return [getattr(counts, name) for name in self._reasons]
-
-    def _ask(self, offered: Candidates, obs: NDArray[Any], t: int, weight: float) -> Weighing:
-        if self._weighted is not None:
-            return self._weighted.weigh_at(offered, obs, t, np.array([weight], np.float64))
-        if self._designed is not None:
-            answer = self._designed.weigh(offered, obs, t)
-        else:
-            assert self._plain is not None
-            answer = Weighing(self._plain.probs(obs, t))
-        return answer
+        fallback = None
+        if answer.why is not None:
+            if self._counts is not None:
+                self._counts.add_rows(answer.why)
+            fallback = next((name for bit, name in FALLBACKS if answer.why[0] & bit), None)
+        return Weighed(mu / total, b, fallback)
 
 
 class Shadow(NamedTuple):
@@ -307,13 +294,3 @@ def shadow(
         probability=float(found.mu[int(taken)]) if finite else None,
         fallback=found.fallback,
     )
-
-
-def draw_action(probs: Floats, uniform: float) -> int:
-    """`draw_actions` for one row."""
-    cumulative = probs.cumsum()
-    chosen = int(cumulative.searchsorted(uniform, "right"))
-    last = len(probs) - 1
-    if not probs[last] > 0:
-        last -= int(np.argmax(probs[::-1] > 0))
-    return min(chosen, last)

@@ -17,16 +17,19 @@ from contextlib import nullcontext
 from typing import Any
 
 from scopeval.arrays import check_whole
-from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
+from scopeval.collection.environments import EnvironmentPool, open_environments
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.plant import plant_of
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import GuardStep, Rollout
 from scopeval.collection.shared_rollout import SharedRollout, open_shared
 from scopeval.collection.simulated import simulated_episodes
+from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.errors import InputError, PlantError
-from scopeval.exact import TabularMDP
-from scopeval.policies.adapters import as_behavior, as_policy
-from scopeval.workers.crew import CrewSize
+from scopeval.exact import TabularMDP, WeightedDesign
+from scopeval.policies.adapters import as_behavior
+from scopeval.policies.protocols import weight_aware
+from scopeval.question.question import question_of
 
 __all__ = ["NO_WORKERS", "NoEpisodeError", "collect"]
 
@@ -50,52 +53,38 @@ class NoEpisodeError(PlantError):
 
 def collect(
     env: Any,
-    target: Any,
-    behavior: Any = None,
+    policy: Any,
+    run: Any = None,
     *,
     horizon: int | None = None,
     episodes: int,
     seed: int = 0,
     first: int = 0,
-    cost: str | StepCost | None = None,
-    batch: int | None = None,
     guard_step: GuardStep | None = None,
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    workers: int | None = None,
-    backend: str | None = None,
 ) -> Episodes:
     """Run episodes number first .. first+episodes-1 and keep what the estimators need.
 
     Args:
-        env: a Gymnasium environment; the name of a registered one; a function that makes one
-            (several are then run side by side, with one call of the policy per step); what
-            `open_environments` has opened, for many calls with the same environments; a `Fleet`,
-            which steps many environments by one call; or a `TabularMDP`, which the compiled
-            simulator runs (tabular policies only; it has random numbers of its own, so the episodes
-            are not those of the same MDP as an environment; an absorbing state without reward and
-            cost ends the episode).
-        target: pi, in any form that `as_policy` takes.
-        behavior: a `Behavior` designed for the target or a plain policy over the same finite
-            actions; None runs the target itself.
+        env: where: an environment, the name of one, a function that makes one, a `TabularMDP`, or a
+            `Plant` of these; or what `open_environments` has opened, for many calls with the same
+            environments. (The compiled simulator, which runs a `TabularMDP`, takes tabular policies
+            only; it has random numbers of its own, so the episodes are not those of the same MDP as
+            an environment; an absorbing state without reward and cost ends the episode.)
+        policy: pi, the target, in any form that `as_policy` takes.
+        run: what is run: a design for the target, or a plain policy over the same finite actions;
+            None runs the target itself.
         horizon: T; an episode that is not over by then is cut there. May be left out for a
             `TabularMDP`. An environment that truncates earlier ends the episode too.
         episodes: how many.
         seed: of the collection.
         first: number of the first episode.
-        cost: None: info["cost"], or the third of six values that `step` returns; a name: that entry
-            of info; a function cost(obs, action, reward, next_obs, info); "none": costs are all 0.
-        batch: how many environments to make (default 8) when `env` is a name or a function.
         guard_step: called after every step with the costs so far of the running episodes, [B];
             returns which of them the target runs from the next step on. The ratio is 1 from there
             and the estimates stay unbiased. A guard that raises gives all of them to the target.
         progress: called as progress(done, total) after every episode, finished or lost.
         stop: asked before episodes are begun; True begins no more, those running are finished.
-        workers: run on so many workers, which make `batch` environments each; `env` is then a name
-            or a function. The episodes are the same bits for any number of workers. One that dies
-            is replaced, and its episodes are run again. None: in this process.
-        backend: of the workers: "processes" on this machine (default), or "ray", a cluster; alone,
-            one worker for each core.
 
     Returns:
         The finished episodes, in order of their numbers. After a KeyboardInterrupt: those that were
@@ -106,22 +95,31 @@ def collect(
         PlantError: the environment cannot be made.
         NoEpisodeError: every episode was lost.
     """
-    policy, how = as_policy(target), as_behavior(behavior)
+    asked = question_of(policy, horizon)
+    target, horizon = asked.policy, asked.horizon
+    how = as_behavior(run, target)
     check_whole("episodes", episodes, 1)
     check_whole("seed", seed, 0)
     check_whole("first", first, 0)
-    size = CrewSize(workers, backend)
+    plant = plant_of(env)
+    env, cost, batch, crew = plant.env, plant.cost, plant.side_by_side, plant.crew
     if isinstance(env, TabularMDP):
-        if size.wanted:
+        if crew is not None:
             raise InputError(NO_WORKERS)
         if guard_step is not None or batch is not None or not (cost is None or cost == "none"):
             raise InputError(
                 "env: a TabularMDP is run by the compiled simulator, which knows no guard_step, "
-                "batch or cost function; try env=TabularEnv(mdp)"
+                "side_by_side or cost function; try env=TabularEnv(mdp)"
             )
+        if weight_aware(how) and not isinstance(how, WeightedDesign):
+            mdp = env if horizon is None else env.shortened(horizon)
+            with open_environments(TabularFleet(mdp), None, cost) as pool:
+                fleet = Rollout(pool, target, how, mdp.horizon, seed)
+                done = fleet.run(first, episodes, progress=progress, stop=stop)
+            return done.with_provenance(provenance_of(name_of(env), target, how, mdp.horizon))
         done = simulated_episodes(
             env,
-            policy,
+            target,
             how,
             horizon=horizon,
             episodes=episodes,
@@ -131,26 +129,29 @@ def collect(
         )
         if progress is not None:
             progress(episodes, episodes)
-        return done.with_provenance(provenance_of(name_of(env), policy, how, done.horizon))
+        return done.with_provenance(provenance_of(name_of(env), target, how, done.horizon))
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
-    horizon = check_whole("horizon", horizon, 1)
     opened = isinstance(env, EnvironmentPool)
     if opened and not (batch is None and cost is None):
         raise InputError("env: opened with its own batch and cost, expected neither here")
-    run: Rollout | SharedRollout
-    if size.wanted:
-        with open_shared(env, batch, cost, size) as shared:
-            run = SharedRollout(
-                shared, policy, how, horizon=horizon, seed=seed, guard_step=guard_step
+    rollout: Rollout | SharedRollout
+    if crew is not None:
+        with open_shared(env, batch, cost, crew, plant.signals) as shared:
+            rollout = SharedRollout(
+                shared, target, how, horizon=horizon, seed=seed, guard_step=guard_step
             )
-            result = run.run(first, episodes, progress=progress, stop=stop)
-            plant = shared.plant
+            result = rollout.run(first, episodes, progress=progress, stop=stop)
+            name = shared.plant
     else:
-        with nullcontext(env) if opened else open_environments(env, batch, cost) as pool:
-            run = Rollout(pool, policy, how, horizon=horizon, seed=seed, guard_step=guard_step)
-            result = run.run(first, episodes, progress=progress, stop=stop)
-            plant = pool.plant
+        with (
+            nullcontext(env)
+            if opened
+            else open_environments(env, batch, cost, plant.signals) as pool
+        ):
+            rollout = Rollout(pool, target, how, horizon=horizon, seed=seed, guard_step=guard_step)
+            result = rollout.run(first, episodes, progress=progress, stop=stop)
+            name = pool.plant
     if result.lost and not len(result) and not result.interrupted:
         raise NoEpisodeError(result)
-    return result.with_provenance(provenance_of(plant, policy, how, horizon))
+    return result.with_provenance(provenance_of(name, target, how, horizon))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Ints
+from scopeval.arrays import Floats, Ints
 from scopeval.collection.fleets import (
     FleetMember,
     in_words,
@@ -36,8 +36,8 @@ from scopeval.collection.protocols import (
     WithObservationSpace,
 )
 from scopeval.collection.provenance import name_of
-from scopeval.data.state_numbers import StateNumbers
 from scopeval.errors import InputError, PlantError
+from scopeval.logs.state_numbers import StateNumbers
 
 __all__ = [
     "SIDE_BY_SIDE",
@@ -64,12 +64,21 @@ _FLATTEN = "expected numbers or vectors, try gymnasium.wrappers.FlattenObservati
 
 
 class StepReader:
-    """Reads costs and observations; shared by all environments of a pool."""
+    """Reads costs, observations and signals; shared by all environments of a pool.
 
-    def __init__(self, cost: str | StepCost | None) -> None:
+    Args:
+        cost: where a step's cost is found.
+        signals: names of exogenous signals in ``info``.
+        needed: False: an environment that reports no cost has none.
+    """
+
+    def __init__(
+        self, cost: str | StepCost | None, signals: Sequence[str] = (), *, needed: bool = True
+    ) -> None:
         if not (cost is None or isinstance(cost, str) or callable(cost)):
             raise InputError(f"cost: got {cost!r}, expected a name in info, a function or 'none'")
-        self._rule = cost
+        self._rule, self._needed = cost, needed
+        self.signals = tuple(signals)
         self._cost_seen = False
         self._kind: tuple[bool, tuple[int, ...]] | None = None
 
@@ -103,6 +112,18 @@ class StepReader:
             )
         return obs
 
+    def exogenous(self, info: Any) -> Floats | None:
+        """[k, d] signals of one time (k = 1), or of a whole path; None: not reported."""
+        if not self.signals or not isinstance(info, Mapping):
+            return None
+        if any(name not in info for name in self.signals):
+            return None
+        try:
+            each = [np.asarray(info[name], np.float64).reshape(-1) for name in self.signals]
+            return np.stack(each, axis=1)
+        except (TypeError, ValueError) as error:
+            raise EnvironmentFailure(f"the signals are no numbers ({error})") from error
+
     def cost(
         self, obs: Any, action: Any, reward: float, following: Any, info: Any, sixth: list[Any]
     ) -> float:
@@ -120,6 +141,8 @@ class StepReader:
         else:
             name = self._rule or "cost"
             if not isinstance(info, Mapping) or name not in info:
+                if not self._cost_seen and not self._needed:
+                    return 0.0
                 if not self._cost_seen:
                     raise InputError(_NO_COST.format(where=f"no info[{name!r}]"))
                 raise EnvironmentFailure(f"info[{name!r}] is missing")
@@ -141,6 +164,7 @@ class Environment:
         self._env: Any = None
         self._space: Any = None
         self._numbers: StateNumbers | None = None
+        self.first: Floats | None = None  # the signals that the last reset reported
         self._use(env)
 
     def open(self) -> Any:
@@ -153,10 +177,12 @@ class Environment:
         """Begin an episode; the seed decides all of its randomness."""
         try:
             answer = self.open().reset(seed=seed)
-            raw = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+            pair = isinstance(answer, tuple) and len(answer) == 2
+            raw, info = answer if pair else (answer, None)
         except Exception as error:
             self.close()
             raise EnvironmentFailure(f"reset raised {in_words(error)}") from error
+        self.first = self._reader.exogenous(info)
         return self._observed(raw)
 
     def step(self, action: NDArray[Any]) -> Outcome:
@@ -176,10 +202,11 @@ class Environment:
         try:
             number = _number("reward", reward)
             cost = self._reader.cost(before, move, number, raw, info, sixth)
+            seen = self._reader.exogenous(info)
         except EnvironmentFailure:
             self.close()
             raise
-        return Outcome(obs, number, cost, terminated, truncated)
+        return Outcome(obs, number, cost, terminated, truncated, seen)
 
     def close(self) -> None:
         """Drop an environment that can be made again; the user's own stays open."""
@@ -227,6 +254,7 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
     fleet: Fleet | None
     free: bool
     plant: str | None = None  # name of the environments
+    signals: tuple[str, ...] = ()  # exogenous ones that they report
     reader: StepReader | None = None  # what all of them are read by
 
     def __new__(
@@ -272,6 +300,8 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
                 result.terminated[row] = outcome.terminated
                 result.truncated[row] = outcome.truncated
                 result.done[row] = True
+                if outcome.exogenous is not None:
+                    result.exogenous[row] = outcome.exogenous
         except KeyboardInterrupt:
             result.interrupted = True
         result.obs = _rows(following, len(which))
@@ -279,7 +309,12 @@ class EnvironmentPool(tuple[Environment, ...], AbstractContextManager["Environme
 
 
 def open_environments(
-    env: Any, batch: int | None = None, cost: str | StepCost | None = None
+    env: Any,
+    batch: int | None = None,
+    cost: str | StepCost | None = None,
+    signals: Sequence[str] = (),
+    *,
+    needed: bool = True,
 ) -> EnvironmentPool:
     """Open environments to run side by side, for one or many calls of `collect`.
 
@@ -288,15 +323,19 @@ def open_environments(
             `Fleet`.
         batch: how many; default 1 for an environment that exists already, else 8.
         cost: where a step's cost is found.
+        signals: names of exogenous signals in ``info``.
+        needed: False: an environment that reports no cost has none.
     """
-    pool = _opened(env, batch, cost)
-    pool.plant = name_of(env)
+    pool = _opened(env, batch, cost, signals, needed)
+    pool.plant, pool.signals = name_of(env), tuple(signals)
     return pool
 
 
-def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> EnvironmentPool:
+def _opened(
+    env: Any, batch: int | None, cost: str | StepCost | None, signals: Sequence[str], needed: bool
+) -> EnvironmentPool:
     """Open environments of any kind."""
-    reader = StepReader(cost)
+    reader = StepReader(cost, signals, needed=needed)
     check_batch(batch)
     if isinstance(env, str):
         return _made(_registered(env), batch, reader)
@@ -304,21 +343,26 @@ def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> Environ
         raise InputError(
             "env: got a vector environment; its episodes share random numbers, so that one of "
             "them could not be repeated alone. Expected one environment, or a function that makes "
-            "one with batch= how many to run side by side"
+            "one with side_by_side= how many to run side by side"
         )
     if isinstance(env, Fleet) and not isinstance(env, type):
         if batch is not None and not 1 <= batch <= len(env):
-            raise InputError(f"batch: got {batch}, expected at most the fleet's {len(env)}")
+            raise InputError(f"side_by_side: got {batch}, expected at most the fleet's {len(env)}")
         if cost not in (None, "none", "cost"):
             raise InputError(f"cost: got {cost!r} for a fleet, which has costs of its own")
+        if signals:
+            raise InputError(
+                f"signals: got {signals} for a fleet, which reports none; expected columns of the "
+                "observation, by their numbers"
+            )
         members = [FleetMember(env, row) for row in range(batch or len(env))]
         each = [Environment(None, member, reader) for member in members]
         return EnvironmentPool(each, env, free=cost == "none")
     if isinstance(env, Steppable) and not isinstance(env, type):
         if batch not in (None, 1):
             raise InputError(
-                f"batch: got {batch} with one environment, which runs one episode at a time; try "
-                "env=function that makes an environment"
+                f"side_by_side: got {batch} with one environment, which runs one episode at a "
+                "time; try env=function that makes an environment"
             )
         return EnvironmentPool([Environment(None, env, reader)])
     if callable(env):
@@ -332,7 +376,9 @@ def _opened(env: Any, batch: int | None, cost: str | StepCost | None) -> Environ
 def check_batch(batch: int | None) -> None:
     """Refuse what is no number of environments."""
     if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
-        raise InputError(f"batch: got {batch!r}, expected a whole number of environments >= 1")
+        raise InputError(
+            f"side_by_side: got {batch!r}, expected a whole number of environments >= 1"
+        )
 
 
 def _made(make: Callable[[], Any], batch: int | None, reader: StepReader) -> EnvironmentPool:

@@ -111,7 +111,8 @@ class EpisodeLog:
         self.horizon = check_whole("horizon", horizon, 1)
         self._decider: Decider | None = None
         if target is not None:
-            self._decider = Decider(as_policy(target), as_behavior(behavior))
+            policy = as_policy(target)
+            self._decider = Decider(policy, as_behavior(behavior, policy))
         fresh = np.random.SeedSequence().generate_state(2, np.uint64)
         self.seed = int(fresh[0]) if seed is None else check_whole("seed", seed, 0)
         self._streams = CounterStreams(self.seed)

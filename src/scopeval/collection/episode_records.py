@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["EpisodeRecord", "LostEpisode", "Recorded"]
+import numpy as np
+
+from scopeval.arrays import Floats
+
+__all__ = ["EpisodeRecord", "LostEpisode", "Recorded", "exogenous_of"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class EpisodeRecord:
         by_target: the whole episode was run by the target itself.
         fallbacks: steps at which the behavior policy failed.
         guarded: steps that a guard gave to the target.
+        signals: names of exogenous signals that the environment reports.
+        exogenous: [T+1, d] what they were at the reset and after each step; NaN: not reported.
     """
 
     index: int
@@ -54,6 +61,8 @@ class EpisodeRecord:
     by_target: bool = False
     fallbacks: int = 0
     guarded: int = 0
+    signals: tuple[str, ...] = ()
+    exogenous: Any = field(default_factory=list)
 
 
 @dataclass
@@ -83,3 +92,18 @@ class Recorded:
         self.lost += other.lost
         self.controlled |= other.controlled
         self.interrupted |= other.interrupted
+
+
+def exogenous_of(
+    records: Sequence[EpisodeRecord], horizon: int
+) -> tuple[tuple[str, ...], Floats | None]:
+    """Names of exogenous signals, and their paths [N, T+1, d], NaN where there are none."""
+    signals = {record.signals for record in records}
+    if len(signals) != 1 or signals == {()}:
+        return (), None
+    names = signals.pop()
+    paths = np.full((len(records), horizon + 1, len(names)), np.nan)
+    for row, record in enumerate(records):
+        one = np.asarray(record.exogenous, np.float64)[: horizon + 1]
+        paths[row, : len(one)] = one
+    return names, paths

@@ -18,10 +18,15 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, reading
 from scopeval.arrays import Bools, Floats, Ints, where_first
-from scopeval.collection.episode_records import EpisodeRecord, LostEpisode, Recorded
+from scopeval.collection.episode_records import (
+    EpisodeRecord,
+    LostEpisode,
+    Recorded,
+    exogenous_of,
+)
 from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
 from scopeval.collection.provenance import Provenance
-from scopeval.errors import InputError
+from scopeval.errors import DataError, InputError
 
 __all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts"]
 
@@ -52,6 +57,9 @@ class Episodes:
         fallbacks: steps at which the behavior policy failed and the target's own probabilities
             were used, [N].
         guarded: steps that a guard gave to the target, [N].
+        exogenous: [N, T+1, d] what the environment reported of `signals` at the reset and at each
+            step, to the horizon also where the episode ended before; NaN: nothing.
+        signals: the names of these columns.
         lost: the episodes that could not be finished. They are missing, and not at random when the
             environment fails in some situations rather than others.
         interrupted: collection was stopped by the user before all episodes were run.
@@ -73,6 +81,8 @@ class Episodes:
     index: Ints = None  # type: ignore[assignment]
     fallbacks: Ints = None  # type: ignore[assignment]
     guarded: Ints = None  # type: ignore[assignment]
+    exogenous: Floats | None = None
+    signals: tuple[str, ...] = ()
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
     provenance: Provenance | None = None
@@ -123,6 +133,12 @@ class Episodes:
             raise InputError(
                 f"episodes: last_obs has shape {self.last_obs.shape}, expected "
                 f"{(rows, *self.obs.shape[2:])}"
+            )
+        many = None if self.exogenous is None else (len(self.exogenous), self.exogenous.shape[-1])
+        if many not in (None, (rows, len(self.signals))):
+            raise InputError(
+                f"episodes: exogenous has shape {self.exogenous.shape}, expected [{rows}, T+1, "  # type: ignore[union-attr]
+                f"{len(self.signals)}] for the signals {self.signals}"
             )
         bad = (self.length < 1) | (self.length > horizon)
         if bad.any():
@@ -189,7 +205,7 @@ class Episodes:
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
             for name in _kinds()
         }
-        return Episodes(**picked, provenance=self.provenance)
+        return Episodes(**picked, signals=self.signals, provenance=self.provenance)
 
     @staticmethod
     def of_records(
@@ -216,7 +232,10 @@ class Episodes:
         probs = padded([r.probs for r in records], 1, (2,))
         controls = padded([r.controls for r in records], 0, (2,))
         controlled = controlled and bool(records)
+        signals, exogenous = exogenous_of(records, horizon)
         return Episodes(
+            exogenous=exogenous,
+            signals=signals,
             obs=padded([r.obs[:-1] for r in records], 0) if records else none,
             action=padded([r.action for r in records], 0) if records else none,
             reward=padded([r.reward for r in records], 0),
@@ -270,8 +289,14 @@ class Episodes:
             for name in _kinds()
             if getattr(filled[0], name) is not None
         }
+        signals = {part.signals for part in filled}
+        if len(signals) > 1:
+            raise InputError(
+                f"episodes: got parts with signals {sorted(signals)}, expected one set"
+            )
         return Episodes(
             **columns,
+            signals=signals.pop(),
             lost=tuple(lost for part in parts for lost in part.lost),
             interrupted=any(part.interrupted for part in parts),
             provenance=Provenance.shared([part.provenance for part in parts]),
@@ -292,6 +317,50 @@ class Episodes:
         found = copy(self)
         object.__setattr__(found, "provenance", provenance)
         return found
+
+    def signal_paths(self, names: Sequence[str], length: int) -> Floats:
+        """[N, L, d] the first `length` entries of the paths of some signals, or all there are.
+
+        They begin at the reset, or at the first step if no reset reported them.
+
+        Raises:
+            InputError: the environment did not report them.
+            DataError: the path of an episode has a hole, or is cut where the episode ended early.
+        """
+        missing = [
+            name
+            for name in names
+            if name not in self.signals
+            or self.exogenous is None
+            or np.isnan(self.exogenous[:, :, self.signals.index(name)]).all()
+        ]
+        if missing or self.exogenous is None:
+            raise InputError(
+                f"context: the episodes have no signal {', '.join(map(repr, missing or names))}; "
+                "expected that the environment reports info[name] at every step, or try columns of "
+                "the observation, by their numbers"
+            )
+        paths = self.exogenous[:, :, [self.signals.index(name) for name in names]]
+        if np.isnan(paths[:, 0]).all():
+            paths = paths[:, 1:]
+        paths = paths[:, :length]
+        holes = np.isnan(paths).any(axis=(1, 2))
+        if holes.any():
+            i = int(np.argmax(holes))
+            at = int(np.argmax(np.isnan(paths[i]).any(axis=1)))
+            raise DataError(
+                f"context: in {int(holes.sum()):,} of {len(self):,} episodes a path of {names} has "
+                f"a hole (the first, number {int(self.index[i])}, which has {int(self.length[i])} "
+                f"steps, at time {at}). Where actions influence when an episode ends, a path that "
+                "is cut there is not exogenous: report the whole path, info['name'] = [L] numbers "
+                "at the last step, or take its beginning alone: History(paths[:, :1])"
+            )
+        return paths
+
+    def signal_start(self, names: Sequence[str]) -> Floats:
+        """[N, d] what the resets reported of some signals; NaN: nothing."""
+        assert self.exogenous is not None
+        return self.exogenous[:, 0, [self.signals.index(name) for name in names]]
 
     def transitions(self) -> dict[str, NDArray[Any]]:
         """One row per step as a log has it, ready for `Transitions(**columns)`.
@@ -323,7 +392,8 @@ class Episodes:
         """
         arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
         lost = [asdict(one) for one in self.lost]
-        write_episodes(path, Stored(arrays, lost, self.interrupted, self.provenance))
+        stored = Stored(arrays, lost, self.interrupted, self.provenance, self.signals)
+        write_episodes(path, stored)
 
     @staticmethod
     def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Episodes:
@@ -343,6 +413,7 @@ class Episodes:
                 lost=tuple(LostEpisode(**one) for one in stored.lost),
                 interrupted=stored.interrupted,
                 provenance=stored.provenance,
+                signals=stored.signals,
             )
 
     def __repr__(self) -> str:
@@ -362,5 +433,5 @@ def _kinds() -> dict[str, type | None]:
     known: dict[str, type | None] = {"obs": None, "action": None, "last_obs": None}
     whole = {"length": np.int64, "index": np.int64, "fallbacks": np.int64, "guarded": np.int64}
     flags = {"terminated": np.bool_, "by_target": np.bool_}
-    known |= whole | flags | dict.fromkeys(_STEPS, np.float64)
+    known |= whole | flags | dict.fromkeys((*_STEPS, "exogenous"), np.float64)
     return {f.name: known[f.name] for f in fields(Episodes) if f.name in known}

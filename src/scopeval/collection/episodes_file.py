@@ -34,6 +34,7 @@ class Stored(NamedTuple):
     lost: list[dict[str, Any]]
     interrupted: bool
     provenance: Provenance | None
+    signals: tuple[str, ...] = ()
 
 
 def write_episodes(path: str | os.PathLike[str], content: Stored) -> None:
@@ -43,6 +44,8 @@ def write_episodes(path: str | os.PathLike[str], content: Stored) -> None:
         DataError: it cannot be written, for example because the disk is full.
     """
     about = {"format": FORMAT, "lost": content.lost, "interrupted": content.interrupted}
+    if content.signals:
+        about["signals"] = list(content.signals)
     if content.provenance is not None:
         about["provenance"] = asdict(content.provenance)
     write_archive(path, {"about": np.array(json.dumps(about)), **content.arrays})
@@ -83,11 +86,15 @@ def read_episodes(
         where, interrupted = about.get("provenance"), about["interrupted"]
         if not isinstance(interrupted, bool):
             raise ValueError(f"interrupted is {interrupted!r:.60}")
+        signals = about.get("signals", [])
+        if not (isinstance(signals, list) and all(isinstance(name, str) for name in signals)):
+            raise ValueError(f"signals are {signals!r:.60}")
         return Stored(
             _checked({name: archive.read(name) for name in archive.headers if name in kinds}),
             [_lost(one) for one in about["lost"]],
             interrupted,
             None if where is None else Provenance(**where),
+            tuple(signals),
         )
 
 

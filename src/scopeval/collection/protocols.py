@@ -108,6 +108,7 @@ class Outcome:
     cost: float
     terminated: bool
     truncated: bool
+    exogenous: Floats | None = None
 
 
 @dataclass
@@ -115,7 +116,7 @@ class Outcomes:
     """The result of one step of B environments, a row for each.
 
     `failures` holds the rows that failed. Rows after an interrupt by the user are neither done nor
-    failed, and `interrupted` is set.
+    failed, and `interrupted` is set. `exogenous` holds the signals of rows that reported them.
     """
 
     obs: NDArray[Any]
@@ -125,4 +126,5 @@ class Outcomes:
     truncated: Bools
     done: Bools
     failures: dict[int, EnvironmentFailure] = field(default_factory=dict)
+    exogenous: dict[int, Floats] = field(default_factory=dict)
     interrupted: bool = False

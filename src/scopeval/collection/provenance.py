@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from scopeval._files import now
 from scopeval.arrays import is_number
 from scopeval.errors import InputError
-from scopeval.policies.fingerprint import Identified, table_hash
+from scopeval.policies.fingerprint import table_hash
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
 
 __all__ = ["Provenance", "name_of", "provenance_of"]
@@ -84,8 +84,9 @@ def provenance_of(
         behavior: what runs; None: the target itself.
         horizon: T.
     """
-    known = behavior.identify() if isinstance(behavior, Identified) else None
-    terms = behavior.recipe if isinstance(behavior, LearnedBehavior) else None
+    learned = behavior if isinstance(behavior, LearnedBehavior) else None
+    known = None if learned is None else learned.identify()
+    terms = None if learned is None else learned.recipe
     return Provenance(
         target=table_hash(target, horizon) or (known.target if known is not None else None),
         behavior=known.behavior if known is not None else None,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,15 +28,19 @@ from scopeval.collection.episode_records import EpisodeRecord, LostEpisode, Reco
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.errors import InputError
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import NoisePolicy
 from scopeval.policies.protocols import (
     Behavior,
     Candidates,
     ContinuousPolicy,
+    Counts,
+    EpisodeState,
+    LearnedBehavior,
     Observations,
     Policy,
     Weighing,
-    WeightedBehavior,
+    weigh,
 )
 
 __all__ = ["GuardStep", "Rollout", "draw_actions", "episode_streams"]
@@ -70,7 +75,12 @@ class _Tape:
     """What happens in B episodes side by side: arrays [B, T]."""
 
     def __init__(
-        self, indices: range, seed: int, horizon: int, noise: tuple[int, ...] | None
+        self,
+        indices: range,
+        seed: int,
+        horizon: int,
+        noise: tuple[int, ...] | None,
+        signals: tuple[str, ...] = (),
     ) -> None:
         B = len(indices)
         self.indices = indices
@@ -86,10 +96,20 @@ class _Tape:
         self.reward, self.cost = np.zeros((B, horizon)), np.zeros((B, horizon))
         self.probs, self.controls = np.zeros((B, horizon, 2)), np.zeros((B, horizon, 2))
         self.length = np.zeros(B, np.int64)
-        self.weight = np.ones(B)  # product of the ratios pi/mu so far
+        self.weight, self.returned = np.ones(B), np.zeros(B)  # of each episode so far
         self.cost_so_far = np.zeros(B)
         self.terminated, self.switched = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
         self.fallbacks, self.guarded = np.zeros(B, np.int64), np.zeros(B, np.int64)
+        self.signals = signals
+        self.exogenous = np.full((B, horizon + 1, len(signals)), np.nan)
+
+    def see(self, row: int, at: int, seen: Floats) -> None:
+        """Record the signals of a time, or of a whole path, which ends at the horizon."""
+        path = self.exogenous[row]
+        if len(seen) == 1:
+            path[at] = seen[0]
+        elif len(seen) in (len(path), len(path) - 1):
+            path[len(path) - len(seen) :] = seen
 
     def begin(self, first: NDArray[Any]) -> None:
         """Record the first observations."""
@@ -110,8 +130,15 @@ class _Tape:
         self.action[at, t] = actions[done]
         self.reward[at, t], self.cost[at, t] = outcomes.reward[done], outcomes.cost[done]
         self.cost_so_far[at] += outcomes.cost[done]
+        self.returned[at] += outcomes.reward[done]
         self.terminated[at] = outcomes.terminated[done]
         self.length[at] = t + 1
+        for row, seen in outcomes.exogenous.items():
+            self.see(int(rows[row]), t + 1, seen)
+
+    def state(self, rows: Ints) -> EpisodeState:
+        """What is known of some of the episodes."""
+        return replace(EpisodeState.of_weights(self.weight[rows]), returned=self.returned[rows])
 
     def record(self, row: int, *, by_target: bool) -> EpisodeRecord:
         """A finished episode."""
@@ -128,6 +155,8 @@ class _Tape:
             by_target=by_target,
             fallbacks=int(self.fallbacks[row]),
             guarded=int(self.guarded[row]),
+            signals=self.signals,
+            exogenous=self.exogenous[row],
         )
 
     def lost(self, row: int, reason: str) -> LostEpisode:
@@ -147,8 +176,11 @@ class Rollout:
         horizon: T; an episode that is not over by then is cut there.
         seed: of the collection.
         guard_step: called after every step with the costs so far of the running episodes, [B];
-            returns which of them the target runs from the next step on. A guard that raises gives
-            all of them to the target.
+            returns which of them are handed over: the baseline, or else the target, runs them from
+            the next step on. A guard that raises hands all of them over.
+        baseline: what runs today. It takes the rest of an episode that is handed over, and of one
+            in which the behavior policy fails; such an episode is about pi until then, and the
+            baseline afterwards, where its ratio is 1. None: the target does.
     """
 
     environments: EnvironmentPool
@@ -157,6 +189,7 @@ class Rollout:
     horizon: int
     seed: int
     guard_step: GuardStep | None = None
+    baseline: Policy | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
     _answered: bool = False  # the behavior policy has answered before
     _found: Recorded = field(default_factory=Recorded)
@@ -211,7 +244,8 @@ class Rollout:
     ) -> None:
         """One episode in each environment, all at the same time step."""
         noise = self.target.noise_shape if isinstance(self.target, NoisePolicy) else None
-        tape, found = _Tape(indices, self.seed, self.horizon, noise), self._found
+        signals = self.environments.signals
+        tape, found = _Tape(indices, self.seed, self.horizon, noise, signals), self._found
         by_target = self._by_target or self.behavior is None
 
         def end(row: int, failure: EnvironmentFailure | None) -> None:
@@ -228,6 +262,9 @@ class Rollout:
             for row, failure in failures.items():
                 end(row, failure)
             tape.begin(first)
+            for row, environment in enumerate(self.environments[: len(indices)] if signals else ()):
+                if environment.first is not None:
+                    tape.see(row, 0, environment.first)
             for t, rows, actions in self._turns(tape):
                 outcomes = self.environments.step(actions, rows)
                 tape.add(t, rows, actions, outcomes)
@@ -278,8 +315,14 @@ class Rollout:
         obs = tape.obs[rows, t]
         offered = self._offers(tape, rows, obs, t)
         p = offered.probs
-        mu, control, failed = self._weighs(offered, obs, t, tape.weight[rows])
+        mu, control, failed = self._weighs(offered, obs, t, tape.state(rows))
+        if self.baseline is not None:
+            tape.switched[rows] |= failed
         forced = tape.switched[rows]
+        if self.baseline is not None and forced.any():
+            p, control = p.copy(), control.copy()
+            p[forced] = self._baselines(obs[forced], t, p.shape[1])
+            control[forced] = 0.0  # it is about the target's actions
         mu[forced] = p[forced]
         chosen = draw_actions(mu, tape.uniforms[rows, t])
         each = np.arange(len(rows))
@@ -316,8 +359,19 @@ class Rollout:
             )
         return Candidates(offered.actions, probs)
 
+    def _baselines(self, obs: Observations, t: int, actions: int) -> Floats:
+        """Probabilities of the baseline, which has to answer where it takes over."""
+        assert self.baseline is not None
+        own = check_probs(f"baseline at t={t}", self.baseline.probs(obs, t), axes=("row",))
+        if own.shape != (len(obs), actions):
+            raise InputError(
+                f"baseline: returned probabilities of shape {own.shape} for {len(obs)} "
+                f"observations, expected [{len(obs)}, {actions}], as the target's"
+            )
+        return own
+
     def _weighs(
-        self, offered: Candidates, obs: Observations, t: int, weight: Floats
+        self, offered: Candidates, obs: Observations, t: int, state: EpisodeState
     ) -> tuple[Floats, Floats, Bools]:
         """Mu and b [B, K], and the rows where the behavior policy failed: they hold pi and 0."""
         mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
@@ -326,14 +380,14 @@ class Rollout:
         if self.behavior is None or (self._by_target and not isinstance(self.behavior, Behavior)):
             return mu, control, failed
         try:
-            parts = [(slice(0, len(mu)), self._ask(offered, obs, t, weight))]
+            parts = [(slice(0, len(mu)), self._ask(offered, obs, t, state))]
         except Exception as error:
             parts = []
             for i in range(len(mu)):
                 one = slice(i, i + 1)
                 alone = Candidates(offered.actions[one], offered.probs[one])
                 try:
-                    parts.append((one, self._ask(alone, obs[one], t, weight[one])))
+                    parts.append((one, self._ask(alone, obs[one], t, state.select(np.array([i])))))
                 except Exception:
                     failed[i] = True
             if isinstance(error, InputError) and failed.all() and not (self._answered or t):
@@ -351,24 +405,20 @@ class Rollout:
         self._answered = self._answered or not failed.all()
         return mu, control, failed
 
-    def _ask(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Weighing:
-        """What the behavior policy answers, in the form and shape that it must have."""
-        if isinstance(self.behavior, WeightedBehavior):
-            answer = self.behavior.weigh_at(offered, obs, t, weight)
-        elif isinstance(self.behavior, Behavior):
-            answer = self.behavior.weigh(offered, obs, t)
-        else:
-            assert self.behavior is not None
-            answer = Weighing(self.behavior.probs(obs, t))
+    def _ask(self, offered: Candidates, obs: Observations, t: int, state: EpisodeState) -> Weighing:
+        """What the behavior policy answers; a learned one is told why its decisions fell back."""
+        assert self.behavior is not None
+        answer = weigh(self.behavior, offered, obs, t, state)
+        if self._counts is not None and answer.why is not None:
+            self._counts.add_rows(answer.why)
         probs = np.asarray(offered.probs if self._by_target else answer.probs, dtype=np.float64)
         control = None if answer.control is None else np.asarray(answer.control, dtype=np.float64)
-        for name, value in (("probabilities", probs), ("a control variate", control)):
-            if value is not None and value.shape != offered.probs.shape:
-                raise InputError(
-                    f"behavior: got {name} of shape {value.shape} where the target offers "
-                    f"{offered.probs.shape}; expected the same action set"
-                )
         return Weighing(probs, control)
+
+    @cached_property
+    def _counts(self) -> Counts | None:
+        """Where decisions are counted."""
+        return self.behavior.counts if isinstance(self.behavior, LearnedBehavior) else None
 
     def _ask_guard(self, tape: _Tape) -> None:
         """Ask the guard which episodes the target continues."""
@@ -390,11 +440,3 @@ def _valid(weighing: Weighing) -> Bools:
     if weighing.control is not None:
         good &= np.isfinite(weighing.control).all(axis=1)
     return np.asarray(good)
-
-
-def draw_actions(probs: Floats, uniforms: Floats) -> Ints:
-    """Invert the cumulative probabilities; an action of probability 0 is never drawn."""
-    cumulative = np.cumsum(probs, axis=1)
-    chosen = (uniforms[:, None] >= cumulative).sum(axis=1)
-    last = probs.shape[1] - 1 - np.argmax(probs[:, ::-1] > 0, axis=1)
-    return np.asarray(np.minimum(chosen, last))

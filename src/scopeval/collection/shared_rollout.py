@@ -9,7 +9,7 @@ anything is computed of them. A group whose worker dies is run again, with the s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pickle import loads
@@ -30,7 +30,7 @@ from scopeval.collection.rollout import INTERRUPTED, GuardStep, Rollout
 from scopeval.errors import InputError, PlantError
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
 from scopeval.workers.attempt import Work, pack
-from scopeval.workers.crew import Crew, CrewSize, open_crew
+from scopeval.workers.crew import Crew, Workers, open_crew
 from scopeval.workers.queue import Job, Queue
 
 __all__ = ["SharedEnvironments", "SharedRollout", "open_shared"]
@@ -41,6 +41,7 @@ _HINTS = {
     "numbers and text: what it needs, such as an open file, it should open itself",
     "cost": "expected a function of plain numbers, or a name in info",
     "target": "expected a policy of arrays, a torch module or a plain function",
+    "baseline": "expected a policy of arrays, a torch module or a plain function",
     "behavior": "expected what `design` makes, or a policy of arrays",
 }
 
@@ -84,6 +85,7 @@ class EpisodeWork:
         behavior: mu.
         horizon: T.
         seed: of the collection.
+        baseline: as in `Rollout`.
     """
 
     token: str
@@ -94,6 +96,8 @@ class EpisodeWork:
     behavior: Behavior | Policy | None
     horizon: int
     seed: int
+    baseline: Policy | None = None
+    signals: tuple[str, ...] = ()
     _pool: EnvironmentPool | None = None
 
     def take_over(self, before: Work | None) -> None:
@@ -103,7 +107,7 @@ class EpisodeWork:
 
     def __call__(self, group: Group) -> GroupDone:
         if self._pool is None:
-            self._pool = open_environments(self.env, self.batch, self.cost)
+            self._pool = open_environments(self.env, self.batch, self.cost, self.signals)
         assert self._pool.reader is not None
         # what a worker has seen before must not matter
         self._pool.reader.begin(cost_seen=not group.opening)
@@ -115,6 +119,7 @@ class EpisodeWork:
             horizon=self.horizon,
             seed=self.seed,
             guard_step=guard,
+            baseline=self.baseline,
         )
         before = _counts(self.behavior)
         found = run.record(group.first, group.count, by_target=group.by_target)
@@ -131,6 +136,7 @@ class SharedEnvironments:
         env: name of a registered environment, or a function that makes one.
         batch: how many run side by side in each worker.
         cost: where a step's cost is found.
+        signals: names of exogenous signals in ``info``.
         token: by which workers know them again.
         begun: episodes have been run.
     """
@@ -139,6 +145,7 @@ class SharedEnvironments:
     env: Any
     batch: int
     cost: str | StepCost | None
+    signals: tuple[str, ...] = ()
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     begun: bool = False
 
@@ -152,7 +159,7 @@ class SharedEnvironments:
 
     def here(self) -> EnvironmentPool:
         """The same environments in this process."""
-        return open_environments(self.env, self.batch, self.cost)
+        return open_environments(self.env, self.batch, self.cost, self.signals)
 
     def pack(
         self,
@@ -160,15 +167,26 @@ class SharedEnvironments:
         behavior: Behavior | Policy | None,
         horizon: int,
         seed: int,
+        baseline: Policy | None = None,
     ) -> bytes:
         """The work function, for workers."""
         work = EpisodeWork(
-            self.token, self.env, self.batch, self.cost, target, behavior, horizon, seed
+            self.token,
+            self.env,
+            self.batch,
+            self.cost,
+            target,
+            behavior,
+            horizon,
+            seed,
+            baseline,
+            self.signals,
         )
         try:
             return pack("env", work, "")
         except InputError:
             parts = {"env": self.env, "cost": self.cost, "target": target, "behavior": behavior}
+            parts["baseline"] = baseline
             for name, part in parts.items():  # the message names the one that is to blame
                 pack(name, part, _HINTS[name])
             raise
@@ -176,7 +194,11 @@ class SharedEnvironments:
 
 @contextmanager
 def open_shared(
-    env: Any, batch: int | None, cost: str | StepCost | None, size: CrewSize
+    env: Any,
+    batch: int | None,
+    cost: str | StepCost | None,
+    size: Workers,
+    signals: Sequence[str] = (),
 ) -> Iterator[SharedEnvironments]:
     """Workers that make environments; both end with the block.
 
@@ -185,6 +207,7 @@ def open_shared(
         batch: how many run side by side in each worker; default 8.
         cost: where a step's cost is found.
         size: how many workers of which kind.
+        signals: names of exogenous signals in ``info``.
     """
     check_batch(batch)
     made = isinstance(env, Steppable | Fleet) and not isinstance(env, type)
@@ -194,8 +217,8 @@ def open_shared(
             "expected the name of a registered one or a function that makes one, try "
             "env=lambda: MyEnv(...) (for a TabularMDP: lambda: TabularEnv(mdp))"
         )
-    with open_crew(*size) as crew:
-        yield SharedEnvironments(crew, env, batch or SIDE_BY_SIDE, cost)
+    with open_crew(size.count, size.backend) as crew:
+        yield SharedEnvironments(crew, env, batch or SIDE_BY_SIDE, cost, tuple(signals))
 
 
 class SharedRollout:
@@ -209,6 +232,7 @@ class SharedRollout:
         seed: of the collection.
         guard_step: as in `Rollout`. Every worker has a copy from the beginning of the batch, so it
             must be a function of the costs that it is called with.
+        baseline: as in `Rollout`.
     """
 
     def __init__(
@@ -220,10 +244,11 @@ class SharedRollout:
         horizon: int,
         seed: int,
         guard_step: GuardStep | None = None,
+        baseline: Policy | None = None,
     ) -> None:
         self._environments, self._behavior, self._horizon = environments, behavior, horizon
         self._guard_step = guard_step
-        self._work = environments.pack(target, behavior, horizon, seed)
+        self._work = environments.pack(target, behavior, horizon, seed, baseline)
         self._loaded = False
 
     def run(

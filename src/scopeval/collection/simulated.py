@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from scopeval.arrays import Bools, check_whole
+from scopeval.behavior.methods import METHODS
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.exact import Design, TabularMDP, WeightedDesign
+from scopeval.exact import Design, TabularMDP, WeightedDesign, behavior_tables, policy_table
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 
 __all__ = ["absorbing", "simulated_episodes"]
 
 
 def simulated_episodes(
     mdp: TabularMDP,
-    target: object,
-    behavior: object,
+    target: Policy | ContinuousPolicy,
+    behavior: Behavior | Policy | None,
     *,
     horizon: int | None = None,
     episodes: int,
@@ -26,19 +28,23 @@ def simulated_episodes(
 ) -> Episodes:
     """Run episodes number first .. first+episodes-1; `free`: costs count as 0.
 
-    An absorbing state without reward and cost ends the episode.
+    An absorbing state without reward and cost ends the episode. A behavior policy that depends on
+    the weight of the episode must be a `WeightedDesign`.
     """
     from scopeval.simulate import trajectories
 
-    kinds = TabularPolicy | WeightedDesign | None
-    if not isinstance(target, TabularPolicy) or not isinstance(behavior, kinds):
-        raise InputError(
-            "env: a TabularMDP needs tabular policies, target and behavior; try "
-            "env=TabularEnv(mdp) for others"
-        )
+    if isinstance(target, ContinuousPolicy):
+        raise InputError("target: has continuous actions, the TabularMDP finitely many")
     T = mdp.horizon if horizon is None else check_whole("horizon", horizon, 1)
     if mdp.horizon < T:
         raise InputError(f"horizon: got {T}, expected at most the MDP's {mdp.horizon}")
+    if not isinstance(target, TabularPolicy):
+        target = TabularPolicy(policy_table(mdp, "target", target))
+    if not isinstance(behavior, TabularPolicy | WeightedDesign | None):
+        mdp = mdp.shortened(T)
+        mu, b = behavior_tables(mdp, policy_table(mdp, "target", target), behavior)
+        nothing = np.zeros(mu.shape[:2], np.bool_)
+        behavior = Design(mu, METHODS["on-policy"], b, nothing, nothing)
     run = trajectories(mdp, behavior or target, episodes=episodes, seed=seed, first=first)
     over = absorbing(mdp)[run.states[:, 1 : T + 1]]
     length = np.where(over.any(axis=1), np.argmax(over, axis=1) + 1, T)
@@ -48,10 +54,6 @@ def simulated_episodes(
     pi = target.table(T)
     if isinstance(behavior, WeightedDesign) and np.abs(pi - behavior.target[:T]).max() > 1e-12:
         raise InputError("behavior: designed for another target policy; expected this one")
-    chosen = run.chosen
-    if chosen is None:
-        table = behavior.table(T) if isinstance(behavior, TabularPolicy) else pi
-        chosen = table[times, states, actions]
     control = baseline = None
     if isinstance(behavior, Design | WeightedDesign) and behavior.control is not None:
         b = behavior.control[:T]
@@ -62,7 +64,7 @@ def simulated_episodes(
         action=actions,
         reward=run.rewards[:, :T] * steps,
         cost=run.costs[:, :T] * (steps & (not free)),
-        behavior_prob=np.where(steps, chosen[:, :T], 1.0),
+        behavior_prob=np.where(steps, run.chosen[:, :T], 1.0),
         target_prob=np.where(steps, pi[times, states, actions], 1.0),
         length=length,
         last_obs=run.states[np.arange(episodes), length],

@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.collection.simulated import absorbing
 from scopeval.exact import TabularMDP
-from scopeval.simulate import cumulative, cumulative_rows
+from scopeval.policies.drawing import draw_action
+from scopeval.simulate import cumulative_rows
 
-__all__ = ["TabularFleet", "TabularStep"]
+__all__ = ["MANY", "TabularFleet", "TabularStep"]
+
+#: Episodes that run side by side, unless somebody knows better.
+MANY = 256
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,13 @@ class TabularFleet:
         count: how many run side by side.
     """
 
-    def __init__(self, mdp: TabularMDP, count: int) -> None:
+    def __init__(self, mdp: TabularMDP, count: int = MANY) -> None:
         self._mdp, self._count = mdp, count
         p = mdp.transition
         self._begin = p.indptr.astype(np.int64)
         self._last = np.diff(self._begin) - 1
         self._following = p.indices.astype(np.int64)
         self._chance = cumulative_rows(p.data, self._begin)
-        self._start = cumulative(mdp.initial)
         self._over = absorbing(mdp)
         self._state = np.zeros(count, np.int64)
         self._time = np.zeros(count, np.int64)
@@ -58,8 +61,7 @@ class TabularFleet:
         """Begin an episode in each of `which`; all of its random numbers are drawn now."""
         for seed, row in zip(seeds, which, strict=True):
             rng = np.random.default_rng(seed)
-            first = np.searchsorted(self._start, rng.random(), side="right")
-            self._state[row] = min(int(first), len(self._start) - 1)
+            self._state[row] = draw_action(self._mdp.initial, rng.random())
             self._uniforms[row] = rng.random(self._mdp.horizon)
             self._normals[row] = rng.standard_normal(self._mdp.horizon)
         self._time[which] = 0

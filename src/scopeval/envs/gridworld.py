@@ -25,9 +25,9 @@ import numpy as np
 
 from scopeval import simulate
 from scopeval.arrays import Floats, check_whole
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP, values
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = [

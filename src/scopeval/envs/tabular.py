@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from scopeval.exact import TabularMDP
-from scopeval.simulate import cumulative
+from scopeval.policies.drawing import draw_action
 
 __all__ = ["TabularEnv"]
 
@@ -28,7 +28,6 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self.mdp = mdp
         self.observation_space = gymnasium.spaces.Discrete(mdp.states)
         self.action_space = gymnasium.spaces.Discrete(mdp.actions)
-        self._start = cumulative(mdp.initial)
         self._noisy = bool((mdp.reward_variance > 0).any())
         self._state = 0
         self._t = 0
@@ -39,7 +38,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         """Draw the first state."""
         super().reset(seed=seed)
         self._t = 0
-        self._state = _draw(self._start, self.np_random.random())
+        self._state = draw_action(self.mdp.initial, self.np_random.random())
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
@@ -48,7 +47,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         p = self.mdp.transition
         row = s * self.mdp.actions + a
         lo, hi = p.indptr[row], p.indptr[row + 1]
-        chosen = _draw(cumulative(p.data[lo:hi]), self.np_random.random())
+        chosen = draw_action(p.data[lo:hi], self.np_random.random())
         reward = float(self.mdp.at("reward", t)[s, a])
         if self._noisy:
             spread = math.sqrt(self.mdp.at("reward_variance", t)[s, a])
@@ -64,7 +63,3 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self._t += 1
         over = self._t >= self.mdp.horizon
         return np.int64(self._state), reward, False, over, {"cost": cost}
-
-
-def _draw(cumulative: Any, u: float) -> int:
-    return min(int(np.searchsorted(cumulative, u, side="right")), len(cumulative) - 1)

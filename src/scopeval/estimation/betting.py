@@ -7,12 +7,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from scopeval.arrays import check_alpha
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import (
     FloatArray,
     Interval,
     Side,
-    check_alpha,
     check_side,
     finite_column,
 )

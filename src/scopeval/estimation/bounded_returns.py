@@ -19,11 +19,11 @@ import math
 
 import numpy as np
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Floats, check_alpha
 from scopeval.errors import InputError
 from scopeval.estimation.betting import check_bounds
 from scopeval.estimation.capital import FRACTIONS, mean_capital
-from scopeval.estimation.running_moments import FloatArray, check_alpha
+from scopeval.estimation.running_moments import ENOUGH_EVENTS, FloatArray
 
 __all__ = ["BoundedReturns", "FewOutcomes"]
 
@@ -133,7 +133,7 @@ class FewOutcomes:
     counting ends once there are enough.
     """
 
-    ENOUGH = 10
+    ENOUGH = ENOUGH_EVENTS
 
     def __init__(self) -> None:
         self._counts: dict[float, int] | None = {}
@@ -160,8 +160,8 @@ class FewOutcomes:
     @property
     def warning(self) -> str | None:
         """In words; None when there is nothing to warn about."""
-        if self._counts is None or self._n < 2:
-            return None
+        if self._counts is None or self._n < 2 or 2 * self.others >= self._n:
+            return None  # enough of them, or so few episodes that each differs
         usual = max(self._counts, key=lambda value: self._counts[value])  # type: ignore[index]
         many = f"{self._n:,}"
         if self.others == 0:

@@ -14,13 +14,13 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from scopeval.arrays import check_alpha
 from scopeval.errors import InputError
 from scopeval.estimation.betting import check_bounds, check_inside
 from scopeval.estimation.running_moments import (
     FloatArray,
     Interval,
     Moments,
-    check_alpha,
     finite_column,
     moments_interval,
     quantile,

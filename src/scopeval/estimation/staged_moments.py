@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy.typing as npt
 
+from scopeval.arrays import check_alpha
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import (
     BURN_IN,
@@ -26,7 +27,6 @@ from scopeval.estimation.running_moments import (
     Interval,
     Moments,
     anytime_radius,
-    check_alpha,
     count_events,
     finite_column,
     narrowest_time,
@@ -185,6 +185,13 @@ class StagedMoments:
             math.fsum(stage.mixed(2) * stage.moments.square for stage in filled),
             math.fsum(stage.mixed(3) * stage.moments.cube for stage in filled),
         )
+
+    @property
+    def events(self) -> float:
+        """About how many values the spread comes from; see `count_events`."""
+        if all(stage.moments.flat for stage in self.stages if stage.moments.n):
+            return 0.0
+        return count_events(*self._sums())
 
     def sequence(self) -> Interval:
         """Valid at all times at once, however the number of values was decided.

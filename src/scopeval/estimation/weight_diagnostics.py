@@ -12,10 +12,23 @@ import numpy.typing as npt
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import FloatArray, finite_column
 
-__all__ = ["RunningWeights", "WeightDiagnostics", "diagnose_weights"]
+__all__ = [
+    "FEWEST_EFFECTIVE",
+    "FEW_EFFECTIVE",
+    "HEAVY_TAIL",
+    "RunningWeights",
+    "WeightDiagnostics",
+    "diagnose_weights",
+]
 
 _KEPT = 1 << 14  # enough for the tail of 30 million weights
 
+#: Below the first there is no value, below the second a warning. Measured with lognormal weights:
+#: where the weights of 12 to 200 episodes leave 5 to 10 effective ones, a 95 % t interval of the
+#: weighted returns misses in 0.32 to 0.51 of the cases, mostly because the mean is too small; with
+#: 10 to 30 in 0.10 to 0.46. Few episodes of about equal weights are no such case: the effective
+#: number must also be below half of the episodes.
+FEWEST_EFFECTIVE, FEW_EFFECTIVE = 10, 30
 HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliable
 
 
@@ -40,6 +53,11 @@ class WeightDiagnostics:
     largest_share: float
     tail_index: float | None
     warnings: tuple[str, ...]
+
+    @property
+    def no_evidence(self) -> bool:
+        """Whether the weights leave too little for a mean of weighted values."""
+        return self.effective_size < min(FEWEST_EFFECTIVE, self.n / 2)
 
 
 def diagnose_weights(weights: npt.ArrayLike) -> WeightDiagnostics:
@@ -102,10 +120,10 @@ class RunningWeights:
         size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
         k = _tail_index(self._top / self._largest, n)
         said_all = []
-        if size < 0.1 * n:
+        if size < max(0.1 * n, min(FEW_EFFECTIVE, n / 2)):
             said_all.append(
-                f"the effective number of episodes is {size:.1f} of {n}; a behavior policy closer "
-                "to the target would help"
+                f"the effective number of episodes is {size:.1f} of {n}, so that the interval may "
+                "be too narrow; a behavior policy closer to the target would help"
             )
         if top > max(0.1, 10 / n):
             said_all.append(f"one episode of {n} carries {100 * top:.0f}% of all weight")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopeval.arrays import Floats, Ints
-from scopeval.data.transitions import Transitions
+from scopeval.logs.transitions import Transitions
 
 __all__ = ["Comparison", "compare"]
 

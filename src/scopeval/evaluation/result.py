@@ -9,11 +9,14 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scopeval.collection.episodes import Episodes
+from scopeval.context.report import ContextReport
 from scopeval.estimation.intervals import Interval
 from scopeval.estimation.running_moments import BURN_IN
+from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import Certificate
 from scopeval.safety.guard import GuardState
+from scopeval.safety.seen import UNSEEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +28,17 @@ __all__ = [
     "GuardReport",
     "OnPolicy",
     "Spent",
-    "StartReport",
+    "blind",
     "no_interval",
     "plain_numbers",
     "rounded",
+    "unseen",
 ]
 
 #: Fields of an `Evaluation` that are dataclasses, or None.
 _PARTS = (
-    "interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning", "starts"
+    "interval", "cost", "certificate", "diagnostics", "guard", "on_policy", "learning", "context",
+    "certificate_at_own_cost",
 )  # fmt: skip
 
 
@@ -66,6 +71,7 @@ class Diagnostics:
         first_loss: what happened to the first of them.
         behavior: how often a learned behavior policy was asked, and why it fell back.
         warnings: problems, in words; empty when there are none.
+        caveats: those of them that speak against trusting the interval; the sentence has them too.
     """
 
     effective_size: float
@@ -79,6 +85,7 @@ class Diagnostics:
     first_loss: str | None
     behavior: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,46 +126,20 @@ class GuardReport:
 
 
 @dataclass(frozen=True)
-class StartReport:
-    """What the value of the start, as a control variate, has done.
-
-    Attributes:
-        further: number of further starts; inf: the law of the starts is known.
-        factor: share of the value of the start that was removed.
-        mean: of the value of the start, over further starts.
-        error: its standard error, which the interval contains.
-        relative_variance: of the estimate, relative to that without this control variate.
-    """
-
-    further: float
-    factor: float
-    mean: float
-    error: float
-    relative_variance: float
-
-    @property
-    def sentence(self) -> str:
-        """What was done, in words."""
-        where = "by their known law"
-        if math.isfinite(self.further):
-            where = f"by {self.further:,.0f} further starts"
-        return (
-            f"the value of the start is a control variate, its mean known {where}: the estimate "
-            f"has {self.relative_variance:.3g} of the variance that it would have without"
-        )
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """The value of a policy, with everything that belongs to it.
 
     Attributes:
-        estimate: of J(pi).
+        estimate: of J(pi). NaN where the episodes tell too little about pi, because their weights
+            leave too few effective episodes; the interval is then the whole line. (NaN, and not
+            None: it is a number in every other case, and sums and plots with NaN stay unknown.)
         interval: confidence interval; its `method` says which. "asymptotic sequence" is valid
-            however the number of episodes was decided, "bets" also for any number of them and any
-            returns within the stated bounds, the others when it was fixed in advance.
+            however the number of episodes was decided, as far as seen: events rarer than 3 in so
+            many episodes are not excluded. "bets" is valid for any number of them and any returns
+            within the stated bounds, the others when the number was fixed in advance.
         cost: the cost of the evaluation.
-        certificate: whether the behavior policy kept its promise; None without costs.
+        certificate: whether what was asked about the cost was kept (`epsilon`); in stages by all
+            episodes together. None without costs.
         diagnostics: of the weights, fallbacks and losses.
         guard: what the guard did; None without one.
         on_policy: the cost of running the target itself.
@@ -170,7 +151,12 @@ class Evaluation:
         episodes: everything that was recorded, where it was kept.
         stages: what was run in each stage, and what it showed; empty without stages.
         learning: what was learned between stages; None without stages.
-        starts: what the value of the start has done as a control variate; None: not used.
+        context: what exogenous paths have done as a control variate; None: not used.
+        advice: what would take out most of the variance, in words.
+        certificate_at_own_cost: in stages, where less than the target's own cost was asked: whether
+            all episodes together cost at most the target's own, which the guard watches; else None.
+        unconfirmed: why the logs confirm no design, so that the target itself ran; None: they do,
+            or nothing was designed.
     """
 
     estimate: float
@@ -188,7 +174,33 @@ class Evaluation:
     episodes: Episodes | None = field(default=None, repr=False)
     stages: tuple[Stage, ...] = ()
     learning: Learning | None = None
-    starts: StartReport | None = None
+    context: ContextReport | None = None
+    advice: tuple[str, ...] = ()
+    certificate_at_own_cost: Certificate | None = None
+    unconfirmed: str | None = None
+
+    @property
+    def noise(self) -> Noise | None:
+        """Where a return's variance went; None: no context was used, or it is not known."""
+        if self.context is None or self.on_policy.unknown or not self.on_policy.episodes > 0:
+            return None
+        left = self.finished / self.on_policy.episodes
+        before = left / self.context.relative_variance
+        return Noise(1.0 - before, before - left, left)
+
+    @property
+    def safety_told(self) -> tuple[str, ...]:
+        """What is known about the promises on the cost, in words; empty where there are none.
+
+        Where the target itself ran every episode only a promise below its own cost can be broken.
+        """
+        c, own = self.certificate, self.certificate_at_own_cost
+        if c is None or (self.by_target == self.finished and c.epsilon >= 0):
+            return ()
+        if own is None:
+            return (c.sentence,)
+        whole = "This is about all episodes together, those of the target policy itself included."
+        return f"{c.sentence} {whole}", own.sentence
 
     @property
     def on_policy_cost(self) -> float | None:
@@ -197,15 +209,42 @@ class Evaluation:
 
     @property
     def sentence(self) -> str:
-        """The answer in one sentence."""
-        said = f"The policy's value is {self._number()}, from {_count(self.finished, 'episode')}"
+        """The answer in one sentence, and in another what speaks against trusting it."""
+        before = ""
+        if self.unconfirmed is not None:
+            before = f"The policy itself was run, the logs confirm no design: {self.unconfirmed}. "
+        if not self.known:
+            return before + self._nothing()
+        said = f"{before}The policy's value is {self._number()}"
+        said += f", from {_count(self.finished, 'episode')}"
         if self.started > self.finished:
             said += f" ({self.started - self.finished:,} more were lost)"
         if self.cost.total > 0:
-            said += (
-                f" at a cost of {self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in total)"
-            )
-        return said + self._compared() + "."
+            said += f" at a cost of {self._spent()}"
+        said += self._compared() + "."
+        caveats = "; ".join(self.diagnostics.caveats)
+        return f"{said} Caution: {caveats}." if caveats else said
+
+    @property
+    def known(self) -> bool:
+        """Whether the episodes tell anything about the value."""
+        return not math.isnan(self.estimate)
+
+    def _nothing(self) -> str:
+        spent = f" They cost {self._spent()}." if self.cost.total > 0 else ""
+        size = self.diagnostics.effective_size
+        much, why = "nothing", "all of their weights are zero"
+        if size:
+            much = "too little"
+            why = f"their weights leave an effective number of {size:.1f} episodes"
+        return (
+            f"These {_count(self.finished, 'episode')} tell {much} about the policy's value: "
+            f"{why}, so that there is no estimate and no interval. Run more episodes, with a "
+            f"behavior policy that is closer to the policy, or the policy itself.{spent}"
+        )
+
+    def _spent(self) -> str:
+        return f"{self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in total)"
 
     def _number(self) -> str:
         found = self.interval
@@ -214,20 +253,23 @@ class Evaluation:
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         if found.half_width == 0:
             return f"{value} in every episode, so that there is no spread for an interval"
-        return f"{value}, with {100 * (1 - found.alpha):.4g}% confidence between {low} and {high}"
+        said = f"{value}, with {100 * (1 - found.alpha):.4g}% confidence between {low} and {high}"
+        return said + (f" as far as seen ({unseen(found)})" if blind(found) else "")
 
     def _compared(self) -> str:
         own = self.on_policy
         if own.unknown or self.by_target == self.finished:
             return ""
-        many = f"{own.episodes:,.0f} episodes" if own.episodes >= 10 else "a few episodes"
+        many = _count(max(round(own.episodes), 1), "episode")
         if own.total <= 0 or self.cost.total <= 0:
             return f"; running the policy itself would have taken about {many}"
         ratio = own.total / self.cost.total
-        times = "as much" if 0.95 < ratio < 1.05 else f"{ratio:.2g} times as much"
+        times = ", as much" if 0.95 < ratio < 1.05 else f", {ratio:.2g} times as much"
+        if ratio <= 0.95:
+            times = f": this evaluation cost {1 / ratio:.2g} times as much"
         return (
             f"; running the policy itself to the same precision would have taken about {many} and "
-            f"cost {_sum(own.total)}, {times}"
+            f"cost {_sum(own.total)}{times}"
         )
 
     def summary(self, width: int = 80) -> str:
@@ -244,14 +286,18 @@ class Evaluation:
 
         add("interval", f"{self._interval()}; {self.stopped}")
         add("estimator", self.estimator)
-        if self.starts is not None:
-            add("starts", self.starts.sentence)
+        if self.context is not None:
+            add("context", self.context.sentence)
+        if self.noise is not None:
+            add("noise", self.noise.sentence)
+        for text in self.advice:
+            add("try", text)
         for name, text in self._staged():
             add(name, text)
-        if self.by_target == self.finished:
+        for text in self.safety_told:
+            add("safety", text)
+        if self.by_target == self.finished and not self.safety_told:
             add("safety", "the policy itself was run: there is nothing to certify")
-        elif self.certificate is not None:
-            add("safety", self.certificate.sentence)
         if self.guard is not None:
             add("guard", self._guard())
         if self.by_target < self.finished:
@@ -272,7 +318,8 @@ class Evaluation:
             parts += [f"of {d.behavior['asked']:,} decisions: {why}"] if kept else []
             add("fell back", "; ".join(parts))
         for text in d.warnings:
-            add("warning", text)
+            if text not in d.caveats:  # those are in the sentence
+                add("warning", text)
         return "\n".join(lines)
 
     def _staged(self) -> list[tuple[str, str]]:
@@ -302,7 +349,11 @@ class Evaluation:
                 "bounds"
             )
         if self.interval.method == "asymptotic sequence":
-            return "anytime-valid: it holds however the number of episodes was decided"
+            return (
+                "anytime-valid as far as seen: it holds however the number of episodes was "
+                f"decided, but {unseen(self.interval)}; stating return_bound makes it hold for any "
+                "returns"
+            )
         if self.interval.method == "studentized martingale":
             return "studentized martingale, for stages whose lengths were fixed in advance"
         return f"{self.interval.method}, for a number of episodes fixed in advance"
@@ -310,7 +361,13 @@ class Evaluation:
     def _guard(self) -> str:
         assert self.guard is not None
         if self.guard.switched_after is None:
-            return "checked every batch and did not switch"
+            below = self.certificate_at_own_cost is not None
+            return "checked every batch and did not switch" + (
+                "; in stages it guards the target's own cost, not the lower one that was asked: "
+                "handing over to the target would not lower the cost"
+                if below
+                else ""
+            )
         if self.stopped.startswith("stopped by the guard"):
             return f"stopped the evaluation after {self.guard.switched_after:,} episodes"
         return (
@@ -355,12 +412,28 @@ class Evaluation:
         for name in _PARTS:
             if content[name] is not None:
                 content[name] = asdict(content[name])
-        if self.certificate is not None:
-            content["certificate"]["sentence"] = self.certificate.sentence
-        content |= {"sentence": self.sentence, "on_policy_cost": self.on_policy_cost}
+        for name in ("certificate", "certificate_at_own_cost"):
+            if content[name] is not None:
+                content[name]["sentence"] = getattr(self, name).sentence
+        content |= {
+            "sentence": self.sentence,
+            "safety_told": self.safety_told,
+            "on_policy_cost": self.on_policy_cost,
+            "noise": None if self.noise is None else asdict(self.noise),
+        }
         plain = plain_numbers(content)
         assert isinstance(plain, dict)
         return plain
+
+
+def blind(found: Interval) -> bool:
+    """Whether an interval that is said to hold at all times holds only as far as seen."""
+    return found.method == "asymptotic sequence" and found.half_width > 0
+
+
+def unseen(found: Interval) -> str:
+    """What an interval without a stated bound cannot exclude, in words: the rule of three."""
+    return f"events rarer than {UNSEEN} in {_count(found.n, 'episode')} are not excluded"
 
 
 def no_interval(found: Interval) -> str:

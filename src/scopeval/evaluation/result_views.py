@@ -23,7 +23,7 @@ _Told = Mapping[str, Any]
 #: When an interval holds, by its method; that of the others is usual, and holds for a number of
 #: episodes fixed in advance.
 _HOLDS = {
-    "asymptotic sequence": " at all times",
+    "asymptotic sequence": " at all times, as far as seen",
     "bets": " for any returns within the stated bounds",
 }
 #: Who ran the episodes of a stage, by color.
@@ -37,7 +37,11 @@ def evaluation_card(told: _Told) -> Card:
         told["sentence"],
         tuple(_rows(told)),
         sketch=sketch_spans(_spans(told)),
-        remarks=tuple(told["diagnostics"]["warnings"]),
+        remarks=tuple(
+            text
+            for text in told["diagnostics"]["warnings"]
+            if text not in told["diagnostics"]["caveats"]  # those are in the sentence
+        ),
     )
 
 
@@ -53,7 +57,8 @@ def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
         "cost": told["cost"]["per_episode"],
         "total_cost": told["cost"]["total"],
         "share": 1.0,
-        "verdict": _verdict(told) if told["by_target"] < told["finished"] else "",
+        "verdict": _verdict(told) if told["safety_told"] else "",
+        "caveats": _caveats(told),
     }
     rows = [
         {
@@ -67,6 +72,7 @@ def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
             "total_cost": stage["cost"] * stage["episodes"],
             "share": stage["share"],
             "verdict": _verdict(stage),
+            "caveats": "",
         }
         for stage in told["stages"]
     ]
@@ -92,7 +98,7 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
             [span.estimate], [k], xerr=ends, color=span.color, marker="o", ms=5, capsize=4, lw=2.0
         )
     ax.set_yticks(range(len(spans)), [span.name for span in spans])
-    ax.set_ylim(len(spans) - 0.5, -0.5)
+    ax.set_ylim(max(len(spans), 1) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     ax.locator_params(axis="x", nbins=6)
     sure = 100 * (1 - told["interval"]["alpha"])
@@ -111,7 +117,7 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
 
 def _rows(told: _Told) -> list[tuple[str, str]]:
     found, own = told["interval"], told["on_policy"]
-    value = f"{found['estimate']:.4g}"
+    value = "not known" if found["estimate"] is None else f"{found['estimate']:.4g}"
     if found["low"] is not None and found["high"] is not None:
         sure = f"{100 * (1 - found['alpha']):.4g}% confidence{_HOLDS.get(found['method'], '')}"
         value += f" ({found['low']:.4g} to {found['high']:.4g} with {sure})"
@@ -123,8 +129,7 @@ def _rows(told: _Told) -> list[tuple[str, str]]:
         total = "" if not own["total"] else f" at a total cost of {_amount(own['total'])}"
         said = f"{own['episodes']:,.0f} episodes{total}, to the same precision"
         rows.append(("on-policy", said))
-    if told["certificate"] is not None and told["by_target"] < told["finished"]:
-        rows.append(("safety", told["certificate"]["sentence"]))
+    rows += [("safety", text) for text in told["safety_told"]]
     if told["guard"] is not None:
         after = told["guard"]["switched_after"]
         rows.append(("guard", "did not switch" if after is None else f"after {after:,} episodes"))
@@ -139,6 +144,8 @@ def _rows(told: _Told) -> list[tuple[str, str]]:
 def _spans(told: _Told) -> list[Span]:
     """The interval, and that of as many episodes of the policy itself."""
     found, own = told["interval"], told["on_policy"]
+    if found["estimate"] is None:
+        return []
     if found["low"] is None or found["high"] is None:
         return [Span("this evaluation", found["estimate"], found["estimate"], found["estimate"])]
     spans = [Span("this evaluation", found["low"], found["estimate"], found["high"])]
@@ -162,6 +169,13 @@ def _stage_spans(told: _Told) -> list[Span]:
         color = OWN if stage["by_target"] == stage["episodes"] else OURS
         spans.append(Span(f"stage {stage['number']}", middle - half, middle, middle + half, color))
     return spans
+
+
+def _caveats(told: _Told) -> str:
+    """What speaks against trusting the interval; that there is no value."""
+    if told["estimate"] is None:
+        return str(told["sentence"])
+    return "; ".join(told["diagnostics"]["caveats"])
 
 
 def _amount(x: float) -> str:

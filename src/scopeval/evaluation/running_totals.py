@@ -14,43 +14,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
+from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
 from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
 from scopeval.estimation.running_moments import (
     FEWEST_EVENTS,
     AsymptoticSequence,
     Interval,
+    Moments,
+    few_events,
     moments_interval,
 )
 from scopeval.estimation.scatter import Scatter
-from scopeval.estimation.start_states import StartControl
 from scopeval.estimation.weight_diagnostics import (
     HEAVY_TAIL,
     RunningWeights,
     WeightDiagnostics,
 )
+from scopeval.evaluation.context_control import ContextControl
+from scopeval.evaluation.noise import NoiseMeter
 from scopeval.evaluation.result import (
     Diagnostics,
     Evaluation,
     GuardReport,
     OnPolicy,
     Spent,
-    StartReport,
 )
 from scopeval.evaluation.sources import Batch
+from scopeval.question.inference import IntervalMethod
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.promise import Whose
 
-__all__ = ["IntervalMethod", "RunInfo", "RunningTotals"]
+__all__ = ["RunInfo", "RunningTotals"]
 
-IntervalMethod = Literal["t", "normal", "sequence"]
 
 _OFTEN = 0.05  # share of decisions that fell back above which it is a warning
 _REASONS = {
@@ -76,7 +79,9 @@ class RunInfo:
         guard: what the guard did; None without one.
         behavior: how often a learned behavior policy was asked, and why it fell back.
         notes: other warnings.
-        starts: what the value of the start has done as a control variate; None: not used.
+        unconfirmed: why the logs confirm no design, so that the target itself ran; None: they do,
+            or nothing was designed.
+        baseline: the policy that runs today is what takes over.
     """
 
     estimator: str
@@ -87,7 +92,8 @@ class RunInfo:
     guard: GuardReport | None
     behavior: Mapping[str, int]
     notes: tuple[str, ...] = ()
-    starts: StartReport | None = None
+    unconfirmed: str | None = None
+    baseline: bool = False
 
 
 class RunningTotals:
@@ -103,7 +109,7 @@ class RunningTotals:
         bound: what is known about the costs of episodes; None: nothing.
         whose: what the promise compares with.
         return_bound: (low, high) that contain every possible return; None: unknown.
-        starts: control variate that the values have been adjusted by; None: they have not.
+        context: what has adjusted the values; None: nothing.
     """
 
     def __init__(
@@ -118,14 +124,16 @@ class RunningTotals:
         bound: CostBound | None = None,
         whose: Whose = "target",
         return_bound: tuple[float, float] | None = None,
-        starts: StartControl | None = None,
+        context: ContextControl | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
                 f"interval: got {method!r}, expected one of {get_args(IntervalMethod)}"
             )
-        self._starts = starts
-        own = alpha if starts is None else starts.sequence_alpha(alpha)
+        self._context = context
+        self._noise = NoiseMeter()
+        self._fixed: Moments | None = None  # values of a fixed number of episodes, if others
+        own = alpha if context is None else context.sequence_alpha(alpha)
         self._sequence = AsymptoticSequence(own, target_n, fewest_events=FEWEST_EVENTS)
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
@@ -139,6 +147,7 @@ class RunningTotals:
         self._center: float | None = None  # c, which keeps digits where returns are large
         self._spent = 0.0
         self._by_target = self._fallbacks = self._guarded = self._steps = self._lost = 0
+        self._handed_over = 0
         self._first_loss: str | None = None
         self._controlled = False
         self._kept: list[Episodes] | None = [] if keep else None
@@ -177,38 +186,49 @@ class RunningTotals:
         self._by_target += int(batch.by_target.sum())
         self._fallbacks += batch.fallbacks
         self._guarded += batch.guarded
+        self._handed_over += batch.handed_over
         self._steps += batch.steps
         self._controlled |= batch.controlled
         self.interrupted |= batch.interrupted
+        if self._context is None:
+            self._noise.add(batch)
         if self._kept is not None and batch.episodes is not None:
             self._kept.append(batch.episodes)
 
     @property
+    def _moments(self) -> Moments:
+        """Of the values that the estimate is the mean of."""
+        return self._fixed or self._sequence.moments
+
+    @property
     def squared_error(self) -> float:
         """Squared standard error of the estimate."""
-        moments = self._sequence.moments
-        of_starts = 0.0 if self._starts is None else self._starts.own_error**2
-        return moments.std**2 / max(moments.n, 1) + of_starts
+        moments = self._moments
+        of_history = 0.0 if self._context is None else self._context.error**2
+        return moments.std**2 / max(moments.n, 1) + of_history
 
     def interval(self, *, anytime: bool) -> Interval:
         """Of the value: exact, the running sequence, or the one for a fixed number of episodes."""
         if self._returns is not None and self._returns.violated is None:
             mean, (low, high) = self._sequence.moments.mean, self._returns.ends
             return Interval(mean, low, high, self._alpha, "bets", self.finished)
-        anytime = anytime or self._method == "sequence"
-        found = self._sequence.interval
-        if not anytime:
+        self._fixed = None
+        if anytime or self._method == "sequence":
+            found = self._sequence.interval
+            return found if self._context is None else self._context.widened(found, self._alpha)
+        if self._context is None or not self.finished:
             moments = self._sequence.moments
-            found = moments_interval(moments, alpha=self._alpha, method=self._method)
-        if self._starts is None:
-            return found
-        return self._starts.widened(found, self._alpha, anytime=anytime)
+            return moments_interval(moments, alpha=self._alpha, method=self._method)
+        found, self._fixed = self._context.fixed(self._alpha, self._method)
+        return found
 
     def result(self, run: RunInfo) -> Evaluation:
         """The evaluation."""
         interval = self.interval(anytime=run.anytime)
         weight_error = self._second.error(_WEIGHT)
         weights = self._weights.diagnostics if self.finished else None
+        if weights is not None and self._tells_nothing(weights, interval):
+            interval = replace(interval, estimate=math.nan, low=-math.inf, high=math.inf)
         certificate = None
         if run.costs and self._ledger.episodes:
             certificate = self._ledger.certificate(
@@ -216,7 +236,8 @@ class RunningTotals:
                 anytime=run.anytime,
                 refuted=run.guard is not None and run.guard.state.refuted,
             )
-        diagnostics = self._diagnostics(run, weights, weight_error)
+        context = self._context_report()
+        diagnostics = self._diagnostics(run, weights, weight_error, context)
         estimator = run.estimator
         if estimator == "auto":
             estimator = "dr" if self._controlled else "pdis"
@@ -227,35 +248,77 @@ class RunningTotals:
             certificate=certificate,
             diagnostics=diagnostics,
             guard=run.guard,
-            on_policy=self._own_cost(run.uncovered, diagnostics.tail_index),
+            on_policy=self._own_cost(run.uncovered, diagnostics.tail_index, interval),
             estimator=estimator,
             finished=self.finished,
             started=self.started,
             by_target=self._by_target,
             stopped=run.stopped,
             episodes=Episodes.concat(self._kept) if self._kept else None,
-            starts=run.starts,
+            context=context,
+            advice=self._noise.advice,
+            unconfirmed=run.unconfirmed,
         )
 
+    def _context_report(self) -> ContextReport | None:
+        if self._context is None or not self.finished:
+            return None
+        return self._context.report(self.squared_error, self._moments.std, self._alpha)
+
+    def _tells_nothing(self, weights: WeightDiagnostics, interval: Interval) -> bool:
+        """Whether the weights leave nothing that a value could be told from.
+
+        An interval by a stated bound holds for any weights. With a control variate the values are
+        mostly the critics', which small weights do not spoil; but some weight there must be.
+        """
+        if interval.method == "bets":
+            return False
+        return not weights.effective_size if self._controlled else weights.no_evidence
+
+    @property
+    def _events(self) -> float:
+        """About how many values their spread comes from; 0: they have none."""
+        moments = self._moments
+        return 0.0 if moments.flat else moments.events
+
+    def _caveats(self, weights: WeightDiagnostics | None) -> list[str]:
+        """What speaks against trusting the interval, in words.
+
+        Weights say little about values with a control variate, whose own few events do.
+        """
+        bounds = self._returns
+        found = [] if weights is None or self._controlled else list(weights.warnings)
+        if bounds is not None and bounds.violated is None:
+            return found
+        outcomes = self._outcomes.warning or few_events(self._events, self.finished)
+        return found if outcomes is None else [*found, outcomes]
+
     def _diagnostics(
-        self, run: RunInfo, weights: WeightDiagnostics | None, error: float
+        self,
+        run: RunInfo,
+        weights: WeightDiagnostics | None,
+        error: float,
+        context: ContextReport | None,
     ) -> Diagnostics:
         warnings = [] if run.uncovered is None else [run.uncovered]
         warnings += [*run.notes, *_often_fell_back(run.behavior, self._fallbacks, self._steps)]
-        if run.starts is not None and run.starts.relative_variance > 1.0:
+        if run.baseline and self._handed_over:
             warnings.append(
-                "the value of the start, as the behavior policy estimates it, adds variance to the "
-                "estimate instead of removing some; leave starts out"
+                f"the baseline took the rest of {self._handed_over:,} of {self.finished:,} "
+                f"episodes ({self._guarded:,} steps): those are about the policy until then, and "
+                "about the baseline afterwards"
             )
-        if self._returns is None and self._outcomes.warning is not None:
-            warnings.append(self._outcomes.warning)
+        if context is not None:
+            warnings += context.warnings
+        caveats = self._caveats(weights)
+        warnings += caveats
         if self._returns is not None and self._returns.violated is not None:
             warnings.append(self._returns.violated)
         mean, size, largest, tail = float(self._second.mean[2]), 0.0, 0.0, None
         if weights is not None:
             size, largest = weights.effective_size, weights.largest
             tail = weights.tail_index
-            warnings += weights.warnings
+            warnings += [text for text in weights.warnings if text not in caveats]
             if run.uncovered is None and mean < 1 - 4 * error - 1e-6:
                 warnings.append(
                     f"the weights average {mean:.3f} +- {error:.3f} where 1 is expected: the "
@@ -274,20 +337,23 @@ class RunningTotals:
             first_loss=self._first_loss,
             behavior=run.behavior,
             warnings=tuple(warnings),
+            caveats=tuple(caveats),
         )
 
-    def _own_cost(self, uncovered: str | None, tail: float | None) -> OnPolicy:
+    def _own_cost(self, uncovered: str | None, tail: float | None, interval: Interval) -> OnPolicy:
         """What running the target itself would have taken, for the same standard error.
 
         E_mu[W (G - J)^2] = Var_pi(G), and so many episodes average it down to our error.
         """
-        moments = self._sequence.moments
+        moments = self._moments
         cost = float(self._second.mean[3])
         gap = moments.mean - (self._center or 0.0)
         around = np.array([1.0, -2.0 * gap, gap * gap, 0.0])  # (G - J)^2 = (G - c - gap)^2
         variance, error = float(self._second.mean @ around), self._second.error(around)
         unknown = None
-        if moments.n < 2 or not self.squared_error > 0:
+        if math.isnan(interval.estimate):
+            unknown = "these episodes tell too little about the policy"
+        elif moments.n < 2 or not self.squared_error > 0:
             unknown = "the values have no spread to compare with"
         elif uncovered is not None:
             unknown = "the behavior policy leaves out actions of the target"

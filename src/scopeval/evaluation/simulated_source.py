@@ -23,7 +23,7 @@ from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.episode_costs import EpisodeCosts, limit_costs
-from scopeval.safety.promise import TARGET, Promise
+from scopeval.safety.promise import TARGET, Judged
 from scopeval.simulate import Summaries, summaries
 
 __all__ = ["SimulatedSource", "simulated_source"]
@@ -39,7 +39,7 @@ def simulated_source(
     free: bool,
     seed: int,
     keep: bool,
-    promise: Promise = TARGET,
+    promise: Judged = TARGET,
 ) -> Source:
     """The source for a `TabularMDP`.
 
@@ -165,6 +165,9 @@ class SimulatedSource:
         mdp = self._mdp
         if isinstance(self._mu, WeightedDesign):
             return self._holes(self._mu)
+        mu, pi = (x.table(mdp.horizon) for x in (self._mu, self._pi))
+        if not ((mu == 0.0) & (pi > 0.0)).any():
+            return None
         last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
         last[-1] = 1.0
         weights = mdp.with_reward(last, gamma=1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from scopeval.arrays import check_whole
 from scopeval.collection.collector import NO_WORKERS
 from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.plant import Plant
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
 from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
@@ -20,20 +20,21 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.evaluation.simulated_source import simulated_source
 from scopeval.evaluation.sources import CollectedSource, Source
-from scopeval.exact import TabularMDP, WeightedDesign, is_weight_aware
+from scopeval.exact import TabularMDP, WeightedDesign
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import (
     Behavior,
-    CapsWeights,
     ContinuousPolicy,
     LearnedBehavior,
     Policy,
+    largest_weight,
+    weight_aware,
 )
+from scopeval.question.promise import Bound
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.guard import Guard
-from scopeval.safety.promise import TARGET, Promise
-from scopeval.workers.crew import CrewSize
+from scopeval.safety.promise import TARGET, Judged
 
 __all__ = [
     "Sources",
@@ -45,9 +46,6 @@ __all__ = [
     "unbiased_estimator",
 ]
 
-#: Episodes of a `TabularMDP` that run side by side where the compiled simulator cannot run them.
-SIDE_BY_SIDE = 256
-
 
 class Terms(NamedTuple):
     """What the evaluation is about, after defaults are filled in."""
@@ -55,7 +53,7 @@ class Terms(NamedTuple):
     horizon: int | None
     gamma: float
     epsilon: float
-    promise: Promise = TARGET
+    promise: Judged = TARGET
 
 
 def terms_of(
@@ -64,10 +62,10 @@ def terms_of(
     *,
     horizon: int | None,
     gamma: float | None,
-    epsilon: float | None,
-    promise: Promise = TARGET,
+    promise: Judged = TARGET,
 ) -> Terms:
     """What is not given comes from the `TabularMDP`, or from a learned behavior policy."""
+    epsilon = promise.epsilon
     own = behavior.recipe if isinstance(behavior, LearnedBehavior) else None
     if isinstance(env, TabularMDP):
         if gamma not in (None, env.gamma):
@@ -78,7 +76,6 @@ def terms_of(
         gamma = own.gamma if gamma is None else gamma
         if promise.whose == "target":  # it promises nothing about other costs
             epsilon = own.epsilon if epsilon is None else epsilon
-    epsilon = promise.epsilon if epsilon is None else epsilon
     return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0), promise)
 
 
@@ -86,20 +83,18 @@ def bound_of(
     env: Any,
     terms: Terms,
     behavior: Behavior | Policy | None,
-    cost_bound: float | None,
-    step_cost_bound: float | None,
+    bound: Bound,
 ) -> CostBound | None:
     """What is known about the costs of episodes: stated bounds, and the largest weight."""
     horizon = terms.horizon
     if horizon is None and isinstance(env, TabularMDP):
         horizon = env.horizon
-    largest = behavior.largest_weight if isinstance(behavior, CapsWeights) else math.inf
     return cost_bound_of(
-        cost_bound,
-        step_cost_bound,
+        bound.episode,
+        bound.step,
         horizon=horizon,
         gamma=terms.gamma,
-        largest_weight=largest,
+        largest_weight=largest_weight(behavior),
     )
 
 
@@ -119,6 +114,7 @@ class Sources:
         batch: as it was given.
         seed: of the episodes.
         promise: whose cost the behavior policy is compared with.
+        baseline: what runs today, and takes over where it must; None: the target does.
     """
 
     env: Any
@@ -130,7 +126,8 @@ class Sources:
     cost: str | StepCost | None
     batch: int | None
     seed: int
-    promise: Promise = TARGET
+    promise: Judged = TARGET
+    baseline: Policy | None = None
 
     @property
     def steps(self) -> int | None:
@@ -156,13 +153,13 @@ class Sources:
         if self.batch is not None or self.cost not in (None, "none") or limited:
             raise InputError(
                 "env: a TabularMDP is run by the compiled simulator, which runs whole episodes and "
-                "knows no limits within them, no batch and no cost function; try "
+                "knows no limits within them, no side_by_side and no cost function; try "
                 "env=TabularEnv(mdp)"
             )
-        if is_weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
+        if weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
             mdp = self.env if self.cut is None else self.env.shortened(self.cut)
             pool = open_environments(
-                TabularFleet(mdp, SIDE_BY_SIDE), cost="none" if self.cost == "none" else None
+                TabularFleet(mdp), cost="none" if self.cost == "none" else None
             )
             return self._in_environments(pool, mdp.horizon, behavior, estimator, guard)
         return simulated_source(
@@ -200,9 +197,18 @@ class Sources:
                 horizon=horizon,
                 seed=self.seed,
                 guard_step=guard_step,
+                baseline=self.baseline,
             )
         else:
-            rollout = Rollout(environments, self.target, behavior, horizon, self.seed, guard_step)
+            rollout = Rollout(
+                environments,
+                self.target,
+                behavior,
+                horizon,
+                self.seed,
+                guard_step,
+                self.baseline,
+            )
         return CollectedSource(
             rollout.run,
             self.gamma,
@@ -223,26 +229,25 @@ class Sources:
 
 @contextmanager
 def open_sources(
-    env: Any,
+    plant: Plant,
     target: Policy | ContinuousPolicy,
     terms: Terms,
     *,
     horizon: int | None,
-    cost: str | StepCost | None,
-    batch: int | None,
     seed: int,
-    crew: CrewSize,
+    baseline: Policy | None = None,
 ) -> Iterator[Sources]:
     """Open the environments, if there are any to open."""
     opened: AbstractContextManager[EnvironmentPool | SharedEnvironments | None]
-    if crew.wanted:
+    env, cost, batch = plant.env, plant.cost, plant.side_by_side
+    if plant.crew is not None:
         if isinstance(env, TabularMDP):
             raise InputError(NO_WORKERS)
-        opened = open_shared(env, batch, cost, crew)
+        opened = open_shared(env, batch, cost, plant.crew, plant.signals)
     elif isinstance(env, TabularMDP):
         opened = nullcontext()
     else:
-        opened = open_environments(env, batch, cost)
+        opened = open_environments(env, batch, cost, plant.signals)
     with opened as environments:
         yield Sources(
             env,
@@ -255,6 +260,7 @@ def open_sources(
             batch,
             seed,
             terms.promise,
+            baseline,
         )
 
 

@@ -21,7 +21,7 @@ from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis
 from scopeval.policies.protocols import Policy
 from scopeval.safety.cost_control import CostControl
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of
-from scopeval.safety.promise import TARGET, Promise
+from scopeval.safety.promise import TARGET, Judged
 
 __all__ = ["Batch", "CollectedSource", "Source", "summarize"]
 
@@ -40,7 +40,8 @@ class Batch:
         by_target: the whole episode was run by the target itself.
         controlled: a control variate was used.
         fallbacks: steps at which the behavior policy failed and fell back to the target policy.
-        guarded: steps that a guard gave to the target.
+        guarded: steps that a guard gave to the target, or to the baseline.
+        handed_over: episodes with such steps.
         steps: of all finished episodes.
         lost: unfinished episodes.
         interrupted: the user stopped it.
@@ -57,6 +58,7 @@ class Batch:
     controlled: bool = False
     fallbacks: int = 0
     guarded: int = 0
+    handed_over: int = 0
     steps: int = 0
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
@@ -105,7 +107,7 @@ class CollectedSource:
     quick: bool = False
     uncovered: str | None = None
     cost_control: CostControl | None = None
-    promise: Promise = TARGET
+    promise: Judged = TARGET
     target: Policy | None = None
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
@@ -146,6 +148,7 @@ def summarize(
         controlled=controlled and estimator in ("auto", "dr"),
         fallbacks=int(episodes.fallbacks.sum()),
         guarded=int(episodes.guarded.sum()),
+        handed_over=int((episodes.guarded > 0).sum()),
         steps=int(episodes.length.sum()),
         lost=episodes.lost,
         interrupted=episodes.interrupted,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scopeval.evaluation.refitting import Promise
 from scopeval.evaluation.stage_report import Payback, Stage
+from scopeval.evaluation.stages import PromiseOf
 
 __all__ = ["StageBudget", "unspent"]
 
@@ -22,7 +22,7 @@ class StageBudget:
 
     Without logs the first stage is the target policy itself, whose relative cost is 1. With the
     promise "total" later stages are asked for less than 1 + epsilon, so that all episodes together
-    keep it; costs are counted as the designs predict them.
+    keep it; costs are counted as the designs predict them, with the doubt about them.
 
     Args:
         epsilon: the promise.
@@ -30,13 +30,13 @@ class StageBudget:
         episodes: of the whole plan; None where it has no end.
     """
 
-    def __init__(self, epsilon: float, promise: Promise, episodes: int | None) -> None:
+    def __init__(self, epsilon: float, promise: PromiseOf, episodes: int | None) -> None:
         self._allowed, self._promise, self._episodes = 1.0 + epsilon, promise, episodes
         self._done, self._spent, self._last = 0, 0.0, 1.0
         self._after: int | None = None
 
     def add(self, episodes: int, cost: float) -> None:
-        """Count a stage with its predicted relative cost."""
+        """Count a stage with its predicted relative cost, and the doubt about it."""
         before = self._spent - self._allowed * self._done
         self._done += episodes
         self._spent += episodes * cost

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scopeval.behavior.methods import method_named
+from scopeval.behavior.regression_choice import learn_of
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
-from scopeval.data.transitions import Transitions
 from scopeval.errors import InputError, ScopevalError
 from scopeval.evaluation.agreement import compare
-from scopeval.evaluation.refitting import Refitting, expected_variance, stage_sizes
 from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.stage_report import Agreement
+from scopeval.evaluation.stages import Stages, expected_variance, stage_sizes
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.protocols import (
     Behavior,
     ContinuousPolicy,
@@ -30,11 +31,13 @@ from scopeval.policies.protocols import (
     Policy,
     Redraws,
 )
+from scopeval.question.inference import Check
+from scopeval.question.promise import Promise
 
 if TYPE_CHECKING:
     from scopeval.behavior.frontier import Frontier
     from scopeval.behavior.policy import BehaviorPolicy
-    from scopeval.critics.model.world import World
+    from scopeval.models.model.world import World
 
 __all__ = ["Plan", "StageDesigner", "agreement_level"]
 
@@ -72,8 +75,8 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """Predicted relative cost."""
-        return 1.0 if self.prediction is None else self.prediction.cost
+        """Relative cost that the budget of all stages counts: the predicted one and its doubt."""
+        return 1.0 if self.prediction is None else self.prediction.safe_cost
 
 
 class StageDesigner:
@@ -92,7 +95,7 @@ class StageDesigner:
         self,
         target: Policy | ContinuousPolicy,
         terms: Terms,
-        settings: Refitting,
+        settings: Stages,
         given: Behavior | Policy | None,
         logs: Transitions | None,
         seed: int,
@@ -169,7 +172,8 @@ class StageDesigner:
         if first and self._given is not None:
             plan = self._as_given(self._given)
         elif first and self.logs is None:
-            plan = Plan(None, None, 0.0, "nothing is known yet: the target policy itself is run")
+            why = "nothing is known yet: the target policy itself is run"
+            plan = Plan(None, None, self._promised(0.0), why)
         elif first or self._worth_it(remaining):
             plan = self._designed(asked, margin)
         else:
@@ -186,11 +190,15 @@ class StageDesigner:
         return Plan(
             behavior,
             behavior.predicted,
-            behavior.recipe.epsilon,
+            self._promised(behavior.recipe.epsilon),
             "the behavior policy was given",
             rows=behavior.report.rows,
             warnings=behavior.report.warnings,
         )
+
+    def _promised(self, epsilon: float) -> float:
+        """A stage's own promise; about another cost than the target's all have the same."""
+        return epsilon if self._terms.promise.whose == "target" else self._terms.epsilon
 
     def _continued(self, why: str, warnings: tuple[str, ...] = ()) -> Plan:
         last = self._last
@@ -210,19 +218,25 @@ class StageDesigner:
         began = time.perf_counter()
         parts = [] if self.logs is None else [self.logs]
         try:
-            made = self._design(self._data([*parts, *self._seen]), asked, margin)
+            made = self._made([*parts, *self._seen], asked, margin)
         except ScopevalError as error:
             if self._last is None:
                 raise
             # an evaluation that runs goes on with what it has
             return self._continued(f"no design could be made ({error})", (str(error),))
+        if made is None and self._last is None:
+            why = (
+                "the target policy itself is run: the logs bear out no design that costs so little"
+            )
+            return Plan(None, None, self._promised(0.0), why, True)
         if made is None:
             return self._continued("the cross-check allows no lower cost than the target policy's")
         seconds = time.perf_counter() - began
         report = made.report
         if report.fallback is not None:
             why = f"the target policy itself is run: {report.fallback}"
-            return Plan(None, None, 0.0, why, True, report.rows, seconds, report.warnings)
+            promised = self._promised(0.0)
+            return Plan(None, None, promised, why, True, report.rows, seconds, report.warnings)
         self._variances.append(expected_variance(made.predicted, self._settings))
         source = (
             "the logs and earlier episodes"
@@ -230,21 +244,45 @@ class StageDesigner:
             else ("earlier episodes" if self._seen else "the logs")
         )
         why = f"designed from {report.rows:,} steps of {source}"
-        promised = made.recipe.epsilon
-        if asked < 1.0:  # a point of the frontier may be cheaper than what was asked
-            promised = max(promised, asked - 1.0)
-        if asked < 1.0 and made.predicted.cost > asked + 0.005:
-            why += f"; the cross-check allows no less than {made.predicted.cost:.2f} of the cost"
-        return Plan(
-            made, made.predicted, promised, why, True, report.rows, seconds, report.warnings
+        promised, told = self._promised(made.recipe.epsilon), made.predicted
+        if asked < 1.0 and told.safe_cost > asked + 0.005:
+            why += f"; the cross-check allows no less than {told.safe_cost:.2f} of the cost"
+        return Plan(made, told, promised, why, True, report.rows, seconds, report.warnings)
+
+    def _made(self, parts: list[Transitions], asked: float, margin: float) -> BehaviorPolicy | None:
+        """The design; None: there is none that is cheap enough."""
+        promise = self._terms.promise
+        if promise.whose == "target":
+            return self._design(self._data(parts), asked, margin)
+        from scopeval.behavior.designer import design  # loads numba
+
+        s = self._settings
+        other = (
+            Promise(limit=promise.limit)
+            if promise.reference is None
+            else Promise(at_most=1.0 + self._terms.epsilon, of=promise.reference)
         )
+        try:
+            return design(
+                Transitions.concat(parts),
+                self._target,
+                horizon=self._terms.horizon,
+                method=s.method,
+                promise=other,
+                gamma=self._terms.gamma,
+                learn=s.learn,
+                check=s.check,
+                seed=self._seed,
+            )
+        except InputError:  # the logs bear out no design that costs so little
+            return None
 
     def _data(self, parts: list[Transitions]) -> Transitions | World:
         """What a design learns from; of vectors one learned world, which is refitted."""
-        from scopeval.critics.model.world import World  # loads numba
+        from scopeval.models.model.world import World  # loads numba
 
         whole, s = Transitions.concat(parts), self._settings
-        if whole.discrete_obs or s.regression not in ("auto", "model"):
+        if whole.discrete_obs or s.learn is not None:
             return whole
         target = self._target
         if self._world is None:
@@ -283,10 +321,8 @@ class StageDesigner:
                 horizon=T,
                 method=s.method,
                 gamma=self._terms.gamma,
-                regression=s.regression,
-                features=s.features,
-                time_varying=s.time_varying,
-                floor=s.floor,
+                learn=s.learn,
+                check=Check(floor=s.floor),
                 seed=self._seed,
             )
             cost = _affordable(curve, asked, s.most_variance)
@@ -294,20 +330,19 @@ class StageDesigner:
                 return curve.at(cost=cost)
             if self._last is not None and self._last.cost < 0.99:
                 return None
+        how = method_named(s.method)
         settings = Settings(
             horizon=T,
             epsilon=max(self._terms.epsilon, 0.0),
             gamma=self._terms.gamma,
-            regression=s.regression,
-            features=s.features,
-            time_varying=s.time_varying,
+            learn=learn_of(s.learn),
             floor=s.floor,
-            budget=s.budget,
+            constraint=how.constraint,
+            budget=s.per,
             least_gain=s.least_gain,
             margin=margin,
             seed=self._seed,
         )
-        how = method_named(s.method)
         return designs(logged, self._target, [how], settings)[how.name]
 
     # -- whether to ----------------------------------------------------------------------------
@@ -337,7 +372,7 @@ class StageDesigner:
         return False
 
 
-def agreement_level(settings: Refitting, episodes: int | None) -> float:
+def agreement_level(settings: Stages, episodes: int | None) -> float:
     """The p-value below which older data disagree: all stages share the significance."""
     stages = OPEN_STAGES if episodes is None else len(list(stage_sizes(settings, episodes)))
     return settings.significance / stages

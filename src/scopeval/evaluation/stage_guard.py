@@ -7,6 +7,7 @@ import numpy.typing as npt
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard, GuardState
+from scopeval.safety.promise import Whose
 
 __all__ = ["StageGuard"]
 
@@ -22,12 +23,19 @@ class StageGuard(Guard):
         epsilon: the stage's own promise.
         alpha: probability of a false alarm in this stage.
         bound: what is known about the costs of episodes; None: nothing.
+        whose: what the promise compares with.
     """
 
     def __init__(
-        self, whole: Guard, *, epsilon: float, alpha: float, bound: CostBound | None
+        self,
+        whole: Guard,
+        *,
+        epsilon: float,
+        alpha: float,
+        bound: CostBound | None,
+        whose: Whose = "target",
     ) -> None:
-        super().__init__(epsilon=epsilon, alpha=alpha, bound=bound)
+        super().__init__(epsilon=epsilon, alpha=alpha, bound=bound, whose=whose)
         self._whole = whole
 
     @property
@@ -47,4 +55,10 @@ class StageGuard(Guard):
         """Take in a batch of finished episodes of the stage."""
         self._whole.add(costs, spent=spent, lost=lost, covered=covered)
         super().add(costs, spent=spent, lost=lost, covered=covered)
+        return self.state
+
+    def lose(self, costs: EpisodeCosts, *, spent: float) -> GuardState:
+        """Take in an episode of the stage that was cut."""
+        self._whole.lose(costs, spent=spent)
+        super().lose(costs, spent=spent)
         return self.state

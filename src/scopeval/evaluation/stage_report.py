@@ -74,6 +74,11 @@ class Stage:
         return self.by_target == self.episodes
 
     @property
+    def about_target(self) -> bool:
+        """Whether the promise is about the target policy's own cost."""
+        return self.certificate is None or self.certificate.whose == "target"
+
+    @property
     def sentence(self) -> str:
         """The stage in one sentence."""
         said = f"{self.episodes:,} episodes, {self.why}"
@@ -85,9 +90,16 @@ class Stage:
             )
         if self.certificate is not None:
             times = "" if self.epsilon == 0 else f"{1 + self.epsilon:.3g} times "
-            said += f"; at most {times}the target policy's cost: {self.certificate.verdict}"
-        if self.refuted is not None:
+            compared = {
+                "target": f"{times}the target policy's cost",
+                "reference": f"{times}the baseline's cost",
+                "limit": "the limit",
+            }[self.certificate.whose]
+            said += f"; at most {compared}: {self.certificate.verdict}"
+        if self.refuted is not None and self.about_target:
             said += "; the guard gave the rest to the target policy"
+        elif self.refuted is not None:
+            said += "; the guard ended the evaluation"
         return said
 
 
@@ -136,7 +148,8 @@ class Payback:
         promise: "stage": every stage after the first is asked to cost at most 1 + epsilon;
             "total": all episodes together are.
         asked: 1 + epsilon.
-        predicted: relative cost of all episodes together, by the designs' predictions.
+        predicted: relative cost of all episodes together, by the designs' predictions and the
+            doubt about them.
         after: number of episodes after which the total is predicted to be within what was asked;
             None: not within this evaluation.
     """

@@ -10,21 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from scopeval.data.transitions import Transitions
-from scopeval.evaluation.refitting import (
-    Refitting,
-    Shares,
-    expected_progress,
-    expected_variance,
-    stage_sizes,
-)
+from scopeval.evaluation.context_control import adjusted, context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
-from scopeval.evaluation.running_totals import IntervalMethod, RunInfo
+from scopeval.evaluation.running_totals import RunInfo
 from scopeval.evaluation.source_choice import (
     Sources,
-    Terms,
     decisions_of,
     unbiased_estimator,
 )
@@ -33,42 +25,32 @@ from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_leve
 from scopeval.evaluation.stage_guard import StageGuard
 from scopeval.evaluation.stage_report import Agreement, Learning, precise_after
 from scopeval.evaluation.staged_totals import StagedTotals
+from scopeval.evaluation.stages import (
+    Shares,
+    Stages,
+    expected_progress,
+    expected_variance,
+    stage_sizes,
+)
 from scopeval.evaluation.stopping import INTERRUPTED, Running, StoppingPlan, run_batches
+from scopeval.evaluation.task import EvaluationTask
 from scopeval.policies.protocols import Behavior, Policy
-from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard
 
-__all__ = ["StagedTask", "evaluate_in_stages"]
-
-
-@dataclass(frozen=True)
-class StagedTask:
-    """What `evaluate` was asked for; described there."""
-
-    terms: Terms
-    episodes: int | None
-    alpha: float
-    estimator: str
-    interval: IntervalMethod
-    guard: bool | Guard | None
-    costs: bool
-    seed: int
-    keep: bool
-    progress: Callable[[Running], None] | None
-    bound: CostBound | None = None
+__all__ = ["evaluate_in_stages"]
 
 
 def evaluate_in_stages(
-    task: StagedTask,
+    task: EvaluationTask,
     sources: Sources,
     plan: StoppingPlan,
-    settings: Refitting,
+    settings: Stages,
     given: Behavior | Policy | None,
-    logs: Transitions | None,
+    progress: Callable[[Running], None] | None,
 ) -> Evaluation:
     """Run stages until the plan ends; `evaluate` describes the rest."""
-    run = _StagedRun(task, sources, plan, settings, given, logs)
-    for size in stage_sizes(settings, task.episodes):
+    run = _StagedRun(task, sources, plan, settings, given, progress)
+    for size in stage_sizes(settings, plan.stop.episodes):
         try:
             run.stage(size)
         except KeyboardInterrupt:  # while a design was made; batches end by themselves
@@ -85,43 +67,60 @@ class _StagedRun:
 
     def __init__(
         self,
-        task: StagedTask,
+        task: EvaluationTask,
         sources: Sources,
         plan: StoppingPlan,
-        settings: Refitting,
+        settings: Stages,
         given: Behavior | Policy | None,
-        logs: Transitions | None,
+        progress: Callable[[Running], None] | None,
     ) -> None:
         self._task, self._sources, self._plan, self._settings = task, sources, plan, settings
+        self._progress, self._episodes = progress, plan.stop.episodes
+        by, episodes = task.inference, plan.stop.episodes
         terms = task.terms._replace(horizon=sources.steps)
-        self._designer = StageDesigner(sources.target, terms, settings, given, logs, task.seed)
-        self._shares = Shares(task.episodes, settings)
-        self._budget = StageBudget(terms.epsilon, settings.promise, task.episodes)
-        self._planned = len(list(stage_sizes(settings, task.episodes))) if task.episodes else None
-        self._own = task.guard if isinstance(task.guard, Guard) else None
+        self._designer = StageDesigner(
+            sources.target, terms, settings, given, settings.logs, task.seed
+        )
+        #: The promise is not about the target's own cost, which then need not keep it.
+        self._other = terms.promise.whose != "target"
+        self._shares = Shares(episodes, settings)
+        self._budget = StageBudget(
+            0.0 if self._other else terms.epsilon, settings.promise_of, episodes
+        )
+        self._planned = len(list(stage_sizes(settings, episodes))) if episodes else None
+        watched = self._watched(terms.epsilon)
+        self._own = task.guard(watched) if task.limits else None
         self._whole = Guard(
-            epsilon=max(terms.epsilon, 0.0), alpha=0.5 * task.alpha, bound=task.bound
+            epsilon=watched, alpha=0.5 * by.alpha, bound=task.bound, whose=terms.promise.whose
         )
         self._switched: int | None = None  # the target policy runs everything from here on
         self._report: GuardReport | None = None
         self._decisions: dict[str, int] = {}
         self._uncovered: str | None = None
         self._agreements: list[Agreement] = []
-        self.totals = StagedTotals(
-            alpha=task.alpha,
-            # a promise of stages below the target policy's own cost is judged stage by stage
-            epsilon=max(terms.epsilon, 0.0) if settings.promise == "stage" else terms.epsilon,
-            method=task.interval,
-            target_n=task.episodes or 1000,
-            variance=settings.prior_variance,
-            keep=task.keep,
-            bound=task.bound,
+        self._context = context_control(
+            task.context, settings.design, episodes or 1000, by.return_bound, sources
         )
+        self.totals = StagedTotals(
+            alpha=by.alpha,
+            epsilon=terms.epsilon,
+            method=by.interval,
+            target_n=episodes or 1000,
+            variance=settings.prior_variance,
+            keep=by.keep,
+            bound=task.bound,
+            whose=terms.promise.whose,
+            context=self._context,
+        )
+
+    def _watched(self, epsilon: float) -> float:
+        """The promise that a guard watches: never below the cost of what it hands over to."""
+        return epsilon if self._other else max(epsilon, 0.0)
 
     def stage(self, size: int) -> None:
         """Design, run and judge one stage."""
         task, totals = self._task, self.totals
-        left = None if task.episodes is None else task.episodes - totals.started
+        left = None if self._episodes is None else self._episodes - totals.started
         margin = unspent(totals.stages, size)
         plan = self._designer.next(left, self._budget.asked, margin)
         weight = self._shares.next(
@@ -134,18 +133,19 @@ class _StagedRun:
         before = decisions_of(plan.behavior)
         guard = self._guard(plan)
         name = self._estimator(plan)
-        source = self._sources.of(plan.behavior, name, guard, keep=True)
+        source = adjusted(self._sources.of(plan.behavior, name, guard, keep=True), self._context)
         self._plan.suit(source, guard)
         switched = run_batches(
             source,
             self._plan,
             totals,
             guard,
-            task.progress,
-            task.episodes,
+            self._progress,
+            self._episodes,
             until=totals.started + size,
             stage=len(totals.stages) + 1,
             by_target=self._switched is not None,
+            hands_over=not self._other and self._sources.baseline is None,
         )
         refuted = None
         if guard is not None:
@@ -165,12 +165,12 @@ class _StagedRun:
         found = self.totals.stage_episodes
         if found is None or not len(found):
             return
-        level = agreement_level(self._settings, self._task.episodes)
+        level = agreement_level(self._settings, self._episodes)
         self._agreements += self._designer.learn(found, len(self.totals.stages), level)
 
     def _estimator(self, plan: Plan) -> str:
         """A stage without control variate, or of the target policy itself, has fewer choices."""
-        name = self._task.estimator
+        name = self._task.inference.estimator
         if name == "dr" and plan.behavior is None:
             name = "auto"
         return unbiased_estimator(name, on_policy=plan.behavior is None)
@@ -183,32 +183,38 @@ class _StagedRun:
         together, the stages share the other half.
         """
         task = self._task
-        if not task.guard or not task.costs or self._switched is not None:
+        if not task.guarded or not task.costs or self._switched is not None:
             return None
         if self._own is not None:
             return self._own
-        if plan.behavior is None:
+        if plan.behavior is None and not self._other:
             return None
         k = len(self.totals.stages) + 1
         part = 1.0 / self._planned if self._planned else 6.0 / (math.pi * k) ** 2
         return StageGuard(
             self._whole,
-            epsilon=max(plan.epsilon, 0.0),
-            alpha=0.5 * task.alpha * part,
+            epsilon=self._watched(plan.epsilon),
+            alpha=0.5 * task.inference.alpha * part,
             bound=task.bound,
+            whose=task.terms.promise.whose,
         )
 
     def result(self) -> Evaluation:
         """The evaluation."""
         task, totals, plan = self._task, self.totals, self._plan
+        baseline, promise = self._sources.baseline is not None, task.terms.promise
+        if baseline and self._switched is not None:
+            plan.stopped += "; the baseline goes on"
         run = RunInfo(
-            estimator="auto" if task.estimator == "auto" else task.estimator,
+            estimator=task.inference.estimator,
             stopped=plan.stopped or "all stages were run",
             anytime=plan.adaptive or self._switched is not None,
             uncovered=self._uncovered,
             costs=task.costs,
             guard=self._report,
             behavior=self._decisions,
+            notes=() if promise.note is None else (promise.note,),
+            baseline=baseline,
         )
         found = totals.result(run)
         stages = totals.finished_stages()
@@ -218,7 +224,7 @@ class _StagedRun:
             seconds=math.fsum(stage.seconds for stage in stages),
             stopped=designer.stopped,
             agreements=tuple(self._agreements),
-            payback=self._budget.payback if task.terms.epsilon < 0.0 else None,
+            payback=self._budget.payback if task.terms.epsilon < 0.0 and not self._other else None,
             precise_after=precise_after(stages),
         )
         found = replace(found, stages=stages, learning=learning)

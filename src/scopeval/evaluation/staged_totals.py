@@ -8,12 +8,16 @@ from dataclasses import replace
 from scopeval.collection.episodes import Episodes
 from scopeval.estimation.running_moments import Interval
 from scopeval.estimation.staged_moments import StagedMoments
-from scopeval.evaluation.running_totals import IntervalMethod, RunningTotals
+from scopeval.evaluation.context_control import ContextControl
+from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.running_totals import RunInfo, RunningTotals
 from scopeval.evaluation.sources import Batch
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
+from scopeval.question.inference import IntervalMethod
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.promise import Whose
 
 __all__ = ["StagedTotals"]
 
@@ -23,13 +27,16 @@ class StagedTotals(RunningTotals):
 
     Args:
         alpha: probability with which an interval may miss.
-        epsilon: the promise about all episodes together.
+        epsilon: what was asked: all episodes together are judged by it. Below 0 they are also
+            judged by the target policy's own cost, which the guard watches.
         method: "t": the studentized interval for a fixed plan; "normal" is the same here;
             "sequence": always anytime-valid.
         target_n: number of episodes at which anytime-valid intervals are to be narrowest.
         variance: relative variance that is expected of most episodes.
         keep: keep the episodes.
         bound: what is known about the costs of episodes; None: nothing.
+        whose: what the promise compares with.
+        context: what has adjusted the values, by earlier episodes; None: nothing.
     """
 
     def __init__(
@@ -42,6 +49,8 @@ class StagedTotals(RunningTotals):
         variance: float,
         keep: bool,
         bound: CostBound | None = None,
+        whose: Whose = "target",
+        context: ContextControl | None = None,
     ) -> None:
         super().__init__(
             alpha=alpha,
@@ -51,29 +60,45 @@ class StagedTotals(RunningTotals):
             on_policy=True,  # episodes of the target policy count for the whole promise too
             keep=keep,
             bound=bound,
+            whose=whose,
+            context=context,
         )
+        own = alpha if context is None else context.sequence_alpha(alpha)
         # the martingale's time runs as fast as information does: 1 / variance for each episode
-        self._staged = StagedMoments(alpha, max(round(target_n / variance), 1))
+        self._staged = StagedMoments(own, max(round(target_n / variance), 1))
         self._epsilon = epsilon
-        self._bound = bound
-        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=alpha, bound=bound))
+        self._bound, self._whose = bound, whose
+        self._at_own_cost = (
+            Ledger(epsilon=0.0, alpha=alpha, target_n=target_n, bound=bound)
+            if epsilon < 0.0 and whose == "target"
+            else None
+        )
+        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=alpha, bound=bound, whose=whose))
         self.stages: list[Stage] = []
 
     def begin(self, weight: float, epsilon: float) -> None:
         """Begin a stage whose episodes have this weight, and this promise of its own."""
         self._staged.begin(weight)
-        self._stage = _StageTotals(Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound))
+        if self._context is not None:
+            self._context.weigh(weight)
+        self._stage = _StageTotals(
+            Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound, whose=self._whose)
+        )
 
     def reweigh(self, weight: float) -> None:
         """The episodes of this stage that follow have another weight."""
         self._staged.enter(len(self._staged.stages) - 1, weight)
+        if self._context is not None:
+            self._context.weigh(weight)
 
     def add(self, batch: Batch) -> None:
         """Take in a batch of the stage that was begun last."""
         super().add(batch)
         self._staged.update(batch.value)
-        stage, own = self._stage, ~batch.by_target
-        stage.ledger.add(batch.costs.select(own))
+        if self._at_own_cost is not None:
+            self._at_own_cost.add(batch.costs)
+        stage, judged = self._stage, ~batch.by_target | (self._whose != "target")
+        stage.ledger.add(batch.costs.select(judged))
         stage.by_target += int(batch.by_target.sum())
         stage.spent += float(batch.spent.sum())
         if batch.episodes is not None:
@@ -88,13 +113,18 @@ class StagedTotals(RunningTotals):
     @property
     def squared_error(self) -> float:
         """Squared standard error of the estimate."""
-        return self._staged.squared_error
+        of_history = 0.0 if self._context is None else self._context.error**2
+        return self._staged.squared_error + of_history
+
+    @property
+    def _events(self) -> float:
+        return self._staged.events
 
     def interval(self, *, anytime: bool) -> Interval:
         """Of the value, for a fixed plan or anytime-valid."""
-        if anytime or self._method == "sequence":
-            return self._staged.sequence()
-        return self._staged.interval()
+        always = anytime or self._method == "sequence"
+        found = self._staged.sequence() if always else self._staged.interval()
+        return found if self._context is None else self._context.widened(found, self._alpha)
 
     def end(
         self,
@@ -136,6 +166,18 @@ class StagedTotals(RunningTotals):
                 behavior=plan.behavior,
             )
         )
+
+    def result(self, run: RunInfo) -> Evaluation:
+        """The evaluation; with less than the target's own cost asked, both promises are judged."""
+        found = super().result(run)
+        if self._at_own_cost is None or found.certificate is None:
+            return found
+        own = self._at_own_cost.certificate(
+            covered=run.uncovered is None,
+            anytime=run.anytime,
+            refuted=run.guard is not None and run.guard.state.refuted,
+        )
+        return replace(found, certificate_at_own_cost=own)
 
     def finished_stages(self) -> tuple[Stage, ...]:
         """The stages, with their shares of the whole estimate."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from scopeval.arrays import check_whole, is_number
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import Interval
 from scopeval.evaluation.running_totals import RunningTotals
 from scopeval.evaluation.sources import Source
+from scopeval.question.stop import Stop
 from scopeval.safety.guard import Guard
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "run_batches"]
@@ -25,10 +25,7 @@ class StoppingPlan:
     wanted precision, so that checking often does not affect coverage.
 
     Args:
-        episodes: how many to start at most; None: no limit of its own.
-        precision: stop when the anytime-valid interval is +- this wide, or narrower.
-        cost_budget: start no more episodes once their costs reach this.
-        chunk: episodes between two checks; None: as suits the source.
+        stop: when no more episodes are started.
     """
 
     #: Episodes between two checks, unless given; in the simulator it grows up to LARGEST.
@@ -38,28 +35,18 @@ class StoppingPlan:
     #: So many episodes lost one after the other: the environment does not work any more.
     DEAD = 64
 
-    def __init__(
-        self,
-        episodes: int | None,
-        precision: float | None,
-        cost_budget: float | None,
-        chunk: int | None,
-    ) -> None:
-        if episodes is None and precision is None and cost_budget is None:
+    def __init__(self, stop: Stop) -> None:
+        if stop.decided:
             raise InputError(
-                "episodes: needed unless precision or cost_budget says when to stop; try "
-                "episodes=1000"
+                "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
             )
-        for name, value in (("precision", precision), ("cost_budget", cost_budget)):
-            if value is not None and not (is_number(value) and value > 0):
-                raise InputError(f"{name}: got {value!r}, expected a number above 0")
-        self._episodes = self.MOST if episodes is None else check_whole("episodes", episodes, 1)
-        self._precision, self._budget = precision, cost_budget
-        self._given = None if chunk is None else check_whole("chunk", chunk, 1)
+        self.stop = stop
+        self._episodes = self.MOST if stop.episodes is None else stop.episodes
+        self._precision, self._budget, self._given = stop.precision, stop.cost, stop.every
         self._side_by_side = 1
         self._grows = self._checks = self._careful = False
         self.stopped = ""  # why, once it has
-        self.adaptive = precision is not None or cost_budget is not None  # data influence n
+        self.adaptive = stop.precision is not None or stop.cost is not None  # data influence n
 
     def suit(self, source: Source, guard: Guard | None) -> None:
         """Check as often as the source allows and the guard asks for."""

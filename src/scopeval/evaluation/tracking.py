@@ -93,7 +93,7 @@ def _checked(listener: Any, name: str) -> tuple[str, Callable[[Running], None]]:
         _check_fits(name, known, log, 2)
         return known, lambda now: log(now.done, now.values())
     if not callable(listener):
-        bar = ", or verbose=True for a bar" if name == "progress" else ""
+        bar = ", or progress=True for a bar" if name == "progress" else ""
         raise InputError(f"{name}: got {listener!r:.60}, expected {_EXPECTED}; try print{bar}")
     known = getattr(listener, "__name__", type(listener).__name__)
     _check_fits(name, known, listener, 1)
@@ -114,18 +114,17 @@ def _check_fits(name: str, known: str, call: Callable[..., Any], count: int) -> 
 
 @contextmanager
 def follow_batches(
-    progress: Listener | None, *, verbose: bool
+    progress: Listener | bool | None,
 ) -> Iterator[Callable[[Running], None] | None]:
     """Yield what to call after every batch; None: nobody wants to know.
 
     Args:
-        progress: a function or a tracker of the user's.
-        verbose: whether progress is shown.
+        progress: a function or a tracker of the user's, or True: progress is shown.
     """
-    told = listener_of(progress)
+    told = None if isinstance(progress, bool) else listener_of(progress)
     with ExitStack() as open_now:
         calls = [] if told is None else [told]
-        if verbose:
+        if progress is True:
             show = open_now.enter_context(show_progress("running episodes"))
             calls.insert(0, lambda now: show(now.done, now.total or 0, _line(now)))
         if LOGGER.isEnabledFor(logging.INFO):

@@ -24,14 +24,13 @@ from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.curve import Frontier, frontier
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.optimum import Design, design, design_at_price
-from scopeval.exact.recursions import Values, cost_values, values
 from scopeval.exact.tables import (
     behavior_tables,
     control_table,
-    is_weight_aware,
     policy_table,
 )
 from scopeval.exact.tabulation import tabulate
+from scopeval.exact.values import Values, cost_values, values
 from scopeval.exact.weight_blind import improve_blind
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
@@ -51,7 +50,6 @@ __all__ = [
     "design_at_price",
     "frontier",
     "improve_blind",
-    "is_weight_aware",
     "policy_table",
     "tabulate",
     "values",

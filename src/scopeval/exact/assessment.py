@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.recursions import backward, outcome, weighted
 from scopeval.exact.tables import (
     AnyBehavior,
     AnyPolicy,
@@ -17,6 +17,11 @@ from scopeval.exact.tables import (
     control_table,
     policy_table,
 )
+from scopeval.exact.values import values
+
+if TYPE_CHECKING:
+    from scopeval.models.protocols import Critic, Estimates
+    from scopeval.models.sweep_data import Points
 
 __all__ = ["Assessment", "assess"]
 
@@ -62,27 +67,54 @@ def assess(
         control_variate: b, [S, A] or [T, S, A]; None is b = 0 (PDIS); "own" is the behavior's
             own, the one it was designed for, which is b = 0 for a plain policy.
     """
+    from scopeval.behavior.sweep import Followed
+    from scopeval.exact.known import KnownMDP, known_steps
+
     pi = policy_table(mdp, "target", target)
     mu, own = behavior_tables(mdp, pi, behavior)
     if isinstance(control_variate, str) and control_variate == "own":
         control_variate = own
     b = control_table(mdp, control_variate)
-    mean = np.zeros((mdp.horizon + 1, mdp.states))
-    variance = np.zeros_like(mean)
-    second = np.empty((mdp.horizon, mdp.states, mdp.actions))
-    for t in reversed(range(mdp.horizon)):
-        residual, noise = outcome(mdp, t, mean[t + 1], variance[t + 1], b[t])
-        second[t] = residual**2 + noise
-        lead, variance[t] = weighted(pi[t], mu[t], residual, noise)
-        mean[t] = (pi[t] * b[t]).sum(axis=1) + lead
-    start = mdp.initial
-    expectation = float(start @ mean[0])
-    spread = float(start @ (mean[0] - expectation) ** 2)
+
+    def follow(t: int, points: Points, _: Floats, e: Estimates) -> list[Followed]:
+        return [Followed(mu[t], b[t], e.carried[..., 0], e.cost_behavior[..., 0])]
+
+    data = KnownMDP(mdp).data()
+    skipped = (mu == 0.0) & (pi > 0.0)
+    if skipped.any():
+        at = data.points[0]
+        answers = (_Skipping(at, skipped[t], b[t]) for t in range(mdp.horizon))
+        data = replace(data, points=[replace(at, stored=one) for one in answers])
+    variances = np.zeros((mdp.horizon + 1, mdp.states))
+    moments = np.empty(pi.shape)
+    for step in known_steps(mdp, pi, follow, 1, data):
+        q, e = step.critic.at(step.points.obs).q, step.estimates
+        moments[step.t] = (q - b[step.t]) ** 2 + e.noise + e.carried[..., 0]
+        variances[step.t] = step.variance[:, 0]
+    start, mean = mdp.initial, step.value
+    expectation = float(start @ mean)
     return Assessment(
-        value=float(start @ backward(mdp, "reward", pi).v[0]),
+        value=float(start @ values(mdp, pi).v[0]) if skipped.any() else expectation,
         expectation=expectation,
-        variance=float(start @ variance[0]) + spread,
-        cost=float(start @ backward(mdp, "cost", mu).v[0]),
-        variances=variance,
-        second_moments=second,
+        variance=float(start @ variances[0]) + float(start @ (mean - expectation) ** 2),
+        cost=float(start @ step.cost[:, 0]),
+        variances=variances,
+        second_moments=moments,
     )
+
+
+@dataclass(frozen=True)
+class _Skipping:
+    """A behavior that never takes some actions: the estimate has only their b, not their value.
+
+    With b in the place of q the sweep carries the mean of the estimate instead of v.
+    """
+
+    points: Points
+    skipped: Bools
+    control: Floats
+
+    def estimates(self, critic: Critic) -> Estimates:
+        """What the critic says, and b where nothing is seen."""
+        e = critic.at(self.points.obs)
+        return replace(e, q=np.where(self.skipped, self.control, e.q))

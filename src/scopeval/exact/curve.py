@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scopeval.arrays import Floats, check_whole, is_number
+from scopeval.arrays import TIE, Floats, check_whole, is_number, least
 from scopeval.errors import InputError
 from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.recursions import backward
 from scopeval.exact.tables import AnyPolicy, control_table, policy_table
+from scopeval.exact.values import values
 from scopeval.exact.weight_aware import Problem, Sweep, pose, sweep
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
@@ -94,10 +94,12 @@ class Frontier:
     def best(self) -> WeightedDesign:
         """The design of least variance x cost: what a given precision costs in all."""
         product = np.log(self.variance) + np.log(np.maximum(self.cost, 1e-300))
-        k = int(np.clip(np.argmin(product), 1, len(product) - 2))
+        k = int(
+            np.clip(least(product, [-float(price) for price in self.prices]), 1, len(product) - 2)
+        )
         left, here, right = product[k - 1 : k + 2]
         bend = left - 2.0 * here + right  # of the parabola through the three points
-        shift = float(np.clip(0.5 * (left - right) / bend, -1.0, 1.0)) if bend > 0 else 0.0
+        shift = float(np.clip(0.5 * (left - right) / bend, -1.0, 1.0)) if bend > TIE else 0.0
         return self.at_price(float(self.prices[k] * (self.prices[1] / self.prices[0]) ** shift))
 
     def at_price(self, price: float) -> WeightedDesign:
@@ -296,5 +298,5 @@ def _control(mdp: TabularMDP, pi: Floats, given: ArrayLike) -> Floats | None:
     if isinstance(given, str):
         if given not in ("q", "none"):
             raise InputError(f"control_variate: got {given!r}, expected 'q', 'none' or a table")
-        return backward(mdp, "reward", pi).q if given == "q" else None
+        return values(mdp, pi).q if given == "q" else None
     return np.array(control_table(mdp, given))

@@ -17,8 +17,12 @@ from scopeval.arrays import (
     is_number,
     where_first,
 )
+from scopeval.behavior.methods import Method
 from scopeval.errors import InputError
 from scopeval.exact.toy_text import TransitionCost, read_transitions
+from scopeval.question.baseline import Baseline
+from scopeval.question.promise import Promise
+from scopeval.question.question import Question
 
 __all__ = ["TabularMDP"]
 
@@ -336,6 +340,51 @@ class TabularMDP:
             gamma=self.gamma if gamma is None else gamma,
             next_cost=self.next_cost,
         )
+
+    # -- designs -------------------------------------------------------------------------------
+
+    def design_for(
+        self, asked: Question, method: Method, promise: Promise, baseline: Baseline | None
+    ) -> Any:
+        """The optimal behavior policy, for `scopeval.design`."""
+        from scopeval.exact.assessment import assess
+        from scopeval.exact.curve import frontier
+        from scopeval.exact.optimum import design
+
+        mdp: TabularMDP = self._asked(asked)
+        target: Any = asked.policy
+        at_most, limit, per = promise.at_most, promise.limit, promise.per
+        other = promise.of if baseline is None or promise.of is not None else baseline.policy
+        if limit is not None and per == "state":
+            return design(mdp, target, method, constraint=method.constraint, limit=limit)
+        if limit is not None or other not in (None, "target"):
+            own = assess(mdp, target, target).cost
+            theirs = assess(mdp, other, other).cost if limit is None else limit
+            at_most, per = at_most * theirs / own, "episode"
+        if at_most < 1.0:
+            control = "q" if method.control_variate else "none"
+            return frontier(mdp, target, control_variate=control).at(cost=at_most)
+        return design(
+            mdp,
+            target,
+            method,
+            round(at_most - 1.0, 12),
+            constraint=method.constraint,
+            budget=per or "state",
+        )
+
+    def frontier_for(self, asked: Question, method: Method, **settings: Any) -> Any:
+        """The least variance at every cost, for `scopeval.frontier`."""
+        from scopeval.exact.curve import frontier
+
+        stated = {name: value for name, value in settings.items() if value is not None}
+        control = "q" if method.control_variate else "none"
+        target: Any = asked.policy
+        return frontier(self._asked(asked), target, control_variate=control, **stated)
+
+    def _asked(self, asked: Question) -> TabularMDP:
+        """This model over the horizon that is asked for."""
+        return self if asked.horizon in (None, self.horizon) else self.shortened(asked.horizon)
 
     def __repr__(self) -> str:
         return f"TabularMDP(states={self.states}, actions={self.actions}, horizon={self.horizon})"

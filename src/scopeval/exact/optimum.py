@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,16 +13,29 @@ from scopeval.arrays import Bools, Floats, is_number
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.price import find_price
 from scopeval.behavior.settings import check_budget, check_epsilon
-from scopeval.behavior.step import tilt
+from scopeval.behavior.step import Recipe
 from scopeval.errors import InputError
-from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.recursions import backward, outcome, weighted
 from scopeval.exact.tables import AnyPolicy, limit_table, policy_table
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
+from scopeval.policies.protocols import (
+    Candidates,
+    EpisodeState,
+    Observations,
+    Time,
+    Weighing,
+    Why,
+)
+
+if TYPE_CHECKING:
+    from scopeval.behavior.sweep import Swept
+    from scopeval.models.protocols import Estimates
+    from scopeval.models.sweep_data import Points
 
 __all__ = ["Design", "design", "design_at_price"]
+
+#: (t, estimates) -> the estimates that line 6 sees instead.
+Pose = Callable[[int, "Estimates"], "Estimates"]
 
 
 class Design(TabularPolicy):
@@ -42,7 +57,13 @@ class Design(TabularPolicy):
         self.status = status
         self.binding = binding
 
-    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+    def weigh(
+        self,
+        offered: Candidates,
+        obs: Observations,
+        t: Time,
+        state: EpisodeState | None = None,
+    ) -> Weighing:
         """This policy's probabilities, with the control variate that they were designed for.
 
         With b = q, mu may leave out actions whose outcome is certain: without b that is a bias.
@@ -80,11 +101,27 @@ def design(
             in one state is then spent in another, usually for far less variance; where it is not
             less, the answer is the paper's.
     """
-    how = method_named(method)
+    known = KnownDesigns(mdp, policy_table(mdp, "target", target), method_named(method))
     check_epsilon(epsilon)
-    if check_budget(budget, limit, constraint) == "episode" and how.constrained:
-        return _priced(mdp, target, how, epsilon)
-    return _design(mdp, target, how, epsilon, constraint, limit)
+    if constraint not in ("behavior", "target"):
+        raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
+    recipe = known.recipe(epsilon, constraint=constraint)
+    if check_budget(budget, limit, constraint) == "episode" and known.method.constrained:
+        return known.design(_priced(known, replace(recipe, budget="episode")))
+    if limit is None:
+        return known.design(recipe)
+    limits = limit_table(mdp, limit)
+
+    def pose(t: int, e: Estimates) -> Estimates:
+        """The program is told that the target costs just the limit."""
+        charged = e.cost_target if constraint == "target" else e.cost_behavior[..., 1]
+        return replace(
+            e,
+            cost_target=np.repeat(limits[t][:, None], mdp.actions, axis=1),
+            cost_behavior=np.stack([e.cost_target, charged], axis=-1),
+        )
+
+    return known.design(known.recipe(), pose)
 
 
 def design_at_price(
@@ -103,61 +140,89 @@ def design_at_price(
     """
     if not (is_number(price) and price >= 0):
         raise InputError(f"price: got {price!r}, expected a number >= 0")
-    return _design(mdp, target, method_named(method), 0.0, "behavior", None, float(price))
+    known = KnownDesigns(mdp, policy_table(mdp, "target", target), method_named(method))
+    return known.design(known.recipe(price=float(price)))
 
 
-def _priced(
-    mdp: TabularMDP,
-    target: AnyPolicy,
-    how: Method,
-    epsilon: float,
-) -> Design:
+def _priced(known: KnownDesigns, recipe: Recipe) -> Recipe:
     """The price at which a whole episode costs what it may; or the paper's, if that is better."""
-    pi = policy_table(mdp, "target", target)
+    plain = replace(recipe, budget="state")
+    swept = known.sweep(plain, replace(recipe, price=0.0))
+    allowed = (1.0 + recipe.epsilon) * swept.cost[0]
+    if swept.cost[2] <= allowed:
+        return replace(recipe, price=0.0)
+    price = find_price(
+        lambda some: known.sweep(*(replace(recipe, price=one) for one in some)).cost[1:].tolist(),
+        float(allowed),
+        float(swept.variance[0] / swept.cost[0]),
+        rounds=40,
+    )
+    if price is None:
+        return plain
+    priced = replace(recipe, price=price)
+    return priced if known.sweep(priced).variance[1] < swept.variance[1] else plain
 
-    def at(price: float | None) -> tuple[Design, Assessment]:
-        found = _design(mdp, target, how, epsilon, "behavior", None, price)
-        return found, assess(mdp, pi, found, found.control)
 
-    own, plain, free = assess(mdp, pi, pi), at(None), at(0.0)
-    allowed = (1.0 + epsilon) * own.cost
-    if free[1].cost <= allowed:
-        return free[0]
-    unit = own.variance / own.cost
-    price = find_price(lambda some: [at(one)[1].cost for one in some], allowed, unit, rounds=40)
-    priced = plain if price is None else at(price)
-    return priced[0] if priced[1].variance < plain[1].variance else plain[0]
+@dataclass(frozen=True)
+class KnownDesigns:
+    """A known MDP, a target and a method."""
 
+    mdp: TabularMDP
+    pi: Floats
+    method: Method
 
-def _design(
-    mdp: TabularMDP,
-    target: AnyPolicy,
-    how: Method,
-    epsilon: float,
-    constraint: str,
-    limit: ArrayLike | None,
-    price: float | None = None,
-) -> Design:
-    if constraint not in ("behavior", "target"):
-        raise InputError(f"constraint: got {constraint!r}, expected 'behavior' or 'target'")
-    pi = policy_table(mdp, "target", target)
-    q, v = (x := backward(mdp, "reward", pi)).q, x.v
-    cost_pi = backward(mdp, "cost", pi)
-    delta = (1.0 + epsilon) * cost_pi.v[:-1] if limit is None else limit_table(mdp, limit)
-    b = q if how.control_variate else np.zeros_like(q)
+    def recipe(
+        self, epsilon: float = 0.0, *, constraint: str = "behavior", price: float | None = None
+    ) -> Recipe:
+        """Line 6 with exact values: no floor, no margin."""
+        return Recipe(
+            self.method.name,
+            epsilon,
+            self.mdp.horizon,
+            self.mdp.gamma,
+            floor=0.0,
+            margin=0.0,
+            constraint=constraint,
+            limit=None,
+            budget="state" if price is None else "episode",
+            price=price or 0.0,
+        )
 
-    mu = np.empty_like(pi)
-    status = np.zeros(pi.shape[:2], np.int8)
-    binding = np.zeros(pi.shape[:2], np.bool_)
-    variance = np.zeros((mdp.horizon + 1, mdp.states))
-    cost_mu = np.zeros(mdp.states)
-    for t in reversed(range(mdp.horizon)):
-        residual, noise = outcome(mdp, t, v[t + 1], variance[t + 1], b[t])
-        spent = mdp.at("cost", t) + mdp.gamma * mdp.expect(cost_mu)  # q^c under mu
-        charged = cost_pi.q[t] if constraint == "target" else spent
-        step = tilt(how, pi[t], residual**2 + noise, charged, delta[t], price)
-        mu[t], status[t], binding[t] = step.mu, step.status, step.binding
-        cost_mu = (mu[t] * spent).sum(axis=1)
-        ahead = mu[t] if how.follows_behavior else pi[t]
-        variance[t] = weighted(pi[t], ahead, residual, noise)[1]
-    return Design(mu, how, q if how.control_variate else None, status, binding)
+    def sweep(self, *recipes: Recipe) -> Swept:
+        """Variance and cost of the target and of what each recipe makes."""
+        from scopeval.behavior.sweep import follow_own, sweep
+        from scopeval.exact.known import KnownMDP
+
+        return sweep(
+            KnownMDP(self.mdp).data(),
+            TabularPolicy(self.pi),
+            follow_own(self.method, *recipes),
+            horizon=self.mdp.horizon,
+            gamma=self.mdp.gamma,
+            actions=self.mdp.actions,
+            followed=1 + len(recipes),
+            seed=0,
+        )
+
+    def design(self, recipe: Recipe, pose: Pose | None = None) -> Design:
+        """The tables of what a recipe makes, from estimates that `pose` has changed."""
+        from scopeval.behavior.step import weigh_rows
+        from scopeval.behavior.sweep import Followed, followed_target
+        from scopeval.exact.known import known_steps
+
+        mu, control = np.empty(self.pi.shape), np.empty(self.pi.shape)
+        why = np.zeros(mu.shape[:2], np.uint8)
+
+        def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+            mu[t], control[t], why[t] = weigh_rows(
+                self.method, recipe, pi, e if pose is None else pose(t, e)
+            )
+            mine = Followed(mu[t], control[t], e.carried[..., 1], e.cost_behavior[..., 1])
+            return [followed_target(pi, e), mine]
+
+        for _ in known_steps(self.mdp, self.pi, follow, 2):
+            pass
+        status = np.where(why & Why.INDIFFERENT, np.int8(1), np.int8(0))
+        status[(why & (Why.INFEASIBLE | Why.NOT_FINITE)) > 0] = 2
+        b = control if self.method.control_variate else None
+        return Design(mu, self.method, b, status, (why & Why.BINDING) > 0)

@@ -9,14 +9,22 @@ from scopeval.arrays import Floats, as_floats, check_probs
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, Candidates, Policy, WeightedBehavior, weigh
+from scopeval.policies.protocols import (
+    Behavior,
+    Candidates,
+    EpisodeState,
+    LearnedBehavior,
+    Policy,
+    weigh,
+    weight_aware,
+)
 
 __all__ = [
     "AnyBehavior",
     "AnyPolicy",
     "behavior_tables",
+    "check_horizon",
     "control_table",
-    "is_weight_aware",
     "limit_table",
     "policy_table",
 ]
@@ -53,38 +61,32 @@ def behavior_tables(
     """
     if not isinstance(behavior, Behavior):
         return policy_table(mdp, "behavior", behavior), None
-    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
-
-    if is_weight_aware(behavior):
+    if weight_aware(behavior):
         raise InputError(
             "behavior: it depends on the weight of the episode, so that no table [T, S, A] holds "
             "it; try exact.tabulate(mdp, target, behavior)"
         )
-    if isinstance(behavior, BehaviorPolicy):  # its table does not count as decisions in operation
-        mu, b = behavior.table(mdp.states)
-        if len(mu) < mdp.horizon:
-            raise InputError(
-                f"behavior: designed for horizon {len(mu)}, expected at least {mdp.horizon}"
-            )
-        return mu[: mdp.horizon], None if b is None else b[: mdp.horizon]
+    check_horizon(mdp, behavior)
     if isinstance(behavior, TabularPolicy):
         policy_table(mdp, "behavior", behavior)  # says what does not fit
-    every = np.arange(mdp.states)
+    every, state = np.arange(mdp.states), EpisodeState.start(mdp.states, 1)
     actions = np.broadcast_to(np.arange(mdp.actions), target.shape[1:])
-    found = [weigh(behavior, Candidates(actions, target[t]), every, t) for t in range(mdp.horizon)]
+    found = [
+        weigh(behavior, Candidates(actions, target[t]), every, t, state) for t in range(mdp.horizon)
+    ]
     mu = np.stack([part.probs for part in found])
     check_probs("behavior", mu, axes=("t", "s"))
     controls = [part.control for part in found if part.control is not None]
     return mu, np.stack(controls) if controls else None
 
 
-def is_weight_aware(behavior: object) -> bool:
-    """Whether a behavior policy depends on the weight of the episode so far."""
-    if not isinstance(behavior, WeightedBehavior):
-        return False
-    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
-
-    return behavior.weighted if isinstance(behavior, BehaviorPolicy) else True
+def check_horizon(mdp: TabularMDP, behavior: Behavior) -> None:
+    """Refuse a learned behavior policy that was designed for fewer steps than the MDP has."""
+    if isinstance(behavior, LearnedBehavior) and behavior.recipe.horizon < mdp.horizon:
+        raise InputError(
+            f"behavior: designed for horizon {behavior.recipe.horizon}, expected at least "
+            f"{mdp.horizon}"
+        )
 
 
 def control_table(mdp: TabularMDP, control: ArrayLike | None) -> Floats:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from scopeval.arrays import Floats, check_probs, check_whole, is_number
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.tables import AnyPolicy, control_table, policy_table
+from scopeval.exact.tables import AnyPolicy, check_horizon, control_table, policy_table
 from scopeval.exact.weight_aware import pose, sweep, visited
 from scopeval.exact.weighted_design import Point, WeightedDesign
-from scopeval.policies.protocols import Candidates, WeightedBehavior
+from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, largest_weight
 
 __all__ = ["tabulate"]
 
@@ -26,7 +24,7 @@ LARGEST = 200_000_000
 def tabulate(
     mdp: TabularMDP,
     target: AnyPolicy,
-    behavior: WeightedBehavior,
+    behavior: Behavior,
     *,
     points: int = 60,
     weights: tuple[float, float] | None = None,
@@ -49,7 +47,7 @@ def tabulate(
         InputError: the table would be too large; run such a behavior in `TabularEnv(mdp)`.
     """
     many = check_whole("points", points, 4, " of weights")
-    low, high = (SMALLEST, _cap_of(behavior)) if weights is None else weights
+    low, high = (SMALLEST, _cap(behavior)) if weights is None else weights
     if not (is_number(low) and is_number(high) and 0.0 < low < 1.0 < high):
         raise InputError(f"weights: got {weights!r}, expected smallest < 1 < largest")
     pi = policy_table(mdp, "target", target)
@@ -62,7 +60,8 @@ def tabulate(
     cells = np.log(high) * (many - 1) / np.log(high / low)
     k = int(np.clip(round(cells), 1, many - 2))  # from the largest weight, exactly, to 1
     grid = np.exp(np.log(high) / k * (k - np.arange(many)))
-    mu, control = _uncounted(mdp, pi, behavior, grid)
+    check_horizon(mdp, behavior)
+    mu, control = _tables(mdp, pi, behavior, grid)
     swept = sweep(
         pose(mdp, pi, control_table(mdp, control)),
         grid**-2.0,
@@ -76,40 +75,14 @@ def tabulate(
     return WeightedDesign(point, grid**-2.0, mu, pi, control, floor=0.0, cap=np.inf)
 
 
-def _uncounted(
-    mdp: TabularMDP, pi: Floats, behavior: WeightedBehavior, weights: Floats
-) -> tuple[Floats, Floats | None]:
-    """`_tables`; these are no decisions in operation, so that a learned behavior forgets them."""
-    from scopeval.behavior.policy import BehaviorPolicy  # loads numba: only where it is needed
-
-    if not isinstance(behavior, BehaviorPolicy):
-        return _tables(mdp, pi, behavior, weights)
-    if behavior.recipe.horizon < mdp.horizon:
-        raise InputError(
-            f"behavior: designed for horizon {behavior.recipe.horizon}, expected at least "
-            f"{mdp.horizon}"
-        )
-    before = replace(behavior.counts)
-    try:
-        return _tables(mdp, pi, behavior, weights)
-    finally:
-        behavior.counts = before
-
-
-def _cap_of(behavior: WeightedBehavior) -> float:
+def _cap(behavior: Behavior) -> float:
     """The largest weight, where the behavior policy becomes the target."""
-    from scopeval.behavior.policy import BehaviorPolicy
-
-    cap: float | None = None
-    if isinstance(behavior, BehaviorPolicy):
-        cap = behavior.recipe.cap
-    elif isinstance(behavior, WeightedDesign):
-        cap = behavior.cap
-    return cap if cap is not None and 1.0 < cap < np.inf else USUAL_CAP
+    cap = largest_weight(behavior)
+    return cap if 1.0 < cap < np.inf else USUAL_CAP
 
 
 def _tables(
-    mdp: TabularMDP, pi: Floats, behavior: WeightedBehavior, weights: Floats
+    mdp: TabularMDP, pi: Floats, behavior: Behavior, weights: Floats
 ) -> tuple[Floats, Floats | None]:
     """Mu [T, S, U, A] and b [T, S, A] or None; mu is pi where no episode can be."""
     _, S, A = pi.shape
@@ -119,11 +92,12 @@ def _tables(
         here = np.flatnonzero(states)
         rows = np.repeat(here, len(weights))
         offered = Candidates(np.broadcast_to(actions, (len(rows), A)), pi[t, rows])
-        found = behavior.weigh_at(offered, rows, t, np.tile(weights, len(here)))
+        state = EpisodeState.of_weights(np.tile(weights, len(here)))
+        found = behavior.weigh(offered, rows, t, state)
         probs = check_probs("behavior", found.probs, axes=("s",))
         mu[t, here] = probs.reshape(len(here), len(weights), A)
         if found.control is not None:
             offered = Candidates(np.broadcast_to(actions, (S, A)), pi[t])
-            whole = behavior.weigh_at(offered, every, t, np.ones(S)).control
+            whole = behavior.weigh(offered, every, t, EpisodeState.start(S, 1)).control
             controls.append(np.zeros((S, A)) if whole is None else whole)
     return mu, np.stack(controls) if controls else None

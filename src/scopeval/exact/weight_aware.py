@@ -48,7 +48,6 @@ import numpy as np
 from scopeval._parallel import fan_out_rows
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.recursions import backward
 
 __all__ = ["Problem", "Sweep", "pose", "sweep", "visited"]
 
@@ -94,15 +93,14 @@ class Sweep(NamedTuple):
 
 def pose(mdp: TabularMDP, pi: Floats, control: Floats) -> Problem:
     """The problem for pi and b, [T, S, A] each."""
-    q, v = (x := backward(mdp, "reward", pi)).q, x.v
-    noise = np.empty_like(q)
-    for t in range(mdp.horizon):
-        step = mdp.next_reward_at(t)
-        added = None if step is None else step / mdp.gamma
-        noise[t] = mdp.at("reward_variance", t) + mdp.gamma**2 * mdp.spread(v[t + 1], added)
-    start = mdp.initial
-    spread = float(start @ (v[0] - start @ v[0]) ** 2)
-    return Problem(mdp, np.ascontiguousarray(pi), q - control, noise, spread, visited(mdp))
+    from scopeval.exact.known import known_steps
+
+    mean, noise = np.empty(pi.shape), np.empty(pi.shape)
+    for step in known_steps(mdp, pi, lambda *_: [], 0):
+        mean[step.t], noise[step.t] = step.estimates.q - control[step.t], step.estimates.noise
+    start, v = mdp.initial, step.value
+    spread = float(start @ (v - start @ v) ** 2)
+    return Problem(mdp, np.ascontiguousarray(pi), mean, noise, spread, visited(mdp))
 
 
 def visited(mdp: TabularMDP) -> Bools:

@@ -13,17 +13,21 @@ makes the sum larger. The problem is not convex; the answer is where such passes
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from scopeval.arrays import Floats, check_whole, is_number
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.step import tilt
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.optimum import Design, design_at_price
-from scopeval.exact.recursions import backward, outcome, weighted
+from scopeval.exact.optimum import Design, KnownDesigns, design_at_price
 from scopeval.exact.tables import AnyPolicy, policy_table
+
+if TYPE_CHECKING:
+    from scopeval.models.protocols import Estimates
 
 __all__ = ["improve_blind"]
 
@@ -55,44 +59,35 @@ def improve_blind(
     if not (is_number(price) and price > 0):
         raise InputError(f"price: got {price!r}, expected a number > 0")
     check_whole("rounds", rounds, 1)
-    how = method_named(method)
-    pi = policy_table(mdp, "target", target)
-    best = start if start is not None else design_at_price(mdp, pi, price, how)
-    least = _total(mdp, pi, best, price)
+    known = KnownDesigns(mdp, policy_table(mdp, "target", target), method_named(method))
+    best = start if start is not None else design_at_price(mdp, known.pi, price, known.method)
+    least = _total(known, best, price)
     for _ in range(rounds):
-        found = _pass(mdp, pi, how, price, best.table(mdp.horizon))
-        total = _total(mdp, pi, found, price)
+        design = _pass(known, price, best.table(mdp.horizon))
+        total = _total(known, design, price)
         if total < least:
-            best = found
+            best = design
         if not total < (1.0 - tolerance) * least:
             break
         least = total
     return best
 
 
-def _total(mdp: TabularMDP, pi: Floats, design: Design, price: float) -> float:
-    found = assess(mdp, pi, design, design.control)
-    return found.variance + price * found.cost
+def _total(known: KnownDesigns, design: Design, price: float) -> float:
+    assessed = assess(known.mdp, known.pi, design)
+    return assessed.variance + price * assessed.cost
 
 
-def _pass(mdp: TabularMDP, pi: Floats, how: Method, price: float, mu: Floats) -> Design:
+def _pass(known: KnownDesigns, price: float, mu: Floats) -> Design:
     """The best mu_t given the others, for t = T-1 .. 0."""
-    q, v = (x := backward(mdp, "reward", pi)).q, x.v
-    b = q if how.control_variate else np.zeros_like(q)
-    factors = _price_factors(mdp, pi, mu)
-    new = np.empty_like(pi)
-    status = np.zeros(pi.shape[:2], np.int8)
-    binding = np.zeros(pi.shape[:2], np.bool_)
-    variance, cost = np.zeros(mdp.states), np.zeros(mdp.states)
-    for t in reversed(range(mdp.horizon)):
-        residual, noise = outcome(mdp, t, v[t + 1], variance, b[t])
-        spent = mdp.at("cost", t) + mdp.gamma * mdp.expect(cost)
-        charged = factors[t][:, None] * (spent - spent.min(axis=1, keepdims=True))
-        step = tilt(how, pi[t], residual**2 + noise, charged, None, price)
-        new[t], status[t], binding[t] = step.mu, step.status, step.binding
-        cost = (new[t] * spent).sum(axis=1)
-        variance = weighted(pi[t], new[t], residual, noise)[1]
-    return Design(new, how, q if how.control_variate else None, status, binding)
+    factors = _price_factors(known.mdp, known.pi, mu)
+
+    def pose(t: int, e: Estimates) -> Estimates:
+        """Only differences of costs count, at the price of this state."""
+        spent = e.cost_behavior - e.cost_behavior.min(axis=1, keepdims=True)
+        return replace(e, cost_behavior=factors[t][:, None, None] * spent)
+
+    return known.design(known.recipe(price=price), pose)
 
 
 def _price_factors(mdp: TabularMDP, pi: Floats, mu: Floats) -> Floats:

@@ -9,7 +9,13 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats, Ints, as_floats
 from scopeval.errors import InputError
-from scopeval.policies.protocols import Candidates, Observations, Time, Weighing
+from scopeval.policies.protocols import (
+    Candidates,
+    EpisodeState,
+    Observations,
+    Time,
+    Weighing,
+)
 
 __all__ = ["Point", "WeightedDesign"]
 
@@ -72,6 +78,9 @@ class WeightedDesign:
         self.width = float(np.log(prices[-1] / prices[0])) / (len(prices) - 1)
         self.origin = float(np.log(predicted.price / prices[0])) / self.width
 
+    #: It depends on the weight of the episode so far.
+    weighted = True
+
     @property
     def largest_weight(self) -> float:
         """No weight within an episode exceeds it; inf: there is no limit."""
@@ -84,20 +93,32 @@ class WeightedDesign:
             return 0
         return int(((self.mu == 0.0) & (self.target > 0.0)[:, :, None]).sum())
 
-    def weigh_at(
-        self, offered: Candidates, obs: Observations, t: Time, weight: ArrayLike
+    def weigh(
+        self,
+        offered: Candidates,
+        obs: Observations,
+        t: Time,
+        state: EpisodeState | None = None,
     ) -> Weighing:
-        """Mu over the offered actions for episodes of these weights [B], and the control variate.
+        """Mu over the offered actions at the weights of the episodes, and the control variate.
 
         Args:
             offered: what the target offers, all of its actions.
             obs: state numbers [B].
             t: time steps.
-            weight: of each episode so far, the product of its ratios pi/mu; 1 at the start.
+            state: of the episodes so far.
+
+        Raises:
+            InputError: there is no state.
         """
         from scopeval.exact._frontier_kernel import weigh_rows
 
-        states, times, weights = self._rows(offered, obs, t, weight)
+        if state is None:
+            raise InputError(
+                "weigh: this behavior policy depends on the weight of the episode so far; use "
+                "weigh(offered, obs, t, EpisodeState.of_weights(w))"
+            )
+        states, times, weights = self._rows(offered, obs, t, state.weight)
         pi = np.ascontiguousarray(offered.probs)
         mu = np.empty_like(pi)
         weigh_rows(
@@ -114,27 +135,15 @@ class WeightedDesign:
         )
         return Weighing(mu, None if self.control is None else self.control[times, states])
 
-    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-        """Refused: mu depends on the weight.
-
-        Raises:
-            InputError: always; use `weigh_at`.
-        """
-        raise InputError(
-            "weigh: this behavior policy depends on the weight of the episode so far; use "
-            "weigh_at(offered, obs, t, weight)"
-        )
-
     def table_at(self, weight: float) -> Floats:
         """Mu [T, S, A] for episodes of one weight."""
         T, S, A = self.target.shape
         every = np.arange(S)
         actions = np.broadcast_to(np.arange(A), (S, A))
+        state = EpisodeState.of_weights(np.full(S, weight))
         return np.stack(
             [
-                self.weigh_at(
-                    Candidates(actions, self.target[t]), every, t, np.full(S, weight)
-                ).probs
+                self.weigh(Candidates(actions, self.target[t]), every, t, state).probs
                 for t in range(T)
             ]
         )

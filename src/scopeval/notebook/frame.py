@@ -32,7 +32,7 @@ def frame_of(columns: Mapping[str, Any], *, index: str | None = None) -> DataFra
 
 
 def vector_columns(name: str, values: Any) -> dict[str, Any]:
-    """One column for numbers, numbered columns for vectors, as `read_logged` finds them."""
+    """One column for numbers, numbered columns for vectors, as `read_logs` finds them."""
     if values.ndim == 1:
         return {name: values}
     return {f"{name}_{k}": values[:, k] for k in range(values.shape[1])}

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from scopeval.arrays import Floats, Ints, check_probs
+from scopeval.arrays import Floats, Ints, check_probs, check_whole
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Observations, Policy, Time
+from scopeval.policies.protocols import (
+    Behavior,
+    ContinuousPolicy,
+    LearnedBehavior,
+    Observations,
+    Policy,
+    Time,
+)
+from scopeval.policies.stable_baselines import is_sb3, sb3_policy
 
-__all__ = ["CallablePolicy", "TabularPolicy", "TorchPolicy", "as_behavior", "as_policy"]
+__all__ = [
+    "CallablePolicy",
+    "TabularPolicy",
+    "TorchPolicy",
+    "as_behavior",
+    "as_policy",
+    "deterministic",
+]
 
 
 class TabularPolicy:
@@ -103,14 +119,44 @@ class CallablePolicy:
     def __init__(self, function: Callable[[Observations, Time], ArrayLike]) -> None:
         if not callable(function):
             raise InputError(f"policy: {function!r} is not callable")
+        if not _takes_two(function):
+            raise InputError(
+                f"policy: {self._name(function)} does not take (obs, t), expected a function of "
+                "observations [B] or [B, d] and the time step that returns probabilities [B, A]; "
+                "try lambda obs, t: f(obs)"
+            )
         self._function = function
 
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, A]."""
-        return _checked("policy", self._function(obs, t), len(obs))
+        answer = np.asarray(self._function(obs, t))
+        if answer.shape == (len(obs),) and answer.dtype.kind in "iu":
+            raise InputError(
+                f"policy: {self._name(self._function)} returned {len(obs)} whole numbers, which "
+                "look like actions, expected their probabilities [B, A]; of a policy that always "
+                "takes action f(obs) these are np.eye(A)[f(obs)]"
+            )
+        return _checked("policy", answer, len(obs))
+
+    @staticmethod
+    def _name(function: object) -> str:
+        return str(getattr(function, "__qualname__", repr(function)))
 
     def __repr__(self) -> str:
         return f"CallablePolicy({getattr(self._function, '__qualname__', self._function)!r})"
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    """Whether it can be called with two arguments; True where its signature is not known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 class TorchPolicy:
@@ -130,6 +176,7 @@ class TorchPolicy:
         self.module = module.eval()
         self.with_time = with_time
         self._softmax = softmax  # here, because a controller waits for `probs`
+        self._asked = False
 
     def logits(self, obs: Observations, t: Time) -> torch.Tensor:
         """The module's own output, with gradients (ROS differentiates it)."""
@@ -147,8 +194,7 @@ class TorchPolicy:
             raise InputError(
                 f"policy: the torch module returned {_described(out)} for {len(inputs)} "
                 "observations, expected logits of shape [B, A]; try a function (obs, t) that "
-                "returns probabilities, for Stable-Baselines3 sb3_policy(model) of "
-                "docs/other-libraries.md"
+                "returns probabilities"
             )
         return out
 
@@ -160,6 +206,9 @@ class TorchPolicy:
             logits = self.logits(obs, t)
             if not (logits.is_cpu and logits.is_contiguous()):
                 logits = logits.cpu().contiguous()
+        if not self._asked:
+            _refuse_probabilities(logits.numpy())
+            self._asked = True
         probs: Floats
         probs, valid = self._softmax(logits.numpy())
         # nothing else can be wrong with a softmax
@@ -179,6 +228,17 @@ class TorchPolicy:
 
     def __repr__(self) -> str:
         return f"TorchPolicy({type(self.module).__name__})"
+
+
+def _refuse_probabilities(logits: NDArray[Any]) -> None:
+    """Logits that are distributions themselves come from a module that ends in a softmax."""
+    several = logits.ndim == 2 and logits.shape[1] > 1
+    if several and (logits >= 0).all() and np.abs(logits.sum(axis=1) - 1.0).max() <= 1e-5:
+        raise InputError(
+            "policy: the outputs of the torch module are probabilities (none is negative, and they "
+            "sum to 1), expected logits, of which a softmax is taken; try the module without its "
+            "softmax, or a function (obs, t) that returns the probabilities"
+        )
 
 
 def _described(out: object) -> str:
@@ -202,12 +262,72 @@ def _with_script(saved: bytes, with_time: bool) -> TorchPolicy:
     return TorchPolicy(module, with_time=with_time)
 
 
+def deterministic(
+    function: Callable[[Any, int], ArrayLike] | Callable[[Any], ArrayLike], actions: int
+) -> CallablePolicy:
+    """A controller that always takes the same action at the same observation, as a policy.
+
+        old = deterministic(lambda obs, t: 2 if obs[0] > 21.0 else 0, actions=3)
+        result = evaluate(env, policy, behavior, episodes=1000, baseline=old)
+
+    Args:
+        function: ``f(obs, t)``, or ``f(obs)``, of one observation: the number of its action.
+        actions: how many actions there are.
+    """
+    check_whole("actions", actions, 1)
+    if not callable(function):
+        raise InputError(
+            f"function: got {type(function).__name__}, expected a function (obs, t) -> action"
+        )
+    timed = _takes_time(function)
+
+    def probs(obs: Observations, t: Time) -> Floats:
+        rows = np.asarray(obs)
+        times = np.broadcast_to(np.asarray(t), (len(rows),))
+        every = np.zeros((len(rows), actions))
+        for i, (row, now) in enumerate(zip(rows, times, strict=True)):
+            answer = function(row, int(now)) if timed else function(row)  # type: ignore[call-arg]
+            action = np.asarray(answer)
+            whole = action.ndim == 0 and action.dtype.kind in "iub"
+            if not whole or not 0 <= int(action) < actions:
+                raise InputError(
+                    f"policy: {getattr(function, '__name__', 'the controller')} answered "
+                    f"{answer!r:.40} at t={int(now)}, expected the number of an action in "
+                    f"0..{actions - 1}"
+                )
+            every[i, int(action)] = 1.0
+        return every
+
+    return CallablePolicy(probs)
+
+
+def _takes_time(function: Callable[..., Any]) -> bool:
+    """Whether a controller takes the time step, as far as its signature is known."""
+    try:
+        inspect.signature(function).bind(0, 0)
+    except TypeError:
+        return False
+    except ValueError:  # some functions that are written in C
+        return False
+    return True
+
+
 def as_policy(source: object) -> Policy | ContinuousPolicy:
-    """Make a policy of whatever the user has: a policy, a table, a torch module, a function."""
+    """Make a policy of whatever the user has.
+
+    A policy, a table, a torch module, a model of Stable-Baselines3, a function.
+    """
+    if isinstance(source, LearnedBehavior):
+        raise InputError(
+            "policy: got a behavior policy from design or frontier, expected the target policy; "
+            "are the two arguments swapped? Try evaluate(env, target, behavior)"
+        )
     if isinstance(source, Policy | ContinuousPolicy):
         return source
     if isinstance(source, np.ndarray | list | tuple):
         return TabularPolicy(source)
+    if is_sb3(source):
+        return sb3_policy(source)
     if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
         return TorchPolicy(source)  # type: ignore[arg-type]
     if callable(source):
@@ -218,15 +338,25 @@ def as_policy(source: object) -> Policy | ContinuousPolicy:
     )
 
 
-def as_behavior(source: object) -> Behavior | Policy | None:
-    """Make a behavior policy of whatever the user has; None, for the target itself, stays None."""
+def as_behavior(
+    source: object, target: Policy | ContinuousPolicy | None = None
+) -> Behavior | Policy | None:
+    """Make a behavior policy of whatever the user has; None, for the target itself, stays None.
+
+    Args:
+        source: what the user has.
+        target: what it is to be run for. A behavior policy that was designed for another one is
+            refused: its control variate and what it promises are about that one.
+    """
+    if target is not None and isinstance(source, LearnedBehavior):
+        source.check_target(target)
     if source is None or isinstance(source, Behavior):
         return source
     policy = as_policy(source)
     if not isinstance(policy, Policy):
         raise InputError(
             "behavior: got a policy over continuous actions; expected one that re-weighs the "
-            "target's candidates, weigh(offered, obs, t)"
+            "target's candidates, weigh(offered, obs, t, state)"
         )
     return policy
 

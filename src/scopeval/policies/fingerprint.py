@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ __all__ = [
     "PROBES",
     "TOLERANCE",
     "Fingerprint",
-    "Identified",
     "Identity",
     "table_hash",
     "take_answers",
@@ -66,13 +65,20 @@ class Fingerprint:
         parts = (self.obs, self.t, self.answers)
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
-    def check(self, policy: Policy | ContinuousPolicy, horizon: int, source: str) -> None:
+    def check(
+        self,
+        policy: Policy | ContinuousPolicy,
+        horizon: int,
+        source: str,
+        otherwise: str = "load with check_target=False if it is the same",
+    ) -> None:
         """See that a policy is this one.
 
         Args:
             policy: to be recognized.
             horizon: the number of time steps that matter.
             source: where the fingerprint is from, for messages.
+            otherwise: what to try if not a new design.
 
         Raises:
             InputError: it is another policy, or cannot be asked.
@@ -101,7 +107,7 @@ class Fingerprint:
             where = f"it agrees at {len(self.t)} stored observations, but not in the whole table"
         raise InputError(
             f"target: is not the policy that {source} was designed for: {where}; expected the same "
-            "target, design again for this one, or load with check_target=False if it is the same"
+            f"target, design again for this one, or {otherwise}"
         )
 
 
@@ -110,15 +116,6 @@ class Identity(NamedTuple):
 
     target: str | None
     behavior: str | None
-
-
-@runtime_checkable
-class Identified(Protocol):
-    """A behavior policy that can be recognized."""
-
-    def identify(self) -> Identity:
-        """Who it is, and for whom."""
-        ...
 
 
 def take_fingerprint(

@@ -9,33 +9,35 @@ nothing else, so no later room asks whether the action set is finite.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints, check_probs
 from scopeval.errors import InputError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from scopeval.policies.episode_state import EpisodeState
 
 __all__ = [
     "Behavior",
     "Candidates",
-    "CapsWeights",
     "ContinuousPolicy",
+    "Counts",
     "EmbedsActions",
+    "EpisodeState",
     "LearnedBehavior",
     "Policy",
     "Redraws",
     "Weighing",
-    "WeightedBehavior",
+    "Why",
     "checked_probs",
+    "largest_weight",
     "offer",
     "probs_of",
     "weigh",
+    "weight_aware",
 ]
 
 #: Observations of a batch: int64 [B] (discrete) or float64 [B, d].
@@ -105,86 +107,156 @@ class EmbedsActions(Protocol):
         ...
 
 
+class Why(enum.IntFlag):
+    """What is to be said of a row: the first three are fallbacks to the target policy."""
+
+    UNSEEN = 1
+    """The logs say nothing about some of the actions: these keep the target's probability."""
+    INFEASIBLE = 2
+    """No probabilities of finite variance meet the budget."""
+    NOT_FINITE = 4
+    """An estimate is not a number, or too large."""
+    INDIFFERENT = 8
+    """All actions are as good: no variance can be saved."""
+    BINDING = 16
+    """The budget, or the price of cost, costs variance."""
+
+
+#: The bits of `Why` that are fallbacks.
+FALLBACKS = int(Why.UNSEEN | Why.INFEASIBLE | Why.NOT_FINITE)
+
+
 @dataclass(frozen=True)
 class Weighing:
     """How a behavior policy re-weighs an offer.
 
-    ``probs`` [B, K] are the behavior probabilities mu. ``control`` [B, K] is the control variate
-    b(s, a_k) that goes with them, or None for b = 0.
+    Attributes:
+        probs: [B, K] behavior probabilities mu.
+        control: [B, K] control variate b(s, a_k) that goes with them, or None for b = 0.
+        why: [B] bits of `Why`, or None where a behavior policy has no reasons to give.
     """
 
     probs: Floats
     control: Floats | None = None
+    why: NDArray[np.uint8] | None = None
+
+
+@dataclass
+class Counts:
+    """How often a behavior policy was asked for a decision, and why it fell back to the target.
+
+    What runs episodes counts: to weigh alone counts nothing.
+    """
+
+    asked: int = 0
+    unseen: int = 0
+    infeasible: int = 0
+    not_finite: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Count another's as well."""
+        self.asked += other.asked
+        self.unseen += other.unseen
+        self.infeasible += other.infeasible
+        self.not_finite += other.not_finite
+
+    def add_rows(self, why: NDArray[np.uint8]) -> None:
+        """Count rows by their reasons, bits of `Why`."""
+        self.asked += len(why)
+        if len(why) == 1 and not int(why[0]) & FALLBACKS:  # a controller may be waiting
+            return
+        self.unseen += int(np.count_nonzero(why & int(Why.UNSEEN)))
+        self.infeasible += int(np.count_nonzero(why & int(Why.INFEASIBLE)))
+        self.not_finite += int(np.count_nonzero(why & int(Why.NOT_FINITE)))
 
 
 @runtime_checkable
 class Behavior(Protocol):
     """A behavior policy designed for one target: re-weighs what the target offers."""
 
-    def weigh(self, offered: Candidates, obs: Observations, t: Time) -> Weighing:
-        """Behavior probabilities (and control variate) over the offered candidates."""
-        ...
+    def weigh(
+        self, offered: Candidates, obs: Observations, t: Time, state: EpisodeState
+    ) -> Weighing:
+        """Behavior probabilities and control variate over the offered candidates, and why.
 
-
-class Terms(Protocol):
-    """What a behavior policy was designed for."""
-
-    @property
-    def horizon(self) -> int:
-        """T."""
-        ...
-
-    @property
-    def gamma(self) -> float:
-        """The discount."""
-        ...
-
-    @property
-    def epsilon(self) -> float:
-        """The promise: it costs at most 1 + epsilon times the target."""
+        Args:
+            offered: what the target offers at B observations.
+            obs: [B] or [B, d].
+            t: time steps.
+            state: of the episodes so far. mu may depend on it, for it is a function of the past;
+                most behavior policies ignore it.
+        """
         ...
 
 
 @runtime_checkable
 class LearnedBehavior(Behavior, Protocol):
-    """A behavior policy from `design`: it knows its terms, and counts its decisions."""
+    """A behavior policy from `design` or `frontier`: it knows its terms, the target and costs."""
 
     @property
-    def recipe(self) -> Terms:
-        """What it was designed for."""
+    def recipe(self) -> Any:
+        """What it was designed for: `horizon`, `gamma`, `epsilon` (`behavior.step.Recipe`)."""
         ...
 
     @property
-    def counts(self) -> DataclassInstance:
-        """How often it was asked, and why it fell back to the target policy."""
+    def counts(self) -> Counts:
+        """Decisions in operation, counted by what runs it."""
         ...
 
-    def table(self, states: int) -> tuple[Floats, Floats | None]:
-        """Mu and b [T, S, A] for state numbers; not counted."""
+    @property
+    def target(self) -> Any:
+        """The target policy."""
         ...
 
-
-@runtime_checkable
-class WeightedBehavior(Behavior, Protocol):
-    """A behavior policy that also depends on the weight of the episode so far.
-
-    The weight is the product of the ratios pi/mu of the actions taken, 1 at the start. It is a
-    function of the past, so the estimates stay unbiased. What runs episodes asks `weigh_at`.
-    """
-
-    def weigh_at(self, offered: Candidates, obs: Observations, t: Time, weight: Floats) -> Weighing:
-        """Behavior probabilities (and control variate) for episodes of these weights [B]."""
+    @property
+    def fallback(self) -> str | None:
+        """Why the logs confirm no design, so that it is the target policy; None: they do."""
         ...
 
+    def check_target(self, target: Policy | ContinuousPolicy) -> None:
+        """Raise an InputError if the target is another one than it was designed for."""
+        ...
 
-@runtime_checkable
-class CapsWeights(Protocol):
-    """A behavior policy that knows a limit of the weights of its episodes."""
+    @property
+    def weighted(self) -> bool:
+        """Whether it depends on the weight of the episode so far."""
+        ...
 
     @property
     def largest_weight(self) -> float:
         """No weight within an episode exceeds it; inf: there is no limit."""
         ...
+
+    def cost_to_go(self, obs: Observations, t: int) -> Floats:
+        """Estimate of the target's q^c [B, A]: finite and at least 0."""
+        ...
+
+    def start_values(self, obs: Observations, seed: int = 0) -> Floats:
+        """Estimate of the target's value at first observations [B]: finite, and fixed."""
+        ...
+
+    @property
+    def promised(self) -> Any:
+        """Whose cost it was designed not to exceed (`PromisedCost`); None: the target policy's."""
+        ...
+
+    def recognizes_reference(self, reference: Policy) -> bool | None:
+        """Whether it was designed for the cost of this policy; None: it cannot be told."""
+        ...
+
+    def identify(self) -> Any:
+        """Who it is, and for whom: `policies.fingerprint.Identity`."""
+        ...
+
+
+def weight_aware(behavior: object) -> bool:
+    """Whether a behavior policy says that it depends on the weight of the episode so far."""
+    return bool(getattr(behavior, "weighted", False))
+
+
+def largest_weight(behavior: object) -> float:
+    """The weight that no episode exceeds, as far as the behavior policy knows; inf: no limit."""
+    return float(getattr(behavior, "largest_weight", np.inf))
 
 
 def probs_of(policy: Policy, obs: Observations, t: Time) -> Floats:
@@ -219,15 +291,23 @@ def offer(
     return Candidates(actions=every, probs=probs)
 
 
-def weigh(behavior: Behavior | Policy, offered: Candidates, obs: Observations, t: Time) -> Weighing:
+def weigh(
+    behavior: Behavior | Policy,
+    offered: Candidates,
+    obs: Observations,
+    t: Time,
+    state: EpisodeState,
+) -> Weighing:
     """The weighing of any behavior: a designed one, or a plain policy over the same actions."""
     if isinstance(behavior, Behavior):
-        weighing = behavior.weigh(offered, obs, t)
+        weighing = behavior.weigh(offered, obs, t, state)
     else:
         weighing = Weighing(behavior.probs(obs, t))
-    if weighing.probs.shape != offered.probs.shape:
-        raise InputError(
-            f"behavior: got probabilities of shape {weighing.probs.shape} where the target offers "
-            f"{offered.probs.shape}; expected the same action set"
-        )
+    given = (("probabilities", weighing.probs), ("a control variate", weighing.control))
+    for name, value in given:
+        if value is not None and np.shape(value) != offered.probs.shape:
+            raise InputError(
+                f"behavior: got {name} of shape {np.shape(value)} where the target offers "
+                f"{offered.probs.shape}; expected the same action set"
+            )
     return weighing

@@ -1,5 +1,6 @@
 """Results to one self-contained HTML page: no scripts, no requests, the same bytes every time."""
 
+from scopeval.report.comparison_page import page_of_comparison
 from scopeval.report.evaluation_page import page_of_evaluation
 from scopeval.report.page import (
     Check,
@@ -25,6 +26,7 @@ __all__ = [
     "Verdict",
     "figure_of",
     "how_to_reproduce",
+    "page_of_comparison",
     "page_of_evaluation",
     "render",
     "write_report",

@@ -179,7 +179,8 @@ def running_figure(
             label=f"Line: the running estimate against the {words}, ending at {value}, interval "
             f"from {low} to {high}.",
             caption=f"The estimate against the {words}. Shaded: the anytime-valid interval, which "
-            "may be checked as often as one likes. Bar: the reported interval.",
+            "may be checked as often as one likes, and holds as far as seen. Bar: the reported "
+            "interval.",
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from scopeval.behavior.summary import support_in_words
-from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.result import Evaluation, unseen
 from scopeval.report import evaluation_figures as drawings
 from scopeval.report.frontier_figure import frontier_figure
 from scopeval.report.page import (
@@ -107,7 +107,9 @@ def _answered(
     text = [intro] if intro else []
     text.append(e.sentence)
     figures: list[Figure] = []
-    if trace is not None and len(trace.value) > 1:
+    if not e.known:
+        pass  # nothing is known that could be drawn
+    elif trace is not None and len(trace.value) > 1:
         figures.append(drawings.running_figure(trace, e, by="episodes", truth=truth))
         if trace.spent.sum() > 0:
             figures.append(drawings.running_figure(trace, e, by="cost", own=own, truth=truth))
@@ -125,7 +127,11 @@ def _answered(
     rows = []
     for name, run in runs.items():
         row = [name, f"{run.finished:,}", with_error(run)]
-        row += [] if truth is None else [signed(run.estimate - truth, run.interval.half_width)]
+        row += (
+            []
+            if truth is None
+            else [signed(run.estimate - truth, run.interval.half_width) if run.known else _NONE]
+        )
         costs = run.cost.total > 0
         row += (
             [per_episode(run.cost.per_episode), amount(run.cost.total)] if costs else [_NONE, _NONE]
@@ -144,8 +150,8 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
             figures.append(drawings.cost_figure(e))
         elif e.on_policy.unknown is not None:
             text.append(f"The cost of running the policy itself is unknown: {e.on_policy.unknown}.")
+    text += e.safety_told
     if e.certificate is not None and e.certificate.episodes and not by_itself(e):
-        text.append(e.certificate.sentence)
         if trace is not None and (found := drawings.promise_figure(trace, e)) is not None:
             figures.append(found)
         if math.isfinite(e.certificate.difference.half_width):
@@ -158,7 +164,8 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
 def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | None) -> Section:
     figures: list[Figure] = []
     if trace is not None and len(trace.value) > 1:
-        figures.append(drawings.values_figure(trace, e, own))
+        if e.known:
+            figures.append(drawings.values_figure(trace, e, own))
         if not by_itself(e) and (found := drawings.weights_figure(trace)) is not None:
             figures.append(found)
     return Section("Diagnostics", figures=tuple(figures), checks=_checks(e))
@@ -172,7 +179,10 @@ def _validity(e: Evaluation) -> str:
             "returns within the stated bounds."
         )
     if e.interval.method == "asymptotic sequence":
-        return "The interval is anytime-valid: it holds however the number of episodes was decided."
+        return (
+            "The interval is anytime-valid as far as seen: it holds however the number of episodes "
+            f"was decided, but {unseen(e.interval)}."
+        )
     if e.stages:
         return (
             "The interval (studentized martingale) is valid although the stages adapt; their "
@@ -189,8 +199,11 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
     d = e.diagnostics
     said = [Check("bad", sentence_of(text)) for text in d.warnings]
     said.append(Check("good", _validity(e)))
-    if e.starts is not None:
-        said.append(Check("plain", sentence_of(e.starts.sentence)))
+    if e.context is not None:
+        said.append(Check("plain", sentence_of(e.context.sentence)))
+    if e.noise is not None:
+        said.append(Check("plain", sentence_of(e.noise.sentence)))
+    said += [Check("plain", sentence_of(text)) for text in e.advice]
     if not by_itself(e):
         told = _weights(e)
         said += [check for check in told if check.tone == "good" or not d.warnings]

@@ -20,11 +20,11 @@ def frontier_figure(behavior: BehaviorPolicy) -> Figure | None:
     if curve is None or not curve.points:
         return None
     with canvas(height=3.4) as (drawing, ax):
-        draw_curve(curve, ax, (told.variance, told.cost))
+        draw_curve(curve, ax, (told.variance, told.safe_cost))
         return figure_of(
             drawing,
             label="Relative variance against relative cost of the behavior policies that the logs "
-            f"bear out; chosen: {told.variance:.3f} of the variance at {told.cost:.3f} of the "
+            f"bear out; chosen: {told.variance:.3f} of the variance at {told.safe_cost:.3f} of the "
             "cost of the target policy.",
             caption="Which precision costs what: each point of the line is a behavior policy that "
             "the logs bear out. The shade reaches from what its critics predict to what held-out "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scopeval.evaluation.result import Evaluation, no_interval, rounded
+from scopeval.evaluation.result import Evaluation, blind, no_interval, rounded
 from scopeval.report.page import Fact, Verdict
 from scopeval.safety.verdict import Certificate
 
@@ -50,10 +50,13 @@ _SEEN = {
 def answer_of(e: Evaluation) -> str:
     """Estimate, interval, saved cost, safe or not: one sentence."""
     found = e.interval
+    if not e.known:
+        return e.sentence
     if math.isfinite(found.half_width):
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         sure = confidence(found.alpha)
-        said = f"The policy is worth {value} ({sure} confidence: {low} to {high})"
+        seen = " as far as seen" if blind(found) else ""
+        said = f"The policy is worth {value} ({sure} confidence{seen}: {low} to {high})"
         if found.half_width == 0:
             said = f"The policy is worth {value}, the same in every episode"
     else:
@@ -79,7 +82,7 @@ def _safety(e: Evaluation) -> str:
     c = e.certificate
     if c is None:
         return ""
-    said = f", {_SAFETY[c.verdict][0]}{_seen(c)}"
+    said = f", {_words(e, c)[0]}{_seen(c)}"
     if c.verdict != "refuted" and e.guard is not None and e.guard.switched_after is not None:
         said = ", but the guard switched to the policy itself"
     if c.verdict == "not covered":
@@ -90,6 +93,17 @@ def _safety(e: Evaluation) -> str:
         f"{said}: an episode costs {c.ratio.estimate:.3g} times what the policy's own does "
         f"(allowed: {1 + c.epsilon:.4g})"
     )
+
+
+def _words(e: Evaluation, c: Certificate) -> tuple[str, str, str]:
+    """What it says in the answer, its tone, and its badge.
+
+    In stages, more than a cost below the policy's own need not be more than the policy's own.
+    """
+    own = e.certificate_at_own_cost
+    if c.verdict == "refuted" and own is not None and own.verdict != "refuted":
+        return "but at more than the cost that was asked", "bad", "Above the cost that was asked"
+    return _SAFETY[c.verdict]
 
 
 def _seen(c: Certificate) -> str:
@@ -105,7 +119,7 @@ def verdict_of(e: Evaluation) -> Verdict:
         return Verdict("plain", "The policy itself was run: nothing to certify")
     if e.certificate is None:
         return Verdict("plain", "No costs: nothing to certify")
-    _, tone, text = _SAFETY[e.certificate.verdict]
+    _, tone, text = _words(e, e.certificate)
     firm = e.certificate.verdict in ("safe", "refuted")
     sure = f", with {confidence(e.certificate.alpha)} confidence" if firm else ""
     return Verdict(tone, text + _seen(e.certificate) + sure)  # type: ignore[arg-type]
@@ -129,7 +143,10 @@ def promise_in_words(e: Evaluation) -> str:
 def facts_of(e: Evaluation) -> tuple[Fact, ...]:
     """The headline numbers."""
     found = e.interval
-    facts = [Fact("Value of the policy", with_error(e), f"{confidence(found.alpha)} confidence")]
+    sure = confidence(found.alpha) + " confidence" + (", as far as seen" if blind(found) else "")
+    if not math.isfinite(found.half_width):
+        sure = no_interval(found) if e.known else "these episodes tell too little about it"
+    facts = [Fact("Value of the policy", with_error(e), sure)]
     saved = _saved(e)
     if saved is not None:
         what = "Cost" if e.cost.total > 0 else "Episodes"
@@ -176,6 +193,8 @@ def by_itself(e: Evaluation) -> bool:
 def with_error(e: Evaluation) -> str:
     """The estimate and its half-width, with as many digits as the half-width justifies."""
     width = e.interval.half_width
+    if not e.known:
+        return "not known"
     if not math.isfinite(width):
         return f"{e.estimate:.4g}"
     value, half = rounded(width, e.estimate, width)

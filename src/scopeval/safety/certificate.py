@@ -326,12 +326,16 @@ class Ledger:
         """Both costs of the worst episode for this verdict that the ones seen suggest.
 
         The larger of the two is the most that was seen. The other is 0, as for an episode that the
-        target never has: with a control variate that is an estimation error like any other, and the
-        least that was seen.
+        target never has. With a control variate "refuted" goes by the estimates, the least and the
+        most that were seen. "Safe" also goes by the plain costs: until a disaster has happened the
+        estimates are as precise as if there were none.
         """
         sums, controlled = self._sums, self._controlled
         if verdict == "safe":
-            return float(sums.most[0]), float(sums.least[1]) if controlled else self._seen.limit
+            own, target = float(self._plain.most[0]), self._seen.limit
+            if controlled:
+                own, target = max(own, float(sums.most[0])), min(target, float(sums.least[1]))
+            return own, target
         return float(sums.least[0]) if controlled else 0.0, float(sums.most[1])
 
     def _unseen(self, verdict: Verdict) -> str:

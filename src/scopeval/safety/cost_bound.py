@@ -19,6 +19,17 @@ of an episode, costs at least 0. What is bounded, for D = C - theta P with theta
   with B for P''. Where mu leaves out actions of pi, weights average less than 1, P' and P'' are too
   large and D' too small: "refuted" remains right, without any assumption about coverage.
 
+**Lost episodes.** An episode that was cut after k steps would have cost at least what it has cost
+so far, C_k, and everything that is subtracted in P' or P'' only grows as it goes on. So, however it
+would have ended and for whatever reason it was cut,
+
+    C_k - theta (s S - sum_{t<k} gamma^t W_t (s - c_t))  <=  D'  <=  B
+
+and the same with B for P'', where the weight W_T is unknown and may be 0: D'' >= C_k - theta B.
+Bets against the promise count such an episode with the lower end, so their capital is never above
+what it would be if no episode were lost, and a refutation remains a proof. To leave lost episodes
+out would not: who loses the episodes that are cheap for mu could refute a promise that holds.
+
 With a critic of the target's expected cost, both ends also have an estimate with far less noise
 (`cost_control`); capital is shared among all of them.
 
@@ -29,7 +40,7 @@ known both lower ends are used, half of the capital each, which costs a factor o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -119,6 +130,8 @@ class CostBound:
     def for_safety(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
         """What a proof of safety may use: D is bounded above."""
         most = self.episode
+        if not costs.finished:  # the rest may cost all that the bound allows
+            costs = replace(costs, cost=np.full(len(costs), most))
         if costs.limit is not None:
             return (CostPair("weighted", costs.cost, costs.weighted_cost, most, costs.limit),)
         found = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
@@ -133,6 +146,8 @@ class CostBound:
         """What a refutation may use: D is bounded below."""
         if costs.limit is not None:
             return (CostPair("weighted", costs.cost, costs.weighted_cost, 0.0, costs.limit),)
+        if not costs.finished:
+            return self._for_refutation_when_cut(costs)
         found = []
         cost, most, heaviest = costs.cost, self.episode, self.largest_weight
         if math.isfinite(heaviest):
@@ -150,6 +165,23 @@ class CostBound:
         elif costs.weight is not None:
             counted = most - costs.weight * np.maximum(most - cost, 0.0)
             found.append(CostPair("from the top", cost, counted, 0.0, most))
+        return tuple(found)
+
+    def _for_refutation_when_cut(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
+        """The least D of episodes that were cut, however they would have gone on."""
+        found, cost, most = [], costs.cost, self.episode
+        if math.isfinite(self.largest_weight):
+            top, room = self.largest_weight * most, ROOM * most
+            worst = np.full(len(costs), top)
+            found.append(CostPair("weighted", cost, worst, 0.0, top, True))
+            own = np.full(len(costs), -room)
+            found.append(CostPair("controlled", own, worst + room, -room, top + room, True))
+        if self.step is None or costs.exposure is None:
+            found.append(CostPair("from the top", cost, np.full(len(costs), most), 0.0, most))
+        else:
+            top = self.step * self.duration
+            counted = top - self.step * costs.exposure + costs.weighted_cost
+            found.append(CostPair("from the top", cost, counted, 0.0, top))
         return tuple(found)
 
 

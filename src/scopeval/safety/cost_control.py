@@ -27,7 +27,7 @@ Where b is any good the factors are 1 nearly always.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +37,8 @@ from scopeval.errors import InputError
 from scopeval.policies.protocols import (
     Candidates,
     ContinuousPolicy,
-    Observations,
+    EpisodeState,
+    LearnedBehavior,
     Policy,
     probs_of,
 )
@@ -46,31 +47,12 @@ __all__ = [
     "ControlledSum",
     "CostControl",
     "CostSteps",
-    "KnowsCosts",
     "controlled_steps",
     "cost_control_of",
 ]
 
 #: How far below 0 an estimate may go, and above K times the bound, in units of the bound.
 ROOM = 0.25
-
-
-@runtime_checkable
-class KnowsCosts(Protocol):
-    """A behavior policy with an estimate of the target's expected cost to go."""
-
-    @property
-    def target(self) -> Any:
-        """The target policy."""
-        ...
-
-    def cost_to_go(self, obs: Observations, t: int) -> Floats:
-        """q^c of the target [B, A]: finite and at least 0; not counted as a decision."""
-        ...
-
-    def peek(self, offered: Candidates, obs: Observations, t: int, weight: Floats) -> Floats:
-        """Mu over the offered actions [B, A]; not counted as a decision."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -179,7 +161,7 @@ class CostControl:
     """
 
     target: Policy
-    critic: KnowsCosts
+    critic: LearnedBehavior
 
     def steps(self, episodes: Episodes, gamma: float) -> CostSteps:
         """Of the episodes."""
@@ -196,7 +178,8 @@ class CostControl:
                 raise InputError(f"cost_to_go: got shape {q.shape} at t={t}, expected {pi.shape}")
             every = np.broadcast_to(np.arange(pi.shape[1]), pi.shape)
             so_far = np.ones(len(rows)) if t == 0 else weights[rows, t - 1]
-            designed = self.critic.peek(Candidates(every, pi), obs, t, so_far)
+            state = EpisodeState.of_weights(so_far)
+            designed = self.critic.weigh(Candidates(every, pi), obs, t, state).probs
             # from there on a guard, or the target's turn, gave the steps to the target
             given = episodes.by_target[rows] | (t >= (episodes.length - episodes.guarded)[rows])
             mu: Floats = np.where(given[:, None], pi, designed)
@@ -213,7 +196,7 @@ class CostControl:
 
 def cost_control_of(target: Any, behavior: Any) -> CostControl | None:
     """For a behavior policy that knows costs, and a target with finitely many actions."""
-    if isinstance(target, ContinuousPolicy) or not isinstance(behavior, KnowsCosts):
+    if isinstance(target, ContinuousPolicy) or not isinstance(behavior, LearnedBehavior):
         return None
     return CostControl(target, behavior)
 

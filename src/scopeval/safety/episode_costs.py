@@ -16,7 +16,7 @@ from scopeval.estimation.estimators import pdis_cost, step_weights
 from scopeval.estimation.running_moments import finite_column
 from scopeval.policies.protocols import Policy
 from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps
-from scopeval.safety.promise import TARGET, Promise
+from scopeval.safety.promise import TARGET, Judged
 
 __all__ = ["EpisodeCosts", "costs_of", "limit_costs"]
 
@@ -49,6 +49,7 @@ class EpisodeCosts:
         limit: the promise is about this limit, which `weighted_cost` then holds; None: about the
             cost of a policy.
         covered: no action of the policy that the promise is about is known to be left out.
+        finished: False: the episodes were cut, and the columns are sums over the steps seen.
     """
 
     cost: Floats
@@ -61,6 +62,7 @@ class EpisodeCosts:
     steps: CostSteps | None = None
     limit: float | None = None
     covered: bool = True
+    finished: bool = True
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
@@ -91,6 +93,15 @@ class EpisodeCosts:
         }
         return EpisodeCosts(**known)
 
+    @staticmethod
+    def of_cut(seen: Mapping[str, float]) -> EpisodeCosts:
+        """Of an episode that was cut: cost, weighted_cost, exposure and largest_step so far."""
+        columns: dict[str, Any] = {
+            name: np.array([seen[name]], np.float64)
+            for name in ("cost", "weighted_cost", "exposure", "largest_step")
+        }
+        return EpisodeCosts(**columns, finished=False)
+
     def columns(self) -> dict[str, Floats]:
         """The columns that are known, by name."""
         every = {name: getattr(self, name) for name in _COLUMNS}
@@ -120,7 +131,7 @@ def costs_of(
     episodes: Episodes,
     gamma: float = 1.0,
     control: CostControl | None = None,
-    promise: Promise = TARGET,
+    promise: Judged = TARGET,
     target: Policy | None = None,
 ) -> EpisodeCosts:
     """Of recorded episodes.

@@ -69,12 +69,14 @@ class Guard:
     says nothing about E[D] for the first `burn_in` of them, and like every central limit statement
     is blind to events not yet seen. Where costs are skewed, so that the target's rare large costs
     are still to come, it would be above 0 far too often. So the promise is refuted only if one more
-    episode, the worst of those seen, would not change that: the target's largest cost, where the
-    behavior policy costs nothing (with a control variate: its least). The next of n + 1 episodes is
-    worse than all before with probability 1 / (n + 1). False alarms are then below alpha in worlds
-    with skewed costs or heavy weights (`scopeval reproduce verdicts`), and alarms come later. The
-    two limits need no assumption. Where D itself has known ends, `bounds` switches to
-    `BettingSequence`, which holds for every law and every number of episodes.
+    episode, the worst of those seen, would not change that: the target's largest weighted cost,
+    where the behavior policy costs nothing. The next of n + 1 episodes is worse than all before
+    with probability 1 / (n + 1). With a control variate it is that one too, or the worst of the
+    estimates if that is worse: estimates are small until a large cost comes, and say nothing of
+    it. False alarms are then below alpha in worlds with skewed costs or heavy weights (`python -m
+    experiments.verdicts`), and alarms come later. The two limits need no assumption. Where D itself
+    has known ends, `bounds` switches to `BettingSequence`, which holds for every law and every
+    number of episodes.
 
     Feed every episode that was started, also those that took long: a batch cut off when the fastest
     episodes have ended favors short, cheap ones. With `bounds` the order within a batch counts as
@@ -84,6 +86,7 @@ class Guard:
         epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
         alpha: Probability of a false alarm over all time.
         episode_cost_limit: The most that one episode may cost; None for no limit.
+        goes_on: An episode above its limit is handed over, and does not trip the guard.
         total_cost_limit: The most that all episodes together may cost; None for no limit.
         bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
         bounds: (lo, hi) that contain every possible D, if there are such; not with `bound`.
@@ -100,6 +103,7 @@ class Guard:
         epsilon: float = 0.0,
         alpha: float = 0.05,
         episode_cost_limit: float | None = None,
+        goes_on: bool = False,
         total_cost_limit: float | None = None,
         bound: CostBound | None = None,
         bounds: tuple[float, float] | None = None,
@@ -125,7 +129,7 @@ class Guard:
         self._bounded = (
             None if bound is None else BoundedComparison(bound, epsilon, alpha, lower_only=True)
         )
-        self._episode_cost_limit = episode_cost_limit
+        self._episode_cost_limit, self._goes_on = episode_cost_limit, goes_on
         self._total_cost_limit = total_cost_limit
         #: Whether it has a limit that can be exceeded in the middle of an episode.
         self.limited = episode_cost_limit is not None or total_cost_limit is not None
@@ -187,6 +191,7 @@ class Guard:
         """`update` with all that is known about the episodes: a `bound` needs their weights."""
         if (
             self._bounded is not None
+            and len(costs)
             and costs.weight is None
             and costs.limit is None
             and math.isinf(self._bounded.bound.largest_weight)
@@ -206,6 +211,22 @@ class Guard:
         tolerance = self._difference.count(costs)
         if self._reason is None:
             self._reason = self._why(paid, found, tolerance, covered)
+        return self.state
+
+    def lose(self, costs: EpisodeCosts, *, spent: float) -> GuardState:
+        """Take in an episode that was cut, with what is known of it (`EpisodeCosts.of_cut`).
+
+        What it has spent is in the total. With a `bound` it counts in the bets with the least D
+        that it could have had if it had gone on (see `cost_bound`): whatever the reason was, no
+        promise is refuted because of it. Without one, nothing is said about its D.
+        """
+        self._total_cost += spent
+        if self._bounded is not None:
+            self._bounded.update(costs)
+        if self._reason is None:
+            found = self._interval(covered=costs.covered)
+            tolerance = self._difference.count(EpisodeCosts.of([], []))
+            self._reason = self._why(np.empty(0), found, tolerance, costs.covered)
         return self.state
 
     def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
@@ -240,7 +261,7 @@ class Guard:
 
     def _why(self, g: FloatArray, found: Interval, tolerance: float, covered: bool) -> str | None:
         worst = float(g.max(initial=-math.inf))
-        if g.size and _above(worst, self._episode_cost_limit):
+        if g.size and not self._goes_on and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
         if _above(self._total_cost, self._total_cost_limit):
             return (
@@ -272,25 +293,33 @@ class Guard:
 
 @dataclass
 class _Worst:
-    """The worst episode for an alarm that the ones seen suggest."""
+    """The worst episode for an alarm that the ones seen suggest: the least cost, the target's most.
+
+    Of plain costs and, where there is a control variate, of the estimates: whichever is worse.
+    """
 
     own: float = 0.0
     target: float = 0.0
-    controlled: bool = False
+    own_estimate: float = math.inf
+    target_estimate: float = 0.0
 
     def update(self, costs: EpisodeCosts) -> None:
         """Take in a batch."""
         if not len(costs):
             return
-        own, target = costs.pair
-        if costs.own_controlled is not None and not self.controlled:
-            self.controlled, self.own = True, math.inf  # estimates, whose least may be above 0
-        self.own = min(self.own, float(own.min()))
-        self.target = max(self.target, float(target.max()))
+        self.own = min(self.own, float(costs.cost.min()))
+        self.target = max(self.target, float(costs.weighted_cost.max()))
+        if costs.own_controlled is not None:
+            own, target = costs.pair
+            self.own_estimate = min(self.own_estimate, float(own.min()))
+            self.target_estimate = max(self.target_estimate, float(target.max()))
 
     def difference(self, epsilon: float) -> float:
         """D of that episode."""
-        return self.own - (1 + epsilon) * self.target
+        allowed = 1 + epsilon
+        return min(
+            self.own - allowed * self.target, self.own_estimate - allowed * self.target_estimate
+        )
 
 
 def _above(x: float, limit: float | None) -> bool:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
-from scopeval.arrays import is_number
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.policies.adapters import as_policy
-from scopeval.policies.protocols import ContinuousPolicy, Policy, probs_of
+from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior, Policy, probs_of
+from scopeval.question.baseline import Baseline
+from scopeval.question.promise import Promise
 
-__all__ = ["TARGET", "Promise", "StatesPromise", "Whose", "promise_of", "promise_with"]
+__all__ = ["TARGET", "Judged", "Whose", "judged_promise"]
 
 Whose = Literal["target", "reference", "limit"]
 
 
 @dataclass(frozen=True)
-class Promise:
-    """An episode of the behavior policy costs no more, in expectation, than this.
+class Judged:
+    """What the expected cost of an episode of the behavior policy is compared with.
 
     Attributes:
         whose: cost: the target's, that of a reference policy, or a limit.
@@ -66,66 +66,66 @@ class Promise:
         return changed, covered
 
 
-TARGET = Promise()
+TARGET = Judged()
 
 
-@runtime_checkable
-class StatesPromise(Protocol):
-    """A behavior policy that knows whose cost it was designed not to exceed."""
-
-    @property
-    def promised(self) -> PromisedCost | None:
-        """None: the target policy's."""
-        ...
-
-    def recognizes_reference(self, reference: Policy) -> bool | None:
-        """Whether it was designed for the cost of this policy; None: it cannot be told."""
-        ...
-
-
-def promise_with(behavior: Any, reference: Any, cost_limit: float | None) -> Promise:
+def judged_promise(behavior: Any, stated: Promise | None, baseline: Baseline | None) -> Judged:
     """From what a user states, and what the behavior policy was designed for.
 
+    Args:
+        behavior: what is run.
+        stated: the user's; None: what the behavior policy was designed for.
+        baseline: what runs today, if that is known.
+
     Raises:
-        InputError: as `promise_of`; or it was designed for a reference policy, which is missing.
+        InputError: the behavior policy was designed for the cost of another policy, which is
+            missing; or a promise about every state, which episodes cannot show.
     """
-    stated = promise_of(reference, cost_limit)
-    made = behavior.promised if isinstance(behavior, StatesPromise) else None
-    if made is None:
-        return stated
-    if stated.whose == "target" and made.whose == "limit" and made.limit is not None:
-        return Promise("limit", limit=made.limit, epsilon=made.epsilon)
-    if stated.whose == "target":
+    made = behavior.promised if isinstance(behavior, LearnedBehavior) else None
+    found = _stated(Promise() if stated is None else stated, baseline)
+    if made is None or stated is not None:
+        epsilon = None if stated is None else stated.epsilon
+        return _recognized(replace(found, epsilon=epsilon), behavior, made)
+    if made.whose == "limit" and made.limit is not None:
+        return Judged("limit", limit=made.limit, epsilon=made.epsilon)
+    if found.reference is None:
         raise InputError(
-            "reference: the behavior policy was designed for the cost of a reference policy, "
-            "expected that policy; or try reference=target to judge it by the target's own cost"
+            "baseline: the behavior policy was designed for the cost of another policy, expected "
+            "that policy as baseline; or try promise=Promise(of='target') to judge it by the "
+            "target's own cost"
         )
-    if stated.whose != made.whose:
-        return stated
-    if stated.reference is None or behavior.recognizes_reference(stated.reference):
-        return replace(stated, epsilon=made.epsilon)
+    return _recognized(replace(found, epsilon=made.epsilon), behavior, made)
+
+
+def _stated(promise: Promise, baseline: Baseline | None) -> Judged:
+    """Whose cost a promise is about."""
+    if promise.limit is not None:
+        if promise.per == "state":
+            raise InputError(
+                "promise.limit: got it for every state, which a design keeps and episodes cannot "
+                "show; expected a limit of whole episodes, Promise(limit=...)"
+            )
+        if not promise.limit > 0:
+            raise InputError(f"promise.limit: got {promise.limit!r}, expected a number above 0")
+        return Judged("limit", limit=float(promise.limit))
+    other = promise.of
+    if other is None and baseline is not None:
+        other = baseline.policy
+    if other is None or other == "target":
+        return Judged()
+    if isinstance(other, ContinuousPolicy):
+        raise InputError("baseline: has continuous actions, expected finitely many")
+    return Judged("reference", other)
+
+
+def _recognized(found: Judged, behavior: Any, made: PromisedCost | None) -> Judged:
+    """A note where the other policy is not the one of the design."""
+    if made is None or made.whose != "reference" or found.reference is None:
+        return found
+    if behavior.recognizes_reference(found.reference):
+        return found
     return replace(
-        stated,
-        note="the reference policy is not recognized as the one whose cost the behavior policy was "
+        found,
+        note="the baseline is not recognized as the policy whose cost the behavior policy was "
         "designed for; the certificate judges the one that was given",
     )
-
-
-def promise_of(reference: Any, cost_limit: float | None) -> Promise:
-    """From what a user states; the target's own cost when nothing is stated.
-
-    Raises:
-        InputError: both are given, or the reference policy has continuous actions.
-    """
-    if reference is None and cost_limit is None:
-        return TARGET
-    if reference is not None and cost_limit is not None:
-        raise InputError("reference and cost_limit: got both, expected one of them")
-    if cost_limit is not None:
-        if not (is_number(cost_limit) and cost_limit > 0):
-            raise InputError(f"cost_limit: got {cost_limit!r}, expected a number above 0")
-        return Promise("limit", limit=float(cost_limit))
-    policy = as_policy(reference)
-    if isinstance(policy, ContinuousPolicy):
-        raise InputError("reference: has continuous actions, expected finitely many")
-    return Promise("reference", policy)

@@ -6,239 +6,439 @@ is decided and observed once, and an operator's command is carried out once.
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
+import logging
 import os
 import random
 import secrets
+import ssl
 import tempfile
+import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urlsplit
 
+import numpy as np
+
+from scopeval import __version__
 from scopeval._files import check_place, replace_file
-from scopeval.campaign.designs import DesignRecord
-from scopeval.campaign.journal import Event
-from scopeval.campaign.log_bytes import logs_of_bytes
-from scopeval.campaign.notebook_views import NotebookViews
-from scopeval.campaign.shadow import ShadowReport
-from scopeval.campaign.status import CampaignStatus
+from scopeval.campaign.audit import ShadowReport, Verification
+from scopeval.campaign.campaign import Campaign
+from scopeval.campaign.commands import command_of
+from scopeval.campaign.designs import DesignRecord, logs_of_bytes
+from scopeval.campaign.episode import Decided, Episode, Observed
+from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
-from scopeval.campaign.verification import Verification
+from scopeval.campaign.view import CampaignStatus
 from scopeval.collection.episodes import Episodes
-from scopeval.data.transitions import Transitions
+from scopeval.errors import (
+    CampaignError,
+    InputError,
+    NotFoundError,
+    ScopevalError,
+    ServiceError,
+)
 from scopeval.evaluation.result import Evaluation
-from scopeval.serve.line import Line
-from scopeval.serve.remote_episode import RemoteEpisode, episode_of
+from scopeval.logs.transitions import Transitions
 from scopeval.serve.wire import from_wire
 
-__all__ = ["RemoteCampaign", "connect"]
+__all__ = ["HttpBackend", "connect"]
+
+log = logging.getLogger("scopeval.serve")
+
+#: Statuses after which a call is repeated: nothing was recorded, or it is safe to record it again.
+RETRY_STATUSES = (408, 429, 502, 503, 504)
+
+#: Seconds between attempts: doubled each time up to the last.
+FIRST_WAIT, LAST_WAIT = 0.1, 5.0
+
+#: Most bytes of an answer.
+LARGEST = 2**31
 
 
 def connect(
     url: str, token: str | None = None, *, timeout: float = 30.0, patience: float = 60.0
-) -> RemoteCampaign:
+) -> Campaign:
     """A campaign that `scopeval serve` serves.
 
     Args:
         url: its address, such as https://campaign.example:8321.
-        token: from `scopeval serve-token`; None: the service is on this machine and has none.
+        token: from `scopeval serve-token`; None: only to look, from the service's own machine.
         timeout: seconds that one attempt of a call may take.
         patience: seconds for which a call is repeated while the service cannot be reached.
 
     Raises:
         InputError: not an address.
     """
-    return RemoteCampaign(Line(url, token, timeout, patience, time.sleep, random.random))
+    return Campaign(HttpBackend(url, token, timeout=timeout, patience=patience))
 
 
-class RemoteCampaign(NotebookViews):
-    """A campaign on another machine. Its methods are those of `Campaign`; threads may share it.
+class _ThreadLocal(threading.local):
+    """The connection of a thread."""
+
+    connection: http.client.HTTPConnection | None = None
+
+
+class HttpBackend:
+    """What a `Campaign` needs, from a service; threads may share it.
 
     Args:
-        line: to the service.
+        url: of the service.
+        token: shown with every call; None: none is.
+        timeout: seconds for one attempt.
+        patience: seconds for which a call is repeated.
+        sleep: waits.
+        jitter: a number in [0, 1), so that many callers do not repeat at the same moment.
     """
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        patience: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname)
+            self._port = parts.port
+        except ValueError:
+            good = False
+        if not good or parts.username is not None:
+            raise InputError(f"url: got {url!r:.100}, expected http://host:port or https://...")
+        if token is not None and not token.isascii():
+            raise InputError("token: expected the text that scopeval serve-token printed")
+        self.name = url.rstrip("/")
+        self.shape: tuple[int, ...] | None = None  # the service checks it
+        self._host, self._root = parts.hostname or "", parts.path.rstrip("/")
+        self._context = ssl.create_default_context() if parts.scheme == "https" else None
+        self._timeout, self._patience = timeout, patience
+        self._sleep, self._jitter = sleep, jitter
+        self._local = _ThreadLocal()
+        self._controller = secrets.token_hex(8)
+        self._terms: Terms | None = None
+        self._headers = {"User-Agent": f"scopeval/{__version__}", "Accept": "*/*"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
 
-    # -- plants --------------------------------------------------------------------------------
+    # -- episodes ------------------------------------------------------------------------------
 
-    def start(
-        self, plant: str = "plant", *, resume: bool = False, request: str | None = None
-    ) -> RemoteEpisode:
-        """Begin an episode on a plant.
+    def start(self, plant: str, *, resume: bool, request: str | None, take_over: bool) -> Episode:
+        """As of `Campaign`; a request is 8 to 64 letters, digits, - or _."""
+        body = {
+            "plant": plant,
+            "resume": resume,
+            "request": secrets.token_hex(16) if request is None else request,
+            "take_over": take_over,
+            "controller": self._controller,
+        }
+        return self._episode(self.post("/v1/episodes", body))
 
-        Args:
-            plant: its name.
-            resume: go on with the plant's open episode, where there is one; else that is lost.
-            request: 8 to 64 letters, digits, - or _; a call with the same ones returns the same
-                episode. None: new ones.
+    def resume_episode(self, plant: str) -> Episode:
+        """As of `Campaign`."""
+        return self._episode(self.get(f"/v1/open-episode?plant={quote(plant, safe='')}"))
 
-        Raises:
-            CampaignError: the campaign is paused, stopped, or has reached its plan.
-        """
-        word = secrets.token_hex(16) if request is None else request
-        body = {"plant": plant, "resume": resume, "request": word}
-        return episode_of(self._line, self._line.post("/v1/episodes", body))
+    def episode(self, number: int) -> Episode:
+        """As of `Campaign`."""
+        return self._episode(self.get(f"/v1/episodes/{int(number)}"))
 
-    def resume_episode(self, plant: str = "plant") -> RemoteEpisode:
-        """The plant's open episode, with all that was recorded of it.
+    def _episode(self, answer: dict[str, Any]) -> Episode:
+        names = ("number", "plant", "design", "share", "by_target", "shadow", "horizon")
+        episode = Episode(self, **{name: answer[name] for name in names})
+        _fill(episode, answer)
+        return episode
 
-        Raises:
-            CampaignError: there is none.
-        """
-        place = f"/v1/open-episode?plant={quote(plant, safe='')}"
-        return episode_of(self._line, self._line.get(place))
+    def refresh(self, episode: Episode) -> None:
+        """Bring an episode to what the journal says."""
+        _fill(episode, self.get(f"/v1/episodes/{episode.number}"))
 
-    def episode(self, number: int) -> RemoteEpisode:
-        """An episode by number, as the journal has it."""
-        return episode_of(self._line, self._line.get(f"/v1/episodes/{int(number)}"))
+    def act(self, episode: Episode, t: int, obs: Any, incumbent: Any) -> Decided | None:
+        """The decision of a step, which is on the service's disk."""
+        body: dict[str, Any] = {"step": t, "obs": obs.tolist()}
+        if incumbent is not None:
+            body["incumbent"] = _plain(incumbent)
+        answer = self._call(episode, "act", body)
+        return self._decided(episode, t, obs, answer)
 
-    def heartbeat(self, plant: str) -> None:
-        """Tell that a plant is alive, where nothing else does for long."""
-        self._line.post("/v1/heartbeat", {"plant": plant})
+    def observe(self, episode: Episode, t: int, outcome: Observed) -> None:
+        """Record an outcome."""
+        answer = self._call(episode, "observe", _outcome(t, outcome))
+        _count(episode, t, outcome, answer)
 
-    # -- looking -------------------------------------------------------------------------------
+    def advance(self, episode: Episode, t: int, outcome: Observed) -> Decided | None:
+        """An outcome and the next decision in one call, both or neither."""
+        answer = self._call(episode, "advance", _outcome(t, outcome))
+        _count(episode, t, outcome, answer)
+        if answer["action"] is None:
+            return None
+        return self._decided(episode, t + 1, outcome.next_obs, answer)
 
-    def status(self) -> CampaignStatus:
-        """The state now."""
-        return from_wire(CampaignStatus, self._line.get("/v1/status"))
+    def _decided(
+        self, episode: Episode, t: int, obs: Any, answer: dict[str, Any]
+    ) -> Decided | None:
+        if answer["action"] is None:  # control went back to the plant
+            self.refresh(episode)
+            return None
+        decided = Decided(obs, _action(answer["action"]), answer["by"] or "behavior")
+        if t == episode.step:
+            episode.take_decision(decided)
+        return decided
 
-    @property
-    def running(self) -> int:
-        """Number of episodes that have started and not ended."""
-        return self.status().open
+    def end(self, episode: Episode) -> None:
+        """End an episode."""
+        _fill(episode, self._call(episode, "end", {"steps": episode.step}))
+
+    def lose(self, episode: Episode, reason: str) -> None:
+        """Give an episode up."""
+        _fill(episode, self._call(episode, "lose", {"reason": reason}))
+
+    def _call(self, episode: Episode, verb: str, body: dict[str, Any]) -> Any:
+        return self.post(f"/v1/episodes/{episode.number}/{verb}", body)
+
+    @contextlib.contextmanager
+    def group(self) -> Iterator[None]:
+        """Nothing: the service groups calls by itself."""
+        yield
+
+    # -- commands and looking ----------------------------------------------------------------------
+
+    def command(
+        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
+    ) -> bool:
+        """Carry out a command, under the name of the token."""
+        body: dict[str, Any] = {"reason": reason, "request": secrets.token_hex(16)}
+        if number is not None:
+            body["episode"] = int(number)
+        return bool(self.post(f"/v1/commands/{command_of(name).name}", body)["done"])
+
+    def heartbeat(self, plant: str) -> str:
+        """Note a sign of life."""
+        return str(self.post("/v1/heartbeat", {"plant": plant})["state"])
+
+    def tell_silence(self) -> list[str]:
+        """As of `Campaign`; the service does this by itself every few seconds."""
+        return [str(name) for name in self.post("/v1/tell-silence", {})]
 
     @property
     def terms(self) -> Terms:
-        """What the campaign was created with."""
-        return Terms.from_json(self._line.get("/v1/terms"))
+        """Of the campaign; they never change."""
+        if self._terms is None:
+            self._terms = Terms.from_json(self.get("/v1/terms"))
+        return self._terms
 
-    def _created_with(self) -> Terms:
-        return self.terms
+    def status(self) -> CampaignStatus:
+        """The state now."""
+        return from_wire(CampaignStatus, self.get("/v1/status"))
 
-    def result(self, *, keep: bool = False) -> Evaluation:
-        """What the target policy is worth, by all that is finished.
-
-        Args:
-            keep: keep the episodes in the result.
-
-        Raises:
-            InputError: no episode is finished.
-        """
-        found = from_wire(Evaluation, self._line.get("/v1/result"))
-        return replace(found, episodes=self.episodes()) if keep else found
-
-    def events(self, after: int = 0, *, most: int | None = None) -> list[Event]:
-        """What happened after an event, in order; at most so many."""
+    def events(
+        self,
+        after: int = 0,
+        *,
+        most: int | None = None,
+        kinds: tuple[str, ...] | None = None,
+        last: bool = False,
+    ) -> list[Event]:
+        """What happened after an event."""
         found: list[Event] = []
         while most is None or len(found) < most:
-            last = found[-1].number if found else after
             limit = 1000 if most is None else min(most - len(found), 1000)
-            some = self._line.get(f"/v1/events?after={int(last)}&limit={limit}")
+            asked: list[tuple[str, Any]] = [
+                ("after", found[-1].number if found and not last else after),
+                ("limit", limit),
+            ]
+            asked += [("kind", kind) for kind in kinds or ()] + ([("last", 1)] if last else [])
+            some = self.get(f"/v1/events?{urlencode(asked)}")
             found += [from_wire(Event, one) for one in some]
-            if len(some) < limit:
+            if len(some) < limit or last:
                 break
         return found
 
     def designs(self) -> list[DesignRecord]:
         """Every behavior policy that was used."""
-        return [from_wire(DesignRecord, one) for one in self._line.get("/v1/designs")]
+        return [from_wire(DesignRecord, one) for one in self.get("/v1/designs")]
 
-    def episodes(self, *, plant: str | None = None) -> Episodes:
-        """All finished episodes, in the order of their numbers, for an analysis of one's own."""
+    def episodes(self, plant: str | None) -> Episodes:
+        """All finished episodes."""
         place = "/v1/episodes" + ("" if plant is None else f"?plant={quote(plant, safe='')}")
-        content = self._line.get_bytes(place)
+        content = self.get_bytes(place)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "episodes.npz")
             path.write_bytes(content)
             return Episodes.load(path)
 
     def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
-        """Number, state and recorded steps of all episodes of a plant, in order."""
-        told = self._line.get(f"/v1/plants/episodes?plant={quote(plant, safe='')}")
-        return [(int(one["number"]), str(one["state"]), int(one["step"])) for one in told]
+        """Number, state and recorded steps of all episodes of a plant."""
+        rows = self.get(f"/v1/plants/episodes?plant={quote(plant, safe='')}")
+        return [(int(one["number"]), str(one["state"]), int(one["step"])) for one in rows]
 
-    def report(self, path: str | os.PathLike[str], *, title: str = "The campaign") -> Path:
-        """Write the report as one HTML page."""
-        goal = check_place(path)
-        return replace_file(goal, self._line.get_bytes(f"/v1/report?title={quote(title, safe='')}"))
-
-    def shadow(self) -> ShadowReport:
-        """What the behavior policy would have done in shadow episodes."""
-        return from_wire(ShadowReport, self._line.get("/v1/shadow"))
+    def verify(self, head: str | None) -> Verification:
+        """An audit by the service, for operators; connect with a `timeout` that is long enough."""
+        asked = "" if head is None else f"?head={quote(head, safe='')}"
+        return from_wire(Verification, self.get(f"/v1/verification{asked}"))
 
     def logs(self) -> Transitions:
-        """The steps of all finished episodes as logs, those of the incumbent included."""
-        return logs_of_bytes(self._line.get_bytes("/v1/logs"))
+        """The steps of all finished episodes."""
+        return logs_of_bytes(self.get_bytes("/v1/logs"))
 
-    def verify(self) -> Verification:
-        """Draw every decision again on the service and compare: an audit, by operators.
+    def shadow(self) -> ShadowReport:
+        """Episodes in which what runs today has decided."""
+        return from_wire(ShadowReport, self.get("/v1/shadow"))
 
-        It takes its time; connect with a `timeout` that is long enough.
-        """
-        return from_wire(Verification, self._line.get("/v1/verification"))
+    def result(self) -> Evaluation:
+        """What the target policy is worth."""
+        return from_wire(Evaluation, self.get("/v1/result"))
 
-    # -- operators -----------------------------------------------------------------------------
+    def report(self, path: str | os.PathLike[str], title: str) -> Path:
+        """Write the report."""
+        goal = check_place(path)
+        return replace_file(goal, self.get_bytes(f"/v1/report?title={quote(title, safe='')}"))
 
-    def pause(self, reason: str = "paused by an operator") -> None:
-        """Start no more episodes until `resume`; running ones go on."""
-        self._command("pause", reason)
+    # -- calls ---------------------------------------------------------------------------------
 
-    def resume(self, reason: str = "resumed by an operator") -> None:
-        """Start episodes again after a pause."""
-        self._command("resume", reason)
+    def get(self, place: str) -> Any:
+        """What is at a place, decoded."""
+        return json.loads(self._repeat("GET", place, None))
 
-    def hand_over(self, reason: str = "by an operator") -> None:
-        """Let the target policy decide from the next step on, on all plants, for good."""
-        self._command("hand-over", reason)
+    def get_bytes(self, place: str) -> bytes:
+        """What is at a place."""
+        return self._repeat("GET", place, None)
 
-    def stop(self, reason: str = "stopped by an operator") -> None:
-        """Start no more episodes, for good; the target policy finishes running ones."""
-        self._command("stop", reason)
-
-    def go_live(self, reason: str = "by an operator") -> None:
-        """End the shadow mode: episodes that start from now on are run by the campaign."""
-        self._command("go-live", reason)
-
-    def tell_silence(self) -> list[str]:
-        """Write an event for every plant that has fallen silent; returns their names.
-
-        The service does this by itself every few seconds.
-        """
-        return [str(name) for name in self._line.post("/v1/tell-silence", {})]
-
-    def refit(self, reason: str = "by an operator") -> bool:
-        """Let the service compute the design that is due, in a process of its own.
-
-        The service does this by itself when an episode ends. Other than `Campaign.refit`, this does
-        not wait for the design.
-
-        Returns:
-            False: none is due.
-        """
-        return bool(self._command("refit", reason))
-
-    def drop(self, number: int, reason: str) -> None:
-        """Take a finished episode out of the evidence; it counts as lost from now on."""
-        self._command(f"episodes/{int(number)}/drop", reason)
-
-    # -- inside --------------------------------------------------------------------------------
+    def post(self, place: str, body: dict[str, Any]) -> Any:
+        """The answer to a call; None: it has no content."""
+        content = self._repeat("POST", place, json.dumps(body).encode())
+        return json.loads(content) if content else None
 
     def close(self) -> None:
         """Close this thread's connection."""
-        self._line.close()
+        if self._local.connection is not None:
+            self._local.connection.close()
+            self._local.connection = None
 
-    def __enter__(self) -> RemoteCampaign:
-        return self
+    def _repeat(self, method: str, place: str, body: bytes | None) -> bytes:
+        until = time.monotonic() + self._patience
+        wait, warned = FIRST_WAIT, False
+        while True:
+            asked: float | None = None
+            fresh = self._local.connection is None  # an old connection may just have been idle
+            try:
+                status, content, asked = self._attempt(method, place, body)
+                if 200 <= status < 300:
+                    return content
+                if status not in RETRY_STATUSES:
+                    raise _error(status, content)
+                why = f"status {status}"
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                why = f"{type(error).__name__}: {error}"
+                if fresh and not warned:
+                    warned = True
+                    log.warning(
+                        "%s: no answer (%s); trying again for %g seconds",
+                        self.name,
+                        why,
+                        self._patience,
+                    )
+            pause = max(wait * (0.5 + self._jitter()), asked or 0.0)
+            if time.monotonic() + pause > until:
+                raise ServiceError(
+                    f"{self.name}: no answer for {self._patience:g} seconds ({why}); the call is "
+                    "safe to repeat"
+                )
+            self._sleep(pause)
+            wait = min(2 * wait, LAST_WAIT)
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def _attempt(
+        self, method: str, place: str, body: bytes | None
+    ) -> tuple[int, bytes, float | None]:
+        """Status, content, and the seconds that the service asks to wait."""
+        if self._local.connection is None:
+            self._local.connection = self._connect()
+        headers = self._headers
+        if body is not None:
+            headers = {**headers, "Content-Type": "application/json"}
+        self._local.connection.request(method, self._root + place, body, headers)
+        answer = self._local.connection.getresponse()
+        content = answer.read(LARGEST)
+        later = answer.headers.get("Retry-After", "")
+        return answer.status, content, float(later) if later.isdecimal() else None
 
-    def __repr__(self) -> str:
-        return f"RemoteCampaign({self._line.url!r})"
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._context is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout, context=self._context
+        )
 
-    def _command(self, verb: str, reason: str) -> Any:
-        body = {"reason": reason, "request": secrets.token_hex(16)}
-        return self._line.post(f"/v1/{verb}", body)
+
+def _error(status: int, content: bytes) -> ScopevalError:
+    """An answer that is not to be repeated, as an exception."""
+    try:
+        answer = json.loads(content)
+        text, code = str(answer["detail"]), str(answer.get("code", "conflict"))
+    except (ValueError, KeyError, TypeError):
+        text, code = f"status {status}", "conflict"
+    if status in (401, 403):
+        return InputError(f"token: refused ({text})")
+    if status == 404 and code == "not_found":
+        return NotFoundError(text)
+    if status == 409 and code == "no_result":
+        return InputError(text)
+    if status == 409:
+        return CampaignError(text, code)
+    if 400 <= status < 500:
+        return InputError(text)
+    return ServiceError(f"the service failed ({text}); see its log")
+
+
+def _fill(episode: Episode, answer: dict[str, Any]) -> None:
+    """Bring an episode to what an answer says."""
+    for name in ("state", "step", "terminated", "by", "back", "halted"):
+        setattr(episode, name, answer[name])
+    episode.signals = tuple(answer["signals"])
+    last, decided = answer["last_obs"], answer["decided"]
+    episode.last_obs = None if last is None else np.asarray(last)
+    episode.decided = None
+    if decided is not None:
+        obs, action = np.asarray(decided["obs"]), _action(decided["action"])
+        episode.decided = Decided(obs, action, decided["by"])
+
+
+def _outcome(t: int, outcome: Observed) -> dict[str, Any]:
+    return {
+        "step": t,
+        "reward": outcome.reward,
+        "cost": outcome.cost,
+        "next_obs": outcome.next_obs.tolist(),
+        "terminated": outcome.terminated,
+        "signals": dict(outcome.signals),
+    }
+
+
+def _count(episode: Episode, t: int, outcome: Observed, answer: dict[str, Any]) -> None:
+    if t == episode.step:
+        episode.take_outcome(outcome)
+        episode.halted = bool(answer["over"]) and not episode.complete
+
+
+def _plain(value: Any) -> Any:
+    """A reading ready for JSON; what is not finite is rejected here, where it can be fixed."""
+    plain = np.asarray(value).tolist()
+    try:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"got {value!r:.60}, expected finite numbers; nothing was recorded, try again with a "
+            "good reading, or lose() the episode"
+        ) from error
+    return plain
+
+
+def _action(value: Any) -> Any:
+    return value if isinstance(value, int) else np.asarray(value, np.float64)

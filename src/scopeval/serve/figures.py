@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 
-from scopeval.campaign.running_value import narrowest_at
+from scopeval.campaign.stages import narrowest_at
 from scopeval.campaign.terms import Terms
 from scopeval.evaluation.result import rounded
 from scopeval.report.evaluation_figures import Band, Trace, running
@@ -12,7 +14,7 @@ from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount
 
-__all__ = ["promise_figure", "spending_figure", "value_figure"]
+__all__ = ["promise_figure", "spending_figure", "time_figure", "value_figure"]
 
 #: Inches; three stand side by side.
 SIZE = (3.7, 2.6)
@@ -44,7 +46,7 @@ def value_figure(trace: Trace, terms: Terms) -> Figure:
             drawing,
             label=f"Line: the estimate against the number of episodes, now {said}.",
             caption="The estimate of the value. Shaded: its interval, which holds at all times "
-            "together, so that it may be looked at as often as one likes.",
+            "together as far as seen, so that it may be looked at as often as one likes.",
         )
 
 
@@ -141,3 +143,26 @@ def _frame(band: Band, within: list[float]) -> tuple[float, float]:
     low, high = float(late.min()), float(late.max())
     pad = 0.06 * (high - low) or 0.5
     return low - pad, high + pad
+
+
+def time_figure(ended: list[float]) -> Figure | None:
+    """Finished episodes against time, in UTC: where the line is flat, nothing has finished."""
+    if len(ended) < 2 or ended[-1] <= ended[0]:
+        return None
+    first, last = min(ended), max(ended)
+    hours = (np.sort(np.array(ended)) - first) / 3600.0
+    count = np.arange(1, len(hours) + 1)
+    with canvas(*SIZE) as (drawing, ax):
+        ax.step(hours, count, where="post", color=OURS)
+        ax.set_xlim(left=0)
+        ax.set_ylim(bottom=0)
+        ax.locator_params(nbins=6)
+        began = datetime.datetime.fromtimestamp(first, datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        ax.set_xlabel(f"hours since {began} UTC")
+        ax.set_ylabel("finished episodes")
+        return figure_of(
+            drawing,
+            label=f"Line: finished episodes against time, {len(ended)} in "
+            f"{(last - first) / 3600.0:.3g} hours.",
+            caption="Finished episodes against time. Where the line is flat, nothing has finished.",
+        )

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scopeval.arrays import check_whole, is_number
 from scopeval.errors import InputError
 
-__all__ = ["BodyLimit", "Limits", "RateLimit"]
+__all__ = ["BodyLimit", "Limits", "RateLimit", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Limits:
         failures: wrong tokens a second from one address, likewise.
         open_episodes: most episodes that are open at a time.
         waiting: most calls that wait for the database.
-        connections: most connections at a time.
+        answer_seconds: longest time that a call waits for the database.
+        connections: most connections at a time, and
+        per_address: from one address.
         head_seconds: longest time until the head of a request is complete.
         body_seconds: longest time until its body is complete.
     """
@@ -38,14 +40,16 @@ class Limits:
     failures: float = 1.0
     open_episodes: int = 1_000
     waiting: int = 10_000
+    answer_seconds: float = 10.0
     connections: int = 2_000
+    per_address: int = 500
     head_seconds: float = 10.0
     body_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("body", "open_episodes", "waiting", "connections"):
+        for name in ("body", "open_episodes", "waiting", "connections", "per_address"):
             check_whole(name, getattr(self, name), 1)
-        for name in ("rate", "failures", "head_seconds", "body_seconds"):
+        for name in ("rate", "failures", "answer_seconds", "head_seconds", "body_seconds"):
             value = getattr(self, name)
             if not (is_number(value) and value > 0):
                 raise InputError(f"{name}: got {value!r}, expected a number above 0")
@@ -101,6 +105,7 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
+        self._large = f"the body has more than {limits.body} bytes"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -109,8 +114,12 @@ class BodyLimit:
             return
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            why = "the body has two lengths: Content-Length and Transfer-Encoding"
+            await refuse(400, "invalid", why, send, scope)
+            return
         if not length.isdecimal() or int(length[:20]) > self._limits.body:
-            await _refuse(413, f"the body has more than {self._limits.body} bytes", send, scope)
+            await refuse(413, "too_large", self._large, send, scope)
             return
         if length == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
@@ -120,10 +129,11 @@ class BodyLimit:
                 body = await self._read(receive)
         except TimeoutError:
             seconds = self._limits.body_seconds
-            await _refuse(408, f"the body took longer than {seconds:g} seconds", send, scope)
+            why = f"the body took longer than {seconds:g} seconds"
+            await refuse(408, "too_slow", why, send, scope)
             return
         if body is None:
-            await _refuse(413, f"the body has more than {self._limits.body} bytes", send, scope)
+            await refuse(413, "too_large", self._large, send, scope)
             return
         await self._app(scope, _given(body, receive), send)
 
@@ -145,20 +155,22 @@ class BodyLimit:
 
 def _given(body: bytes, receive: Receive) -> Receive:
     """Gives the body that was read, then what the server says."""
-    told = False
+    given = False
 
     async def replay() -> Message:
-        nonlocal told
-        if told:
+        nonlocal given
+        if given:
             return await receive()
-        told = True
+        given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
 
 
-async def _refuse(status: int, why: str, send: Send, scope: Scope) -> None:
-    answer = JSONResponse({"detail": why}, status, headers={"connection": "close"})
+async def refuse(status: int, code: str, why: str, send: Send, scope: Scope) -> None:
+    """Answer a request whose body is not read, and close the connection."""
+    content = {"detail": why, "code": code}
+    answer = JSONResponse(content, status, headers={"connection": "close"})
 
     async def nothing() -> Message:
         return {"type": "http.disconnect"}

@@ -2,128 +2,153 @@
 
 from __future__ import annotations
 
-import bisect
-import math
-import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from scopeval.campaign.status import CampaignStatus
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
 
-__all__ = ["Metrics", "campaign_lines"]
+from scopeval import __version__
+from scopeval.campaign.view import CampaignStatus
 
-#: Upper ends of the times of a call that are counted, in seconds.
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+__all__ = ["Counts", "Metrics"]
+
+STATES = ("running", "paused", "handed over", "stopped")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the parts of a service have counted.
+
+    Attributes:
+        totals: by name, see TOTALS.
+        waiting: calls that wait for the database.
+        webhook_waiting: events that wait for another try.
+        refused: calls by status.
+    """
+
+    totals: Mapping[str, int]
+    waiting: int
+    webhook_waiting: int
+    refused: Mapping[int, int]
 
 
 class Metrics:
     """Counts calls by route and status, and how long they took."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: Counter[tuple[str, int]] = Counter()
-        self._times: dict[str, list[int]] = {}
-        self._sums: Counter[str] = Counter()
+        self._registry = CollectorRegistry()
+        self._calls = Counter(
+            "scopeval_http_requests",
+            "Calls by route and status.",
+            ("route", "status"),
+            registry=self._registry,
+        )
+        self._times = Histogram(
+            "scopeval_http_request_duration_seconds",
+            "Time from the head of a call to its answer.",
+            ("route",),
+            registry=self._registry,
+        )
+        ProcessCollector(registry=self._registry)
 
     def count(self, route: str, status: int, seconds: float) -> None:
         """Count one call."""
-        with self._lock:
-            self._calls[route, status] += 1
-            times = self._times.setdefault(route, [0] * (len(BUCKETS) + 1))
-            times[bisect.bisect_left(BUCKETS, seconds)] += 1
-            self._sums[route] += seconds  # type: ignore[assignment]
+        self._calls.labels(route, str(status)).inc()
+        self._times.labels(route).observe(seconds)
 
-    def lines(self) -> list[str]:
-        """The lines about calls."""
-        with self._lock:
-            calls, times, sums = dict(self._calls), dict(self._times), dict(self._sums)
-        found = heading("scopeval_http_requests_total", "counter", "Calls by route and status.")
-        for (route, status), n in sorted(calls.items()):
-            found.append(
-                line("scopeval_http_requests_total", n, {"route": route, "status": str(status)})
-            )
-        name = "scopeval_http_request_seconds"
-        found += heading(name, "histogram", "Time from the head of a call to its answer.")
-        for route, counts in sorted(times.items()):
-            total = 0
-            for end, n in zip((*BUCKETS, math.inf), counts, strict=True):
-                total += n
-                le = "+Inf" if math.isinf(end) else f"{end:g}"
-                found.append(line(f"{name}_bucket", total, {"route": route, "le": le}))
-            found.append(line(f"{name}_sum", sums[route], {"route": route}))
-            found.append(line(f"{name}_count", total, {"route": route}))
-        return found
+    def text(self, status: CampaignStatus, counts: Counts) -> bytes:
+        """All of it."""
+        registry = CollectorRegistry()
+        registry.register(_Collector([*_campaign(status), *_service(counts)]))
+        content: bytes = generate_latest(registry) + generate_latest(self._registry)
+        return content
 
 
-def heading(name: str, kind: str, about: str) -> list[str]:
-    """The two lines before a metric."""
-    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+class _Collector:
+    """Gives metrics that are made when they are asked for."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        return iter(self._metrics)
 
 
-def line(name: str, value: float, labels: Mapping[str, str] | None = None) -> str:
-    """One line; labels are escaped."""
-    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in (labels or {}).items())
-    number = f"{value:d}" if isinstance(value, int) else _number(float(value))
-    return f"{name}{{{inside}}} {number}" if inside else f"{name} {number}"
-
-
-def _number(x: float) -> str:
-    if math.isnan(x):
-        return "NaN"
-    return ("+Inf" if x > 0 else "-Inf") if math.isinf(x) else repr(x)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def campaign_lines(status: CampaignStatus, counters: Mapping[str, tuple[str, int]]) -> list[str]:
-    """The lines about the campaign.
-
-    Args:
-        status: of the campaign.
-        counters: what the service counts itself: name -> (what it is, number).
-    """
-    found: list[str] = []
-
-    def gauge(name: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        found.extend(heading(name, "gauge", about))
-        found.extend(line(name, value, labels) for labels, value in values)
-
-    states = ("running", "paused", "handed over", "stopped")
-    gauge(
-        "scopeval_campaign_state",
-        "1 for the state that the campaign is in.",
-        [({"state": state}, int(status.state == state)) for state in states],
+def _campaign(status: CampaignStatus) -> Iterator[Metric]:
+    """The numbers about the campaign."""
+    found = GaugeMetricFamily(
+        "scopeval_campaign_state", "1 for the state that it is in.", labels=["state"]
     )
+    for name in STATES:
+        found.add_metric([name], int(status.state == name))
+    yield found
+    found = GaugeMetricFamily("scopeval_episodes", "Episodes.", labels=["state"])
     numbers = {"open": status.open, "finished": status.finished, "lost": status.lost}
-    gauge("scopeval_episodes", "Episodes.", [({"state": k}, n) for k, n in numbers.items()])
+    for name, episodes in (numbers | {"shadow": status.shadowed}).items():
+        found.add_metric([name], episodes)
+    yield found
     value = status.interval
+    silent = sum(plant.silent for plant in status.plants)
     for name, about, number in (
-        ("scopeval_value", "Estimate of the target policy's value.", value.estimate),
-        ("scopeval_value_low", "Lower end of its anytime-valid interval.", value.low),
-        ("scopeval_value_high", "Upper end of its anytime-valid interval.", value.high),
-        ("scopeval_cost_spent", "Cost of all episodes.", status.spent),
-        ("scopeval_share", "Share of the behavior policy in new episodes.", status.share),
-        ("scopeval_design", "Number of the design of new episodes.", status.design),
-        ("scopeval_last_event", "Number of the last event.", status.last_event),
-        ("scopeval_plants_silent", "Plants that have fallen silent in an episode.",
-         sum(plant.silent for plant in status.plants)),
+        ("value", "Estimate of the target policy's value.", value.estimate),
+        ("value_low", "Lower end of its anytime-valid interval.", value.low),
+        ("value_high", "Upper end of its anytime-valid interval.", value.high),
+        ("cost_spent", "Cost of all episodes.", status.spent),
+        ("share", "Share of the behavior policy in new episodes.", status.share),
+        ("design", "Number of the design of new episodes.", status.design),
+        ("last_event", "Number of the last event.", status.last_event),
+        ("plants_silent", "Plants that have fallen silent in an episode.", silent),
+        ("problems", "Problems that somebody should see to.", len(status.problems)),
+        ("refit_failed", "1 where a design that is due could not be computed.",
+         int(status.refit_failure is not None)),
+        ("unconfirmed", "1 where the design in use is not confirmed.",
+         int(status.unconfirmed is not None)),
     ):  # fmt: skip
-        gauge(name, about, [({}, number)])
-    gauge(
-        "scopeval_guard_alarm",
-        "1 for guards that have raised an alarm.",
-        [
-            ({"guard": str(k), "rule": guard.rule}, int(guard.alarm is not None))
-            for k, guard in enumerate(status.guards)
-        ],
+        yield GaugeMetricFamily(f"scopeval_{name}", about, value=number)
+    found = GaugeMetricFamily(
+        "scopeval_guard_alarm", "1 for guards that have raised an alarm.", labels=["guard", "rule"]
     )
-    gauge(
-        "scopeval_plant_seen_timestamp_seconds",
-        "The plant's last sign of life.",
-        [({"plant": plant.name}, plant.seen) for plant in status.plants],
+    for k, guard in enumerate(status.guards):
+        found.add_metric([str(k), guard.rule], int(guard.alarm is not None))
+    yield found
+    found = GaugeMetricFamily(
+        "scopeval_plant_seen_timestamp_seconds", "Last sign of life.", labels=["plant"]
     )
-    for name, (about, n) in counters.items():
-        found += [*heading(name, "counter", about), line(name, n)]
-    return found
+    for plant in status.plants:
+        found.add_metric([plant.name], plant.seen)
+    yield found
+
+
+#: What the totals are.
+TOTALS = {
+    "decisions": "Decisions answered.",
+    "transactions": "Transactions written.",
+    "written_calls": "Calls in these transactions.",
+    "database_errors": "Transactions that were not committed.",
+    "webhook_failures": "Events that a webhook did not take, given up.",
+}
+
+
+def _service(counts: Counts) -> Iterator[Metric]:
+    """The numbers about the service."""
+    about = GaugeMetricFamily("scopeval_build_info", "The version.", labels=["version"])
+    about.add_metric([__version__], 1)
+    yield about
+    for name, text in TOTALS.items():
+        yield CounterMetricFamily(f"scopeval_{name}", text, value=counts.totals[name])
+    yield GaugeMetricFamily("scopeval_waiting_calls", "Calls that wait.", value=counts.waiting)
+    yield GaugeMetricFamily(
+        "scopeval_webhook_waiting",
+        "Events that wait for another try.",
+        value=counts.webhook_waiting,
+    )
+    refused = CounterMetricFamily(
+        "scopeval_refused", "Calls with a wrong token, role or rate.", labels=["status"]
+    )
+    for status, calls in sorted(counts.refused.items()):
+        refused.add_metric([str(status)], calls)
+    yield refused

@@ -10,6 +10,7 @@ __all__ = [
     "ActBody",
     "ActionAnswer",
     "AdvanceAnswer",
+    "Code",
     "CommandBody",
     "EndBody",
     "EpisodeAnswer",
@@ -22,6 +23,7 @@ __all__ = [
     "ObserveBody",
     "Problem",
     "StartBody",
+    "StateAnswer",
 ]
 
 _LARGEST = 2**63 - 1
@@ -56,6 +58,12 @@ class StartBody(Body):
     plant: Name
     request: Request
     resume: Annotated[bool, Field(strict=True)] = False
+    take_over: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="Start although another controller was active lately."
+    )
+    controller: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_-]{0,64}$")] = Field(
+        default="", description="A word of the program that runs the plant; another after a start."
+    )
 
 
 class ActBody(Body):
@@ -96,10 +104,11 @@ class HeartbeatBody(Body):
 
 
 class CommandBody(Body):
-    """What an operator wants, and why."""
+    """What an operator wants, and why; for "lose" and "drop" with the number of an episode."""
 
     reason: Reason
     request: Request
+    episode: EpisodeNumber | None = None
 
 
 class EpisodeAnswer(BaseModel):
@@ -116,16 +125,25 @@ class EpisodeAnswer(BaseModel):
     design: int
     share: float
     horizon: int
+    by: str | None = Field(description="Who decided last: behavior, target, guard, baseline, ...")
+    back: int | None = Field(
+        description="The step from which on the baseline, or the plant's controller, has control."
+    )
+    halted: bool = Field(description="The campaign was stopped: there is no further step.")
+    signals: list[str] = Field(description="Readings that every observation must have.")
+    last_obs: Any = Field(description="What was observed last; null: nothing yet.")
     decided: dict[str, Any] | None = Field(
-        description="The decision whose outcome is awaited: obs and action."
+        description="The decision whose outcome is awaited: obs, action and by."
     )
 
 
 class ActionAnswer(BaseModel):
-    """The action of a step. It is on disk."""
+    """The action of a step, which is on disk; null: control went back to the plant."""
 
     step: int
-    action: int | list[float]
+    action: int | list[float] | None
+    by: str | None
+    back: int | None
 
 
 class ObserveAnswer(BaseModel):
@@ -141,6 +159,15 @@ class AdvanceAnswer(BaseModel):
     step: int
     over: bool
     action: int | list[float] | None
+    by: str | None
+    back: int | None
+
+
+class StateAnswer(BaseModel):
+    """The state of the campaign, for a plant."""
+
+    state: Literal["running", "paused", "handed over", "stopped"]
+    control: Literal["campaign", "plant"]
 
 
 class EventAnswer(BaseModel):
@@ -154,9 +181,42 @@ class EventAnswer(BaseModel):
     episode: int | None
     who: str | None
     data: dict[str, Any]
+    hash: str
+
+
+#: What went wrong, for programs.
+Code = Literal[
+    "paused",
+    "stopped",
+    "plan_reached",
+    "plant_busy",
+    "no_episode",
+    "no_result",
+    "conflict",
+    "wrong_step",
+    "episode_open",
+    "episode_lost",
+    "episode_finished",
+    "episode_dropped",
+    "not_found",
+    "invalid",
+    "unauthorized",
+    "forbidden",
+    "other_plant",
+    "too_many_episodes",
+    "overloaded",
+    "rate",
+    "too_large",
+    "too_slow",
+    "wrong_host",
+    "database",
+    "service",
+    "refused",
+]
 
 
 class Problem(BaseModel):
-    """Why a call was refused."""
+    """Why a call was refused: in words, and for programs."""
 
     detail: str
+    code: Code

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import resource
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +22,14 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from scopeval.campaign.campaign import Campaign
+from scopeval.campaign.local import LocalBackend, Policies, open_local
 from scopeval.errors import InputError, PlantError
-from scopeval.serve.access import is_loopback
+from scopeval.policies.adapters import as_policy
 from scopeval.serve.app import Settings, create_app
-from scopeval.serve.joined_transport import JoinedTransport
+from scopeval.serve.auth import FIRST, TokenStore, is_loopback
 from scopeval.serve.limits import Limits
-from scopeval.serve.tokens import TokenBook
 
-__all__ = ["Service", "prefer_answers", "serve", "serving"]
+__all__ = ["Service", "serve", "serving"]
 
 #: Most bytes of the head of a request.
 LARGEST_HEAD = 16_384
@@ -45,6 +49,8 @@ class Service:
         certificate: for HTTPS; None: HTTP.
         key: of the certificate.
         target_name: "module:attribute" of a target that is no table, for new designs.
+        baseline: what runs today, where the campaign cannot hold it.
+        proxies: addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
     """
 
     where: str | os.PathLike[str]
@@ -56,32 +62,85 @@ class Service:
     certificate: Path | None = None
     key: Path | None = None
     target_name: str | None = None
+    baseline: Any = None
+    proxies: tuple[str, ...] = ()
 
 
-def serve(service: Service) -> None:
-    """Serve until the process is told to end.
+def serve(service: Service, announce: Callable[[str], None] = print) -> None:
+    """Serve until the process is told to end: by SIGTERM or SIGINT, and then all is closed.
+
+    Args:
+        service: what is served.
+        announce: is given what an operator must know once it serves, and the first token.
 
     Raises:
         InputError: an address that others can reach, and no token; or it is in use.
     """
-    prefer_answers()
-    with _opened(service) as config, _bound(service) as bound:
+    _raise_file_limit()
+    configure_logging(access=service.settings.access_log)
+    _handle_signals()
+    with _bound(service) as bound, _opened(service) as (config, first):
+        announce(f"Serving at {_address(service, bound)}/ (Ctrl-C ends)")
+        if first is not None:
+            announce(f"There was no token. This one is an operator's, and is shown once:\n{first}")
         uvicorn.Server(config).run(sockets=[bound])
 
 
-def prefer_answers() -> None:
-    """Let threads of this process take turns more often.
+def _handle_signals() -> None:
+    """After its own shutdown uvicorn raises the signal again: then the campaign must be closed."""
 
-    The thread that answers gives Python's lock away with every answer, and would wait 5 ms (the
-    default) for the thread that writes to give it back.
-    """
-    sys.setswitchinterval(0.0002)
+    def noted(number: int, frame: object) -> None:
+        logging.getLogger("scopeval.serve").info("ended by %s", signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, noted)
+
+
+def configure_logging(*, access: bool) -> None:
+    """Lines with time, level and name on the standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
+    formatter = logging.Formatter(text, "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    for name, level in (
+        ("scopeval.serve", logging.INFO),
+        ("scopeval.access", logging.INFO if access else logging.WARNING),
+        ("uvicorn.error", logging.WARNING),
+        ("asyncio", logging.ERROR),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _connections(limits: Limits) -> Limits:
+    """Fewer connections than files may be open: the rest is for the database and the files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    return replace(limits, connections=max(min(limits.connections, soft - 128), 1))
+
+
+def _address(service: Service, bound: socket.socket) -> str:
+    scheme = "http" if service.certificate is None else "https"
+    name = f"[{service.host}]" if ":" in service.host else service.host
+    return f"{scheme}://{name}:{bound.getsockname()[1]}"
 
 
 @contextlib.contextmanager
 def serving(service: Service) -> Iterator[str]:
     """Serve in a thread while the block runs; gives the address."""
-    with _opened(service) as config, _bound(service) as bound:
+    with _bound(service) as bound, _opened(service, first=False) as (config, _):
         server = uvicorn.Server(config)
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [bound]}, name="scopeval-serve", daemon=True
@@ -92,50 +151,72 @@ def serving(service: Service) -> Iterator[str]:
                 if not thread.is_alive():
                     raise PlantError("the service could not be started; see its log")
                 thread.join(0.01)
-            scheme = "http" if service.certificate is None else "https"
-            name = f"[{service.host}]" if ":" in service.host else service.host
-            yield f"{scheme}://{name}:{bound.getsockname()[1]}"
+            yield _address(service, bound)
         finally:
             server.should_exit = True
             thread.join()
 
 
 @contextlib.contextmanager
-def _opened(service: Service) -> Iterator[uvicorn.Config]:
-    """The configuration, while the campaign is open."""
-    local = is_loopback(service.host)
-    arguments: dict[str, Any] = {
-        "behavior": service.behavior,
-        "clock": service.settings.clock,
-        "target_name": service.target_name,
-    }
+def _opened(service: Service, *, first: bool = True) -> Iterator[tuple[uvicorn.Config, str | None]]:
+    """The configuration while the campaign is open, and the first token where one was made."""
+    _check_files(service)
+    local, settings = is_loopback(service.host), service.settings
+    target = as_policy(service.target)
+    today = None if service.baseline is None else as_policy(service.baseline)
+    policies = Policies(target, service.behavior, today, service.target_name)
     with (
-        Campaign.open(service.where, service.target, **arguments) as campaign,
-        Campaign.open(service.where, service.target, check=False, **arguments) as viewing,
+        _closing(open_local(service.where, policies, check=True, clock=settings.clock)) as backend,
+        _closing(open_local(service.where, policies, check=False, clock=settings.clock)) as viewing,
     ):
-        _check_address(service, campaign)
-        app = create_app(campaign, viewing, replace(service.settings, local=local))
-        yield uvicorn.Config(
+        tokens = TokenStore(backend.store, settings.clock)
+        _check_address(service, tokens)
+        made = None
+        if first and not len(tokens):
+            made = tokens.create(FIRST, "operator")
+        with backend.store.transaction() as connection:  # refused where it cannot be written
+            connection.exec_driver_sql("UPDATE facts SET value = value WHERE name = 'format'")
+        limits = _connections(settings.limits)
+        app = create_app(backend, viewing, replace(settings, local=local, limits=limits))
+        config = uvicorn.Config(
             app,
-            http=_protocol(service.settings.limits),
+            http=_protocol(limits),
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(service.proxies),
+            forwarded_allow_ips=list(service.proxies),
             timeout_keep_alive=60,
             timeout_graceful_shutdown=5,
             h11_max_incomplete_event_size=LARGEST_HEAD,
             ssl_certfile=service.certificate,
             ssl_keyfile=service.key,
         )
+        yield config, made
 
 
-def _check_address(service: Service, campaign: Campaign) -> None:
-    tokens = TokenBook(campaign.journal, service.settings.clock)
-    valid = [token for token in tokens.all() if token.revoked is None]
-    if not is_loopback(service.host) and not valid:
+@contextlib.contextmanager
+def _closing(backend: LocalBackend) -> Iterator[LocalBackend]:
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def _check_files(service: Service) -> None:
+    """The certificate and its key are there."""
+    if service.key is not None and service.certificate is None:
+        raise InputError("tls-key: got a key without a certificate; expected --tls-certificate too")
+    for name, path in (("tls-certificate", service.certificate), ("tls-key", service.key)):
+        if path is not None and not os.access(path, os.R_OK):
+            raise InputError(f"{name}: {path} cannot be read; expected a PEM file")
+
+
+def _check_address(service: Service, tokens: TokenStore) -> None:
+    now = service.settings.clock()
+    if not is_loopback(service.host) and not any(one.valid(now) for one in tokens.all()):
         raise InputError(
             f"host: {service.host} can be reached by other machines, and nobody has a token; make "
             "one with scopeval serve-token create, or use 127.0.0.1"
@@ -145,7 +226,8 @@ def _check_address(service: Service, campaign: Campaign) -> None:
 @contextlib.contextmanager
 def _bound(service: Service) -> Iterator[socket.socket]:
     kind = socket.AF_INET6 if ":" in service.host else socket.AF_INET
-    with socket.socket(kind) as bound:
+    # asyncio sets TCP_NODELAY only where the protocol is named
+    with socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((service.host, service.port))
@@ -161,15 +243,20 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
     uvicorn limits how long a connection is idle between requests, and not how long a head may take.
     """
+    by_address: Counter[str] = Counter()
 
-    class Patient(H11Protocol):
+    class HeadTimeoutProtocol(H11Protocol):
         """One connection."""
 
         _head: asyncio.TimerHandle | None = None
+        _peer = ""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(JoinedTransport(transport, self.loop))
-            if len(self.connections) > limits.connections:
+            super().connection_made(transport)
+            self._peer = str((transport.get_extra_info("peername") or ("?",))[0])
+            by_address[self._peer] += 1
+            many = len(self.connections) > limits.connections
+            if many or by_address[self._peer] > limits.per_address:
                 transport.abort()
                 return
             self._await_head()
@@ -183,6 +270,9 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._have_head()
+            by_address[self._peer] -= 1
+            if not by_address[self._peer]:
+                del by_address[self._peer]
             super().connection_lost(exc)
 
         def _await_head(self) -> None:
@@ -194,4 +284,4 @@ def _protocol(limits: Limits) -> type[H11Protocol]:
                 self._head.cancel()
                 self._head = None
 
-    return Patient
+    return HeadTimeoutProtocol

@@ -1,7 +1,12 @@
-"""Everything that only looks. It has a campaign of its own, so that plants do not wait for it."""
+"""Everything that only looks. It has a backend of its own, so that plants do not wait for it."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -9,39 +14,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scopeval.campaign.campaign import Campaign
-from scopeval.campaign.journal import Event
-from scopeval.campaign.log_bytes import bytes_of_logs
-from scopeval.campaign.status import CampaignStatus
-from scopeval.campaign.verification import Verification
-from scopeval.errors import InputError
-from scopeval.evaluation.result import Evaluation
-from scopeval.serve.history import History
+from fastapi import HTTPException
+from fastapi.responses import FileResponse
+from starlette.background import BackgroundTask
 
-__all__ = ["Viewer"]
+from scopeval.campaign.audit import Verification
+from scopeval.campaign.designs import bytes_of_logs
+from scopeval.campaign.local import LocalBackend, Policies, open_local
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.view import CampaignStatus
+from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.evaluation.result import Evaluation
+
+__all__ = ["Viewer", "write_file", "write_task"]
 
 #: Seconds for which a status is used again; many may look, and each look reads the database.
 FRESH = 0.5
 
-#: Events that are read at a time.
-CHUNK = 1_000
+#: Seconds that a file waits for the one before it, and that it may take.
+WAIT, LONGEST = 60.0, 600.0
+
+#: Finished steps above which a file is made by a process of its own, whose memory is then given
+#: back; one takes about 100 bytes a step, and starting a process about 2 seconds.
+IN_PROCESS = 100_000
+
+#: Nothing of scopeval is imported before the folders are those of the task.
+PROGRAM = (
+    "import json, sys; task = json.loads(sys.stdin.read()); sys.path[:] = task['path']; "
+    "from scopeval.serve.viewer import write_task; write_task(task)"
+)
+
+_NAMES = {"episodes": "episodes.npz", "report": "report.html", "logs": "logs.npz"}
 
 
 class Viewer:
-    """Looks at a campaign. Calls take their time and come from threads.
+    """Looks at a campaign. It has a backend of its own, so that plants do not wait for it.
 
     Args:
-        campaign: opened for this purpose only.
+        backend: opened for this purpose only.
         clock: seconds.
     """
 
-    def __init__(self, campaign: Campaign, clock: Callable[[], float] = time.monotonic) -> None:
-        self.campaign, self._clock = campaign, clock
-        self.history = History(campaign.terms)
+    def __init__(self, backend: LocalBackend, clock: Callable[[], float] = time.monotonic) -> None:
+        self.backend, self._clock = backend, clock
         self._lock = threading.Lock()
         self._status: tuple[float, CampaignStatus] | None = None
         self._result: tuple[int, Evaluation] | None = None
-        self._reading = threading.Lock()
+        self._heavy = asyncio.Semaphore(1)
         self._verifying = threading.Lock()
 
     def status(self, *, fresh: bool = False) -> CampaignStatus:
@@ -49,7 +68,7 @@ class Viewer:
         with self._lock:
             now = self._clock()
             if self._status is None or fresh or now - self._status[0] > FRESH:
-                self._status = (now, self.campaign.status())
+                self._status = (now, self.backend.status())
             return self._status[1]
 
     def expire(self) -> None:
@@ -60,52 +79,104 @@ class Viewer:
         """The result by all that is finished; computed once for every event.
 
         Raises:
-            InputError: no episode is finished.
+            CampaignError: no episode is finished.
         """
-        last = self.status(fresh=True).last_event
+        status = self.status(fresh=True)
+        if not status.finished:
+            raise CampaignError(
+                "result: no episode is finished, expected at least one", "no_result"
+            )
         with self._lock:
-            if self._result is None or self._result[0] != last:
-                self._result = (last, self.campaign.result())
+            if self._result is None or self._result[0] != status.last_event:
+                self._result = (status.last_event, self.backend.result())
             return self._result[1]
 
     def result_or_none(self) -> Evaluation | None:
         """The result; None where no episode is finished."""
         try:
             return self.result()
-        except InputError:
+        except (CampaignError, InputError):
             return None
 
-    def events(self, after: int, many: int) -> list[Event]:
-        """Events after a number."""
-        return self.campaign.events(after, most=many)
+    def state(self) -> CampaignState:
+        """The state, folded from all events so far."""
+        with self.backend.lock, self.backend.store.read() as connection:
+            return self.backend.state(connection)
 
-    def update_history(self) -> History:
-        """What the page draws, with the newest events."""
-        with self._reading:
-            while news := self.campaign.events(self.history.last, most=CHUNK):
-                for event in news:
-                    self.history.fold(event)
-            return self.history
-
-    def report(self, title: str) -> bytes:
-        """The report as a page."""
-        return self._written("report.html", lambda path: self.campaign.report(path, title=title))
-
-    def logs(self) -> bytes:
-        """The steps of all finished episodes."""
-        return bytes_of_logs(self.campaign.logs())
-
-    def verify(self) -> Verification:
-        """All decisions drawn again, one audit at a time."""
+    def verify(self, head: str | None) -> Verification:
+        """An audit, one at a time."""
         with self._verifying:
-            return self.campaign.verify()
+            return self.backend.verify(head)
 
-    def episodes(self, plant: str | None) -> bytes:
-        """All finished episodes, as a file of `Episodes.save`."""
-        return self._written("episodes.npz", self.campaign.episodes(plant=plant).save)
+    async def file(self, kind: str, about: str | None) -> FileResponse:
+        """A file as an answer: one is made at a time, and it is sent in pieces from the disk.
 
-    def _written(self, name: str, write: Callable[[Path], Any]) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, name)
-            write(path)
-            return path.read_bytes()
+        Args:
+            kind: "episodes", "report" or "logs".
+            about: the plant, or the title.
+        """
+        try:
+            async with asyncio.timeout(WAIT):
+                await self._heavy.acquire()
+        except TimeoutError as late:
+            raise HTTPException(
+                503, "other files are made; try again", {"Retry-After": "10"}
+            ) from late
+        try:
+            folder = tempfile.TemporaryDirectory()  # removed when it was sent
+            path = Path(folder.name, _NAMES[kind])
+            try:
+                await asyncio.to_thread(self._make, kind, path, about)
+            except BaseException:
+                folder.cleanup()
+                raise
+        finally:
+            self._heavy.release()
+        media = "text/html" if kind == "report" else "application/octet-stream"
+        done = BackgroundTask(folder.cleanup)
+        return FileResponse(path, media_type=media, background=done)
+
+    def _make(self, kind: str, path: Path, about: str | None) -> None:
+        if kind == "report":
+            self.result()  # refused here where there is none
+        lines = self.state().lines.values()
+        steps = len(lines) * self.backend.terms.horizon
+        alone = kind == "report"  # it shows the design, which another process may not have
+        if steps <= IN_PROCESS or alone:
+            write_file(self.backend, kind, path, about)
+            return
+        where, here = self.backend.store.where, os.getcwd()
+        task = {
+            "where": where if "://" in where else os.path.abspath(where),
+            "path": [os.path.join(here, entry) for entry in sys.path],
+            "kind": kind,
+            "file": str(path),
+            "about": about,
+        }
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM],
+            input=json.dumps(task).encode(),
+            capture_output=True,
+            timeout=LONGEST,
+            check=False,
+        )
+        if done.returncode:
+            lines_said = done.stderr.decode(errors="replace").strip().splitlines()
+            raise DataError(f"{kind}: {lines_said[-1] if lines_said else 'no file was made'}")
+
+
+def write_file(backend: LocalBackend, kind: str, path: Path, about: str | None) -> None:
+    """Write one of the files."""
+    if kind == "episodes":
+        backend.episodes(about).save(path)
+    elif kind == "logs":
+        path.write_bytes(bytes_of_logs(backend.logs()))
+    else:
+        backend.report(path, about or "The campaign")
+
+
+def write_task(task: dict[str, Any]) -> None:
+    """Write a file, in the process that was started for it."""
+    backend = open_local(task["where"], Policies(None), check=False, clock=time.time)
+    write_file(backend, task["kind"], Path(task["file"]), task["about"])
+    backend.store.close()

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import cloudpickle
 
-from scopeval._parallel import one_torch_thread, unwanted_by
+from scopeval._parallel import one_blas_thread, one_torch_thread, unwanted_by
 from scopeval.errors import InputError, ScopevalError
 
 __all__ = ["THREADS", "Attempt", "Bench", "Continued", "Work", "WorkerError", "attempt", "pack"]
@@ -132,7 +132,7 @@ def _one_thread() -> Iterator[None]:
     # torch is not loaded for this; whoever loads it later reads the environment
     torch = one_torch_thread() if "torch" in sys.modules else contextlib.nullcontext()
     try:
-        with torch:
+        with torch, one_blas_thread():  # numpy's BLAS is loaded, and does not read it any more
             yield
     finally:
         for name, value in before.items():

@@ -187,7 +187,7 @@ def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     if address is None:
         how |= {"num_cpus": workers, "include_dashboard": False}
     try:
-        ray.init(address=address, **how)
+        ray.init(address=address or "local", **how)  # a new one, whatever else runs here
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise InputError(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from scopeval._files import machine
 from scopeval.arrays import check_whole
 from scopeval.errors import InputError
 from scopeval.workers.queue import Queue
 
-__all__ = ["BACKENDS", "Crew", "CrewSize", "open_crew"]
+__all__ = ["BACKENDS", "Crew", "Workers", "open_crew", "workers_of"]
 
 BACKENDS = ("processes", "ray")
 
@@ -19,16 +20,32 @@ BACKENDS = ("processes", "ray")
 GRACE = 2.0
 
 
-class CrewSize(NamedTuple):
-    """How many workers of which kind; nothing given: the work is done in this process."""
+@dataclass(frozen=True)
+class Workers:
+    """Workers that share the work; the result is the same bits for any number of them.
 
-    workers: int | None = None
-    backend: str | None = None
+    Attributes:
+        count: how many; None: one for each core, of this machine or of the cluster.
+        backend: "processes" on this machine, or "ray", a cluster: the one that this process is
+            connected to, that of RAY_ADDRESS, or a new one on this machine.
+    """
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there are to be workers."""
-        return self.workers is not None or self.backend is not None
+    count: int | None = None
+    backend: str = "processes"
+
+    def __post_init__(self) -> None:
+        check_crew(self.count, self.backend)
+
+
+def workers_of(given: Workers | int | None) -> Workers | None:
+    """What was given as ``workers=``: `Workers`, a number of processes, or nothing.
+
+    Raises:
+        InputError: something else.
+    """
+    if given is None or isinstance(given, Workers):
+        return given
+    return Workers(given)
 
 
 class Crew(Protocol):

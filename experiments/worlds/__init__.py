@@ -1,0 +1,1 @@
+"""Worlds that experiments run in, with target policies, loggers and logs of their own."""

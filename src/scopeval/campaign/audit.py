@@ -1,0 +1,400 @@
+"""Audits: every decision drawn again, every number computed again, every event checked; and shadow.
+
+The random numbers of a decision are a function of the campaign's seed, its episode and its step. So
+the journal, the target and the designs determine what must have been decided. The numbers of every
+episode that is over are a function of its steps: they are computed again too. Every event has a
+hash of itself and of the hash before it; the event that ends an episode has a hash of its steps,
+the first one has a hash of the terms. So whoever edits a row must write all later events anew, and
+then the head of the chain is another one: reports and webhooks have told it. Outcomes are what
+plants have reported; those of a running episode are in no event yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from scopeval.campaign import schema
+from scopeval.campaign.deciding import Deciding
+from scopeval.campaign.designs import Designs
+from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
+from scopeval.campaign.stages import narrowest_at
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.steps import observed_rows
+from scopeval.campaign.store import START, Event, chained, decode
+from scopeval.campaign.terms import Terms
+from scopeval.collection.choice import Target
+from scopeval.collection.counter_streams import CounterStreams
+from scopeval.errors import InputError
+from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence, Interval
+
+__all__ = ["ShadowReport", "Verification", "shadow_report", "terms_digest", "verify_campaign"]
+
+#: How far probabilities may be off, for networks round differently from machine to machine.
+SLACK = 1e-6
+#: Most differences that are named.
+NAMED = 20
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What an audit found.
+
+    Attributes:
+        decisions: that were drawn again.
+        different: how many of them are not as the journal says.
+        holes: steps that are missing in the middle of an episode, and episodes and events that are
+            missing among others.
+        first: the first differences, in words.
+        altered: episodes whose numbers do not follow from their steps, and terms and designs that
+            are not those of the events.
+        events: that were checked.
+        broken: events whose hash does not fit, and a head that is not in the chain.
+        head: number and hash of the last event: keep it for the next audit.
+    """
+
+    decisions: int
+    different: int
+    holes: int
+    first: tuple[str, ...]
+    altered: int = 0
+    events: int = 0
+    broken: int = 0
+    head: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is different and nothing is missing."""
+        return not (self.different or self.holes or self.altered or self.broken)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.decisions:,} decisions drawn again, {self.different:,} different",
+            f"{self.events:,} events checked, {self.broken:,} changed; {self.holes:,} missing rows",
+            f"{self.altered:,} numbers, terms or designs changed",
+            *self.first,
+            f"head {self.head}",
+            "good" if self.good else "NOT GOOD",
+        ]
+        return "\n".join(lines)
+
+
+class _Findings:
+    """Counts differences by kind, and names the first."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: list[str] = []
+
+    def add(self, kind: str, text: str, count: int = 1) -> None:
+        """A difference."""
+        self.counts[kind] += count
+        if len(self.first) < NAMED:
+            self.first.append(text)
+
+
+def terms_digest(text: str) -> str:
+    """A hash of the terms, as they stand in the table of facts."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def verify_campaign(
+    connection: sa.Connection,
+    terms: Terms,
+    target: Target,
+    designs: Designs,
+    head: str | None = None,
+) -> Verification:
+    """Draw all decisions again, compute all numbers again, and check all events.
+
+    Args:
+        connection: a consistent view.
+        terms: of the campaign.
+        target: pi.
+        designs: the behavior policies.
+        head: number:hash of an event that was told before; None: none is compared.
+    """
+    found = _Findings()
+    state = CampaignState(terms)
+    events, last = _check_chain(connection, state, found, head)
+    _check_terms(connection, events, found)
+    over = {kind: _by_episode(events, kind) for kind in ("started", "ended", "lost", "dropped")}
+    deciding = Deciding(target, designs, CounterStreams(terms.seed), baseline=terms.baseline)
+    every = sa.select(schema.episodes).order_by(schema.episodes.c.number)
+    decisions = expected = 0
+    steps = schema.steps
+    for episode in connection.execute(every).all():
+        if episode.number != expected:
+            gap = episode.number - expected
+            found.add("holes", f"episode {expected} is missing", gap)
+        expected = episode.number + 1
+        rows = connection.execute(
+            sa.select(steps).where(steps.c.episode == episode.number).order_by(steps.c.step)
+        ).all()
+        text = _altered(episode, rows, {k: v.get(episode.number) for k, v in over.items()}, terms)
+        if text is not None:
+            found.add("altered", f"episode {episode.number}: {text}")
+        decisions += _check_decisions(episode, rows, deciding, designs, found)
+    if expected != state.last_episode + 1:
+        found.add("holes", f"{state.last_episode + 1} episodes have started, {expected} are there")
+    counts = found.counts
+    return Verification(
+        decisions,
+        counts["different"],
+        counts["holes"],
+        tuple(found.first),
+        counts["altered"],
+        len(events),
+        counts["broken"],
+        last,
+    )
+
+
+def _check_chain(
+    connection: sa.Connection, state: CampaignState, found: _Findings, head: str | None
+) -> tuple[list[Event], str]:
+    """All events, and the head of their chain; the state is folded from them."""
+    wanted, _, mark = (head or "").partition(":")
+    if head is not None and not (wanted.isdecimal() and mark):
+        raise InputError(f"head: got {head!r:.80}, expected number:hash as an audit prints it")
+    before, number, events, seen = START, 0, [], head is None
+    rows = connection.execute(sa.select(schema.events).order_by(schema.events.c.number))
+    for row in rows:
+        content = row._mapping
+        if row.number != number + 1:
+            found.add("holes", f"events are missing before {row.number}", row.number - number - 1)
+        if row.hash != chained(before, dict(content)):
+            found.add("broken", f"event {row.number} ({row.kind}) was changed, or one before it")
+        before, number = row.hash, row.number
+        if wanted == str(number):
+            seen = mark == row.hash
+        event = Event(
+            *(row.kind, row.text, row.plant, row.episode, row.who, json.loads(row.data)),
+            *(row.number, row.time, row.hash),
+        )
+        events.append(event)
+        state.fold(event)
+    if not seen:
+        found.add("broken", f"event {wanted} is not the one with the hash {mark:.12}...")
+    return events, f"{number}:{before}"
+
+
+def _check_terms(connection: sa.Connection, events: Sequence[Event], found: _Findings) -> None:
+    """The terms and the designs are those that the events name."""
+    facts, designs = schema.facts, schema.designs
+    text = connection.execute(sa.select(facts.c.value).where(facts.c.name == "terms")).scalar_one()
+    kept = connection.execute(
+        sa.select(designs.c.number, designs.c.fingerprint, designs.c.content)
+    ).all()
+    there = {str(row.number): row.fingerprint for row in kept}
+    for row in kept:
+        content = None if row.content is None else hashlib.sha256(row.content).hexdigest()
+        if content != row.fingerprint:
+            found.add("altered", f"design {row.number}: its content was changed")
+    named: dict[str, Any] = {}
+    for event in events:
+        digest = event.data.get("terms")
+        if digest is not None and digest != terms_digest(text):
+            found.add("altered", "the terms were changed")
+        named |= event.data.get("designs", {})
+    for number, mark in named.items():
+        if there.get(number, "") != mark:
+            found.add("altered", f"design {number}: another one was put in its place")
+    for number in there.keys() - named.keys() if named else ():
+        found.add("altered", f"design {number}: no event has brought it")
+
+
+def _by_episode(events: Sequence[Event], kind: str) -> dict[int, list[Event]]:
+    found: dict[int, list[Event]] = {}
+    for event in events:
+        if event.kind == kind and event.episode is not None:
+            found.setdefault(event.episode, []).append(event)
+    return found
+
+
+def _check_decisions(
+    episode: sa.Row[Any],
+    rows: Sequence[sa.Row[Any]],
+    deciding: Deciding,
+    designs: Designs,
+    found: _Findings,
+) -> int:
+    """Draw the decisions of an episode again; returns how many."""
+    if episode.shadow:
+        return 0
+    decider, weight, drawn = designs.decider(episode.design), 1.0, 0
+    for expected, row in enumerate(rows):
+        if row.step != expected:
+            found.add("holes", f"episode {episode.number}: step {expected} is missing")
+        obs = decode(row.obs)
+        if row.chooser == "baseline":
+            again = deciding.by_baseline(episode.number, row.step, obs)
+        else:
+            again = decider.choose(
+                obs,
+                row.step,
+                deciding.streams.now_at(episode.number, row.step),
+                weight=weight,
+                share=episode.share,
+                chooser="behavior" if row.chooser.startswith("fallback:") else row.chooser,
+            )
+        text = _difference(again.action, again.probability, again.target_probability, row)
+        kept = None if row.log_weights is None else json.loads(row.log_weights)[0]
+        if kept is not None and weight > 0 and not math.isclose(
+            kept, math.log(weight), rel_tol=SLACK, abs_tol=SLACK
+        ):  # fmt: skip
+            text = f"its weight is exp({kept:.6g}), by the steps before it is {weight:.6g}"
+        weight *= row.target_probability / row.probability
+        drawn += 1
+        if text is not None:
+            found.add("different", f"episode {episode.number}, step {row.step}: {text}")
+    return drawn
+
+
+def _altered(
+    episode: sa.Row[Any],
+    rows: Sequence[sa.Row[Any]],
+    over: Mapping[str, list[Event] | None],
+    terms: Terms,
+) -> str | None:
+    """What of an episode does not follow from its steps and its events, in words."""
+    seen = [row for row in rows if row.reward is not None]
+    spent = math.fsum(row.cost for row in seen)
+    if not math.isclose(episode.spent, spent, rel_tol=SLACK, abs_tol=SLACK):
+        return f"spent is {episode.spent:.6g}, by its steps it is {spent:.6g}"
+    if episode.length != len(seen):
+        return f"its length is {episode.length}, it has {len(seen)} steps"
+    wanted_kinds = {"open": [], "lost": ["lost"], "dropped": ["ended", "dropped"]}
+    kinds = [kind for kind in ("ended", "lost", "dropped") for _ in over[kind] or ()]
+    if kinds != wanted_kinds.get(episode.state, ["ended"]):
+        return f"it is {episode.state}, the events say {kinds or 'nothing'}"
+    began = over["started"] or []
+    if len(began) != 1 or began[0].plant != episode.plant:
+        return "no event has started it on this plant"
+    for name in ("design", "share", "by_target", "shadow"):
+        if name in began[0].data and began[0].data[name] != getattr(episode, name):
+            return f"{name} is {getattr(episode, name)}, it began with {began[0].data[name]}"
+    if not kinds:
+        return None
+    end = (over["ended"] or over["lost"] or [])[0]
+    if "steps" in end.data and end.data["steps"] != digest_of(seen):
+        return "its steps are not those with which it ended"
+    wanted: dict[str, Any] = {"spent": spent, "signals": signals_of(seen, 1.0)}
+    if episode.shadow:
+        wanted |= earned_of(seen, terms.gamma)
+    elif episode.state == "lost":
+        wanted["seen"] = seen_of(episode.by_target, seen, terms.gamma)
+    else:
+        wanted = numbers_of(episode.number, episode.by_target, seen, terms.horizon, terms.gamma)
+    shadow: dict[str, Any] = {"shadow": bool(episode.shadow)}
+    try:
+        kept = json.loads(episode.numbers)
+    except (TypeError, ValueError):
+        return "its numbers in the table episodes are no JSON"
+    for name, content, more in (("episodes", kept, {}), ("events", dict(end.data), shadow)):
+        text = _unequal(content, wanted | more)
+        if text is not None:
+            return f"in the table {name}, {text}"
+    return None
+
+
+#: What journals of format 1 do not have.
+_NEW = ("seen", "earned", "paid")
+
+
+def _unequal(found: Any, wanted: Any, name: str = "") -> str | None:
+    """The first number that is not as it was computed again, in words."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        for key in [key for key in wanted if key not in _NEW or key in found]:
+            text = _unequal(found.get(key), wanted[key], f"{name} {key}".strip())
+            if text is not None:
+                return text
+        return None
+    if isinstance(wanted, list) and isinstance(found, list) and len(found) == len(wanted):
+        pairs = zip(found, wanted, strict=True)
+        return next((s for a, b in pairs if (s := _unequal(a, b, name)) is not None), None)
+    plain = isinstance(wanted, int | float) and isinstance(found, int | float)
+    if plain and math.isclose(found, wanted, rel_tol=SLACK, abs_tol=SLACK):
+        return None
+    return None if found == wanted else f"{name} is {found!r:.40}, by its steps {wanted!r:.40}"
+
+
+def _difference(action: Any, mu: float, pi: float, row: sa.Row[Any]) -> str | None:
+    kept = np.asarray(json.loads(row.action))
+    if np.shape(action) != kept.shape or np.abs(action - kept).max() > SLACK:
+        return f"the action is {row.action:.60}, drawn again it is {action!r:.60}"
+    off = max(abs(mu - row.probability), abs(pi - row.target_probability))
+    return None if off <= SLACK else f"its probabilities are off by {off:.2g}"
+
+
+# -- shadow ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """Episodes in which what runs today has decided.
+
+    Attributes:
+        decisions: how many.
+        distance: mean share of decisions that the behavior policy changes against the target
+            policy (total variation).
+        agreement: mean probability of the incumbent's action under the behavior policy; None:
+            continuous actions.
+        target_agreement: the same under the target policy.
+        fallbacks: decisions in which the behavior policy fell back, by reason.
+        earned: what an episode of today's controller returns, with an anytime-valid interval; None:
+            none is finished.
+        paid: the cost of one, likewise.
+    """
+
+    decisions: int
+    distance: float | None
+    agreement: float | None
+    target_agreement: float | None
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    earned: Interval | None = None
+    paid: Interval | None = None
+
+
+def shadow_report(connection: sa.Connection, terms: Terms) -> ShadowReport:
+    """The summary of what is in the journal."""
+    steps, episodes = schema.steps, schema.episodes
+    texts = connection.execute(sa.select(steps.c.would).where(steps.c.would.is_not(None)))
+    rows = [json.loads(text) for (text,) in texts]
+
+    def mean(name: str) -> float | None:
+        values = [row[name] for row in rows if row[name] is not None]
+        return sum(values) / len(values) if values else None
+
+    reasons = Counter(row["fallback"] for row in rows if row["fallback"] is not None)
+    finished = connection.execute(
+        sa.select(episodes.c.number)
+        .where(episodes.c.state == "finished", episodes.c.shadow.is_(True))
+        .order_by(episodes.c.ended, episodes.c.number)
+    ).scalars()
+    sums = [earned_of(observed_rows(connection, n), terms.gamma) for n in finished.all()]
+    return ShadowReport(
+        decisions=len(rows),
+        distance=mean("distance"),
+        agreement=mean("probability"),
+        target_agreement=mean("target_probability"),
+        fallbacks=dict(reasons),
+        earned=_interval([one["earned"] for one in sums], terms),
+        paid=_interval([one["paid"] for one in sums], terms),
+    )
+
+
+def _interval(values: Sequence[float], terms: Terms) -> Interval | None:
+    """An anytime-valid interval of a mean."""
+    if not values:
+        return None
+    sequence = AsymptoticSequence(terms.alpha, narrowest_at(terms), fewest_events=FEWEST_EVENTS)
+    return sequence.update(np.asarray(values, np.float64))

@@ -1,0 +1,110 @@
+"""Who decides a step, and what: the behavior policy, the target policy, or what runs today."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from scopeval.campaign.designs import BASELINE, Designs
+from scopeval.campaign.episode import Episode
+from scopeval.campaign.state import CampaignState
+from scopeval.collection.choice import Choice, Place, Target, shadow
+from scopeval.collection.counter_streams import CounterStreams
+from scopeval.collection.readings import check_reading
+from scopeval.errors import InputError
+
+__all__ = ["Chosen", "Deciding"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A choice.
+
+    Attributes:
+        choice: the action and its probabilities.
+        would: JSON, what the behavior policy would do in shadow; None: not in shadow.
+        failure: why the baseline takes the rest of the episode; None: nothing has failed.
+    """
+
+    choice: Choice
+    would: str | None = None
+    failure: str | None = None
+
+
+class Deciding:
+    """Decides steps. A decision is a function of the journal, so that it can be drawn again.
+
+    Where the baseline decides, its ratio is 1 and it has no control variate: the episode is about
+    the target policy until then, and the baseline for the rest.
+
+    Args:
+        target: pi.
+        designs: the behavior policies and the baseline.
+        streams: the random numbers.
+        baseline: whether there is one.
+    """
+
+    def __init__(
+        self, target: Target, designs: Designs, streams: CounterStreams, *, baseline: bool
+    ) -> None:
+        self._target, self._designs, self.streams = target, designs, streams
+        self._baseline = baseline
+
+    def choose(self, state: CampaignState, episode: Episode, obs: Any, incumbent: Any) -> Chosen:
+        """The decision of an episode's next step.
+
+        Args:
+            state: of the campaign.
+            episode: that runs.
+            obs: what is observed.
+            incumbent: in shadow, what the plant's own controller does.
+
+        Raises:
+            InputError: a policy cannot answer, or the incumbent's action is needed.
+        """
+        t = episode.step
+        if episode.shadow:
+            return self._follow(episode, obs, t, incumbent)
+        taken_over = state.taken_over(episode.number)
+        if taken_over and self._baseline:
+            return Chosen(self.by_baseline(episode.number, t, obs))
+        place = Place(
+            *(episode.number, t, episode.weight, episode.by_target, taken_over, episode.share)
+        )
+        try:
+            choice = self._designs.decider(episode.design).decide(obs, self.streams, place)
+        except InputError as error:
+            if not self._baseline:
+                raise
+            failure = f"the target policy has no answer ({error})"
+        else:
+            if choice.chooser != "fallback:failed" or not self._baseline:
+                return Chosen(choice)
+            failure = "the behavior policy has no answer"
+        return Chosen(self.by_baseline(episode.number, t, obs), failure=failure)
+
+    def by_baseline(self, number: int, t: int, obs: Any) -> Choice:
+        """The baseline's own decision at a step of an episode."""
+        rng = self.streams.now_at(number, t)
+        return self._designs.decider(BASELINE).choose(obs, t, rng, chooser="baseline")
+
+    def _follow(self, episode: Episode, obs: Any, t: int, incumbent: Any) -> Chosen:
+        """What runs today decides, and what the behavior policy would do."""
+        choice = None
+        if incumbent is None and self._baseline:
+            choice = self.by_baseline(episode.number, t, obs)
+            incumbent = choice.action
+        elif incumbent is None:
+            raise InputError(
+                f"incumbent: needed at t={t} of a shadow episode, expected the action that the "
+                "plant's own controller takes; nothing was recorded"
+            )
+        taken = check_reading("incumbent", incumbent, t, None)
+        behavior = self._designs.behavior(episode.design)
+        rng = self.streams.at(episode.number, t)
+        would = shadow(self._target, behavior, obs, t, rng, taken)
+        if choice is None:
+            action = int(taken) if taken.ndim == 0 and taken.dtype.kind == "i" else taken
+            choice = Choice(action, 1.0, would.target_probability or 0.0, chooser="incumbent")
+        return Chosen(choice, json.dumps(would._asdict()))

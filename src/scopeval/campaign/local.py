@@ -1,0 +1,340 @@
+"""A campaign in a database of this machine: how it is created and opened, and all that looks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scopeval._files import versions
+from scopeval.arrays import Floats
+from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.campaign import schema
+from scopeval.campaign.audit import (
+    ShadowReport,
+    Verification,
+    shadow_report,
+    terms_digest,
+    verify_campaign,
+)
+from scopeval.campaign.designs import BASELINE, DesignRecord, Designs, check_target, remember_target
+from scopeval.campaign.migration import migrate
+from scopeval.campaign.recorder import Recorder
+from scopeval.campaign.refit import RefitProcess, confirmed, keep_logs, refit_now
+from scopeval.campaign.result import evaluation_of, read_episodes
+from scopeval.campaign.stages import StagePlan
+from scopeval.campaign.store import Event, Store, reading_row
+from scopeval.campaign.terms import Terms, check_name
+from scopeval.campaign.view import QUIET, CampaignStatus, campaign_section, status_of
+from scopeval.collection.choice import Target
+from scopeval.collection.episodes import Episodes
+from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.evaluation import source_choice
+from scopeval.evaluation.result import Evaluation
+from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stages import Stages
+from scopeval.logs.transitions import Transitions
+from scopeval.policies.adapters import as_behavior
+from scopeval.policies.protocols import Observations, Time
+from scopeval.question.promise import Promise
+
+__all__ = ["LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policies of a campaign that a database may not hold.
+
+    Attributes:
+        target: pi; None: only to look.
+        behavior: mu, where it is an object of one's own.
+        baseline: what runs today; None: none, or a table that the database holds.
+        name: "module:attribute" of the target, for the process that computes new designs.
+    """
+
+    target: Target | None
+    behavior: Any = None
+    baseline: Target | None = None
+    name: str | None = None
+
+
+class NoTarget:
+    """Stands for the target policy where a campaign is opened only to look."""
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Nothing can be asked."""
+        raise InputError(
+            "target: the campaign was opened without its target policy, only to look; expected "
+            "Campaign.open(where, target)"
+        )
+
+
+class LocalBackend(Recorder):
+    """What a `Campaign` needs, in a database that this process can reach.
+
+    Args:
+        store: the database.
+        terms: of the campaign.
+        policies: of the campaign.
+        designs: the behavior policies.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        terms: Terms,
+        policies: Policies,
+        designs: Designs,
+        clock: Callable[[], float],
+    ) -> None:
+        target = NoTarget() if policies.target is None else policies.target
+        super().__init__(store, terms, target, designs, clock)
+        self.refitting = RefitProcess(self, policies.name)
+        if self.refitting.able:
+            self.on_refit = self.refitting.start
+
+    def command(
+        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
+    ) -> bool:
+        """Carry out a command; False: there was nothing to do."""
+        if name != "refit":
+            return super().command(name, reason, who=who, number=number)
+        with self.store.read() as connection:
+            state = self.state(connection)
+        if state.refits_due <= state.refits_done:
+            return False
+        if not self.refitting.able:
+            raise CampaignError(
+                "refit: the target is no table, so that no other process can have it; expected "
+                "target_name='module:attribute' where the campaign is opened"
+            )
+        self.refitting.start(now=True)
+        return True
+
+    def refit_now(self) -> bool:
+        """Compute the design that is due in this process; False: none is due."""
+        return refit_now(self)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def status(self) -> CampaignStatus:
+        """The state now."""
+        with self.lock, self.store.read() as connection:
+            return status_of(connection, self.state(connection), self.clock())
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        most: int | None = None,
+        kinds: tuple[str, ...] | None = None,
+        last: bool = False,
+    ) -> list[Event]:
+        """What happened after an event."""
+        with self.store.read() as connection:
+            return self.store.events_after(connection, after, most, kinds=kinds, last=last)
+
+    def designs(self) -> list[DesignRecord]:
+        """Every behavior policy that was used."""
+        with self.store.read() as connection:
+            return self.kept.records(connection)
+
+    def episodes(self, plant: str | None) -> Episodes:
+        """All finished episodes."""
+        with self.store.read() as connection:
+            return read_episodes(connection, self.terms.horizon, plant=plant)
+
+    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
+        """Number, state and steps of all episodes of a plant."""
+        table = schema.episodes
+        chosen = table.select().where(table.c.plant == check_name(plant)).order_by(table.c.number)
+        with self.store.read() as connection:
+            rows = connection.execute(chosen).all()
+        return [(row.number, row.state, row.length) for row in rows]
+
+    def verify(self, head: str | None) -> Verification:
+        """An audit."""
+        with self.store.read() as connection:
+            return verify_campaign(connection, self.terms, self.target, self.kept, head)
+
+    def logs(self) -> Transitions:
+        """The steps of all finished episodes."""
+        with self.store.read() as connection:
+            parts = [
+                read_episodes(connection, self.terms.horizon, shadow=shadow)
+                for shadow in (True, False)
+            ]
+        columns: list[dict[str, Any]] = [part.transitions() for part in parts if len(part)]
+        filled = [Transitions(**one) for one in columns]
+        if not filled:
+            raise InputError("logs: no episode is finished, expected at least one")
+        return Transitions.concat(filled)
+
+    def shadow(self) -> ShadowReport:
+        """Episodes in which what runs today has decided."""
+        with self.store.read() as connection:
+            return shadow_report(connection, self.terms)
+
+    def result(self) -> Evaluation:
+        """What the target policy is worth."""
+        with self.lock, self.store.read() as connection:
+            return evaluation_of(connection, self.state(connection))
+
+    def report(self, path: str | os.PathLike[str], title: str) -> Path:
+        """Write the report."""
+        from scopeval.report import page_of_evaluation, write_report
+
+        design = None
+        if not isinstance(self.target, NoTarget):
+            design = self.kept.behavior(self.status().design)
+        learned = design if isinstance(design, BehaviorPolicy) else None
+        result = replace(self.result(), episodes=self.episodes(None))
+        page = page_of_evaluation(
+            result, learned, title=title, gamma=self.terms.gamma, seed=self.terms.seed
+        )
+        told = [event for event in self.events() if event.kind not in QUIET]
+        about = campaign_section(self.status(), self.designs(), told)
+        return write_report(
+            replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
+        )
+
+    def close(self) -> None:
+        """Close the connections, with all that is committed in the one file."""
+        self.refitting.leave()
+        self.store.checkpoint()
+        self.store.close()
+
+
+# -- creating and opening --------------------------------------------------------------------------
+
+
+def first_plan(
+    target: Target,
+    behavior: Any,
+    logs: Transitions | None,
+    horizon: int,
+    *,
+    method: str,
+    epsilon: float | None,
+    gamma: float | None,
+    refit: Stages | None,
+    return_bound: tuple[float, float] | None,
+    seed: int,
+) -> Plan:
+    """What a campaign begins with: a behavior policy as given, or designed from the logs.
+
+    Raises:
+        InputError: it was designed for another horizon, or stages do not have what is asked for.
+    """
+    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
+        raise InputError(
+            f"horizon: got {horizon}, the behavior policy was designed for "
+            f"{behavior.recipe.horizon}"
+        )
+    if refit is not None and return_bound is not None:
+        raise InputError("return_bound: stages have none; expected refit=False with it")
+    if refit is not None:  # the first stage is planned as that of `evaluate` is
+        terms = source_choice.Terms(horizon, 1.0 if gamma is None else gamma, epsilon or 0.0)
+        designer = StageDesigner(target, terms, refit, as_behavior(behavior), logs, seed)
+        return designer.next(None, 1.0 + terms.epsilon)
+    if behavior is None and logs is not None:
+        from scopeval.behavior.designer import design
+
+        behavior = design(
+            logs,
+            target,
+            horizon=horizon,
+            method=method,
+            promise=Promise(at_most=1.0 + (epsilon or 0.0)),
+            gamma=gamma,
+            seed=seed,
+        )
+    return Plan(behavior, None, 0.0, "the first")
+
+
+def create_local(
+    where: str | os.PathLike[str],
+    terms: Terms,
+    policies: Policies,
+    first: Plan,
+    logs: Transitions | None,
+    clock: Callable[[], float],
+) -> LocalBackend:
+    """A new campaign.
+
+    Raises:
+        DataError: there is a campaign already, or the place cannot be written.
+    """
+    store = Store(where, create=True)
+    try:
+        target = policies.target
+        assert target is not None
+        designs = Designs(store, target, first.behavior, policies.baseline)
+        backend = LocalBackend(store, terms, policies, designs, clock)
+        with store.transaction() as connection:
+            store.order(connection)
+            store.create_tables(connection)
+            if store.fact(connection, "format") is not None:
+                raise DataError(
+                    f"{store.name}: holds a campaign already; open it with Campaign.open, or "
+                    "choose another place"
+                )
+            store.forget_head()
+            store.set_fact(connection, "format", schema.FORMAT)
+            text = store.set_fact(connection, "terms", terms.to_json())
+            store.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
+            remember_target(store, connection, target, terms.horizon, first.behavior, logs)
+            if terms.refit is not None and logs is not None:
+                keep_logs(connection, logs)
+            marks = {"0": designs.keep(connection, 0, first.behavior, clock(), "the first")}
+            if terms.baseline:
+                marks[str(BASELINE)] = designs.keep_baseline(connection, clock())
+            data: dict[str, Any] = {"terms": terms_digest(text), "designs": marks}
+            data["confirmed"] = confirmed(designs.behavior(0), baseline=terms.baseline)
+            if terms.refit is not None:
+                data["plan"] = StagePlan(first).to_json()
+            backend.happen(connection, Event("created", "the campaign was created", data=data))
+    except BaseException:
+        store.close()
+        raise
+    return backend
+
+
+def open_local(
+    where: str | os.PathLike[str],
+    policies: Policies,
+    *,
+    check: bool,
+    clock: Callable[[], float],
+    patience: float | None = None,
+) -> LocalBackend:
+    """A campaign that exists.
+
+    Raises:
+        DataError: there is no campaign, or it is damaged.
+        InputError: another target.
+    """
+    store = Store(where, create=False, patience=patience)
+    try:
+        migrate(store, clock)
+        with store.read() as connection:
+            store.check_head(connection)
+            with reading_row(store.name, "facts", "terms"):
+                terms = Terms.from_json(store.fact(connection, "terms"))
+            target = NoTarget() if policies.target is None else policies.target
+            designs = Designs(store, target, policies.behavior, policies.baseline)
+            backend = LocalBackend(store, terms, policies, designs, clock)
+            if check and policies.target is not None:
+                check_target(store, connection, policies.target, terms)
+            state = backend.state(connection)
+        if policies.target is not None:
+            designs.behavior(state.design)  # a damaged or missing one is told now
+            if terms.baseline:
+                designs.decider(BASELINE)
+    except BaseException:
+        store.close()
+        raise
+    return backend

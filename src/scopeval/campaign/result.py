@@ -1,0 +1,332 @@
+"""From rows of the journal to episodes, to the numbers of each, and to an `Evaluation`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from scopeval.campaign import schema
+from scopeval.campaign.stages import budget_after, narrowest_at
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.store import decode, reading_row
+from scopeval.campaign.terms import COST, Promise
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
+from scopeval.errors import DataError, InputError
+from scopeval.evaluation.result import Evaluation, GuardReport
+from scopeval.evaluation.running_totals import RunInfo, RunningTotals
+from scopeval.evaluation.sources import Batch, summarize
+from scopeval.evaluation.stage_report import Learning, precise_after
+from scopeval.evaluation.staged_totals import StagedTotals
+from scopeval.evaluation.stages import Stages
+from scopeval.safety.episode_costs import EpisodeCosts
+
+__all__ = [
+    "batch_of",
+    "digest_of",
+    "earned_of",
+    "evaluation_of",
+    "numbers_of",
+    "read_episodes",
+    "read_lost",
+    "read_numbers",
+    "record_of",
+    "seen_of",
+    "signals_of",
+]
+
+#: The numbers of a finished episode that an evaluation is made of.
+NUMBERS = ("value", "returned", "weight", "spent", "target_spent")
+
+
+def record_of(number: int, by_target: bool, rows: Sequence[sa.Row[Any]]) -> EpisodeRecord:
+    """A recorded episode from its observed steps, in order."""
+    choosers = [row.chooser for row in rows]
+    return EpisodeRecord(
+        index=number,
+        obs=[decode(row.obs) for row in rows] + [decode(row.next_obs) for row in rows[-1:]],
+        action=[decode(row.action) for row in rows],
+        reward=[row.reward for row in rows],
+        cost=[row.cost for row in rows],
+        probs=[(row.probability, row.target_probability) for row in rows],
+        controls=[(row.control, row.baseline) for row in rows],
+        terminated=bool(rows and rows[-1].terminated),
+        by_target=by_target,
+        fallbacks=sum(chooser == "fallback:failed" for chooser in choosers),
+        guarded=sum(chooser in ("guard", "baseline") for chooser in choosers),
+    )
+
+
+def signals_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, list[float]]:
+    """Of every signal three sums over the episode: plain, discounted, and weighted.
+
+    The weighted one has the mean of the target policy's discounted one.
+    """
+    readings = [json.loads(row.signals) if row.signals else {} for row in rows]
+    ratios = np.array([row.target_probability / row.probability for row in rows])
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    weights = np.cumprod(ratios) * factors
+    found = {}
+    for name in sorted({name for reading in readings for name in reading}):
+        x = np.array([reading.get(name, 0.0) for reading in readings])
+        found[name] = [float(x.sum()), float(x @ factors), float(x @ weights)]
+    return found
+
+
+def numbers_of(
+    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], horizon: int, gamma: float
+) -> dict[str, Any]:
+    """The numbers of a finished episode, ready for JSON."""
+    record = record_of(number, by_target, rows)
+    episode = Episodes.of_records([record], horizon, controlled=True)
+    batch = summarize(episode, gamma, "mc" if by_target and not _controlled(rows) else "dr")
+    found: dict[str, Any] = {
+        "value": float(batch.value[0]),
+        "returned": float(batch.returned[0]),
+        "weight": float(batch.weight[0]),
+        **{name: float(column[0]) for name, column in batch.costs.columns().items()},
+        "spent": float(batch.spent[0]),
+        "target_spent": float(batch.target_spent[0]),
+    }
+    choosers = [row.chooser for row in rows]
+    reasons = [c.removeprefix("fallback:") for c in choosers if c.startswith("fallback:")]
+    return found | {
+        "by_target": by_target,
+        "controlled": _controlled(rows),
+        "length": len(rows),
+        "asked": sum(c == "behavior" or c.startswith("fallback:") for c in choosers),
+        "fallbacks": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+        "guarded": record.guarded,
+        "signals": signals_of(rows, gamma),
+    }
+
+
+def seen_of(by_target: bool, rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, Any]:
+    """What is known about the costs of a lost episode, ready for JSON: sums over its steps."""
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    ratios = np.array([row.target_probability / row.probability for row in rows])
+    cost = np.array([row.cost for row in rows])
+    weights = np.cumprod(ratios) * factors
+    return {
+        "by_target": by_target,
+        "cost": float(cost @ factors),
+        "weighted_cost": float(cost @ weights),
+        "exposure": float(weights.sum()),
+        "largest_step": float(cost.max(initial=0.0)),
+    }
+
+
+def earned_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, float]:
+    """Discounted sums of the rewards and costs of an episode that what runs today has decided."""
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    return {
+        "earned": float(np.array([row.reward for row in rows]) @ factors),
+        "paid": float(np.array([row.cost for row in rows]) @ factors),
+    }
+
+
+def _controlled(rows: Sequence[sa.Row[Any]]) -> bool:
+    return any(row.control or row.baseline for row in rows)
+
+
+def batch_of(numbers: Sequence[dict[str, Any]], lost: Sequence[LostEpisode]) -> Batch:
+    """The numbers of finished episodes, as an evaluation takes them in."""
+    columns = {name: np.array([one[name] for one in numbers], np.float64) for name in NUMBERS}
+    return Batch(
+        value=columns["value"],
+        returned=columns["returned"],
+        weight=columns["weight"],
+        costs=EpisodeCosts.of_columns(numbers),
+        spent=columns["spent"],
+        target_spent=columns["target_spent"],
+        by_target=np.array([one["by_target"] for one in numbers], np.bool_),
+        controlled=any(one["controlled"] for one in numbers),
+        fallbacks=sum(one["fallbacks"].get("failed", 0) for one in numbers),
+        guarded=sum(one["guarded"] for one in numbers),
+        steps=sum(one["length"] for one in numbers),
+        lost=tuple(lost),
+    )
+
+
+def read_lost(connection: sa.Connection) -> list[LostEpisode]:
+    """Lost and dropped episodes, in the order of their numbers."""
+    table = schema.episodes
+    rows = connection.execute(
+        sa.select(table)
+        .where(table.c.state.in_(("lost", "dropped")), table.c.shadow.is_(False))
+        .order_by(table.c.number)
+    )
+    return [LostEpisode(r.number, r.length, r.reason or "no reason given", r.spent) for r in rows]
+
+
+def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
+    """The numbers of all finished episodes, with and in the order of the episodes' numbers."""
+    table = schema.episodes
+    rows = connection.execute(
+        sa.select(table.c.number, table.c.numbers)
+        .where(table.c.state == "finished", table.c.shadow.is_(False))
+        .order_by(table.c.number)
+    )
+    found = []
+    for number, text in rows:
+        with reading_row("the campaign", "episodes", number):
+            found.append({"number": number, **json.loads(text)})
+    return found
+
+
+def read_episodes(
+    connection: sa.Connection, horizon: int, *, shadow: bool = False, plant: str | None = None
+) -> Episodes:
+    """All finished episodes, in the order of their numbers; lost ones are listed with them."""
+    table = schema.episodes
+    chosen = sa.and_(table.c.state == "finished", table.c.shadow.is_(shadow))
+    if plant is not None:
+        chosen = sa.and_(chosen, table.c.plant == plant)
+    rows = connection.execute(sa.select(table.c.number, table.c.by_target).where(chosen))
+    whose = {row.number: row.by_target for row in rows}
+    query = (
+        sa.select(schema.steps)
+        .join(table, table.c.number == schema.steps.c.episode)
+        .where(chosen, schema.steps.c.reward.is_not(None))
+        .order_by(schema.steps.c.episode, schema.steps.c.step)
+    )
+    grouped: dict[int, list[sa.Row[Any]]] = {number: [] for number in sorted(whose)}
+    for row in connection.execute(query):
+        grouped[row.episode].append(row)
+    records = [record_of(number, whose[number], some) for number, some in grouped.items()]
+    controlled = any(np.any(record.controls) for record in records)
+    try:
+        found = Episodes.of_records(records, horizon, controlled=controlled)
+    except MemoryError as error:
+        raise DataError(
+            f"{len(records):,} episodes of up to {horizon:,} steps do not fit into memory; "
+            "expected fewer, try episodes(plant=...)"
+        ) from error
+    return found if plant is not None else replace(found, lost=tuple(read_lost(connection)))
+
+
+def digest_of(rows: Sequence[sa.Row[Any]]) -> str:
+    """A hash of the observed steps of an episode, but for times: it is in the event of its end."""
+    found = hashlib.sha256()
+    for row in rows:
+        values = (
+            *(row.step, row.obs, row.action, row.probability, row.target_probability),
+            *(row.control, row.baseline, row.chooser, row.would, row.reward, row.cost),
+            *(row.signals, row.next_obs, bool(row.terminated)),
+            *(row.log_weights, row.returned, row.target_probabilities),
+        )
+        found.update(json.dumps(values).encode())
+    return found.hexdigest()
+
+
+_Numbers = Sequence[dict[str, Any]]
+
+
+def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation:
+    """The evaluation by all finished episodes, in the order of their numbers.
+
+    The intervals are anytime-valid: a campaign is looked at while it runs.
+    """
+    numbers, lost = read_numbers(connection), read_lost(connection)
+    if not numbers:
+        why = f"; the first was lost: {lost[0].reason}" if lost else ""
+        raise InputError(f"result: no episode is finished, expected at least one{why}")
+    own = all(one["by_target"] for one in numbers)
+    controlled = any(one["controlled"] for one in numbers)
+    counts: Counter[str] = Counter()
+    for one in numbers:
+        counts["asked"] += one["asked"]
+        counts.update({name: n for name, n in one["fallbacks"].items() if name != "failed"})
+    run = RunInfo(
+        estimator="mc" if own and not controlled else "auto",
+        stopped=_stopped(state),
+        anytime=True,
+        uncovered=None,
+        costs=any(one["spent"] for one in numbers),
+        guard=None if own else _guard(state),
+        behavior=dict(counts) if counts["asked"] else {},
+    )
+    if state.terms.refit is not None:
+        return _staged(state, state.terms.refit, numbers, lost, run)
+    terms = state.terms
+    totals = RunningTotals(
+        alpha=terms.alpha,
+        epsilon=terms.epsilon,
+        method="sequence",
+        target_n=narrowest_at(terms),
+        on_policy=own,
+        keep=False,
+        bound=terms.bound(),
+        return_bound=terms.return_bound,
+    )
+    totals.add(batch_of(numbers, lost))
+    return totals.result(run)
+
+
+def _staged(
+    state: CampaignState,
+    settings: Stages,
+    numbers: _Numbers,
+    lost: Sequence[LostEpisode],
+    run: RunInfo,
+) -> Evaluation:
+    """The stages, combined as `evaluate` does, by the weights of the journal."""
+    terms = state.terms
+    totals = StagedTotals(
+        alpha=terms.alpha,
+        epsilon=terms.epsilon,
+        method="sequence",
+        target_n=narrowest_at(terms),
+        variance=settings.prior_variance,
+        keep=False,
+        bound=terms.bound(),
+    )
+    segment_of = state.allotment.of
+    finished = groupby(numbers, key=lambda one: segment_of(one["number"]))
+    missing = {
+        segment: list(some) for segment, some in groupby(lost, key=lambda x: segment_of(x.index))
+    }
+    found = {segment: list(some) for segment, some in finished}
+    for number, one in enumerate(state.plans[: state.allotment.segments[-1].stage + 1]):
+        parts = [segment for segment in state.allotment.segments if segment.stage == number]
+        totals.begin(parts[0].weight if parts else 1.0, one.plan.epsilon)
+        for segment in parts:
+            totals.reweigh(segment.weight)
+            totals.add(batch_of(found.get(segment, []), missing.get(segment, [])))
+        refuted = state.refuted_in
+        why = refuted[1] if refuted is not None and refuted[0] == number else None
+        totals.end(one.plan, why, covered=True, costs=run.costs, anytime=True)
+    stages = totals.finished_stages()
+    budget = budget_after(terms, state.plans, [stage.episodes for stage in stages])
+    learning = Learning(
+        refits=sum(stage.designed for stage in stages),
+        seconds=math.fsum(stage.seconds for stage in stages),
+        stopped=state.plans[-1].stopped,
+        agreements=tuple(one for plan in state.plans for one in plan.agreements),
+        payback=budget.payback if terms.epsilon < 0.0 else None,
+        precise_after=precise_after(stages),
+    )
+    return replace(totals.result(run), stages=stages, learning=learning)
+
+
+def _stopped(state: CampaignState) -> str:
+    if state.stopped:
+        return f"the campaign was stopped: {state.reason}"
+    return state.done() or "the campaign is not over"
+
+
+def _guard(state: CampaignState) -> GuardReport | None:
+    """The first promise about the cost."""
+    for number, guard in enumerate(state.terms.guards):
+        watch = state.watch(number)
+        if isinstance(guard, Promise) and guard.signal == COST and watch is not None:
+            return GuardReport(state.handed_over_after, watch.state)
+    return None

@@ -1,0 +1,418 @@
+"""The journal of a campaign: transactions, events in a chain of hashes, and rows as JSON.
+
+Everything is on disk when a `transaction` has ended. Events are numbered in the order of their
+commitment: whoever writes one holds the lock of `order` until then. Beside a SQLite file the head
+of the chain is noted in a file of its own, so that a lost or damaged -wal is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from scopeval.campaign import schema
+from scopeval.errors import DataError, ScopevalError
+
+__all__ = ["DAMAGED", "START", "Event", "Store", "chained", "decode", "encode", "reading_row"]
+
+#: Key of the lock in PostgreSQL under which events are numbered.
+ORDER_LOCK = 0x5C09E
+
+#: The hash before the first event.
+START = "0" * 64
+
+#: Name of the file beside a SQLite file that holds the head of the chain.
+HEAD = "{}-head"
+
+#: What rows cause that were damaged or edited.
+DAMAGED = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),
+    *(OverflowError, RecursionError, MemoryError),
+)
+
+_events = schema.events
+_events_after = (
+    sa.select(_events).where(_events.c.number > sa.bindparam("after")).order_by(_events.c.number)
+)
+_add_event = sa.insert(_events)
+_order_lock = sa.select(sa.func.pg_advisory_xact_lock(sa.bindparam("key", type_=sa.BigInteger)))
+
+
+def encode(value: NDArray[Any]) -> str:
+    """A whole number or a row of numbers as JSON; decoding gives the same bits."""
+    plain = value.tolist()
+    return str(plain) if type(plain) is int else json.dumps(plain)
+
+
+def decode(text: str) -> NDArray[Any]:
+    """What `encode` made."""
+    return np.asarray(json.loads(text))
+
+
+@contextlib.contextmanager
+def reading_row(place: str, table: str, row: object) -> Iterator[None]:
+    """Turn whatever a damaged or edited row causes into a `DataError` that names it.
+
+    Args:
+        place: of the campaign.
+        table: of the database.
+        row: its key.
+    """
+    try:
+        yield
+    except ScopevalError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{place}: table {table}, row {row!r}: {error}") from error
+    except DAMAGED as error:
+        text = str(error) or "?"
+        raise DataError(
+            f"{place}: table {table}, row {row!r}: damaged ({type(error).__name__}: {text:.200}); "
+            "expected what scopeval wrote, try a copy from before"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        kind: what, in one word or two.
+        text: in words.
+        plant: where; None: everywhere.
+        episode: in which; None: in none.
+        who: an operator's name; None: the campaign itself.
+        data: numbers that belong to it.
+        number: its place in the order of events.
+        time: in seconds since 1970.
+        hash: of this event and the hash of the one before it.
+    """
+
+    kind: str
+    text: str
+    plant: str | None = None
+    episode: int | None = None
+    who: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    time: float = 0.0
+    hash: str = ""
+
+
+def chained(before: str, row: Mapping[str, Any]) -> str:
+    """The hash of an event's row after the one with the hash `before`."""
+    names = ("number", "time", "kind", "text", "plant", "episode", "who", "data")
+    content = json.dumps([before, *(row[name] for name in names)], ensure_ascii=False)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Group(threading.local):
+    """The transaction of a `Store.group`; every thread has its own.
+
+    Attributes:
+        connection: None: there is no group.
+        current: the events of other processes were read in this group.
+        ordered: the lock of `order` is held to its end.
+        head: number and hash of the last event that it has written; None: it has written none.
+    """
+
+    connection: sa.Connection | None = None
+    current: bool = False
+    ordered: bool = False
+    head: tuple[int, str] | None = None
+
+
+class Store:
+    """The database of one campaign.
+
+    Args:
+        where: a SQLite file, or a PostgreSQL URL.
+        create: the tables will be made; else they must be there.
+        patience: seconds that a call waits for another process's transaction; None: PATIENCE.
+    """
+
+    def __init__(
+        self, where: str | os.PathLike[str], *, create: bool, patience: float | None = None
+    ) -> None:
+        self.where = os.fspath(where)
+        wait = schema.PATIENCE if patience is None else patience
+        self.engine = schema.open_engine(where, create=create, patience=wait)
+        self._server = self.engine.dialect.name == "postgresql"
+        self._group = _Group()
+        if create:
+            return  # `create_tables` follows, in the transaction of the first facts
+        with self.read() as connection:  # which does not wait for those who write
+            there = sa.inspect(connection).has_table("facts")
+        if not there:
+            self.close()
+            raise DataError(f"{self.name}: holds no campaign; expected one, try Campaign.create")
+
+    def create_tables(self, connection: sa.Connection) -> None:
+        """Make the tables that are not there yet."""
+        schema.tables.create_all(connection)
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+        return str(self.engine.url.render_as_string(hide_password=True)).removeprefix("sqlite:///")
+
+    # -- transactions --------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """All that is written in the block is on disk afterwards, or nothing.
+
+        Inside a `group` it is a part of that transaction, which can be taken back alone.
+        """
+        outer = self._group.connection
+        if outer is None:
+            with self.group() as connection:
+                yield connection
+            return
+        head = self._group.head
+        with self._translated():
+            outer.exec_driver_sql("SAVEPOINT part")
+            try:
+                yield outer
+            except BaseException:
+                self._group.ordered = False  # a lock that was taken in this part is given back
+                self._group.head = head
+                outer.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
+                outer.exec_driver_sql("RELEASE SAVEPOINT part")
+                raise
+            outer.exec_driver_sql("RELEASE SAVEPOINT part")
+
+    @contextlib.contextmanager
+    def group(self) -> Iterator[sa.Connection]:
+        """One transaction around all that this thread reads and writes inside the block.
+
+        A group inside another one is a part of it, which can be taken back alone.
+        """
+        group = self._group
+        if group.connection is not None:
+            with self.transaction() as connection:
+                yield connection
+            return
+        with self._translated():
+            with self.engine.begin() as connection:
+                group.connection = connection
+                group.current = group.ordered = False
+                group.head = None
+                try:
+                    yield connection
+                finally:
+                    group.connection = None
+            self._note_head()  # what was written is on disk
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A consistent view."""
+        if self._group.connection is not None:
+            yield self._group.connection
+            return
+        with self._translated(), self.engine.connect() as connection:
+            viewed = connection.execution_options(reads=True)
+            with viewed.begin():
+                yield viewed
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the database in the words of this package."""
+        try:
+            yield
+        except IntegrityError:
+            raise  # the caller knows which row was there already
+        except DBAPIError as error:
+            reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "?"
+            raise DataError(
+                f"{self.name}: the database refused ({reason}); nothing of this call was recorded, "
+                "try it again"
+            ) from error
+
+    def order(self, connection: sa.Connection) -> None:
+        """Be the only one to number events and episodes until the transaction ends."""
+        if not self._server or self._group.ordered:  # SQLite has one writer at a time anyway
+            return
+        self._group.current = False
+        connection.execute(_order_lock, {"key": ORDER_LOCK})
+        self._group.ordered = True
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    def set_fact(self, connection: sa.Connection, name: str, value: Any) -> str:
+        """Keep a fact; returns it as it is kept."""
+        text = json.dumps(value)
+        connection.execute(schema.facts.insert().values(name=name, value=text))
+        return text
+
+    def fact(self, connection: sa.Connection, name: str) -> Any:
+        """A fact; None: it is not there."""
+        table = schema.facts
+        text = connection.execute(sa.select(table.c.value).where(table.c.name == name)).scalar()
+        with reading_row(self.name, "facts", name):
+            return None if text is None else json.loads(text)
+
+    # -- events --------------------------------------------------------------------------------
+
+    def add_event(
+        self, connection: sa.Connection, event: Event, number: int, time: float, before: str
+    ) -> Event:
+        """Write an event, whose number is the next one; the lock of `order` is held.
+
+        Args:
+            connection: of the transaction.
+            event: without number, time and hash.
+            number: of the event.
+            time: seconds since 1970.
+            before: hash of the last event.
+        """
+        row: dict[str, Any] = {
+            "number": number,
+            "time": time,
+            "kind": event.kind,
+            "text": event.text,
+            "plant": event.plant,
+            "episode": event.episode,
+            "who": event.who,
+            "data": json.dumps(dict(event.data)),
+        }
+        row["hash"] = chained(before, row)
+        connection.execute(_add_event, row)
+        self._group.head = number, row["hash"]
+        return Event(
+            *(event.kind, event.text, event.plant, event.episode, event.who, event.data),
+            number,
+            time,
+            row["hash"],
+        )
+
+    def events_after(
+        self,
+        connection: sa.Connection,
+        number: int,
+        most: int | None = None,
+        *,
+        kinds: Sequence[str] | None = None,
+        last: bool = False,
+    ) -> list[Event]:
+        """Events after one, in order.
+
+        Args:
+            connection: of a view or a transaction.
+            number: of the event before the first.
+            most: at most so many; None: all.
+            kinds: only these; None: all.
+            last: the last ones, where there are more than `most`.
+        """
+        chosen = _events_after
+        if kinds is not None:
+            chosen = chosen.where(_events.c.kind.in_(tuple(kinds)))
+        if last:
+            chosen = chosen.order_by(None).order_by(_events.c.number.desc())
+        rows = connection.execute(chosen if most is None else chosen.limit(most), {"after": number})
+        found = self._read_events(rows)
+        return found[::-1] if last else found
+
+    def _read_events(self, rows: Iterable[Sequence[Any]]) -> list[Event]:
+        found, number = [], 0
+        try:
+            for row in rows:
+                number = row[0]
+                found.append(_event(row))
+        except DAMAGED:
+            with reading_row(self.name, "events", number):
+                raise
+        return found
+
+    def news_after(self, connection: sa.Connection, number: int) -> list[Event]:
+        """Events after one; inside a group they are read once.
+
+        Nobody else can write in between (SQLite), or it is seen by the next group (PostgreSQL).
+        """
+        if self._group.connection is not None and self._group.current:
+            return []
+        self._group.current = True
+        return self.events_after(connection, number)
+
+    # -- the head of the chain, beside a SQLite file ---------------------------------------------
+
+    def _head_path(self) -> str | None:
+        return None if self._server else HEAD.format(self.where)
+
+    def _note_head(self) -> None:
+        """Note the last event, after it is on disk. It is not waited for that this is."""
+        path = self._head_path()
+        if path is None or self._group.head is None:
+            return
+        number, mark = self._group.head
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                os.pwrite(file, f"{number:>20} {mark}\n".encode(), 0)
+            finally:
+                os.close(file)
+
+    def forget_head(self) -> None:
+        """Delete the note of another campaign that was here before."""
+        if (path := self._head_path()) is not None:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+
+    def check_head(self, connection: sa.Connection) -> None:
+        """See that the last event that was noted is in the journal.
+
+        Raises:
+            DataError: it is not: committed rows are missing.
+        """
+        path = self._head_path()
+        try:
+            text = Path(path).read_text("ascii") if path else "0 -"
+            number, mark = text.split()
+            noted = int(number)
+        except (OSError, ValueError):
+            return  # a copy without it, or the note was cut
+        if noted < 1:
+            return
+        kept = connection.execute(
+            sa.select(_events.c.hash).where(_events.c.number == noted)
+        ).scalar()
+        if kept == mark:
+            return
+        last = connection.execute(sa.select(sa.func.max(_events.c.number))).scalar() or 0
+        what = f"is another one here (the last is {last})" if kept else f"but the last is {last}"
+        raise DataError(
+            f"{self.name}: event {noted} was committed, {what}: rows are missing, as where the "
+            f"file {os.path.basename(self.where)}-wal was lost, damaged or not copied; bring it "
+            f"back, or a backup. To go on without these rows, delete {path}"
+        )
+
+    def checkpoint(self) -> None:
+        """Bring all that is committed into the one file (SQLite)."""
+        if self._server:
+            return
+        with contextlib.suppress(DBAPIError), self.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+
+def _event(row: Sequence[Any]) -> Event:
+    """Of a row of the table of events, whose columns are in this order."""
+    number, time, kind, text, plant, episode, who, data, mark = row
+    return Event(kind, text, plant, episode, who, json.loads(data), number, time, mark)

@@ -1,0 +1,505 @@
+"""One view of a campaign: what its status, its card, its report and its page say.
+
+Renderers only arrange what stands here: the state in one word, the problems, a sentence about the
+value, and what every plant does.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from scopeval.campaign import schema
+from scopeval.campaign.designs import BASELINE, DesignRecord
+from scopeval.campaign.state import CampaignState, EpisodeLine
+from scopeval.campaign.store import Event
+from scopeval.campaign.terms import Terms
+from scopeval.estimation.running_moments import Interval
+from scopeval.evaluation.result import no_interval, rounded
+from scopeval.notebook.card import Card
+from scopeval.notebook.sketch import Span, sketch_spans
+from scopeval.report import Section, Table
+from scopeval.report.evaluation_figures import Run, Trace
+from scopeval.report.wording import amount, confidence
+
+__all__ = [
+    "QUIET",
+    "CampaignStatus",
+    "GuardStatus",
+    "PlantStatus",
+    "any_silent",
+    "campaign_section",
+    "card_of",
+    "columns_of",
+    "moment",
+    "plants_of",
+    "reading",
+    "status_of",
+    "trace_of",
+]
+
+#: Kinds of events that happen with every episode; lists of events leave them out.
+QUIET = ("started", "ended")
+#: Most events that a report lists, the last ones.
+LISTED = 50
+
+
+@dataclass(frozen=True)
+class PlantStatus:
+    """A plant.
+
+    Attributes:
+        name: of the plant.
+        seen: its last sign of life, seconds since 1970.
+        silent: an episode runs there and nothing was heard for too long.
+        episode: number of the running one; None: none runs.
+        step: steps of it that are recorded.
+        finished: episodes that it has finished, and
+        lost: lost.
+        obs: JSON, what was observed last in the running episode; None: nothing.
+        action: JSON, what was decided last there, and
+        by: by whom.
+    """
+
+    name: str
+    seen: float
+    silent: bool
+    episode: int | None
+    step: int
+    finished: int
+    lost: int
+    obs: str | None = None
+    action: str | None = None
+    by: str | None = None
+
+    @property
+    def doing(self) -> str:
+        """What it does, in words."""
+        if self.episode is None:
+            return "idle"
+        running = f"episode {self.episode:,}, {self.step:,} steps"
+        return running if self.by not in ("baseline", "incumbent") else f"{running} by the baseline"
+
+
+@dataclass(frozen=True)
+class GuardStatus:
+    """A guard.
+
+    Attributes:
+        signal: what it watches.
+        rule: in words.
+        action: what it does.
+        alarm: the first that it has raised; None: none.
+        alarms: how many it has raised.
+        low: lower bound of E[D] where it tests a promise; above 0 the promise is refuted.
+        estimate: of E[D] likewise.
+    """
+
+    signal: str
+    rule: str
+    action: str
+    alarm: str | None
+    alarms: int = 0
+    low: float | None = None
+    estimate: float | None = None
+
+
+@dataclass(frozen=True)
+class CampaignStatus:
+    """The state of a campaign.
+
+    Attributes:
+        state: "running", "paused", "handed over" or "stopped".
+        reason: why, where it is not running.
+        done: why the plan starts no more episodes; None: it does.
+        started, finished, lost, open: numbers of episodes.
+        shadowed: finished episodes that what runs today has decided; and
+        live: whether new ones are run by the campaign.
+        spent: cost of all episodes, running ones included.
+        interval: anytime-valid, of the value.
+        design: number of the design that new episodes use.
+        refit_due: a new design is due and not there yet.
+        stage: of the ramp, from 0.
+        share: of the behavior policy in new episodes.
+        guards: what is watched.
+        plants: every one that has started an episode.
+        last_event: number of the last event.
+        refit_failure: why the new design that is due is not there; None: nothing has failed.
+        unconfirmed: what runs because the design in use is not confirmed; None: it is, or a policy
+            was given.
+        head: hash of the last event; whoever keeps it notices if older events are changed.
+        cut: lost episodes that a stop has cut.
+    """
+
+    state: str
+    reason: str | None
+    done: str | None
+    started: int
+    finished: int
+    lost: int
+    open: int
+    shadowed: int
+    live: bool
+    spent: float
+    interval: Interval
+    design: int
+    refit_due: bool
+    stage: int
+    share: float
+    guards: tuple[GuardStatus, ...]
+    plants: tuple[PlantStatus, ...]
+    last_event: int
+    refit_failure: str | None = None
+    unconfirmed: str | None = None
+    head: str = ""
+    cut: int = 0
+
+    @property
+    def word(self) -> str:
+        """The state; "complete" where nothing runs and the plan starts no more episodes."""
+        over = self.state == "running" and self.done is not None and not self.open
+        return "complete" if over else self.state
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What somebody should see to, the worst first."""
+        found = [] if self.state in ("running", "paused") else [f"{self.state}: {self.reason}"]
+        found += [f"{p.name} is silent ({p.doing})" for p in self.plants if p.silent]
+        raised = (guard.alarm for guard in self.guards if guard.alarm is not None)
+        found += [alarm for alarm in raised if alarm != self.reason]
+        found += [self.refit_failure] if self.refit_failure else []
+        found += [f"paused: {self.reason}"] if self.state == "paused" else []
+        return tuple(found)
+
+    @property
+    def value(self) -> str:
+        """The value in words; "" where no episode is finished."""
+        found = self.interval
+        if not found.n:
+            return ""
+        if not math.isfinite(found.half_width):
+            return f"value about {found.estimate:.4g}, with {no_interval(found)}"
+        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        return (
+            f"value {value}, between {low} and {high} with {confidence(found.alpha)} confidence "
+            "at all times, as far as seen"
+        )
+
+    def values(self) -> dict[str, float]:
+        """The numbers by name, for a `Tracker`; what is not finite is left out."""
+        found = {
+            "estimate": self.interval.estimate,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "cost": self.spent,
+            "running": float(self.open),
+            "lost": float(self.lost),
+            "share": self.share,
+        }
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, but for numbers that are not finite."""
+        return asdict(self) | {"word": self.word, "problems": list(self.problems)}
+
+    def __str__(self) -> str:
+        lines = [self.word + (f": {self.reason}" if self.reason else "")]
+        lines += [self.unconfirmed] if self.unconfirmed else []
+        lines += [self.done] if self.done else []
+        today = f", {self.shadowed:,} by what runs today" if self.shadowed else ""
+        cut = f" ({self.cut} cut by the stop)" if self.cut else ""
+        lines.append(
+            f"{self.finished:,} episodes finished, {self.open} running, {self.lost} lost{cut}"
+            f"{today}; {self.spent:.4g} spent"
+        )
+        lines += [self.value] if self.value else []
+        lines += [self.refit_failure] if self.refit_failure else []
+        for plant in self.plants:
+            silent = ", silent" if plant.silent else ""
+            lines.append(f"{plant.name}: {plant.doing}{silent}, {plant.finished} finished")
+        return "\n".join(lines)
+
+
+def status_of(connection: sa.Connection, state: CampaignState, now: float) -> CampaignStatus:
+    """The status now."""
+    table = schema.episodes
+    running = connection.execute(
+        sa.select(sa.func.sum(table.c.spent)).where(table.c.state == "open")
+    ).scalar()
+    return CampaignStatus(
+        state=state.word,
+        reason=state.reason,
+        done=state.done(),
+        started=state.started,
+        finished=state.finished,
+        lost=state.lost,
+        open=len(state.open),
+        shadowed=state.shadowed,
+        live=state.live,
+        spent=state.spent + float(running or 0.0),
+        interval=state.interval,
+        design=state.design,
+        refit_due=state.refits_due > state.refits_done,
+        stage=state.stage,
+        share=state.share,
+        guards=tuple(_guards(state)),
+        plants=tuple(plants_of(connection, now, state.terms.silent_after)),
+        last_event=state.cursor,
+        refit_failure=state.refit_failure,
+        unconfirmed=state.unconfirmed,
+        head=state.head,
+        cut=state.cut,
+    )
+
+
+def _guards(state: CampaignState) -> list[GuardStatus]:
+    raised: dict[int, list[Event]] = {}
+    for alarm in state.alarms:
+        raised.setdefault(int(alarm.data["guard"]), []).append(alarm)
+    found = []
+    for number, guard in enumerate(state.terms.guards):
+        alarms, watch = raised.get(number, []), state.watch(number)
+        interval = None if watch is None or not watch.state.episodes else watch.state.interval
+        found.append(
+            GuardStatus(
+                guard.signal,
+                guard.rule(state.terms.guarded_epsilon),
+                guard.action,
+                alarms[0].text if alarms else None,
+                len(alarms),
+                None if interval is None else interval.low,
+                None if interval is None else interval.estimate,
+            )
+        )
+    return found
+
+
+# -- plants ----------------------------------------------------------------------------------------
+
+
+def plants_of(connection: sa.Connection, now: float, patience: float) -> list[PlantStatus]:
+    """All plants; the last sign of life is a call of any kind, and is never in the future."""
+    table, plants = schema.episodes, schema.plants
+    counts: dict[str, dict[str, int]] = {}
+    states = sa.select(table.c.plant, table.c.state, sa.func.count())
+    for name, state, n in connection.execute(states.group_by(table.c.plant, table.c.state)):
+        counts.setdefault(name, {})[state] = int(n)
+    last = sa.select(sa.func.max(table.c.number)).group_by(table.c.plant).scalar_subquery()
+    latest = {row.plant: row for row in connection.execute(_signs(table.c.number.in_(last)))}
+    decisions = _last_decisions(connection)
+    found = []
+    names = sa.select(plants.c.name, plants.c.seen).order_by(plants.c.name)
+    for name, seen in connection.execute(names).all():
+        episode, step, row = None, 0, latest.get(name)
+        times = [seen]
+        if row is not None:
+            times += [x for x in (row.decided, row.observed, row.ended) if x is not None]
+            if row.ended is None:
+                episode, step = row.number, row.length
+        past = _past(times, now, patience)
+        silent = episode is not None and now - past > patience
+        own = counts.get(name, {})
+        lost = own.get("lost", 0) + own.get("dropped", 0)
+        decision = decisions.get(episode) if episode is not None else None
+        obs, action, by = (None, None, None) if decision is None else decision
+        found.append(
+            PlantStatus(
+                name, past, silent, episode, step, own.get("finished", 0), lost, obs, action, by
+            )
+        )
+    return found
+
+
+def _past(times: Sequence[float], now: float, patience: float) -> float:
+    """The last of some moments, at most now; those of a clock that was far ahead are left out.
+
+    A plant that was heard by a clock three days ahead would else look alive for three days. Clocks
+    of two machines may differ by less than `patience`.
+    """
+    return min(max((x for x in times if x <= now + patience), default=0.0), now)
+
+
+def _last_decisions(connection: sa.Connection) -> dict[int, tuple[str, str, str]]:
+    """Of every running episode what was observed and decided last, and by whom."""
+    table, steps = schema.episodes, schema.steps
+    last = (
+        sa.select(steps.c.episode, sa.func.max(steps.c.step).label("step"))
+        .join(table, table.c.number == steps.c.episode)
+        .where(table.c.state == "open")
+        .group_by(steps.c.episode)
+        .subquery()
+    )
+    chosen = sa.select(
+        *(steps.c.episode, steps.c.obs, steps.c.next_obs, steps.c.action, steps.c.chooser)
+    ).join(last, sa.and_(last.c.episode == steps.c.episode, last.c.step == steps.c.step))
+    return {
+        row.episode: (row.next_obs or row.obs, row.action, row.chooser)
+        for row in connection.execute(chosen)
+    }
+
+
+def _signs(chosen: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Signs of life in some episodes."""
+    table, steps = schema.episodes, schema.steps
+    shown = (table.c.plant, table.c.number, table.c.length, table.c.ended)
+    return (
+        sa.select(
+            *shown,
+            sa.func.max(steps.c.decided).label("decided"),
+            sa.func.max(steps.c.observed).label("observed"),
+        )
+        .select_from(table.outerjoin(steps, steps.c.episode == table.c.number))
+        .where(chosen)
+        .group_by(*shown)
+    )
+
+
+def any_silent(connection: sa.Connection, now: float, patience: float) -> bool:
+    """Whether an episode runs of whose plant nothing was heard for too long.
+
+    It reads the running episodes only.
+    """
+    plants = schema.plants
+    running = connection.execute(_signs(schema.episodes.c.state == "open")).all()
+    if not running:
+        return False
+    names = [row.plant for row in running]
+    kept = sa.select(plants).where(plants.c.name.in_(names))
+    seen = {row.name: row.seen for row in connection.execute(kept)}
+    moments = ([seen.get(r.plant, 0.0), r.decided or 0.0, r.observed or 0.0] for r in running)
+    return any(now - _past(times, now, patience) > patience for times in moments)
+
+
+# -- episodes --------------------------------------------------------------------------------------
+
+
+def trace_of(state: CampaignState) -> Trace | None:
+    """The numbers of finished episodes in the order in which they ended; None: there are none."""
+    lines = [state.lines[number] for number in state.ended]
+    if not lines:
+        return None
+    nan = math.nan
+    return Trace(
+        value=np.array([line.value for line in lines], np.float64),
+        weight=np.array([line.weight for line in lines], np.float64),
+        spent=np.array([line.spent for line in lines], np.float64),
+        excess=np.array([nan if line.excess is None else line.excess for line in lines]),
+        stages=_runs(state),
+    )
+
+
+def _runs(state: CampaignState) -> tuple[Run, ...]:
+    """Finished episodes in a row of equal stage and weight; (): there are no stages."""
+    if state.terms.refit is None:
+        return ()
+    segments = (state.allotment.of(number) for number in state.ended)
+    grouped = itertools.groupby((one.stage, one.weight) for one in segments)
+    return tuple(Run(stage, sum(1 for _ in some), weight) for (stage, weight), some in grouped)
+
+
+def columns_of(lines: Mapping[int, EpisodeLine]) -> dict[str, list[Any]]:
+    """The episodes as columns of a table."""
+    names = ("plant", "state", "started", "ended", "value", "weight", "spent")
+
+    def column(name: str) -> list[Any]:
+        values = (getattr(line, name) for line in lines.values())
+        return [math.nan if value is None else value for value in values]
+
+    return {"episode": list(lines)} | {name: column(name) for name in names}
+
+
+# -- renderers -------------------------------------------------------------------------------------
+
+
+def card_of(status: CampaignStatus, terms: Terms) -> Card:
+    """The campaign as the card of a notebook."""
+    found = status.interval
+    goal = "" if terms.plan.episodes is None else f" of {terms.plan.episodes:,}"
+    text = f"{status.finished:,}{goal} episodes are finished"
+    text += f", at a cost of {amount(status.spent)}" if status.spent else ""
+    text += f"; {status.value}." if status.value else "."
+    rows = tuple(
+        (p.name, p.doing + (", silent" if p.silent else ""), f"{p.finished:,}", f"{p.lost:,}")
+        for p in status.plants
+    )
+    spans = [Span("value", found.low, found.estimate, found.high)]
+    notes = tuple(f"{g.rule}: {g.alarm}" for g in status.guards if g.alarm is not None)
+    return Card(
+        "Campaign: " + "; ".join(x for x in (status.word, status.reason, status.done) if x),
+        text,
+        rows,
+        ("plant", "now", "finished", "lost") if rows else (),
+        sketch_spans(spans) if found.n > 1 else "",
+        ((status.unconfirmed,) if status.unconfirmed else ()) + notes,
+    )
+
+
+def campaign_section(
+    status: CampaignStatus, designs: Sequence[DesignRecord], events: Sequence[Event]
+) -> Section:
+    """What a report says about plants, guards, designs and events; times are UTC.
+
+    Args:
+        status: of the campaign.
+        designs: all of them.
+        events: those that are not QUIET.
+    """
+    text = [f"The campaign is {status.word}" + (f": {status.reason}." if status.reason else ".")]
+    text += [f"{status.unconfirmed}."] if status.unconfirmed else []
+    text += [f"It starts no more episodes: {status.done}."] if status.done else []
+    text.append(
+        f"The journal ends with event {status.last_event:,}, whose hash is {status.head}: keep it, "
+        "and scopeval campaign verify --head says whether anything before it was changed."
+    )
+    if len(events) > LISTED:
+        text.append(f"The last {LISTED} of {len(events):,} events are listed.")
+    plants = tuple(
+        (p.name, moment(p.seen), f"{p.finished:,}", f"{p.lost:,}") for p in status.plants
+    )
+    listed = tuple((moment(e.time), e.kind, e.who or "", e.text) for e in events[-LISTED:])
+    guards = tuple((g.rule, g.action, g.alarm or "nothing") for g in status.guards)
+    return Section(
+        "The campaign",
+        tuple(text),
+        tables=(
+            Table("Plants", ("plant", "last sign of life", "finished", "lost"), plants),
+            Table("Guards", ("what is watched", "action", "first alarm"), guards),
+            Table(
+                "Designs",
+                ("number", "made", "kind", "fingerprint", "why"),
+                tuple(_design(design) for design in designs),
+            ),
+            Table("Events", ("time", "what", "by", "in words"), listed),
+        ),
+    )
+
+
+def _design(design: DesignRecord) -> tuple[str, ...]:
+    number = "baseline" if design.number == BASELINE else str(design.number)
+    mark, why = (design.fingerprint or "unknown")[:12], str(design.about.get("why", ""))
+    return number, moment(design.made), design.kind, mark, why
+
+
+def moment(seconds: float) -> str:
+    """A moment in UTC."""
+    when = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+
+
+def reading(text: str | None) -> str:
+    """An observation or an action, short enough for a table."""
+    if text is None:
+        return ""
+    value = json.loads(text)
+    if isinstance(value, list):
+        shown = ", ".join(f"{x:.4g}" for x in value[:4])
+        return f"{shown}, ..." if len(value) > 4 else shown
+    return f"{value:.6g}"

@@ -1,0 +1,59 @@
+"""Where episodes come from: an environment, with what has to be known to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scopeval.arrays import check_whole
+from scopeval.collection.environments import StepCost
+from scopeval.errors import InputError
+from scopeval.workers.crew import Workers, workers_of
+
+__all__ = ["Plant", "plant_of"]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """Where episodes come from; a bare environment is a plant too.
+
+    Attributes:
+        env: a Gymnasium environment; the name of a registered one; a function that makes one
+            (several are then run side by side, with one call of the policy per step); a `Fleet`,
+            which steps many environments by one call; or a `TabularMDP`, which the compiled
+            simulator runs.
+        cost: where a step's cost is found. None: info["cost"], or the third of six values that
+            `step` returns; a name: that entry of info; a function cost(obs, action, reward,
+            next_obs, info); "none": costs are all 0.
+        side_by_side: how many environments to make (default 8) when `env` is a name or a function.
+        workers: how many workers run the episodes, which make `side_by_side` environments each;
+            `env` is then a name or a function that makes one. The episodes are the same bits for
+            any number of workers. One that dies is replaced, and its episodes are run again. A
+            number, or `Workers`. None: in this process.
+        signals: names of exogenous signals, such as demand or weather, that the environment reports
+            in ``info``: a number at every step (and at the reset, if it has one then), or all
+            numbers to the horizon at once. A `History` names its own.
+    """
+
+    env: Any
+    cost: str | StepCost | None = None
+    side_by_side: int | None = None
+    workers: Workers | int | None = None
+    signals: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.env, Plant):
+            raise InputError("env: got a Plant in a Plant; try dataclasses.replace(plant, ...)")
+        if self.side_by_side is not None:
+            check_whole("side_by_side", self.side_by_side, 1)
+        workers_of(self.workers)
+
+    @property
+    def crew(self) -> Workers | None:
+        """The workers; None: the work is done in this process."""
+        return workers_of(self.workers)
+
+
+def plant_of(env: Any) -> Plant:
+    """A plant as it is, or of a bare environment."""
+    return env if isinstance(env, Plant) else Plant(env)

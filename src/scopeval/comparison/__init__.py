@@ -1,0 +1,1 @@
+"""Several policies from the same episodes: which is better, and by how much."""

@@ -1,0 +1,193 @@
+"""What is run where a promise is made about the cost: the mixture, or one with a design in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scopeval.arrays import Bools, Floats
+from scopeval.comparison.joint_design import (
+    JointDesign,
+    contrast_variance,
+    joint_design,
+    learned_model,
+    value_tables,
+)
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP
+from scopeval.logs.transitions import Transitions
+from scopeval.models.protocols import Rows
+from scopeval.policies.protocols import Observations, Policy, Time
+from scopeval.question.promise import Promise
+
+__all__ = ["Affordable", "DesignPolicy", "affordable"]
+
+#: A mixture that costs so much more than promised, by the model, keeps the promise.
+SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class DesignPolicy:
+    """A design by state numbers; where the logs have shown nothing, the mean of the policies.
+
+    Attributes:
+        mu: [T, S, A].
+        known: [S] states that the model knows.
+        policies: that it was designed for.
+    """
+
+    mu: Floats
+    known: Bools
+    policies: tuple[Policy, ...]
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """[B, A]."""
+        states = np.asarray(obs)
+        inside = (states >= 0) & (states < len(self.known))
+        at = np.where(inside, states, 0)
+        probs = self.mu[np.minimum(t, len(self.mu) - 1), at]
+        strange = ~(inside & self.known[at])
+        if strange.any():
+            each = [np.asarray(p.probs(states[strange], t), np.float64) for p in self.policies]
+            probs[strange] = np.mean(each, axis=0)
+        return np.asarray(probs)
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """What is run.
+
+    Attributes:
+        policies: with the design as the last one, if there is one.
+        shares: of all of them.
+        words: what it is.
+    """
+
+    policies: PolicySet
+    shares: Floats
+    words: str
+
+
+def affordable(
+    policies: PolicySet,
+    shares: Floats,
+    promise: Promise | None,
+    env: Any,
+    logs: Transitions | None,
+    *,
+    horizon: int,
+    gamma: float,
+) -> Affordable:
+    """The mixture if it keeps the promise, as far as a model can tell, else one with a design.
+
+    Without a promise, or without a model (neither a known one nor logs of state numbers), it is the
+    mixture, and the guard watches it.
+
+    Raises:
+        InputError: nothing that answers the question costs so little.
+    """
+    words = f"a mixture of episodes ({policies.in_words(shares)})"
+    plain = Affordable(policies, shares, words)
+    if promise is None or policies.continuous:
+        return plain
+    model = _model(policies, env, logs, horizon, gamma)
+    if model is None:
+        return plain
+    tables = _tables(policies, model.mdp, horizon, model.known)
+    costs = np.array(
+        [float(model.mdp.initial @ value_tables(model.mdp, "cost", pi)[1][0]) for pi in tables]
+    )
+    base = float(costs[policies.baseline])
+    if base <= 0:
+        return plain
+    at_most = promise.at_most if promise.limit is None else promise.limit / base
+    ratio = float(shares @ costs) / base
+    if ratio <= at_most * (1.0 + SLACK):
+        return plain
+    margin = 0.0
+    if model.rows is not None:
+        margin = _margin(policies, model.rows, model.mdp, horizon, gamma, at_most)
+    made = joint_design(model.mdp, tables, policies.baseline, at_most, margin=margin)
+    known = tuple(p for p in policies.policies if isinstance(p, Policy))
+    inside = policies.with_design(DesignPolicy(made.mu, model.known, known))
+    parts = np.append(made.shares, 1.0 - made.shares.sum())
+    words = (
+        f"a design for this question in a mixture of episodes ({inside.in_words(parts)}), because "
+        f"the policies alone would cost {ratio:.3g} times the baseline's, and at most "
+        f"{at_most:.4g} times was promised"
+    )
+    return Affordable(inside, parts, words)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model of the world by state numbers.
+
+    Attributes:
+        mdp: known, or learned.
+        known: [S] states that it knows.
+        rows: that it was learned from; None: it is the world itself.
+    """
+
+    mdp: TabularMDP
+    known: Bools
+    rows: Rows | None
+
+
+def _model(
+    policies: PolicySet, env: Any, logs: Transitions | None, horizon: int, gamma: float
+) -> _Model | None:
+    if isinstance(env, TabularMDP):
+        mdp = env if env.horizon == horizon else env.shortened(horizon)
+        return _Model(mdp, np.ones(mdp.states, np.bool_), None)
+    if logs is None or logs.obs.ndim != 1 or logs.action.ndim != 1:
+        return None
+    rows = Rows.of(logs)
+    states = 1 + int(max(rows.obs.max(), rows.next_obs.max()))
+    mdp = learned_model(rows, states, policies.actions_at(rows.obs[:1]), horizon, gamma)
+    known = np.append(np.bincount(rows.obs, minlength=states) > 0, False)
+    return _Model(mdp, known, rows)
+
+
+def _tables(policies: PolicySet, mdp: TabularMDP, horizon: int, known: Bools) -> Floats:
+    """Probabilities [K, T, S, A] of all policies; uniform where the model knows nothing."""
+    S, A = mdp.states, mdp.actions
+    tables = np.full((len(policies), horizon, S, A), 1.0 / A)
+    states = np.flatnonzero(known)
+    for t in range(horizon):
+        answers = policies.ask(states, t)
+        if not answers.usable.all():
+            k, reason = next(iter(answers.reasons.items()))
+            raise InputError(f"policies[{policies.names[k]!r}]: {reason} at t={t}")
+        tables[:, t, states] = np.moveaxis(answers.probs, 1, 0)
+    return tables
+
+
+def _margin(
+    policies: PolicySet, rows: Rows, mdp: TabularMDP, horizon: int, gamma: float, at_most: float
+) -> float:
+    """How much more a design costs by logs that it was not made from: the mean of two halves."""
+    episode = np.cumsum(rows.t == 0) % 2
+    halves = [
+        learned_model(rows.select(episode == half), mdp.states - 1, mdp.actions, horizon, gamma)
+        for half in (0, 1)
+    ]
+    seen = [np.append(np.bincount(rows.obs, minlength=mdp.states - 1) > 0, False)] * 2
+    tables = _tables(policies, mdp, horizon, seen[0])
+    excess = []
+    for made_from, judged_by in ((0, 1), (1, 0)):
+        made = joint_design(halves[made_from], tables, policies.baseline, at_most)
+        excess.append(_ratio(halves[judged_by], made, tables, policies.baseline) - at_most)
+    return max(float(np.mean(excess)), 0.0)
+
+
+def _ratio(mdp: TabularMDP, made: JointDesign, tables: Floats, baseline: int) -> float:
+    """Cost of the mixture with this design relative to the baseline's, by a model."""
+    K = len(tables)
+    costs = np.array([float(mdp.initial @ value_tables(mdp, "cost", pi)[1][0]) for pi in tables])
+    _, own = contrast_variance(mdp, tables, np.eye(K), made.mu)
+    mixture = (1.0 - made.shares.sum()) * own + float(made.shares @ costs)
+    return mixture / float(costs[baseline]) if costs[baseline] > 0 else 1.0

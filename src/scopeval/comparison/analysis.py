@@ -1,0 +1,205 @@
+r"""From episodes of a mixture to one value of every policy in every episode.
+
+The questions are the baseline's value and the differences of the others to it. For each of them
+held-out episodes choose the estimator of the least variance. What an estimator needs (centers c_k,
+levels b_k(t), control variates b_k) and the choice come from *other* episodes and from logs:
+
+    fold f of the episodes  <-  logs, and the other folds
+        half of these       ->  fits, whose variances the other half measures: the choice
+        all of these        ->  the fits that are applied to fold f
+
+Given everything outside of the fold its values are independent and have the right mean, so that
+their mean over all folds is exactly unbiased. Values of different folds depend on each other only
+through the fits; that the mean of all of them is normal for many episodes, also at all times
+together, is Theorem 3.2 of Waudby-Smith et al. (Annals of Statistics 2024; "sequential
+cross-fitting").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scopeval.arrays import Floats, Ints, least
+from scopeval.comparison.control import ControlLearner, Controls, controls_at
+from scopeval.comparison.estimators import (
+    centers_of,
+    doubly_robust,
+    full_trajectory,
+    levels_of,
+    per_decision,
+)
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.logs.transitions import Transitions
+
+__all__ = ["ESTIMATORS", "Analyst", "Judged", "contrasts"]
+
+#: In order of preference among equals.
+ESTIMATORS = ("full trajectory", "per decision", "doubly robust")
+#: Folds of the episodes; each is judged by what the others show.
+FOLDS = 5
+#: With control variates that take long to learn: learned from one, chosen by another, applied.
+SLOW_FOLDS = 3
+#: The floor is left only for an estimator that is better by more than the noise of a choice.
+LEAST_GAIN = 0.97
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The values of episodes.
+
+    Attributes:
+        values: [N, K], a column for each policy; NaN where the episode has no value for it. The
+            difference of two columns is an unbiased value of the policies' difference.
+        chosen: [N, K] number of the estimator: of the baseline's value, and of each difference.
+    """
+
+    values: Floats
+    chosen: Ints
+
+
+def contrasts(policies: PolicySet) -> Floats:
+    """L [K, K]: the baseline's value, and in the other rows the differences to it."""
+    L = np.eye(len(policies))
+    L[:, policies.baseline] -= 1.0
+    L[policies.baseline, policies.baseline] = 1.0
+    return L
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """What the estimators need, learned from other episodes."""
+
+    centers: Floats
+    levels: Floats
+    controls: Controls | None
+
+
+class Analyst:
+    """Gives values to episodes, by what is known from others.
+
+    Args:
+        policies: of the comparison.
+        gamma: discount.
+        learner: of control variates; None: there are none.
+        logs: of past operation; None: there are none.
+        seed: of the folds.
+    """
+
+    def __init__(
+        self,
+        policies: PolicySet,
+        gamma: float,
+        learner: ControlLearner | None,
+        logs: Transitions | None,
+        seed: int,
+    ) -> None:
+        self._policies, self._gamma, self._learner = policies, gamma, learner
+        self._logs = logs
+        self._L = contrasts(policies)
+        self._back = np.linalg.inv(self._L)
+        self._seed = seed
+        self._standing: Controls | None = None
+        if learner is not None and not learner.quick and logs is not None:
+            self._standing = learner.learn([logs])  # logs are episodes of nobody's fold
+
+    def judge(self, episodes: MixtureEpisodes, groups: Ints | None = None) -> Judged:
+        """Values of all episodes, at least two.
+
+        Args:
+            episodes: to be judged.
+            groups: episodes that may depend on each other, by number: they share a fold.
+        """
+        N, K = len(episodes), len(self._L)
+        slow = self._learner is not None and not self._learner.quick and self._standing is None
+        whole = np.arange(N) if groups is None else groups
+        many = int(whole.max()) + 1
+        fold = _folds(many, min(SLOW_FOLDS if slow else FOLDS, many), self._seed)[whole]
+        parts = [episodes.select(fold == f) for f in range(int(fold.max()) + 1)]
+        learned = self._learned_by_fold(parts) if slow and len(parts) == SLOW_FOLDS else None
+        values, chosen = np.empty((N, K)), np.empty((N, K), np.int64)
+        for f, part in enumerate(parts):
+            others = MixtureEpisodes.concat([x for g, x in enumerate(parts) if g != f] or [part])
+            if learned is None:
+                choice = self._choose(others)
+                fitted = self._fit(others, self._controls(others))
+            else:
+                by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
+                choice = self._preferred(
+                    self._spread(self._fit(parts[by], learned[by]), parts[judge])
+                )
+                fitted = self._fit(others, learned[by])
+            each = self._questions(fitted, part)
+            picked = np.stack([each[choice[q]][:, q] for q in range(K)], axis=1)
+            values[fold == f] = picked @ self._back.T
+            chosen[fold == f] = choice
+        values[~episodes.taking_part] = np.nan
+        return Judged(values, chosen)
+
+    def _learned_by_fold(self, parts: list[MixtureEpisodes]) -> list[Controls | None]:
+        assert self._learner is not None
+        return [self._learner.learn([part.transitions()]) for part in parts]
+
+    def _choose(self, others: MixtureEpisodes) -> Ints:
+        """[K] the estimator for each question, by halves of other episodes."""
+        if len(others) < 4:
+            return np.zeros(len(self._L), np.int64)
+        half = _folds(len(others), 2, self._seed) == 0
+        spread = np.zeros((len(ESTIMATORS), len(self._L)))
+        for learned, judged in ((half, ~half), (~half, half)):
+            known = others.select(learned)
+            spread += self._spread(self._fit(known, self._controls(known)), others.select(judged))
+        return self._preferred(spread)
+
+    def _spread(self, fitted: _Fitted, judged: MixtureEpisodes) -> Floats:
+        """[3, K] variance of a value of each question by each estimator; inf: there is none."""
+        spread = np.full((len(ESTIMATORS), len(self._L)), np.inf)
+        if len(judged) > 1:
+            for number, values in enumerate(self._questions(fitted, judged)):
+                spread[number] = values.var(axis=0, ddof=1)
+        return spread
+
+    def _preferred(self, spread: Floats) -> Ints:
+        """[K] the estimator of least variance; the floor where it is not known."""
+        if not np.isfinite(spread[0]).all():
+            return np.zeros(spread.shape[1], np.int64)
+        floor = np.where(spread[0] > 0, spread[0], 1.0)
+        relative = np.where(
+            spread[0] > 0, spread / floor / LEAST_GAIN, np.where(spread > 0, np.inf, 1.0)
+        )
+        relative[0] = 1.0
+        return np.array([least(column) for column in relative.T])
+
+    def _fit(self, known: MixtureEpisodes, controls: Controls | None) -> _Fitted:
+        return _Fitted(centers_of(known, self._gamma), levels_of(known, self._gamma), controls)
+
+    def _controls(self, known: MixtureEpisodes) -> Controls | None:
+        """From logs and other episodes; what takes long, from logs only."""
+        if self._learner is None or not self._learner.quick:
+            return self._standing
+        rows = [] if self._logs is None else [self._logs]
+        return self._learner.learn([*rows, known.transitions()])
+
+    def _questions(self, fitted: _Fitted, episodes: MixtureEpisodes) -> list[Floats]:
+        """[N, K], a column a question, for each estimator that there is."""
+        gamma = self._gamma
+        each = [
+            full_trajectory(episodes, gamma, fitted.centers),
+            per_decision(episodes, gamma, fitted.levels),
+        ]
+        if fitted.controls is not None:
+            control, baseline = controls_at(fitted.controls, self._policies, episodes)
+            each.append(doubly_robust(episodes, gamma, control, baseline))
+        return [np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T) for y in each]
+
+
+def _folds(count: int, folds: int, seed: int) -> Ints:
+    """A fold for each episode: every `folds` episodes in a row are one of each, in random order.
+
+    The folds of the first episodes do not depend on how many follow.
+    """
+    rng = np.random.default_rng((seed, 31))
+    blocks = np.tile(np.arange(folds), (-(-count // folds), 1))
+    return np.asarray(rng.permuted(blocks, axis=1).ravel()[:count])

@@ -1,0 +1,272 @@
+r"""A design that judges several policies at a cost that their mixture would exceed.
+
+Weight-blind (the estimator's weight is taken to be 1 inside of the design), with control variates
+b_k = q_k, the covariances of the policies' values obey the paper's recursion with a matrix for each
+action:
+
+    X_ij = Cov(R + gamma v_i(S'), R + gamma v_j(S') | s, a) + gamma^2 E[C_ij(S')]
+    C_ij = sum_a pi_i pi_j / mu X_ij
+
+(with b_k = q_k the terms (q_i - b_i)(q_j - b_j) and (v_i - sum_a pi_i b_i)(...) are 0). For
+contrasts L with G = L'L the variance to be small is sum_ij G_ij C_ij, so that line 6 is the row
+program with the weight
+
+    W_a^2 = sum_ij G_ij pi_i(a) pi_j(a) X_ij(s, a)
+
+and a price of cost, which is such that a whole episode costs what it may. Every X is a covariance
+matrix plus expectations of such, and so positive semi-definite; rounding is cut off.
+
+The design is run as one more component of the mixture of episodes, with the share p_0: the weights
+of the policies stay below 1 / p_k, and no action of theirs is ever left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scopeval.arrays import Bools, Floats
+from scopeval.errors import InputError
+from scopeval.exact import TabularMDP
+from scopeval.solver.program import solve_priced
+
+__all__ = ["DESIGN_SHARE", "JointDesign", "contrast_variance", "joint_design", "value_tables"]
+
+#: Share of the design in the mixture; the policies have equal parts of the rest.
+DESIGN_SHARE = 0.9
+#: The highest price, relative to variance over cost: what is then run is the cheapest.
+HIGHEST = 1e9
+
+
+@dataclass(frozen=True)
+class JointDesign:
+    """A behavior policy for contrasts of several policies.
+
+    Attributes:
+        mu: its probabilities [T, S, A].
+        cost: its expected cost of an episode, by the model.
+        variance: of the contrasts' sum, weight-blind, by the model.
+        price: of cost, in units of variance.
+        shares: of the policies in the mixture, [K]; the design has the rest.
+        mixture_cost: expected cost of an episode of the mixture with these shares.
+        baseline_cost: of an episode of the baseline.
+    """
+
+    mu: Floats
+    cost: float
+    variance: float
+    price: float
+    shares: Floats
+    mixture_cost: float
+    baseline_cost: float
+
+
+def value_tables(mdp: TabularMDP, name: str, pi: Floats) -> tuple[Floats, Floats]:
+    """Q [T, S, A] and v [T + 1, S] of a policy's rewards, or costs, in a known model."""
+    T, S, A = pi.shape
+    q, v = np.zeros((T, S, A)), np.zeros((T + 1, S))
+    for t in reversed(range(T)):
+        q[t] = mdp.at(name, t) + mdp.gamma * mdp.expect(v[t + 1])
+        v[t] = (pi[t] * q[t]).sum(axis=1)
+    return q, v
+
+
+class _Sweep:
+    """The recursion for a given model and policies.
+
+    Args:
+        mdp: the model.
+        policies: [K, T, S, A].
+        contrasts: L [M, K].
+    """
+
+    def __init__(self, mdp: TabularMDP, policies: Floats, contrasts: Floats) -> None:
+        self.mdp, self.pi = mdp, policies
+        self.G = contrasts.T @ contrasts
+        self._L = contrasts
+        self.v = np.stack([value_tables(mdp, "reward", pi)[1] for pi in policies])  # [K, T+1, S]
+        self._noise = [self._covariance(t) for t in range(policies.shape[1])]
+
+    def _covariance(self, t: int) -> Floats:
+        """Covariance of the policies' outcomes R + gamma v_k(S') given (s, a), [S, A, K, K]."""
+        mdp, K = self.mdp, len(self.pi)
+        p, ahead = mdp.transition, mdp.gamma * self.v[:, t + 1].T  # [S, K]
+        landed = ahead[p.indices]
+        if (added := mdp.next_reward_at(t)) is not None:
+            landed = landed + added[:, None]
+        rows = np.diff(p.indptr)
+        mean = np.add.reduceat(p.data[:, None] * landed, p.indptr[:-1], axis=0)
+        gap = landed - np.repeat(mean, rows, axis=0)
+        square = p.data[:, None, None] * gap[:, :, None] * gap[:, None, :]
+        covariance = np.add.reduceat(square, p.indptr[:-1], axis=0)
+        covariance = covariance.reshape(mdp.states, mdp.actions, K, K)
+        return np.asarray(covariance + mdp.at("reward_variance", t)[:, :, None, None])
+
+    def run(self, price: float | None, mu: Floats | None = None) -> tuple[Floats, float, float]:
+        """A pass backwards: mu at this price (or the given one), its cost, and its variance."""
+        mdp, (K, T, S, A) = self.mdp, self.pi.shape
+        made = np.empty((T, S, A))
+        C, cost = np.zeros((S, K, K)), np.zeros(S)
+        for t in reversed(range(T)):
+            X = self._noise[t] + mdp.gamma**2 * mdp.expect(C.reshape(S, K * K)).reshape(S, A, K, K)
+            pi = np.moveaxis(self.pi[:, t], 0, 2)  # [S, A, K]
+            both = pi[:, :, :, None] * pi[:, :, None, :] * X  # pi_i pi_j X_ij
+            spent = mdp.at("cost", t) + mdp.gamma * mdp.expect(cost)
+            if mu is None:
+                assert price is not None
+                square = np.einsum("ij,saij->sa", self.G, both)
+                made[t] = _row_program(np.sqrt(np.maximum(square, 0.0)), spent, price, pi)
+            else:
+                made[t] = mu[t]
+            share = made[t]
+            inverse = np.where(share > 0, 1.0 / np.where(share > 0, share, 1.0), 0.0)
+            C = np.einsum("sa,saij->sij", inverse, both)
+            cost = (share * spent).sum(axis=1)
+        start = mdp.initial
+        total = float(start @ np.einsum("ij,sij->s", self.G, C))
+        first = self.v[:, 0].T @ self._L.T  # [S, M]: values of the contrasts
+        total += float((start @ (first - start @ first) ** 2).sum())
+        return made, float(start @ cost), total
+
+
+def _row_program(weight: Floats, cost: Floats, price: float, pi: Floats) -> Floats:
+    """Mu [S, A] of least sum W^2 / mu + price * cost.
+
+    Where no action matters for the contrasts (all weights are 0) the cheapest action of those that
+    a policy takes is taken.
+    """
+    weight = np.where(weight > 1e-9 * weight.max(initial=0.0), weight, 0.0)
+    mu = np.array(solve_priced(weight, cost, price).mu)
+    none: Bools = weight.max(axis=1) <= 0
+    if none.any():
+        taken = np.where(pi[none].max(axis=2) > 0, cost[none], np.inf)
+        mu[none] = np.eye(cost.shape[1])[np.argmin(taken, axis=1)]
+    return mu
+
+
+def contrast_variance(
+    mdp: TabularMDP, policies: Floats, contrasts: Floats, mu: Floats
+) -> tuple[float, float]:
+    """Variance of the contrasts (their sum) and cost when mu runs, with b_k = q_k: exact."""
+    _, cost, variance = _Sweep(mdp, policies, contrasts).run(None, mu)
+    return variance, cost
+
+
+def joint_design(
+    mdp: TabularMDP, policies: Floats, baseline: int, at_most: float, *, margin: float = 0.0
+) -> JointDesign:
+    """The design of least variance with which the mixture costs at most so much.
+
+    Args:
+        mdp: a known model, or one that was learned.
+        policies: [K, T, S, A].
+        baseline: number of the policy that the cost is compared with.
+        at_most: the mixture may cost so many times the baseline's.
+        margin: part of it that is left unspent.
+
+    Raises:
+        InputError: nothing costs so little; with the least cost at which there is a design.
+    """
+    K = len(policies)
+    costs = np.array([float(mdp.initial @ value_tables(mdp, "cost", pi)[1][0]) for pi in policies])
+    shares = np.full(K, (1.0 - DESIGN_SHARE) / K)
+    base = float(costs[baseline])
+    allowed = ((at_most - margin) * base - float(shares @ costs)) / DESIGN_SHARE
+    contrasts = np.delete(np.eye(K) - np.eye(K)[baseline], baseline, axis=0)
+    sweep = _Sweep(mdp, policies, contrasts)
+    free = sweep.run(0.0)
+    found, price = free, 0.0
+    if free[1] > allowed:
+        unit = max(free[2], 1e-300) / max(free[1], 1e-300)
+        least = sweep.run(HIGHEST * unit)[1]
+        if least > allowed:
+            lowest = (DESIGN_SHARE * least + float(shares @ costs)) / base + margin
+            raise InputError(
+                f"promise: got at most {at_most:.4g} times the baseline's cost, at which the "
+                "question is not answerable: the cheapest way to act that still tells the policies "
+                f"apart costs {lowest:.4g} times as much; try Promise(at_most={lowest + 0.005:.2f})"
+            )
+        price = _price(lambda price: sweep.run(price)[1], allowed, unit)
+        found = sweep.run(price)
+    mixture = DESIGN_SHARE * found[1] + float(shares @ costs)
+    return JointDesign(found[0], found[1], found[2], price, shares, mixture, base)
+
+
+def _price(cost: Callable[[float], float], allowed: float, unit: float) -> float:
+    """The price at which an episode costs what is allowed, or a little less."""
+    from scipy.optimize import brentq
+
+    def excess(log_price: float) -> float:
+        return cost(unit * math.exp(log_price)) - allowed
+
+    low, high = -20.0, math.log(HIGHEST)
+    if excess(low) <= 0.0:
+        return unit * math.exp(low)
+    root = float(brentq(excess, low, high, xtol=1e-3))
+    while excess(root) > 0.0 and root < high:  # on the side that keeps the promise
+        root += 1e-3
+    return unit * math.exp(root)
+
+
+def learned_model(rows: Any, states: int, actions: int, horizon: int, gamma: float) -> TabularMDP:
+    """The MDP that logged rows show: counts, mean rewards and costs.
+
+    A pair that was never seen is like the mean of the state's other actions; a state that was never
+    left is absorbing.
+
+    Args:
+        rows: `Rows` of the log.
+        states: number of states.
+        actions: number of actions.
+        horizon: T.
+        gamma: discount.
+    """
+    from scipy import sparse
+
+    S, A, over = states, actions, states
+    pair = rows.obs * A + rows.action
+    count = np.bincount(pair, minlength=S * A).astype(float)
+    seen = count > 0
+    n = np.where(seen, count, 1.0)
+    reward = np.bincount(pair, rows.reward, S * A) / n
+    square = np.bincount(pair, (rows.reward - reward[pair]) ** 2, S * A)
+    pooled = float(square.sum() / max(len(pair) - seen.sum(), 1))
+    noise = (square + 2.0 * pooled) / (n + 1.0)  # as `models.table`: two rows of average noise
+    cost = np.bincount(pair, rows.cost, S * A) / n
+    following = np.where(rows.alive, rows.next_obs, over)
+    entries = (np.ones(len(pair)), (pair, following))
+    moves = sparse.csr_array(sparse.coo_array(entries, shape=(S * A, S + 1)))
+    moves = sparse.diags_array(1.0 / n) @ moves
+    visited = seen.reshape(S, A).sum(axis=1)
+    some = visited[np.arange(S * A) // A] > 0  # the state was left by some action
+    like, never = np.flatnonzero(~seen & some), np.flatnonzero(~some)
+    row, other = np.repeat(like, A), ((like // A)[:, None] * A + np.arange(A)).ravel()
+    share = seen[other] / visited[other // A]
+    mean = sparse.csr_array((share, (row, other)), shape=(S * A, S * A))
+    leave = sparse.csr_array(
+        (np.ones(len(never)), (never, np.full(len(never), over))), shape=(S * A, S + 1)
+    )
+    moves = moves + mean @ moves + leave
+    reward, cost = reward + mean @ reward, cost + mean @ cost
+    noise[like] = pooled
+    last = sparse.csr_array((np.ones(A), (np.arange(A), np.full(A, over))), shape=(A, S + 1))
+    initial = np.bincount(rows.obs[rows.t == 0], minlength=S + 1).astype(float)
+    if not initial.any():
+        initial = np.bincount(rows.obs, minlength=S + 1).astype(float)
+
+    def whole(column: Floats) -> Floats:
+        return np.append(column, np.zeros(A)).reshape(S + 1, A)
+
+    return TabularMDP(
+        initial / initial.sum(),
+        sparse.csr_array(sparse.vstack([moves, last])),
+        whole(reward),
+        whole(cost),
+        horizon,
+        gamma=gamma,
+        reward_variance=whole(noise),
+    )

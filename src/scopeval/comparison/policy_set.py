@@ -1,0 +1,264 @@
+"""The policies of one comparison: their names, their kinds, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, as_floats
+from scopeval.errors import InputError
+from scopeval.policies.adapters import as_policy
+from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
+
+__all__ = ["MOST_POLICIES", "Answers", "PolicySet", "WithDensity", "shares_of"]
+
+#: Each policy gets a share of the episodes, and differences hold together: more need other rules.
+MOST_POLICIES = 20
+
+
+@runtime_checkable
+class WithDensity(Protocol):
+    """A normal distribution over actions, clipped to a box: the density of what was drawn.
+
+    The drawn action is the one before it is clipped; `GaussianPolicy` is such a policy.
+    """
+
+    low: Floats
+    high: Floats
+
+    def mean(self, obs: Observations, t: int) -> Floats:
+        """[B, d]."""
+        ...
+
+    def std(self, obs: Observations, t: int) -> Floats:
+        """[B, d]."""
+        ...
+
+    def log_prob(self, obs: Observations, actions: ArrayLike, t: int) -> Floats:
+        """Log density of drawn actions [B, d], [B]."""
+        ...
+
+
+@dataclass
+class Answers:
+    """Probabilities [B, K, A] of all policies, and which of them can be used, [B, K].
+
+    `reasons` says what the first unusable answer of a policy was, by its number.
+    """
+
+    probs: Floats
+    usable: Bools
+    reasons: dict[int, str] = field(default_factory=dict)
+
+
+class PolicySet:
+    """Policies by name, one of them the baseline.
+
+    Args:
+        policies: name -> policy, in any form that `as_policy` takes; at least two.
+        baseline: name of the policy that runs today; None: the first.
+
+    Attributes:
+        names: in the order in which they were given.
+        policies: likewise.
+        baseline: number of the baseline.
+        continuous: whether actions are vectors.
+        asked: how many of them are compared: all but a design that runs beside them.
+    """
+
+    def __init__(self, policies: Any, baseline: str | None = None) -> None:
+        _check_names(policies, baseline)
+        self.names = tuple(policies)
+        self.baseline = 0 if baseline is None else self.names.index(baseline)
+        self.policies: list[Policy | ContinuousPolicy] = []
+        for name, policy in policies.items():
+            try:
+                self.policies.append(as_policy(policy))
+            except InputError as error:
+                raise InputError(f"policies[{name!r}]: {error}") from error
+        kinds = [isinstance(policy, ContinuousPolicy) for policy in self.policies]
+        if any(kinds) and not all(kinds):
+            some = self.names[kinds.index(True)], self.names[kinds.index(False)]
+            raise InputError(
+                f"policies: {some[0]!r} has continuous actions and {some[1]!r} a finite set; "
+                "expected policies over the same actions"
+            )
+        self.continuous = kinds[0]
+        self._check_boxes()
+        self._actions: int | None = None
+        self._answered = np.zeros(len(self), np.bool_)
+        self.asked = len(self)
+
+    def with_design(self, design: Policy) -> PolicySet:
+        """The same policies and one more that runs beside them; nothing is asked about it."""
+        several = copy(self)
+        several.names = (*self.names, "the design")
+        several.policies = [*self.policies, design]
+        several._answered = np.append(self._answered, False)
+        return several
+
+    @property
+    def in_order(self) -> list[int]:
+        """Numbers of the policies that are compared, the baseline first."""
+        return [self.baseline, *(k for k in range(self.asked) if k != self.baseline)]
+
+    def in_words(self, shares: Floats) -> str:
+        """Shares by name."""
+        order = [*self.in_order, *range(self.asked, len(self))]
+        return ", ".join(f"{self.names[k]} {shares[k]:.3g}" for k in order)
+
+    def actions_at(self, obs: Observations) -> int:
+        """Number of actions."""
+        return int(self.ask(obs, 0).probs.shape[2])
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def dense(self) -> Bools:
+        """[K]: continuous policies whose density is known; the others share no episode."""
+        return np.array([isinstance(policy, WithDensity) for policy in self.policies])
+
+    @property
+    def box(self) -> tuple[Floats, Floats] | None:
+        """Limits of continuous actions, where a policy states them."""
+        for policy in self.policies:
+            if isinstance(policy, WithDensity):
+                return policy.low, policy.high
+        return None
+
+    def ask(self, obs: Observations, t: int) -> Answers:
+        """What all policies answer at observations [B]; finite actions only.
+
+        Raises:
+            InputError: different numbers of actions, or a policy that has never answered.
+        """
+        each = [self._ask(k, obs, t) for k in range(len(self))]
+        widths = {self.names[k]: p.shape[1] for k, (p, ok, _) in enumerate(each) if ok.any()}
+        if len(set(widths.values())) > 1:
+            raise InputError(
+                f"policies: got different numbers of actions {widths}; expected policies over the "
+                "same actions"
+            )
+        A = next(iter(widths.values()), self._actions or 1)
+        self._actions = A
+        answers = Answers(np.zeros((len(obs), len(self), A)), np.zeros((len(obs), len(self)), bool))
+        for k, (probs, usable, reason) in enumerate(each):
+            answers.usable[:, k] = usable
+            if usable.any():
+                answers.probs[usable, k] = probs[usable]
+            if reason:
+                answers.reasons[k] = reason
+        return answers
+
+    def _ask(self, k: int, obs: Observations, t: int) -> tuple[Floats, Bools, str]:
+        """One policy: probabilities [B, A], which rows can be used, and why the first cannot."""
+        policy = self.policies[k]
+        assert isinstance(policy, Policy)
+        try:
+            probs = np.asarray(policy.probs(obs, t), np.float64)
+            usable, reason = _usable(probs, len(obs))
+        except Exception as error:
+            probs, usable, reason = self._one_by_one(policy, obs, t)
+            if not self._answered[k] and not usable.any():
+                raise InputError(
+                    f"policies[{self.names[k]!r}]: gave no probabilities at t={t} ({error})"
+                ) from error
+        self._answered[k] |= usable.any()
+        if not self._answered[k]:
+            raise InputError(f"policies[{self.names[k]!r}]: {reason} at t={t}")
+        if usable.any():
+            probs = probs / np.where(usable, probs.sum(axis=1), 1.0)[:, None]
+        return probs, usable, reason
+
+    def _one_by_one(self, policy: Policy, obs: Observations, t: int) -> tuple[Floats, Bools, str]:
+        """The rows of a batch that failed as a whole."""
+        rows: list[Floats | None] = []
+        reason = ""
+        for i in range(len(obs)):
+            try:
+                row = np.asarray(policy.probs(obs[i : i + 1], t), np.float64)
+                good, why = _usable(row, 1)
+            except Exception as error:
+                good, why = np.zeros(1, np.bool_), f"{type(error).__name__}: {error}"
+            rows.append(row[0] if good.all() else None)
+            reason = reason or why
+        width = next((len(row) for row in rows if row is not None), self._actions or 1)
+        probs = np.stack([np.full(width, np.nan) if row is None else row for row in rows])
+        return probs, np.array([row is not None for row in rows]), reason
+
+    def _check_boxes(self) -> None:
+        """Limits decide what is executed: they must not depend on who has drawn the action."""
+        boxes = {
+            name: (policy.low.tolist(), policy.high.tolist())
+            for name, policy in zip(self.names, self.policies, strict=True)
+            if isinstance(policy, WithDensity)
+        }
+        if len({str(box) for box in boxes.values()}) > 1:
+            raise InputError(
+                f"policies: got different limits of the actions {boxes}; expected the same low and "
+                "high for all, which are the plant's"
+            )
+
+
+def shares_of(policies: PolicySet, shares: Any) -> Floats:
+    """Shares of the episodes, [K], that sum to 1; None: equal ones."""
+    if shares is None:
+        return np.full(len(policies), 1.0 / len(policies))
+    if isinstance(shares, Mapping):
+        if set(shares) != set(policies.names):
+            raise InputError(
+                f"shares: got {sorted(map(str, shares))}, expected one for each of "
+                f"{list(policies.names)}"
+            )
+        shares = [shares[name] for name in policies.names]
+    p = as_floats("shares", shares, ndim=(1,), axes=("policy",))
+    if p.shape != (len(policies),) or (p <= 0).any() or abs(p.sum() - 1.0) > 1e-9:
+        raise InputError(
+            f"shares: got {p.tolist()}, expected {len(policies)} numbers above 0 that sum to 1"
+        )
+    return np.asarray(p / p.sum())
+
+
+def _usable(probs: Floats, rows: int) -> tuple[Bools, str]:
+    """Which rows are distributions, and what the first other one is."""
+    if probs.ndim != 2 or len(probs) != rows:
+        raise InputError(
+            f"policy: returned shape {probs.shape} for {rows} observations, expected "
+            f"[{rows}, number of actions]"
+        )
+    with np.errstate(invalid="ignore"):
+        good = (probs >= 0).all(axis=1) & (np.abs(probs.sum(axis=1) - 1.0) <= PROBABILITY_SLACK)
+    if good.all():
+        return np.asarray(good), ""
+    worst: NDArray[Any] = probs[np.argmin(good)]
+    what = "NaN" if np.isnan(worst).any() else f"{np.array2string(worst, precision=3)}"
+    return np.asarray(good), f"returned {what} instead of probabilities"
+
+
+def _check_names(policies: Any, baseline: str | None) -> None:
+    if not isinstance(policies, Mapping):
+        raise InputError(
+            f"policies: got {type(policies).__name__}, expected a dict of names and policies, such "
+            'as {"today": old, "new": new}'
+        )
+    bad = [name for name in policies if not (isinstance(name, str) and name.strip())]
+    if bad:
+        raise InputError(f"policies: got the name {bad[0]!r}, expected words as names")
+    if len(policies) < 2:
+        raise InputError(
+            f"policies: got {len(policies)}, expected at least two to compare; the value of one is "
+            "evaluate(env, policy, ...)"
+        )
+    if len(policies) > MOST_POLICIES:
+        raise InputError(
+            f"policies: got {len(policies)}, expected at most {MOST_POLICIES}: the episodes are "
+            "shared among them; try to leave out candidates by an estimate from logs first"
+        )
+    if baseline is not None and baseline not in policies:
+        raise InputError(f"baseline: got {baseline!r}, expected one of {list(policies)}")

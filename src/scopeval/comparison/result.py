@@ -1,0 +1,374 @@
+"""The result of a comparison: which policy is better, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from scopeval.comparison.inference import Contrast
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.estimation.running_moments import BURN_IN, Interval
+from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
+from scopeval.safety.certificate import Certificate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["Best", "Comparison", "Difference", "Verdict", "difference_of"]
+
+Verdict = Literal["better", "worse", "undecided", "failed"]
+
+#: More episodes than this are not told as a number.
+MANY = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Contrast):
+    """The value of a policy less that of the baseline; an `Interval`.
+
+    Attributes:
+        verdict: "better" or "worse" than the baseline where 0 is excluded, else "undecided";
+            "failed": the policy gave no answer in some episode, and has no value.
+        more_episodes: about how many more it takes to decide, if the difference is the one seen;
+            None: it is decided, or nothing can be said.
+        ab_episodes: about how many an A/B test would have needed for the same precision; NaN:
+            unknown.
+        decided_after: episodes after which the verdict was clear; None: it is not, or was not
+            looked at before the end.
+        shared: share of the episodes that serve both policies, from 0 (no episode of one could be
+            one of the other: a plain A/B test) to 1 (all, the policies decide alike).
+    """
+
+    verdict: Verdict = "undecided"
+    more_episodes: int | None = None
+    ab_episodes: float = math.nan
+    decided_after: int | None = None
+    shared: float = math.nan
+
+    def sentence(self, name: str, baseline: str) -> str:
+        """The difference in words."""
+        if self.verdict == "failed":
+            return f"{name} has no value: it failed"
+        if self.flat and self.n:
+            return (
+                f"{name} and {baseline} cannot be told apart: their values are equal in each of "
+                f"{self.n:,} episodes, where both policies decide alike"
+            )
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            begins = f" (an interval begins at {BURN_IN})" if self.n < BURN_IN else ""
+            return (
+                f"whether {name} is better than {baseline} is undecided: there are too few "
+                f"episodes for an interval{begins}"
+            )
+        value, low, high = rounded(self.half_width, self.estimate, self.low, self.high)
+        by = value.lstrip("-\N{MINUS SIGN}")
+        if self.verdict == "undecided":
+            more = _more(self.more_episodes)
+            return (
+                f"whether {name} is better than {baseline} is undecided: the difference is "
+                f"{value}, between {low} and {high}{more}"
+            )
+        if self.verdict == "worse":
+            value, low, high = rounded(self.half_width, -self.estimate, -self.high, -self.low)
+            by = value
+        return f"{name} is {self.verdict} than {baseline} by {by}, between {low} and {high}"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The policy with the largest estimate.
+
+    Attributes:
+        name: of it.
+        decided: whether it is surely better than every other one.
+        value: its value, in an interval that holds although it was chosen by these episodes.
+    """
+
+    name: str
+    decided: bool
+    value: Contrast
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policies compared by the same episodes.
+
+    Attributes:
+        baseline: name of the policy that runs today.
+        values: of all policies by name; the interval of one is not to be compared with that of
+            another: that is what `differences` are for.
+        differences: to the baseline, by name, from paired values. Their intervals hold together.
+        best: the policy with the largest estimate.
+        cost: of the episodes.
+        certificate: whether the promise on the cost was kept; None: there was none.
+        cost_ratio: expected cost of an episode relative to the baseline's; None: no costs.
+        ran: what ran, in words.
+        stopped: why there were no more episodes, in words.
+        episodes: finished ones.
+        lost: episodes that could not be finished.
+        shares: of the policies in the last episodes, by name.
+        estimators: which estimator gave how large a share of the values, by name.
+        failures: policies that gave no answer, by name, with the reason.
+        dropped: policies that lost their share because others are surely better, by name, with
+            the number of episodes after which.
+        warnings: problems, in words.
+        caveats: those of them that speak against trusting the answer; the sentence has them too.
+        alpha: error probability of all that is said about differences together.
+        looks: number of episodes, and by name estimate, low and high of the differences, whenever
+            they were looked at on the way.
+        recorded: everything that was recorded, where it was kept.
+    """
+
+    baseline: str
+    values: Mapping[str, Contrast]
+    differences: Mapping[str, Difference]
+    best: Best | None
+    cost: Spent
+    certificate: Certificate | None
+    cost_ratio: Interval | None
+    ran: str
+    stopped: str
+    episodes: int
+    lost: int
+    shares: Mapping[str, float]
+    estimators: Mapping[str, float]
+    failures: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+    alpha: float = 0.05
+    looks: tuple[tuple[int, Mapping[str, tuple[float, float, float]]], ...] = ()
+    recorded: MixtureEpisodes | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All policies, the baseline first."""
+        return (self.baseline, *self.differences)
+
+    @property
+    def decided(self) -> bool:
+        """Whether every other policy is better or worse than the baseline, or has failed."""
+        return all(d.verdict != "undecided" for d in self.differences.values())
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, and what speaks against trusting it."""
+        said = self._answer() + f" ({self._from()})."
+        if self.caveats:
+            said += f" Caution: {'; '.join(self.caveats)}."
+        return said
+
+    def _answer(self) -> str:
+        if len(self.differences) == 1:
+            ((name, d),) = self.differences.items()
+            text = d.sentence(name, self.baseline)
+            return text[0].upper() + text[1:] if d.verdict == "undecided" else text
+        groups: dict[str, list[str]] = {}
+        for name, d in self.differences.items():
+            groups.setdefault(d.verdict, []).append(name)
+        parts = []
+        for verdict in ("better", "worse"):
+            if verdict in groups:
+                verb = "is" if len(groups[verdict]) == 1 else "are"
+                parts.append(f"{_listed(groups[verdict])} {verb} {verdict} than {self.baseline}")
+        if "undecided" in groups:
+            more = [self.differences[name].more_episodes for name in groups["undecided"]]
+            known = [n for n in more if n is not None]
+            tail = _more(max(known)) if len(known) == len(more) else ""
+            parts.append(f"{_listed(groups['undecided'])} undecided{tail}")
+        if "failed" in groups:
+            parts.append(f"{_listed(groups['failed'])} failed")
+        if self.best is not None:
+            b = self.best
+            value, low, high = rounded(
+                b.value.half_width, b.value.estimate, b.value.low, b.value.high
+            )
+            sure = "the best is" if b.decided else "the best may be"
+            parts.append(f"{sure} {b.name}, with a value of {value}, between {low} and {high}")
+        text = "; ".join(parts)
+        return text
+
+    def _from(self) -> str:
+        parts = [f"{100 * (1 - self.alpha):.4g}% confidence, {self.episodes:,} episodes"]
+        sequences = [d for d in self.differences.values() if d.method == "asymptotic sequence"]
+        if sequences and not all(d.flat for d in sequences):
+            parts.append(f"as far as seen: {unseen(max(sequences, key=lambda d: d.n))}")
+        needed = [d.ab_episodes for d in self.differences.values()]
+        if needed and all(math.isfinite(n) for n in needed) and not self._plain:
+            parts.append(f"an A/B test would have taken about {_round(max(needed))}")
+        return "; ".join(parts)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether all of it is no more than an A/B test."""
+        return all(d.shared == 0.0 for d in self.differences.values())
+
+    def summary(self, width: int = 80) -> str:
+        """The answer in words, then the details."""
+        lines = [textwrap.fill(self.sentence, width)]
+
+        def add(name: str, text: str) -> None:
+            lines.append(
+                textwrap.fill(
+                    text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13
+                )
+            )
+
+        add("ran", f"{self.ran}; {self.stopped}")
+        for name in self.names:
+            add(_short(name), self._of(name))
+        for name, text in self.failures.items():
+            add("failed", f"{name}: {text}")
+        for name, after in self.dropped.items():
+            add("dropped", f"{name} after {after:,} episodes: others are surely better")
+        if self.cost.total > 0:
+            add("cost", self._cost())
+        if self.certificate is not None:
+            add("safety", self.certificate.sentence)
+        add(
+            "estimator", _listed([f"{name} {share:.0%}" for name, share in self.estimators.items()])
+        )
+        if self.lost:
+            add(
+                "lost",
+                f"{self.lost:,} episodes could not be finished; the values are those of the "
+                "finished ones, and biased if losses depend on what a policy does",
+            )
+        for text in self.warnings:
+            if text not in self.caveats:
+                add("warning", text)
+        return "\n".join(lines)
+
+    def _of(self, name: str) -> str:
+        """A policy in one line."""
+        v = self.values[name]
+        if not math.isfinite(v.estimate):
+            return "no value"
+        value, low, high = rounded(v.half_width, v.estimate, v.low, v.high)
+        text = f"value {value}"
+        if math.isfinite(v.half_width):
+            text += f" ({low} to {high})"
+        if name == self.baseline:
+            return f"{text}; the baseline"
+        d = self.differences[name]
+        text += f"; {d.sentence(name, self.baseline)}"
+        if d.decided_after is not None:
+            text += f"; clear after {d.decided_after:,} episodes"
+        if d.shared == 0.0:
+            text += "; no episode could serve both, so that this is a plain A/B test"
+        elif math.isfinite(d.ab_episodes) and d.n:
+            text += (
+                f"; an A/B test would have taken {d.ab_episodes / d.n:.3g} times as many episodes"
+            )
+        return text
+
+    def _cost(self) -> str:
+        text = f"{self.cost.per_episode:.4g} per episode"
+        if self.cost_ratio is not None and math.isfinite(self.cost_ratio.estimate):
+            text += f", {self.cost_ratio.estimate:.4g} times the baseline's"
+            if math.isfinite(self.cost_ratio.half_width):
+                text += f" (between {self.cost_ratio.low:.4g} and {self.cost_ratio.high:.4g})"
+        return text
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the episodes, ready for JSON; infinite and undefined numbers are None."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content.pop("recorded")
+        content["values"] = {name: asdict(v) for name, v in self.values.items()}
+        content["differences"] = {
+            name: asdict(d) | {"sentence": d.sentence(name, self.baseline)}
+            for name, d in self.differences.items()
+        }
+        for name in ("best", "cost", "certificate", "cost_ratio"):
+            if content[name] is not None:
+                content[name] = asdict(content[name])
+        if self.certificate is not None:
+            content["certificate"]["sentence"] = self.certificate.sentence
+        content |= {"sentence": self.sentence, "decided": self.decided}
+        plain = plain_numbers(content)
+        assert isinstance(plain, dict)
+        return plain
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for every policy."""
+        from scopeval.comparison.views import comparison_columns
+        from scopeval.notebook.frame import frame_of
+
+        return frame_of(comparison_columns(self), index="policy")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the differences to the baseline as a forest plot."""
+        from scopeval.comparison.views import draw_differences
+
+        return draw_differences(self, ax)
+
+    def _repr_html_(self) -> str:
+        from scopeval.comparison.views import comparison_card
+
+        return comparison_card(self).html()
+
+
+def difference_of(
+    contrast: Contrast,
+    *,
+    failed: bool,
+    ab_variance: float,
+    shared: float,
+    decided_after: int | None,
+) -> Difference:
+    """The difference with its verdict.
+
+    Args:
+        contrast: the interval.
+        failed: the policy has no value.
+        ab_variance: of one episode's value of the difference in an A/B test with equal shares.
+        shared: share of the episodes that serve both.
+        decided_after: when it was clear.
+    """
+    c = contrast
+    verdict: Verdict = "undecided"
+    if failed:
+        verdict = "failed"
+    elif c.decided:
+        verdict = "better" if c.low > 0 else "worse"
+    more = None
+    if verdict == "undecided" and not c.flat and math.isfinite(c.half_width) and c.estimate:
+        toward = c.estimate - c.low if c.estimate > 0 else c.high - c.estimate
+        more = math.ceil(min(c.n * max((toward / c.estimate) ** 2 - 1.0, 0.0), 1e15))
+    variance = c.se**2 * c.n
+    needed = c.n * ab_variance / variance if variance > 0 else math.nan
+    return Difference(
+        c.estimate, c.low, c.high, c.alpha, c.method, c.n, c.se, c.flat, c.events,
+        verdict, more, needed, decided_after if verdict in ("better", "worse") else None, shared,
+    )  # fmt: skip
+
+
+def _more(n: int | None) -> str:
+    if n is None:
+        return ""
+    if n > MANY:
+        return "; more episodes would hardly decide it"
+    return f"; about {_round(n)} more episodes would decide it, if this is the difference"
+
+
+def _round(n: float) -> str:
+    """Two digits are enough for a number that is a guess."""
+    if n < 100:
+        return f"{math.ceil(n):,}"
+    digits = 1 - math.floor(math.log10(n))
+    return f"{round(n, digits):,.0f}"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 10 else name[:9] + "\N{HORIZONTAL ELLIPSIS}"

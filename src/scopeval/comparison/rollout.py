@@ -1,0 +1,276 @@
+"""Runs episodes of a mixture of policies, side by side, and keeps every policy's weight.
+
+The action of a step is drawn from the mixture; of continuous policies first the policy, by its
+probability given the episode so far, then its action. A continuous policy without a density cannot
+share episodes: an action that it has drawn is its own, and one that another has drawn is not.
+
+A policy that gives no answer in mid-episode takes no part from there on: the others act, by their
+probabilities. It has no value then, and those of the others stay unbiased.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.episode_records import LostEpisode
+from scopeval.collection.protocols import EnvironmentFailure, Outcomes
+from scopeval.collection.rollout import draw_actions, episode_streams
+from scopeval.comparison.mixture import EpisodeState, mixture_probs
+from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet, WithDensity
+from scopeval.errors import PlantError
+from scopeval.policies.protocols import ContinuousPolicy, Observations
+
+__all__ = ["MixtureRollout"]
+
+
+@dataclass
+class _Tape:
+    """What happens in B episodes side by side."""
+
+    indices: range
+    uniforms: Floats
+    draws: list[np.random.Generator]
+    state: EpisodeState
+    reward: Floats
+    cost: Floats
+    weights: Floats
+    failed: Bools
+    running: Bools
+    length: Ints
+    terminated: Bools
+    obs: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    action: NDArray[Any] | None = None
+
+    @classmethod
+    def blank(cls, indices: range, seed: int, horizon: int, policies: int) -> tuple[_Tape, Ints]:
+        """A tape, and the seeds of its environments."""
+        streams = [episode_streams(seed, index, horizon) for index in indices]
+        B = len(indices)
+        tape = cls(
+            indices,
+            np.stack([one.uniforms for one in streams]),
+            [one.candidates for one in streams],
+            EpisodeState.start(B, policies),
+            np.zeros((B, horizon)),
+            np.zeros((B, horizon)),
+            np.ones((B, horizon + 1, policies)),
+            np.zeros((B, policies), np.bool_),
+            np.ones(B, np.bool_),
+            np.zeros(B, np.int64),
+            np.zeros(B, np.bool_),
+        )
+        return tape, np.array([one.env_seed for one in streams])
+
+    def begin(self, first: NDArray[Any]) -> None:
+        """Record the first observations."""
+        kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
+        self.obs = np.zeros((len(first), self.reward.shape[1] + 1, *first.shape[1:]), kind)
+        self.obs[:, 0] = first
+
+    def add(self, t: int, rows: Ints, actions: NDArray[Any], outcomes: Outcomes) -> None:
+        """Record one step."""
+        if self.action is None:
+            self.action = np.zeros((*self.reward.shape, *actions.shape[1:]), actions.dtype)
+        done = outcomes.done
+        at = rows[done]
+        if not len(at):
+            return
+        self.obs[at, t + 1] = outcomes.obs[done]
+        self.action[at, t] = actions[done]
+        self.reward[at, t], self.cost[at, t] = outcomes.reward[done], outcomes.cost[done]
+        self.weights[at, t + 1 :] = self.state.weights[at, None]
+        self.terminated[at] = outcomes.terminated[done]
+        self.length[at] = t + 1
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Actions as executed [B] or [B, d], log pi_k of what was drawn [B, K], and who answered."""
+
+    actions: NDArray[Any]
+    log_probs: Floats
+    acting: Floats
+    usable: Bools
+
+
+class MixtureRollout:
+    """Runs episodes of a mixture in a pool of environments.
+
+    Args:
+        environments: where to run.
+        policies: of the comparison.
+        horizon: T; an episode that is not over by then is cut there.
+        seed: of the episodes.
+    """
+
+    def __init__(
+        self, environments: EnvironmentPool, policies: PolicySet, *, horizon: int, seed: int
+    ) -> None:
+        self.environments, self.policies = environments, policies
+        self.horizon, self.seed = horizon, seed
+        self._failures: dict[int, Failure] = {}
+
+    def run(self, first: int, count: int, shares: Floats) -> MixtureEpisodes:
+        """Run episodes number first .. first+count-1 with these shares, [K].
+
+        Raises:
+            PlantError: no episode could be finished.
+        """
+        parts: list[MixtureEpisodes] = []
+        side_by_side = len(self.environments)
+        for begin in range(first, first + count, side_by_side):
+            last = min(begin + side_by_side, first + count)
+            parts.append(self._side_by_side(range(begin, last), shares))
+        lost = [one for part in parts for one in part.lost]
+        finished = [part for part in parts if len(part)]
+        if not finished:
+            raise PlantError(
+                f"none of {count:,} episodes could be finished; the first was lost at step "
+                f"{lost[0].step}: {lost[0].reason}"
+            )
+        whole = MixtureEpisodes.concat(finished)
+        names = {name: getattr(whole, name) for name in whole.__dataclass_fields__}
+        failures = tuple(self._failures.values())
+        return MixtureEpisodes(**names | {"lost": tuple(lost), "failures": failures})
+
+    def _side_by_side(self, indices: range, shares: Floats) -> MixtureEpisodes:
+        """One episode in each environment, all at the same time step."""
+        tape, seeds = _Tape.blank(indices, self.seed, self.horizon, len(self.policies))
+        lost: list[LostEpisode] = []
+
+        def lose(row: int, failure: EnvironmentFailure | str) -> None:
+            tape.running[row] = False
+            spent = float(tape.cost[row].sum())
+            lost.append(LostEpisode(indices[row], int(tape.length[row]), str(failure), spent))
+
+        first, failures = self.environments.reset([int(seed) for seed in seeds])
+        for row, failure in failures.items():
+            lose(row, failure)
+        tape.begin(first)
+        for t in range(self.horizon):
+            rows = np.flatnonzero(tape.running)
+            if not len(rows):
+                break
+            choice = self._choose(tape, rows, t, shares)
+            mute = np.asarray(~choice.usable.any(axis=1))  # nobody answers
+            for row in rows[mute]:
+                lose(int(row), "no policy gave an answer")
+            rows, choice = rows[~mute], _rows_of(choice, np.asarray(~mute))
+            if not len(rows):
+                break
+            outcomes = self.environments.step(choice.actions, rows)
+            part = EpisodeState(tape.state.log_weights[rows], tape.state.returned[rows])
+            reward = np.where(outcomes.done, outcomes.reward, 0.0)
+            part.act(choice.log_probs, choice.acting, choice.usable, reward)
+            tape.state.log_weights[rows], tape.state.returned[rows] = (
+                part.log_weights,
+                part.returned,
+            )
+            tape.add(t, rows, choice.actions, outcomes)
+            for row, failure in outcomes.failures.items():
+                lose(int(rows[row]), failure)
+            if outcomes.interrupted:
+                raise KeyboardInterrupt
+            over = outcomes.done & (outcomes.terminated | outcomes.truncated)
+            tape.running[rows[over]] = False
+        return self._finished(tape, lost, shares)
+
+    def _finished(self, tape: _Tape, lost: list[LostEpisode], shares: Floats) -> MixtureEpisodes:
+        gone = {one.index for one in lost}
+        rows = np.array([i for i, index in enumerate(tape.indices) if index not in gone], np.int64)
+        action = np.zeros_like(tape.reward, np.int64) if tape.action is None else tape.action
+        length = tape.length[rows]
+        obs = tape.obs if tape.obs.ndim > 1 else np.zeros((len(tape.reward), self.horizon + 1))
+        steps = np.arange(self.horizon) < length[:, None]
+        shown = obs[rows, :-1].copy()
+        shown[~steps] = 0
+        return MixtureEpisodes(
+            obs=shown,
+            action=action[rows],
+            reward=tape.reward[rows],
+            cost=tape.cost[rows],
+            weights=tape.weights[rows],
+            shares=np.tile(shares, (len(rows), 1)),
+            length=length,
+            last_obs=obs[rows, length],
+            terminated=tape.terminated[rows],
+            index=np.array(tape.indices, np.int64)[rows],
+            failed=tape.failed[rows],
+            lost=tuple(lost),
+        )
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def _choose(self, tape: _Tape, rows: Ints, t: int, shares: Floats) -> _Choice:
+        obs, uniforms = tape.obs[rows, t], tape.uniforms[rows, t]
+        state = EpisodeState(tape.state.log_weights[rows], tape.state.returned[rows])
+        if self.policies.continuous:
+            return self._draw(obs, t, state, shares, uniforms, [tape.draws[row] for row in rows])
+        answers = self.policies.ask(obs, t)
+        for k, reason in answers.reasons.items():
+            bad = rows[~answers.usable[:, k]]
+            tape.failed[bad, k] = True
+            first = tape.indices[int(bad[0])]
+            self._failures.setdefault(k, Failure(k, first, t, reason))
+        usable = answers.usable & (shares > 0)
+        if not usable.any():
+            usable = answers.usable
+        acting = state.posterior(shares, usable, self.policies.baseline)
+        mu = mixture_probs(acting, answers.probs)
+        mu[~usable.any(axis=1)] = 1.0 / mu.shape[1]  # these rows are lost
+        actions = draw_actions(mu, uniforms)
+        taken = answers.probs[np.arange(len(rows)), :, actions]
+        with np.errstate(divide="ignore"):
+            return _Choice(actions, np.log(taken), acting, answers.usable)
+
+    def _draw(
+        self,
+        obs: Observations,
+        t: int,
+        state: EpisodeState,
+        shares: Floats,
+        uniforms: Floats,
+        draws: list[np.random.Generator],
+    ) -> _Choice:
+        """Of continuous policies: who acts, its action, and everybody's density of it."""
+        policies, K = self.policies.policies, len(self.policies)
+        usable = np.ones((len(obs), K), np.bool_)
+        acting = state.posterior(shares, usable, self.policies.baseline)
+        who = draw_actions(acting, uniforms)
+        drawn: list[Floats] = []
+        for i, k in enumerate(who):
+            policy, one = policies[int(k)], obs[i : i + 1]
+            if isinstance(policy, WithDensity):
+                noise = draws[i].standard_normal(len(policy.low))
+                drawn.append(policy.mean(one, t)[0] + policy.std(one, t)[0] * noise)
+            else:
+                assert isinstance(policy, ContinuousPolicy)
+                offered = policy.candidates(one, t, draws[i])
+                pick = draw_actions(offered.probs, np.array([draws[i].random()]))[0]
+                drawn.append(np.asarray(offered.actions[0, pick], np.float64))
+        actions = np.stack(drawn)
+        dense = self.policies.dense
+        log_probs = np.full((len(obs), K), -np.inf)
+        for k, policy in enumerate(policies):
+            if isinstance(policy, WithDensity):
+                mine = dense[who]
+                log_probs[mine, k] = policy.log_prob(obs[mine], actions[mine], t)
+            else:
+                log_probs[who == k, k] = 0.0
+        box = self.policies.box
+        return _Choice(
+            actions if box is None else np.clip(actions, *box), log_probs, acting, usable
+        )
+
+
+def _rows_of(choice: _Choice, which: Bools) -> _Choice:
+    return _Choice(
+        choice.actions[which], choice.log_probs[which], choice.acting[which], choice.usable[which]
+    )

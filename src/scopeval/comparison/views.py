@@ -1,0 +1,197 @@
+"""A comparison in a notebook: its card, its forest plot and its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scopeval.estimation.running_moments import Interval
+from scopeval.evaluation.result import rounded
+from scopeval.notebook.axes import axes_or_new, write_in
+from scopeval.notebook.card import Card
+from scopeval.notebook.sketch import OURS, OWN, Span, sketch_spans
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison_card", "comparison_columns", "draw_differences"]
+
+_NONE = "\N{EN DASH}"
+
+
+class Row(Protocol):
+    """A difference to the baseline: an `Interval` with its verdict."""
+
+    @property
+    def estimate(self) -> float: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+    @property
+    def half_width(self) -> float: ...
+
+    @property
+    def se(self) -> float: ...
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def more_episodes(self) -> int | None: ...
+
+    @property
+    def ab_episodes(self) -> float: ...
+
+    @property
+    def decided_after(self) -> int | None: ...
+
+
+class Compared(Protocol):
+    """What is shown of a comparison."""
+
+    @property
+    def baseline(self) -> str: ...
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def values(self) -> Mapping[str, Interval]: ...
+
+    @property
+    def differences(self) -> Mapping[str, Row]: ...
+
+    @property
+    def shares(self) -> Mapping[str, float]: ...
+
+    @property
+    def sentence(self) -> str: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+    @property
+    def caveats(self) -> tuple[str, ...]: ...
+
+    @property
+    def alpha(self) -> float: ...
+
+
+_HEADER = ("policy", "value", "difference", "between", "verdict")
+
+
+def comparison_card(comparison: Compared) -> Card:
+    """The card: the answer in words, and a row for each policy."""
+    spans = [
+        Span(f"{name} less {comparison.baseline}", d.low, d.estimate, d.high)
+        for name, d in comparison.differences.items()
+        if math.isfinite(d.half_width) and d.half_width > 0
+    ]
+    if spans:
+        spans.append(Span(comparison.baseline, 0.0, 0.0, 0.0, OWN))
+    return Card(
+        "Comparison",
+        comparison.sentence,
+        tuple(table_rows(comparison)),
+        _HEADER,
+        sketch=sketch_spans(spans),
+        remarks=tuple(x for x in comparison.warnings if x not in comparison.caveats),
+    )
+
+
+def table_rows(comparison: Compared) -> list[tuple[str, ...]]:
+    """A row of text for each policy: name, value, difference, its interval, verdict."""
+    rows: list[tuple[str, ...]] = []
+    for name in comparison.names:
+        v = comparison.values[name]
+        value = _NONE
+        if math.isfinite(v.estimate):
+            value = rounded(v.half_width, v.estimate)[0]
+        if name == comparison.baseline:
+            rows.append((name, value, _NONE, _NONE, "baseline"))
+            continue
+        d = comparison.differences[name]
+        difference = between = _NONE
+        if math.isfinite(d.half_width):
+            difference, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
+            between = f"{low} to {high}"
+        rows.append((name, value, difference, between, d.verdict))
+    return rows
+
+
+def comparison_columns(comparison: Compared) -> dict[str, list[Any]]:
+    """A row for each policy, as columns."""
+    columns: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            "policy", "value", "value_low", "value_high", "difference", "low", "high", "se",
+            "verdict", "more_episodes", "ab_episodes", "decided_after", "share", "episodes",
+        )
+    }  # fmt: skip
+    for name in comparison.names:
+        v, d = comparison.values[name], comparison.differences.get(name)
+        row = {
+            "policy": name,
+            "value": v.estimate,
+            "value_low": v.low,
+            "value_high": v.high,
+            "difference": math.nan if d is None else d.estimate,
+            "low": math.nan if d is None else d.low,
+            "high": math.nan if d is None else d.high,
+            "se": math.nan if d is None else d.se,
+            "verdict": "baseline" if d is None else d.verdict,
+            "more_episodes": None if d is None else d.more_episodes,
+            "ab_episodes": math.nan if d is None else d.ab_episodes,
+            "decided_after": None if d is None else d.decided_after,
+            "share": comparison.shares[name],
+            "episodes": v.n,
+        }
+        for column, value in row.items():
+            columns[column].append(value)
+    return columns
+
+
+#: Colors of verdicts, which can be told apart on light and dark.
+COLORS = {"better": "#1a7f37", "worse": "#b42318", "undecided": OURS, "failed": "#808080"}
+
+
+def draw_differences(
+    comparison: Compared, ax: Axes | None, colors: Mapping[str, str] = COLORS
+) -> Axes:
+    """A forest plot: a row for each policy, the difference to the baseline with its interval.
+
+    Args:
+        comparison: to draw.
+        ax: where; None: on new axes.
+        colors: of the verdicts.
+    """
+    rows = list(comparison.differences.items())
+    ax = axes_or_new(ax, 5.4, 1.2 + 0.36 * len(rows))
+    drawn = [(k, name, d) for k, (name, d) in enumerate(rows) if math.isfinite(d.half_width)]
+    for k, _, d in drawn:
+        ax.errorbar(
+            [d.estimate],
+            [k],
+            xerr=[[d.estimate - d.low], [d.high - d.estimate]],
+            color=colors[d.verdict],
+            marker="o",
+            ms=5,
+            capsize=4,
+            lw=2.0,
+        )
+    if not drawn:
+        write_in(ax, "There are too few episodes for an interval.")
+    ax.axvline(0.0, color=OWN, lw=1.2, ls="--")
+    ax.set_yticks(range(len(rows)), [f"{name}: {d.verdict}" for name, d in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="x", alpha=0.3)
+    ax.locator_params(axis="x", nbins=6)
+    ax.set_xlabel(
+        f"value less that of {comparison.baseline}, {100 * (1 - comparison.alpha):.4g}% intervals"
+    )
+    return ax

@@ -1,0 +1,1 @@
+"""What no action changes: paths of weather, demand and prices, and the noise that they bring."""

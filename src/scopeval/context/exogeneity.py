@@ -1,0 +1,160 @@
+r"""Is a column exogenous? Does its next value depend on the action that was drawn?
+
+Given everything before it, an action is drawn by known probabilities, and by nothing else. So for
+any r that is a function of the past and of the column's next value,
+
+    E[ (1{A_t = a} / mu_t(A_t) - 1) r_t ] = 0      where A_t does not influence the next value.
+
+r is the next value less its regression on the past, which makes the test sharp. An episode's scores
+are sums over its steps; episodes are independent, and the test is that their mean is 0: for all
+actions together (chi square), and along the actions' numbers (normal).
+
+What it cannot see: an influence after more than one step, or one that is small. No test can see
+much less. Let context leave the share `kept` of the variance, and two actions be equally likely. An
+influence that lasts as long as the input's own noise, and shifts the estimate by b of its standard
+errors, shifts the best test by b sqrt(kept / (1 - kept)) of its own. Where context takes out nearly
+all of the variance exogeneity is an assumption that no data confirm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scopeval.arrays import Bools, Floats
+from scopeval.collection.episodes import Episodes
+from scopeval.context.history import History
+
+__all__ = ["ColumnTest", "exogeneity", "exogeneity_warnings"]
+
+#: Probability of naming an exogenous column, all columns together.
+ALARM = 0.05
+#: Fewest episodes of a test, whose law is that of many.
+FEWEST = 50
+
+
+@dataclass(frozen=True)
+class ColumnTest:
+    """Whether the next value of a column depends on the action that was drawn.
+
+    Attributes:
+        column: its name.
+        p_value: of the hypothesis that it does not.
+        effect: [A] what an action adds to the next value, in deviations of what the past leaves.
+    """
+
+    column: str
+    p_value: float
+    effect: Floats
+
+
+def exogeneity(episodes: Episodes, history: History) -> tuple[ColumnTest, ...]:
+    """Test the columns of a history on episodes whose action probabilities are known.
+
+    Args:
+        episodes: with numbered actions; others, or too few of them, cannot be tested: no result.
+        history: names the columns.
+    """
+    paths = history.paths_of(episodes)
+    if history.starts_only or paths.shape[1] < 2 or len(episodes) < FEWEST:
+        return ()
+    if episodes.action.ndim != 2 or not np.issubdtype(episodes.action.dtype, np.integer):
+        return ()
+    # a signal that no reset reports is first seen after the first action
+    late = bool(history.signals) and bool(np.isnan(episodes.signal_start(history.signals)).all())
+    steps = min(episodes.horizon, paths.shape[1] - (0 if late else 1))
+    drawn = _draws(episodes, steps)
+    tests = []
+    for d in range(paths.shape[2]):
+        following = paths[:, :steps, d] if late else paths[:, 1 : steps + 1, d]
+        rest = _unexplained(following, paths[:, :, d], episodes, late=late)
+        tests.append(_test(history.column_name(d), drawn, rest))
+    return tuple(tests)
+
+
+def exogeneity_warnings(tests: tuple[ColumnTest, ...]) -> tuple[str, ...]:
+    """The columns that are not exogenous, in words; names one for nothing with probability 0.05."""
+    return tuple(
+        f"{test.column} depends on the actions (p = {test.p_value:.2g}): after some actions its "
+        f"next value is {np.ptp(test.effect):.2g} of its deviations higher than after others. It "
+        "is not exogenous, and with it the estimate is biased; leave it out of the history"
+        for test in tests
+        if test.p_value * len(tests) <= ALARM
+    )
+
+
+def _draws(episodes: Episodes, steps: int) -> Floats:
+    """[N, steps, A] share (1{A_t = a} / mu_t(A_t) - 1): its mean is 0 given the past.
+
+    With the share mu_t(a) it is 1{A_t = a} - mu_t(a).
+    """
+    action = episodes.action[:, :steps].astype(np.int64)
+    many = int(action.max()) + 1
+    real = episodes.steps[:, :steps]
+    taken = (action[:, :, None] == np.arange(many)) & real[:, :, None]
+    chance = np.where(real, episodes.behavior_prob[:, :steps], 1.0)[:, :, None]
+    return np.asarray(_shares(episodes, taken) * (taken / chance - real[:, :, None]))
+
+
+def _shares(episodes: Episodes, taken: Bools) -> Floats:
+    """[N, steps, A] about how often actions are taken where an observation is like this one.
+
+    Any function of the past would do; one that is near mu keeps small probabilities harmless.
+    """
+    steps = taken.shape[1]
+    obs = episodes.obs[:, :steps]
+    if obs.ndim == 2:
+        counts = np.zeros((int(obs.max()) + 1, taken.shape[2]))
+        np.add.at(counts, obs.ravel(), taken.reshape(-1, taken.shape[2]))
+        return np.asarray((counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0))[obs])
+    rows = obs.reshape(-1, obs.shape[2])
+    scaled = (rows - rows.mean(axis=0)) / np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    near = np.quantile(scaled, np.linspace(0.1, 0.9, 9), axis=0)
+    hinges = [np.maximum(scaled - knot, 0.0) for knot in near]
+    design = np.concatenate([np.ones((len(rows), 1)), scaled, *hinges], axis=1)
+    gram = design.T @ design + 1e-6 * len(design) * np.eye(design.shape[1])
+    share = design @ np.linalg.solve(gram, design.T @ taken.reshape(-1, taken.shape[2]))
+    return np.asarray(np.clip(share, 0.0, 1.0).reshape(taken.shape))
+
+
+def _unexplained(following: Floats, path: Floats, episodes: Episodes, *, late: bool) -> Floats:
+    """[N, steps] the next values less their regression on what was seen before, in deviations."""
+    n, steps = following.shape
+    shift = 0 if late else 1
+    before = [np.zeros((n, steps)) for _ in range(3)]
+    for lag, column in enumerate(before, 1):
+        for t in range(steps):
+            column[:, t] = path[:, max(t + shift - lag, 0)] if t + shift > 0 else 0.0
+    so_far = np.cumsum(path, axis=1) / np.arange(1, path.shape[1] + 1)
+    average = np.zeros((n, steps))
+    for t in range(steps):
+        average[:, t] = so_far[:, max(t + shift - 1, 0)] if t + shift > 0 else 0.0
+    columns = [*before, before[0] ** 2, average]
+    if episodes.obs.ndim == 3 and episodes.obs.shape[2] <= 50:
+        columns += [episodes.obs[:, :steps, i] for i in range(episodes.obs.shape[2])]
+    centered = [c - c.mean(axis=0) for c in columns]
+    design = np.stack([c.ravel() / (c.std() or 1.0) for c in centered], axis=1)
+    left = (following - following.mean(axis=0)).ravel()
+    gram = design.T @ design + 1e-6 * len(design) * np.eye(design.shape[1])
+    rest = (left - design @ np.linalg.solve(gram, design.T @ left)).reshape(n, steps)
+    return np.asarray(rest / (rest.std() or 1.0))
+
+
+def _test(name: str, drawn: Floats, rest: Floats) -> ColumnTest:
+    """The hypothesis that scores have mean 0."""
+    from scipy.special import erfc, gammaincc
+
+    scores = np.einsum("nta,nt->na", drawn, rest)
+    weight = (drawn**2).sum(axis=(0, 1))
+    effect = scores.sum(axis=0) / np.where(weight > 0, weight, 1.0)
+    total, inverse = scores.sum(axis=0), np.linalg.pinv(scores.T @ scores, rcond=1e-8)
+    rank = int(np.linalg.matrix_rank(scores.T @ scores, tol=1e-8 * len(scores)))
+    if rank == 0:
+        return ColumnTest(name, 1.0, effect)
+    p = float(gammaincc(rank / 2, total @ inverse @ total / 2))
+    if rank > 1:
+        along = scores @ np.arange(scores.shape[1])
+        p_along = float(erfc(abs(along.sum()) / np.sqrt(2.0 * (along**2).sum())))
+        p = min(1.0, 2.0 * min(p, p_along))
+    return ColumnTest(name, p, effect)

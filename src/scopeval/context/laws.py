@@ -1,0 +1,51 @@
+"""Do paths of episodes and of a history have one law?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.context.history import History
+from scopeval.estimation.running_moments import quantile
+
+__all__ = ["law_differences", "outside"]
+
+#: Probability with which paths of one law are said to differ, all columns together.
+_ALARM = 0.01
+
+
+def _summaries(paths: Floats) -> Floats:
+    """[n, 2, d]: mean and spread of each column of a path."""
+    return np.stack([paths.mean(axis=1), paths.std(axis=1)], axis=1)
+
+
+def law_differences(history: History, paths: Floats) -> tuple[str, ...]:
+    """Columns whose level or spread differs, in words; by blocks of the history.
+
+    Two means and their standard errors for each; alarms for nothing with probability 0.01 in all.
+    """
+    if len(paths) < 3:
+        return ()
+    own, others = _summaries(paths), _summaries(history.paths)
+    many = own.shape[1] * own.shape[2] // (1 + (paths.shape[1] == 1))
+    limit = quantile(_ALARM / many, min(len(paths), history.blocks))
+    found = []
+    for i, name in enumerate(("mean", "spread within a path")):
+        means, error = history.mean(others[:, i]), history.error(others[:, i])
+        ours = own[:, i].mean(axis=0)
+        noise = np.hypot(error, own[:, i].std(axis=0, ddof=1) / np.sqrt(len(own)))
+        noise = np.where(noise > 0, noise, 1.0)
+        found += [
+            f"the {name} of {history.column_name(int(column))} is {ours[column]:.4g} in the "
+            f"episodes and {means[column]:.4g} in the history, "
+            f"{abs(ours[column] - means[column]) / noise[column]:.2g} standard errors apart"
+            for column in np.flatnonzero(np.abs(ours - means) > limit * noise)
+        ]
+    return tuple(found)
+
+
+def outside(history: History, paths: Floats) -> float:
+    """Share of the history's paths whose mean is beyond all of the episodes', in some column."""
+    own, others = paths.mean(axis=1), history.paths.mean(axis=1)
+    beyond = (others < own.min(axis=0)) | (others > own.max(axis=0))
+    return float(history.mean(beyond.any(axis=1)[:, None].astype(np.float64))[0])

@@ -1,0 +1,258 @@
+"""An evaluation without the noise that its context explains: `evaluate(..., context=...)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats
+from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.plant import Plant
+from scopeval.collection.shared_rollout import SharedEnvironments
+from scopeval.context.control import Adjusted, Adjuster, fixed_interval
+from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
+from scopeval.context.history import History
+from scopeval.context.laws import law_differences, outside
+from scopeval.context.report import ContextReport
+from scopeval.errors import InputError, PlantError
+from scopeval.estimation.running_moments import Interval, Moments, moments_interval
+from scopeval.evaluation.source_choice import Sources
+from scopeval.evaluation.sources import Batch, Source
+from scopeval.exact import TabularMDP
+from scopeval.policies.protocols import Observations
+
+__all__ = ["ContextControl", "KnowsStarts", "adjusted", "context_control", "with_signals"]
+
+#: Between the seeds of further starts and those of episodes, which share the user's seed.
+_APART = 0x53746172
+#: Episodes that exogeneity is tested on, at most.
+_TESTED = 5000
+
+
+@runtime_checkable
+class KnowsStarts(Protocol):
+    """A behavior policy with an estimate of the target's value at first observations."""
+
+    def start_values(self, obs: Observations, seed: int = 0) -> Floats:
+        """V [B]: finite, and fixed before the episodes that it adjusts."""
+        ...
+
+
+@dataclass
+class ContextControl:
+    """Adjusts the values of batches of episodes by their paths, and says what that has changed.
+
+    Attributes:
+        history: paths of what no action changes.
+        planned: how many episodes are planned, whatever they show.
+    """
+
+    history: History
+    planned: int
+    _plain: Moments = field(default_factory=Moments)
+    _paths: list[Floats] = field(default_factory=list)
+    _kept: list[Episodes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._adjuster = Adjuster(self.history, planned=self.planned)
+        self._crossed: Adjusted | None = None
+
+    def of(self, batch: Batch) -> Batch:
+        """The batch with values adjusted by what earlier episodes say."""
+        if not len(batch.value):
+            return batch
+        assert batch.episodes is not None
+        paths = self.history.paths_of(batch.episodes)
+        value = self._adjuster.add(batch.value[:, None], paths)[:, 0]
+        self._plain.merge(batch.value)
+        self._paths.append(paths)
+        if self._adjuster.n <= _TESTED:
+            self._kept.append(batch.episodes)
+        self._crossed = None
+        return replace(batch, value=value)
+
+    def weigh(self, weight: float) -> None:
+        """How much an episode counts that follows, in stages."""
+        self._adjuster.weight = weight
+
+    @property
+    def error(self) -> float:
+        """What the means over the history add to the standard error of the estimate."""
+        one = self._adjuster if self._crossed is None else self._crossed
+        return float(one.error[0])
+
+    def sequence_alpha(self, alpha: float) -> float:
+        """What a confidence sequence of adjusted values may miss: the history has the rest."""
+        return alpha if self.history.chance is not None else alpha / 2
+
+    def widened(self, found: Interval, alpha: float) -> Interval:
+        """A confidence sequence of `sequence_alpha`, with the error of the history counted."""
+        ours = float(self._adjuster.margin(alpha - self.sequence_alpha(alpha))[0])
+        return replace(found, low=found.low - ours, high=found.high + ours, alpha=alpha)
+
+    def fixed(self, alpha: float, method: str) -> tuple[Interval, Moments]:
+        """For a number of episodes fixed in advance: the interval, and moments of the values.
+
+        The values are adjusted again, each by what all other folds of the episodes say.
+        """
+        if self._crossed is None:
+            self._crossed = self._adjuster.crossed()
+        moments = Moments()
+        moments.merge(self._crossed.values[:, 0])
+        return fixed_interval(self._crossed, self.history, alpha, method), moments
+
+    def report(self, squared_error: float, spread: float, alpha: float) -> ContextReport:
+        """What was done.
+
+        Args:
+            squared_error: of the estimate.
+            spread: standard deviation of the adjusted values.
+            alpha: level of the plain interval.
+        """
+        plain = self._plain
+        before = plain.std**2
+        paths = np.concatenate(self._paths)
+        return ContextReport(
+            what=self.history.what,
+            paths=self.history.count,
+            share=self.history.share(self.planned),
+            error=self.error,
+            relative_variance=squared_error * plain.n / before if before > 0 else 1.0,
+            kept=spread**2 / before if before > 0 else 1.0,
+            law=self.history.law,
+            plain=moments_interval(plain, alpha=alpha),
+            differs=law_differences(self.history, paths),
+            dependent=exogeneity_warnings(exogeneity(Episodes.concat(self._kept), self.history)),
+            outside=outside(self.history, paths),
+        )
+
+
+@dataclass(frozen=True)
+class AdjustedSource:
+    """A source whose values are adjusted; its batches must have their episodes."""
+
+    source: Source
+    control: ContextControl
+
+    @property
+    def side_by_side(self) -> int:
+        """As the source says."""
+        return self.source.side_by_side
+
+    @property
+    def quick(self) -> bool:
+        """As the source says."""
+        return self.source.quick
+
+    @property
+    def uncovered(self) -> str | None:
+        """As the source says."""
+        return self.source.uncovered
+
+    def run(self, first: int, count: int, *, by_target: bool) -> Batch:
+        """Run episodes first .. first+count-1."""
+        return self.control.of(self.source.run(first, count, by_target=by_target))
+
+
+def adjusted(source: Source, control: ContextControl | None) -> Source:
+    """The source with adjusted values, if they are to be."""
+    return source if control is None else AdjustedSource(source, control)
+
+
+def with_signals(plant: Plant, context: History | None) -> Plant:
+    """The plant, which reports the signals that the context consists of."""
+    if context is None or not isinstance(context, History):
+        return plant
+    return replace(plant, signals=tuple(dict.fromkeys((*plant.signals, *context.signals))))
+
+
+def context_control(
+    context: History | None,
+    behavior: Any,
+    episodes: int,
+    return_bound: tuple[float, float] | None = None,
+    sources: Sources | None = None,
+) -> ContextControl | None:
+    """What `context` asks for; None: nothing.
+
+    Args:
+        context: as in `evaluate`.
+        behavior: may know the value of a start.
+        episodes: how many are planned, whatever they show.
+        return_bound: as in `evaluate`; its interval has no control variate.
+        sources: of the episodes: environments that can be reset, or a `TabularMDP`.
+
+    Raises:
+        InputError: context of another kind, or nothing that describes a path.
+        PlantError: a reset failed.
+    """
+    if context is None:
+        return None
+    if not isinstance(context, History):
+        raise InputError(
+            f"context: got {type(context).__name__}, expected a History, try "
+            "History(paths, columns) or History.starts(2000)"
+        )
+    if return_bound is not None:
+        raise InputError(
+            "context: got return_bound too, whose interval is from bets on plain returns and has "
+            "no control variate; leave one of them out"
+        )
+    history = context.resolved(lambda source: _starts(source, sources))
+    if history.starts_only and history.features is None and isinstance(behavior, KnowsStarts):
+        critic, numbers = behavior, history.numbers
+        return ContextControl(
+            history.described_by(lambda paths: critic.start_values(_as_obs(paths, numbers))),
+            episodes,
+        )
+    if history.starts_only and history.features is None and history.numbers:
+        raise InputError(
+            "context: starts that are state numbers need something that describes them: "
+            "run=design(...), whose critics estimate the value of a start, or "
+            "History.starts(..., features=function)"
+        )
+    return ContextControl(history, episodes)
+
+
+def _as_obs(paths: Floats, numbers: bool) -> NDArray[Any]:
+    """First observations, as policies get them."""
+    return paths[:, 0, 0].astype(np.int64) if numbers else paths[:, 0]
+
+
+def _starts(source: int | str, sources: Sources | None) -> History:
+    """First observations of further resets, which are independent of the episodes; or their law."""
+    if isinstance(source, str):
+        if sources is None or not isinstance(sources.env, TabularMDP):
+            raise InputError(
+                "starts: 'model' is for a TabularMDP, which knows the law of its starts; expected "
+                "first observations, or a number of resets"
+            )
+        found = History.starts(np.arange(sources.env.states))
+        return found.with_chance(sources.env.initial)
+    if sources is None or sources.environments is None:
+        raise InputError(
+            f"starts: got {source}, but there is no environment to reset; expected first "
+            "observations, or 'model' for a TabularMDP"
+        )
+    pool = sources.environments
+    if isinstance(pool, SharedEnvironments):  # resets alone are not worth workers
+        with pool.here() as here:
+            return History.starts(_first_observations(source, here, sources.seed))
+    return History.starts(_first_observations(source, pool, sources.seed))
+
+
+def _first_observations(count: int, pool: EnvironmentPool, seed: int) -> NDArray[Any]:
+    state = np.random.SeedSequence([_APART, seed]).generate_state(count)
+    seeds = [int(x) >> 1 for x in state]
+    rows = []
+    for i in range(0, count, len(pool)):
+        some = seeds[i : i + len(pool)]
+        obs, failures = pool.reset(some)
+        for failure in failures.values():
+            raise PlantError(f"starts: a reset failed ({failure}); leave context out")
+        rows.append(np.asarray(obs)[: len(some)])
+    return np.concatenate(rows)

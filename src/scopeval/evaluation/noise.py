@@ -1,0 +1,104 @@
+"""Where the variance of an estimate comes from, and which lever would take more of it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scopeval.arrays import Floats
+from scopeval.context.features import LEVELS, BlockMeans
+from scopeval.context.regression import learn_guesses
+from scopeval.evaluation.sources import Batch
+
+__all__ = ["Noise", "NoiseMeter"]
+
+#: Episodes that advice is from: at least, so that it is no chance; at most, which is enough.
+FEWEST, MOST = 100, 2000
+#: Share of the variance that a lever must take out to be worth a sentence: half of the episodes.
+WORTH = 0.5
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The variance of one return of the policy, by what has become of it.
+
+    Attributes:
+        design: share that the behavior policy and its critics took out; below 0: they added some.
+        context: share that exogenous paths took out.
+        left: share that is left.
+    """
+
+    design: float
+    context: float
+    left: float
+
+    @property
+    def sentence(self) -> str:
+        """In words, with a bar of 20 signs: d for design, c for context, a dot for what is left."""
+        parts = []
+        if abs(self.design) >= 0.005:
+            done = "taken out" if self.design > 0 else "added"
+            parts.append(f"{100 * abs(self.design):.0f}% {done} by the design and its critics")
+        parts.append(f"{100 * self.context:.0f}% by context")
+        parts.append(f"{100 * self.left:.0f}% left")
+        d = round(20 * min(max(self.design, 0.0), 1.0))
+        c = min(round(20 * max(self.context, 0.0)), 20 - d)
+        return f"[{'d' * d}{'c' * c}{'.' * (20 - d - c)}] of a return's variance: " + ", ".join(
+            parts
+        )
+
+
+@dataclass
+class NoiseMeter:
+    """Collects what advice is from, while an evaluation without context runs."""
+
+    _starts: list[Floats] = field(default_factory=list)
+    _paths: list[Floats] = field(default_factory=list)
+    _values: list[Floats] = field(default_factory=list)
+    _signals: tuple[str, ...] = ()
+    _count: int = 0
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch that has its episodes."""
+        episodes = batch.episodes
+        if episodes is None or not len(episodes) or episodes.obs.ndim != 3 or self._count >= MOST:
+            return
+        self._count += len(episodes)
+        self._starts.append(episodes.obs[:, :1])
+        self._values.append(batch.value)
+        if episodes.exogenous is not None:
+            self._signals = episodes.signals
+            self._paths.append(episodes.exogenous[:, 1:])
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What would take out most of the variance, in words; nothing: nothing is known to."""
+        if self._count < FEWEST:
+            return ()
+        values = np.concatenate(self._values)
+        told = []
+        explained = _explained(np.concatenate(self._starts), values)
+        if explained >= WORTH:
+            told.append(
+                f"{100 * explained:.0f}% of the variance is decided where an episode starts: "
+                "context=History.starts(2000) would need about "
+                f"{1 - explained:.2g} times as many episodes"
+            )
+        paths = np.concatenate(self._paths) if self._paths else np.zeros((0, 1, 1))
+        if len(paths) == len(values) and np.isfinite(paths).all():
+            explained = _explained(paths, values)
+            if explained >= WORTH:
+                names = " and ".join(self._signals)
+                told.append(
+                    f"{100 * explained:.0f}% of the variance goes with {names}: if no action "
+                    f"changes that, context=History(paths, {self._signals!r}) with paths of past "
+                    f"operation would need about {1 - explained:.2g} times as many episodes"
+                )
+        return tuple(told)
+
+
+def _explained(paths: Floats, values: Floats) -> float:
+    """Share of the variance that held-out predictions from paths take out."""
+    n = min(len(values), MOST)
+    return 1.0 - float(learn_guesses(BlockMeans(paths[:n]), values[:n, None], LEVELS).kept[0])

@@ -1,0 +1,236 @@
+"""Open what a user has as a table: a path, a data frame, arrays, episodes, a Minari dataset.
+
+An episode of L steps is a dictionary or an object with L actions and rewards, and with L + 1
+observations (the last one follows the last action) or L pairs of `obs` and `next_obs`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.errors import DataError, InputError, MissingExtraError
+from scopeval.logs.columns import Choice, ColumnMap, choose_columns
+from scopeval.logs.csv_text import CsvFormat, open_csv
+from scopeval.logs.tables import (
+    SUFFIXES,
+    Mapped,
+    NpzTable,
+    Table,
+    open_frame,
+    open_json_lines,
+    open_parquet,
+    reading,
+)
+from scopeval.logs.transitions import Recorded
+
+__all__ = ["Opened", "load_minari", "open_episodes", "open_path", "open_source"]
+
+
+class Opened(NamedTuple):
+    """A source as a table, and the column map that still applies to it."""
+
+    table: Table
+    columns: ColumnMap | None
+
+
+def open_source(
+    source: object,
+    columns: ColumnMap | None,
+    *,
+    cost_needed: bool,
+    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
+) -> Opened:
+    """Open whatever `read_logs` accepts."""
+    name = "Minari dataset"
+    if isinstance(source, str) and source.startswith("minari:"):
+        name = source
+        source = load_minari(source.removeprefix("minari:"))
+    if isinstance(source, (str, os.PathLike)):
+        return Opened(open_path(source, csv), columns)
+    if csv.stated:
+        raise InputError(f"{csv.stated}, but only CSV files have one; leave it out")
+    if isinstance(source, Mapping):
+        arrays = {str(key): values for key, values in source.items()}
+        return Opened(Mapped("dict", arrays), columns)
+    if isinstance(source, Recorded):
+        return Opened(Mapped("episodes", source.transitions()), columns)
+    if hasattr(source, "iterate_episodes"):
+        episodes = source.iterate_episodes()
+    elif isinstance(source, (list, tuple)):
+        name, episodes = "list of episodes", source
+    else:
+        return Opened(open_frame(source), columns)
+    return Opened(open_episodes(episodes, columns, name, cost_needed=cost_needed), None)
+
+
+def open_path(
+    source: str | os.PathLike[str],
+    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
+) -> Table:
+    """Open a file or a folder; its name tells the format."""
+    path = Path(source)
+    ending = path.suffix.lower()
+    if ending == ".gz":
+        ending = path.with_suffix("").suffix.lower() + ending
+    with reading(str(path), "a file"):
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()})")
+        if ending in (".csv", ".csv.gz"):
+            return open_csv(path, csv)
+        if csv.stated:
+            raise InputError(f"{csv.stated}, but {path} is no CSV file")
+        if path.is_dir() or ending in SUFFIXES:
+            return open_parquet(path)
+        if ending in (".jsonl", ".jsonl.gz"):
+            return open_json_lines(path)
+        if ending == ".npz":
+            return NpzTable(path)
+    raise DataError(
+        f"{path}: cannot tell the format from {ending or 'a name without ending'!r}; expected "
+        ".parquet, .pq, .csv, .csv.gz, .jsonl, .jsonl.gz, .npz, or a folder of Parquet files"
+    )
+
+
+def load_minari(name: str) -> Any:
+    """The Minari dataset of this name, from the local store."""
+    try:
+        import minari
+    except ImportError as cause:
+        raise MissingExtraError("minari", "minari", f"reading minari:{name}") from cause
+    with reading(f"minari:{name}", "a Minari dataset"):
+        try:
+            return minari.load_dataset(name)
+        except FileNotFoundError as cause:
+            raise DataError(
+                f"minari:{name}: the dataset is not on this machine ({cause}); "
+                f"try: minari download {name}"
+            ) from cause
+
+
+def open_episodes(
+    episodes: Iterable[Any], columns: ColumnMap | None, source: str, *, cost_needed: bool
+) -> Mapped:
+    """All episodes as one table with our field names.
+
+    The cost may also be in an episode's ``infos["cost"]``, where Minari stores it.
+    """
+    choices: dict[str, Choice] | None = None
+    pieces: dict[str, list[NDArray[Any]]] = {}
+    starts: list[int] = []
+    rows = 0
+    iterator = enumerate(iter(episodes))
+    while True:
+        with reading(source, "episodes"):
+            number, episode = next(iterator, (-1, None))
+        if number < 0:
+            break
+        where = f"{source}: episode {number}"
+        record = _record(episode, where)
+        if choices is None:
+            choices = choose_columns(list(record), columns, where, cost_needed=cost_needed)
+            choices = {f: c for f, c in choices.items() if f not in ("truncated", "episode")}
+        steps = _steps(record, choices, where)
+        for field, values in steps.items():
+            before = pieces.setdefault(field, [])
+            if before and before[0].shape[1:] != values.shape[1:]:
+                raise DataError(
+                    f"{where}: {field} has shape {list(values.shape)}, in the first episode "
+                    f"{list(before[0].shape)}; every step must have the same width"
+                )
+            before.append(values)
+        starts.append(rows)
+        rows += len(steps.get("t", ()))
+    if not rows:
+        raise DataError(f"{source}: no episodes with at least one step")
+    with reading(source, "episodes"):
+        arrays = {field: np.concatenate(values) for field, values in pieces.items()}
+    return Mapped(source, arrays, starts=np.asarray(starts, np.int64))
+
+
+def _record(episode: Any, where: str) -> dict[str, Any]:
+    if isinstance(episode, Mapping):
+        record = {str(key): value for key, value in episode.items()}
+    elif episode is None or isinstance(episode, (str, bytes, int, float, list, tuple, np.ndarray)):
+        raise DataError(
+            f"{where} is a {type(episode).__name__}, expected a dict or object with observations, "
+            "actions, rewards and costs"
+        )
+    else:
+        public = [name for name in dir(episode) if not name.startswith("_")]
+        values = {name: getattr(episode, name, None) for name in public}
+        record = {name: value for name, value in values.items() if not callable(value)}
+    infos = record.pop("infos", None)
+    if isinstance(infos, Mapping) and "cost" in infos:
+        record.setdefault("cost", infos["cost"])
+    return record
+
+
+def _steps(
+    record: dict[str, Any], choices: Mapping[str, Choice], where: str
+) -> dict[str, NDArray[Any]]:
+    """The columns of one episode, each with one entry per step; none if it has no steps."""
+    found = {field: _values(record, choice, field, where) for field, choice in choices.items()}
+    length = len(found["action"])
+    if not length:
+        return {}
+    if "next_obs" not in found:
+        if len(found["obs"]) != length + 1:
+            advice = (
+                "; if the last one was not stored, drop the last step of every episode that did "
+                "not terminate, as scopeval.integrations.tables.episodes does"
+            )
+            raise DataError(
+                f"{where} has {len(found['obs'])} observations for {length} actions, expected "
+                f"{length + 1} (the last one follows the last action), or next_obs"
+                + (advice if len(found["obs"]) == length else "")
+            )
+        found["obs"], found["next_obs"] = found["obs"][:-1], found["obs"][1:]
+    if "cost" in found and len(found["cost"]) == length + 1:
+        found["cost"] = found["cost"][1:]  # the first info belongs to the reset
+    found.setdefault("t", np.arange(length))
+    terminated = found.setdefault("terminated", np.zeros(length, np.bool_))
+    if terminated.ndim == 0:
+        found["terminated"] = terminated = np.append(np.zeros(length - 1, np.bool_), terminated)
+    for field, values in found.items():
+        if len(values) != length:
+            raise DataError(f"{where}: {field} has {len(values)} entries for {length} actions")
+    if terminated[:-1].any():
+        raise DataError(
+            f"{where} is terminated at step {int(np.argmax(terminated))} of {length}, before its "
+            "end; split it into two episodes"
+        )
+    return found
+
+
+def _values(record: dict[str, Any], choice: Choice, field: str, where: str) -> NDArray[Any]:
+    arrays = []
+    for name in choice.names:
+        if name not in record:
+            raise DataError(f"{where} has no {name!r}, which the first episode has")
+        value = record[name]
+        if isinstance(value, Mapping) and field in ("obs", "next_obs", "action"):
+            raise DataError(
+                f"{where}: {name} is composite (a dict), expected one array; "
+                "flatten it first, as gymnasium.wrappers.FlattenObservation does"
+            )
+        with reading(f"{where}: {name}", "an array"):
+            arrays.append(np.column_stack(value) if _columns(value) else np.asarray(value))
+        if arrays[-1].ndim == 0 and field != "terminated":
+            raise DataError(f"{where}: {name} is a single value, expected one per step")
+    if not choice.stacked:
+        return arrays[0]
+    with reading(f"{where}: {field}", "an array"):
+        return np.column_stack(arrays)
+
+
+def _columns(value: Any) -> bool:
+    """Whether these are parts of a composite observation, each with one entry per step."""
+    return isinstance(value, tuple) and all(
+        isinstance(part, np.ndarray) and part.ndim == 1 for part in value
+    )

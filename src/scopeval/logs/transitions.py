@@ -1,0 +1,347 @@
+"""Logged transitions: the data that designs are learned from.
+
+One row is one step of one episode, (t, s, a, r, c, s') in the paper's letters. The policy that
+chose the actions may be unknown, and a log may mix any number of policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scopeval.errors import DataError, InputError
+from scopeval.logs.values import Origin, actions, flags, observations, reals, wholes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+__all__ = ["Recorded", "Transitions", "check_below", "not_a_log"]
+
+_FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Transitions:
+    """A log as columns, one row per step.
+
+    The arguments may be anything that numpy can convert to an array: lists, narrower integers,
+    float32, whole numbers stored as floats. They are checked once, here, and the arrays are
+    read-only afterwards. Writable arguments are copied, read-only ones are shared.
+
+    Attributes:
+        t: time within the episode, from 0; int64 [N].
+        obs: state numbers, int64 [N], or vectors, float64 [N, d]. The type decides: a flat array
+            of integers is state numbers, a flat array of floats is vectors of width 1.
+        action: number of the action, int64 [N], or continuous actions, float64 [N, k].
+        reward: float64 [N].
+        cost: what the step cost or risked, at least 0; float64 [N].
+        next_obs: like `obs`; ignored where `terminated`.
+        terminated: True where the value after the step is zero; bool [N]. An episode cut by a time
+            limit is *not* terminated. Omitted: never.
+        notes: remarks about the log, such as rows that were dropped or look like duplicates.
+
+    Raises:
+        InputError: wrong shape or type, NaN, infinity, negative cost, time, state or action, no
+            rows; with counts and the first rows.
+    """
+
+    t: NDArray[np.int64]
+    obs: NDArray[np.int64] | NDArray[np.float64]
+    action: NDArray[np.int64] | NDArray[np.float64]
+    reward: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    next_obs: NDArray[np.int64] | NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    notes: tuple[str, ...]
+
+    def __init__(
+        self,
+        t: ArrayLike,
+        obs: ArrayLike,
+        action: ArrayLike,
+        reward: ArrayLike,
+        cost: ArrayLike,
+        next_obs: ArrayLike,
+        terminated: ArrayLike | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        first = observations(obs, Origin("obs"))
+        columns: dict[str, NDArray[Any]] = {
+            "t": wholes(t, Origin("t")),
+            "obs": first,
+            "action": actions(action, Origin("action")),
+            "reward": reals(reward, Origin("reward")),
+            "cost": reals(cost, Origin("cost")),
+            "next_obs": observations(next_obs, Origin("next_obs"), discrete=first.ndim == 1),
+            "terminated": np.zeros(len(first), np.bool_)
+            if terminated is None
+            else flags(terminated, Origin("terminated")),
+        }
+        Origin("t").refuse_where(columns["t"] < 0, "is negative", "count time from 0")
+        Origin("cost").refuse_where(
+            columns["cost"] < 0, "is negative", "costs are amounts; shift them to be at least 0"
+        )
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            got = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+            raise InputError(f"columns must have the same number of rows, got {got}")
+        if not len(first):
+            raise InputError("no rows; a log needs at least one transition")
+        if first.shape != columns["next_obs"].shape:
+            raise InputError(
+                f"obs has width {first.shape[1]} and next_obs has width "
+                f"{columns['next_obs'].shape[1]}; they must be the same"
+            )
+        arguments = (t, obs, action, reward, cost, next_obs, terminated)
+        for name, argument in zip(_FIELDS, arguments, strict=True):
+            columns[name] = _owned(columns[name], argument)
+        self._set(columns, tuple(notes))
+
+    def _set(self, columns: dict[str, NDArray[Any]], notes: tuple[str, ...]) -> None:
+        for name in _FIELDS:
+            columns[name].flags.writeable = False
+            object.__setattr__(self, name, columns[name])
+        object.__setattr__(self, "notes", notes)
+
+    @classmethod
+    def _of_checked(cls, columns: dict[str, NDArray[Any]], notes: tuple[str, ...]) -> Transitions:
+        """Build from columns that have been checked already."""
+        made = cls.__new__(cls)
+        made._set(columns, notes)
+        return made
+
+    @property
+    def kept_facts(self) -> Any:
+        """The statistics of the log (`LogFacts`), if it was diagnosed; None otherwise."""
+        return self.__dict__.get("_kept_facts")
+
+    def keep_facts(self, facts: object) -> Transitions:
+        """Keep the statistics, so that the log is read through once."""
+        object.__setattr__(self, "_kept_facts", facts)
+        return self
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether every column is equal; notes are not compared."""
+        if not isinstance(other, Transitions):
+            return NotImplemented
+        theirs = other._columns()
+        return all(np.array_equal(mine, theirs[name]) for name, mine in self._columns().items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Transitions, (*self._columns().values(), self.notes)
+
+    def __repr__(self) -> str:
+        obs = "states" if self.discrete_obs else f"vectors[{self.obs.shape[1]}]"
+        action = "numbers" if self.discrete_actions else f"vectors[{self.action.shape[1]}]"
+        return f"Transitions({len(self):,} rows, obs={obs}, action={action})"
+
+    @property
+    def discrete_obs(self) -> bool:
+        """Whether observations are state numbers (and not vectors)."""
+        return self.obs.ndim == 1
+
+    @property
+    def discrete_actions(self) -> bool:
+        """Whether actions are numbers of a finite set (and not vectors)."""
+        return self.action.ndim == 1
+
+    def select(self, rows: ArrayLike | slice) -> Transitions:
+        """The rows at these positions, or where this mask is True; there may be none.
+
+        Raises:
+            InputError: a mask of another length, or a position beyond the last row.
+        """
+        index: Any = rows
+        if not isinstance(rows, slice):
+            index = np.atleast_1d(np.asarray(rows))
+            if index.size == 0 and index.dtype != np.bool_:
+                index = index.astype(np.int64)
+        try:
+            columns = {name: values[index] for name, values in self._columns().items()}
+        except IndexError as cause:
+            raise InputError(
+                f"rows must be positions below {len(self):,} or a mask of that length ({cause})"
+            ) from cause
+        if columns["t"].ndim != 1:
+            raise InputError(f"rows must be one-dimensional, got shape {list(index.shape)}")
+        return self._of_checked(columns, self.notes)
+
+    def with_notes(self, notes: Sequence[str]) -> Transitions:
+        """The same log with further notes; equal ones are kept once."""
+        made = self._of_checked(self._columns(), tuple(dict.fromkeys((*self.notes, *notes))))
+        return made.keep_facts(self.kept_facts)
+
+    @staticmethod
+    def concat(logs: Sequence[Transitions]) -> Transitions:
+        """Several logs of one problem, one after the other.
+
+        Raises:
+            InputError: nothing to join, or logs with different kinds of observations or actions.
+        """
+        if not logs:
+            raise InputError("concat needs at least one Transitions, got none")
+        for name in ("obs", "action"):
+            kinds = [(getattr(log, name).dtype, getattr(log, name).shape[1:]) for log in logs]
+            for i, kind in enumerate(kinds):
+                if kind != kinds[0]:
+                    raise InputError(
+                        f"logs[{i}].{name} is {_kind(*kind)}, logs[0].{name} is {_kind(*kinds[0])}"
+                    )
+        every = [log._columns() for log in logs]
+        columns = {name: np.concatenate([one[name] for one in every]) for name in _FIELDS}
+        notes = dict.fromkeys(note for log in logs for note in log.notes)
+        return Transitions._of_checked(columns, tuple(notes))
+
+    def check(
+        self,
+        horizon: int | None = None,
+        actions: int | None = None,
+        states: int | None = None,
+        source: str = "transitions",
+    ) -> None:
+        """Check the log against the size of a problem.
+
+        Args:
+            horizon: steps in an episode; every t must be below.
+            actions: size of the action set; every action must be below.
+            states: number of states; every state number must be below.
+            source: name of the log in error messages.
+
+        Raises:
+            DataError: rows outside, with counts and the first rows.
+            InputError: a size that is not a positive integer.
+        """
+        check_below(self.t, horizon, "horizon", Origin(f"{source}: t", error=DataError))
+        check_below(self.action, actions, "actions", Origin(f"{source}: action", error=DataError))
+        for name in ("obs", "next_obs"):
+            values = getattr(self, name)
+            check_below(values, states, "states", Origin(f"{source}: {name}", error=DataError))
+
+    def summary(self) -> str:
+        """A few lines of text: size, ranges, terminations, notes."""
+        if not len(self):
+            return "Transitions: no rows"
+        lines = [f"Transitions: {len(self):,} rows, t from {self.t.min()} to {self.t.max()}"]
+        lines += [f"  {name:<13} {text}" for name, text in self._facts()]
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        ended = int(self.terminated.sum())
+        return [
+            ("observations", _described(self.obs, "state numbers")),
+            ("actions", _described(self.action, "numbers")),
+            ("reward", _spread(self.reward)),
+            ("cost", _spread(self.cost)),
+            ("terminated", f"{ended:,} rows ({100 * ended / len(self):.2g} %)"),
+        ]
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with one row per step, which `read_logs` reads back.
+
+        Vectors become numbered columns: obs_0, obs_1, ...
+        """
+        from scopeval.notebook.frame import frame_of, vector_columns
+
+        columns: dict[str, Any] = {}
+        for name, values in self._columns().items():
+            columns |= vector_columns(name, values)
+        return frame_of(columns)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean reward and the mean cost of a step by time.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure.
+        """
+        from scopeval.logs.views import draw_log
+
+        return draw_log(self.t, self.reward, self.cost, ax)
+
+    def _repr_html_(self) -> str:
+        from scopeval.logs.views import log_card
+
+        facts = []
+        if len(self):
+            facts = [("time", f"from {self.t.min()} to {self.t.max()}"), *self._facts()]
+        return log_card(facts, len(self), self.notes).html()
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """Recorded episodes (`Episodes`), which can be made a log."""
+
+    def transitions(self) -> dict[str, NDArray[Any]]:
+        """The columns of a log."""
+
+
+def not_a_log(value: object, name: str = "logged") -> InputError:
+    """The error for a value that should be a log, with what to try instead."""
+    kind = type(value).__name__
+    if isinstance(value, Recorded) and not isinstance(value, type):
+        remedy = (
+            "expected Transitions; try read_logs(episodes), or "
+            "Transitions(**episodes.transitions())"
+        )
+    else:
+        remedy = "expected Transitions (try read_logs) or batches of them (try stream_logs)"
+    return InputError(f"{name}: got {kind}, {remedy}")
+
+
+def check_below(values: NDArray[Any], size: int | None, name: str, origin: Origin) -> None:
+    """Check that every number is below `size`; `name` is the argument that holds the size."""
+    if size is None:
+        return
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
+        raise InputError(f"{name} must be a positive integer, got {size!r}")
+    if values.ndim != 1:
+        origin.fail(
+            f"holds vectors of width {values.shape[1]}, but {name}={size} expects numbers from 0 "
+            f"to {size - 1}",
+            f"leave {name} out",
+        )
+    beyond = values >= size
+    if beyond.any():
+        origin.refuse_where(
+            beyond,
+            f"is {size} or more (largest {values.max()}), outside {name}={size},",
+            f"numbers run from 0 to {size - 1}: change {name} or remove these rows",
+        )
+
+
+def _owned(array: NDArray[Any], argument: object) -> NDArray[Any]:
+    """The array itself if no other code can write to it, else a copy."""
+    if array.base is None and array is not argument:
+        return array  # made here, while checking
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        owner = owner.base
+    return array.copy() if isinstance(owner, np.ndarray) else array
+
+
+def _kind(dtype: np.dtype[Any], width: tuple[int, ...]) -> str:
+    return f"vectors of width {width[0]}" if width else f"numbers ({dtype})"
+
+
+def _described(values: NDArray[Any], numbers: str) -> str:
+    if values.ndim == 1:
+        return f"{numbers} from {values.min()} to {values.max()}"
+    return (
+        f"vectors of width {values.shape[1]}, values from {values.min():.4g} to {values.max():.4g}"
+    )
+
+
+def _spread(values: NDArray[np.float64]) -> str:
+    return f"mean {values.mean():.4g}, from {values.min():.4g} to {values.max():.4g}"

@@ -1,0 +1,181 @@
+"""The dynamics as the logs show them: where an action leads, what it earns and costs.
+
+One small network for each half of the logs, over (observation, action):
+
+    change of the observation, reward, cost, and the probability that the episode ends there.
+
+The networks of the halves never share a row. So each can be judged by the rows of the other, and so
+can designs that are based on it. The errors of a network on held-out rows are kept. Simulated steps
+add errors that are drawn from rows where the network was about as wrong: a world that is random, or
+known badly, is uncertain in the simulation too, and only there. `training` learns the networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Floats
+from scopeval.models.model.identities import NO_IDENTITIES, Identities
+from scopeval.models.model.layers import StackedLayers, forward
+from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
+
+__all__ = ["Dynamics", "Network", "stack", "unstack"]
+
+#: An error is drawn from this many kept ones on either side, in the order of expected size.
+NEIGHBORS = 64
+
+
+@dataclass
+class Network:
+    """A trained network, and its errors on held-out rows; a `StepModel`.
+
+    Attributes:
+        encoder: of its inputs.
+        weights: the layers, mean and scale of the inputs, centre and spread of the outputs.
+        low: [w] least logged observation, less some room, and
+        high: [w] largest, plus some room; predictions stay within.
+        errors: [E, w] held-out errors of the next observation, ordered by
+        expected_sizes: [E] the expected size of the error at the row of each.
+        size_weights: give the expected size for inputs; see `expected_size`.
+        identities: that the logged observations obey, and simulated ones are made to.
+        reward_noise: mean squared held-out error of the reward.
+        loss: held-out mean squared error, in units of the spread of what was predicted.
+    """
+
+    encoder: Encoder
+    weights: dict[str, Weights]
+    low: Floats
+    high: Floats
+    errors: Floats
+    reward_noise: float
+    loss: float
+    expected_sizes: Floats = field(default_factory=lambda: np.zeros(1))
+    size_weights: Floats = field(default_factory=lambda: np.zeros(1))
+    identities: Identities = NO_IDENTITIES
+
+    def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
+        """Where all actions (None), or the given ones [B, K, m], are expected to lead."""
+        given = self.encoder.candidates(obs, actions)
+        before = np.broadcast_to(obs[:, None], (*given.shape[:2], obs.shape[1]))
+        out = self.outputs(self.encoder.inputs(before, given, t))
+        now = before[..., self.encoder.predicted]
+        w = now.shape[-1]
+        return StepPrediction(
+            next_obs=np.clip(now + out[..., :w], self.low, self.high),
+            reward=out[..., w],
+            cost=np.maximum(out[..., w + 1], 0.0),
+            end=1.0 / (1.0 + np.exp(-np.clip(out[..., w + 2], -30.0, 30.0))),
+        )
+
+    def draw_errors(
+        self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator
+    ) -> Floats:
+        """Errors [B, w] of held-out rows where about as large ones are expected as here."""
+        expected = self.expected_size(self.encoder.inputs(obs, action, t))
+        last = len(self.errors) - 1
+        around = min(NEIGHBORS, last // 2)
+        place = np.clip(np.searchsorted(self.expected_sizes, expected), around, last - around)
+        return np.asarray(self.errors[place + rng.integers(-around, around + 1, len(obs))])
+
+    def settle(self, next_obs: Floats) -> Floats:
+        """Simulated observations [B, w] as the identities of the logs have it."""
+        return self.identities.keep(next_obs)
+
+    def expected_size(self, x: Weights) -> Floats:
+        """Expected size of the errors for inputs [B, i], on a logarithmic scale."""
+        about = self.size_features(x)[:, : len(self.size_weights)]
+        return np.asarray(about @ self.size_weights)
+
+    def size_features(self, x: Weights) -> Floats:
+        """1, the inputs, their magnitudes and squares."""
+        z = np.clip((x - self.weights["mean"]) / self.weights["scale"], -4.0, 4.0)
+        return np.concatenate([np.ones((len(z), 1)), z, np.abs(z), z * z], axis=1)
+
+    def outputs(self, x: Weights) -> Floats:
+        """Change of the observation, reward, cost, logit of an end: [..., w + 3]."""
+        p = self.weights
+        flat = (x.reshape(-1, x.shape[-1]) - p["mean"]) / p["scale"]
+        out = forward(p, flat).astype(np.float64) * p["spread"] + p["centre"]
+        return out.reshape(*x.shape[:-1], -1)
+
+
+class StackedNetworks(NamedTuple):
+    """All that compiled code needs of the networks, [networks, ...] each."""
+
+    layers: StackedLayers
+    centre: Weights  # of the outputs
+    spread: Weights  # of the outputs
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """One or several step models; what they predict is their mean."""
+
+    networks: tuple[StepModel, ...]
+
+    @property
+    def encoder(self) -> Encoder:
+        """The networks' common encoder."""
+        return self.networks[0].encoder
+
+    @cached_property
+    def learned(self) -> tuple[Network, ...]:
+        """The networks that were learned: all, or none where a simulator is used."""
+        return tuple(n for n in self.networks if isinstance(n, Network))
+
+    @cached_property
+    def stacked(self) -> StackedNetworks:
+        """The networks for compiled code; w3 and skip transposed, for they have few outputs."""
+        networks = self.learned
+
+        def stacked(name: str) -> Weights:
+            parts = [n.weights[name] for n in networks]
+            if name in ("w3", "skip"):
+                parts = [part.T for part in parts]
+            return np.ascontiguousarray(np.stack(parts))
+
+        return StackedNetworks(
+            StackedLayers(*map(stacked, StackedLayers._fields)),
+            stacked("centre"),
+            stacked("spread"),
+            np.stack([n.low for n in networks]),
+            np.stack([n.high for n in networks]),
+        )
+
+    def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
+        """The mean of what the networks predict."""
+        return StepPrediction.mean([n.predict(obs, actions, t) for n in self.networks])
+
+
+def stack(networks: Sequence[Network]) -> dict[str, NDArray[Any]]:
+    """All that `unstack` needs to restore networks."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for i, network in enumerate(networks):
+        arrays |= {f"net{i}_{name}": value for name, value in network.weights.items()}
+        arrays |= {f"net{i}_low": network.low, f"net{i}_high": network.high}
+    encoder = networks[0].encoder
+    arrays |= {"embedding": encoder.embedding, "world": encoder.predicted}
+    arrays["timed"] = np.array([encoder.horizon])
+    return arrays
+
+
+def unstack(arrays: dict[str, NDArray[Any]]) -> Dynamics:
+    """The networks that `stack` saved; they predict, but have no errors to draw from."""
+    encoder = Encoder(arrays["embedding"], arrays["world"], int(arrays["timed"][0]))
+    count = len({name.split("_")[0] for name in arrays if name.startswith("net")})
+    networks = []
+    for i in range(count):
+        start = f"net{i}_"
+        own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+        low, high = own.pop("low"), own.pop("high")
+        nothing = np.zeros((1, len(low)))
+        networks.append(Network(encoder, own, low, high, nothing, 0.0, float("nan")))
+    return Dynamics(tuple(networks))

@@ -1,0 +1,250 @@
+"""Data for the sweeps of a design by a model of the world: one for each half of the logs, and both.
+
+The dynamics are learned from each half of the logs, or a simulator is compared with them. Episodes
+of the target policy are then simulated in the model of each half. What every model predicts at the
+observations of these episodes is stored with them, because a design sweeps over them many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+
+import numpy as np
+
+from scopeval._parallel import fan_out
+from scopeval.arrays import Floats, Ints
+from scopeval.errors import InputError
+from scopeval.models.log_rows import Log
+from scopeval.models.model.critic import LearnedModel, RolloutRegression, StoredPredictions
+from scopeval.models.model.network import Dynamics
+from scopeval.models.model.regression import Networks
+from scopeval.models.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
+from scopeval.models.model.rollouts import Rollouts, sample_returns, simulate_episodes
+from scopeval.models.model.simulator import Simulator, SimulatorModel
+from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
+from scopeval.models.model.training import learn_halves
+from scopeval.models.protocols import Rows
+from scopeval.models.sweep_data import Points, SweepData
+from scopeval.policies.protocols import ContinuousPolicy, EmbedsActions, Policy, Redraws
+
+__all__ = ["ModelTask", "SimulatedData"]
+
+#: Numbers of the models: see `LearnedModel.number`.
+HALVES, BOTH = (0, 1), 2
+
+
+@dataclass(frozen=True)
+class SimulatedData:
+    """What sweeps need, and what the models were learned with.
+
+    Attributes:
+        halves: for each half of the logs, episodes in its model.
+        whole: the episodes of both, with the mean of both models.
+        held_out_errors: of the dynamics, by name.
+        step_models: of each half; a simulator serves both.
+    """
+
+    halves: list[SweepData]
+    whole: SweepData
+    held_out_errors: dict[str, float]
+    step_models: Sequence[StepModel]
+
+    def start_running(self) -> None:
+        """The design is done: a simulator no longer raises errors."""
+        for model in self.step_models:
+            if isinstance(model, SimulatorModel):
+                model.start_running()
+
+
+@dataclass(frozen=True)
+class ModelTask:
+    """Models of the world for one log and one target policy.
+
+    Attributes:
+        how: the settings.
+        target: pi.
+        horizon: T.
+        time_varying: whether the dynamics depend on time.
+        seed: of all networks and episodes.
+        gamma: discount.
+        progress: called with (what, done, total).
+    """
+
+    how: Networks
+    target: Policy | ContinuousPolicy
+    horizon: int
+    time_varying: bool
+    seed: int
+    gamma: float = 1.0
+    progress: Callable[[str, int, int], None] | None = None
+
+    def sweep_data(self, halves: list[Rows], log: Log) -> SimulatedData:
+        """Learn the models, and simulate episodes of the target policy in them."""
+        steps, errors = self.step_models(halves, log)
+        returns = self._learn_returns(steps, log)
+        models = [LearnedModel.of(k, Dynamics((steps[k],)), returns[k], log.rows) for k in HALVES]
+        rollouts = [
+            simulate_episodes(
+                step,
+                log.starts,
+                self.target,
+                horizon=self.horizon,
+                paths=self.how.paths,
+                rng=np.random.default_rng((self.seed, 22, k)),
+            )
+            for k, step in enumerate(steps)
+        ]
+        each = [self._half(k, rollouts[k], models) for k in HALVES]
+        # one simulator that serves both halves is one model, not the mean of two
+        different = steps[:1] if steps[0] is steps[1] else steps
+        both = LearnedModel.of(
+            BOTH, Dynamics(tuple(different)), ReturnNetworks.join(returns), log.rows
+        )
+        return SimulatedData(each, self._both(each, rollouts, both), errors, steps)
+
+    def step_models(self, halves: list[Rows], log: Log) -> tuple[list[StepModel], dict[str, float]]:
+        """The dynamics of each half, and their held-out errors by name.
+
+        They are those of the settings, where these have them. A simulator serves both halves, each
+        with episodes of its own.
+        """
+        given = self.how.dynamics
+        if isinstance(given, Simulator):
+            known = given.model(self._encoder(log))
+            return [known, known], known.compare(log.rows, self.seed)
+        if given is None:
+            ticker = partial(self._ticker, "learning the dynamics")
+            how = self.how.trainings
+            networks: list[StepModel] = [
+                *learn_halves(halves, self._encoder(log), how, self.seed, ticker)
+            ]
+        elif given.learned:
+            networks = list(given.networks)
+            if not given.encoder.same(self._encoder(log)):
+                raise InputError(
+                    "dynamics: learned for other observations, actions or times than those of "
+                    "this target policy; expected the same numbers and vectors of actions, and "
+                    "the same time_varying"
+                )
+        else:
+            raise InputError(
+                "dynamics: got those of a design that has a simulator; expected Simulator, "
+                "pass the simulator again"
+            )
+        losses = [n.loss for n in networks if np.isfinite(n.loss)]  # none: every row ended
+        return networks, {"dynamics": float(np.sqrt(np.mean(losses))) if losses else float("nan")}
+
+    def _learn_returns(self, steps: list[StepModel], log: Log) -> list[ReturnNetworks]:
+        """The return features in the model of each half."""
+        how = self.how.study
+        # the target policy is the user's code, so it is not called in several threads
+        samples = [
+            sample_returns(
+                step,
+                log.starts,
+                self.target,
+                horizon=self.horizon,
+                gamma=self.gamma,
+                paths=how.paths_of(self.horizon),
+                rng=np.random.default_rng((self.seed, 23, k)),
+            )
+            for k, step in enumerate(steps)
+        ]
+        tick = self._ticker("learning how episodes go on", len(steps) * how.steps)
+
+        def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
+            return learn_returns(given[k], self.horizon, how, 2 * self.seed + k, tick)
+
+        return fan_out(learn, range(len(steps)))
+
+    def _half(self, k: int, rollouts: Rollouts, models: list[LearnedModel]) -> SweepData:
+        """The episodes of one half, with what the models of both halves predict there.
+
+        The other half's model is needed because its designs are cross-checked here.
+        """
+        share = np.full(self.how.paths, 1.0 / self.how.paths)
+        points, taken = [], []
+        for t, own in enumerate(rollouts.predictions):
+            obs, candidates = rollouts.obs[t], rollouts.candidates[t]
+            stored = {}
+            for model in models:
+                step = own
+                if model.number != k:
+                    step = model.dynamics.predict(obs, candidates, t)
+                stored[model.number] = step, model.returns.at(step.next_obs, t)
+            taken.append(_taken(*stored[k], rollouts.taken[t]))
+            points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
+        points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
+        successor = [np.arange(self.how.paths)] * self.horizon
+        regression = RolloutRegression(models[k], self.how.ridge, taken)
+        return SweepData(rollouts.rows, points, successor, regression, {})
+
+    def _both(
+        self, halves: list[SweepData], rollouts: list[Rollouts], model: LearnedModel
+    ) -> SweepData:
+        """The episodes of both halves, with the mean of what their models predict."""
+        rows = [Rows.joined(parts) for parts in zip(*(half.rows for half in halves), strict=True)]
+        points, taken = [], []
+        for t, parts in enumerate(zip(*(half.points for half in halves), strict=True)):
+            obs = np.concatenate([part.obs for part in parts])
+            initial = np.concatenate([part.initial for part in parts]) / len(parts)
+            some = [part.actions for part in parts if part.actions is not None]
+            candidates = np.concatenate(some) if some else None
+            stored = None
+            if t < self.horizon:
+                # computed for each half already: rounding differs between batches of other sizes
+                step = StepPrediction.mean(
+                    [_joined(k, parts) for k in range(len(model.dynamics.networks))]
+                )
+                seen = model.returns.at(step.next_obs, t)
+                stored = StoredPredictions(obs, {model.number: (step, seen)})
+                chosen = np.concatenate([one.taken[t] for one in rollouts])
+                taken.append(_taken(step, seen, chosen))
+            points.append(Points(obs, initial, initial, candidates, stored))
+        successor = [np.arange(len(part)) for part in rows]
+        regression = RolloutRegression(model, self.how.ridge, taken)
+        return SweepData(rows, points, successor, regression, {})
+
+    def _ticker(self, what: str, total: int) -> Callable[[int], None]:
+        """Counts and reports the steps of several threads."""
+        lock, done = Lock(), 0
+
+        def tick(steps: int) -> None:
+            nonlocal done
+            with lock:
+                done += steps
+                if self.progress is not None:
+                    self.progress(what, min(done, total), total)
+
+        return tick
+
+    def _encoder(self, log: Log) -> Encoder:
+        width = int(log.rows.obs.shape[1])
+        predicted = np.ones(width, np.bool_)
+        if isinstance(self.target, Redraws):
+            predicted[width - self.target.drawn :] = False
+        if isinstance(self.target, ContinuousPolicy):
+            embedding = np.empty((0, log.rows.action.shape[1]))  # they are vectors already
+        elif isinstance(self.target, EmbedsActions):
+            embedding = np.asarray(self.target.embedding, float)
+        else:
+            embedding = np.eye(log.actions)
+        return Encoder(embedding, predicted, self.horizon if self.time_varying else 0)
+
+
+def _taken(step: StepPrediction, seen: Weights, taken: Ints) -> tuple[Floats, Weights]:
+    """Where the actions that were taken lead, and the return features there."""
+    every = np.arange(len(taken))
+    return step.next_obs[every, taken], seen[every, taken]
+
+
+def _joined(k: int, parts: Sequence[Points]) -> StepPrediction:
+    """What the model of half k predicts at the points of both halves."""
+    found = []
+    for part in parts:
+        assert isinstance(part.stored, StoredPredictions)
+        found.append(part.stored.by_model[k][0])
+    return StepPrediction.join(found)

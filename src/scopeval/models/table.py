@@ -1,0 +1,369 @@
+r"""Critics for state numbers: a table of conditional means.
+
+Time-pooled, this is dynamic programming in the MDP that the logs show: the inputs never change with
+t, so one count serves the whole sweep. What matters is how it treats pairs with few rows or none:
+
+- **A pair seen n times** has the noise s^2 = (sum of squares + k s0^2) / (n - 1 + k): within-pair
+  variance, shrunk toward the average of all pairs by k = `shrinkage` pseudo-rows, so that a pair
+  seen once is not taken for certain. The error of its mean is s^2 / n.
+- **A pair never seen** is unknown: the design uses the target's probability there. Values still
+  need a guess for it: the mean of the state's seen actions; for a state never left, the mean of the
+  states that lead to it. Such a guess is wrong by a part of how much values differ (`guess_error`,
+  `state_error`), and what follows a state never left is taken to vary as under the target policy.
+- **With features** of the states (a grid's coordinates, say), a pair never seen borrows the rows of
+  the nearest pairs with the same action, shifted: if a neighbor went from x to x', this state x0 is
+  taken to go to the state nearest to x0 + x' - x. Borrowed pairs count as known, with the spread
+  among the neighbors as their error, unless the nearest neighbors are far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.errors import InputError
+from scopeval.models.protocols import Critic, Estimates, Learner, Rows, Targets
+from scopeval.policies.protocols import Observations
+
+__all__ = ["Table", "merge_rows"]
+
+#: Rows that are merged at a time: they stay in the processor's cache.
+BLOCK = 1 << 19
+#: An action seen in fewer states than this has no trend along the features.
+LEAST_TREND = 10
+
+
+@dataclass(frozen=True)
+class Table:
+    """Learn a table: for observations that are state numbers.
+
+    Attributes:
+        states: number of states; None: as many as the logs show.
+        features: [S, d] coordinates of the states, in comparable units; None: no borrowing.
+        neighbors: how many neighboring pairs an unseen pair borrows from.
+        reach: a neighbor farther than `reach` times the usual distance between neighboring
+            states is too far to borrow from.
+        shrinkage: pseudo-rows of average noise that every pair starts with.
+        guess_error: squared error of the value of an action that was never seen in a state,
+            relative to the variance of values over the logged pairs, and
+        state_error: that of all actions of a state that was never left.
+        time_varying: whether rewards or dynamics depend on t beyond the state. If not, every logged
+            row serves every time step.
+    """
+
+    states: int | None = None
+    features: NDArray[Any] | None = None
+    neighbors: int = 16
+    reach: float = 5.0
+    shrinkage: float = 2.0
+    guess_error: float = 0.1
+    state_error: float = 1.0
+    time_varying: bool = False
+    name: str = "table"
+
+    def prepare(self, rows: Rows, actions: int) -> Rows:
+        """Merge equal rows, then borrow for the pairs never seen."""
+        merged = merge_rows(rows)
+        if self.features is None:
+            return merged
+        return _borrow(merged, self._features(merged), actions, self.neighbors, self.reach)
+
+    def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
+        """One count, which serves the whole sweep."""
+        return _TableLearner(rows, self._states(rows), actions, self)
+
+    def _states(self, rows: Rows) -> int:
+        seen = int(max(rows.obs.max(), rows.next_obs.max())) + 1
+        return seen if self.states is None else max(seen, self.states)
+
+    def _features(self, rows: Rows) -> Floats:
+        points = np.asarray(self.features, dtype=np.float64)
+        if points.ndim != 2 or len(points) < self._states(rows) or not np.isfinite(points).all():
+            raise InputError(
+                f"features: got shape {points.shape}, expected finite [S, d] with S at least "
+                f"{self._states(rows)}, one row of coordinates per state"
+            )
+        return points
+
+
+def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
+    """Rows with the same (t, s, a, s', alive) as one, weighted by their number.
+
+    A table cannot tell them apart. Ten million logged rows become a few thousand.
+    """
+    if len(rows) > BLOCK:
+        spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
+        rows = Rows.joined([_merged(rows.select(span), by_time) for span in spans])
+    return _merged(rows, by_time)
+
+
+def _merged(rows: Rows, by_time: bool) -> Rows:
+    keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
+    if by_time:
+        keys.insert(0, rows.t)
+    first, group = _groups(keys)
+    weight = np.bincount(group, rows.weight).astype(np.float64)
+
+    def mean(column: Floats) -> Floats:
+        return np.asarray(np.bincount(group, rows.weight * column) / weight)
+
+    reward = mean(rows.reward)
+    spread = mean(rows.reward_noise + (rows.reward - reward[group]) ** 2)
+    return Rows(
+        t=rows.t[first],
+        obs=rows.obs[first],
+        action=rows.action[first],
+        reward=reward,
+        reward_noise=spread,
+        cost=mean(rows.cost),
+        next_obs=rows.next_obs[first],
+        alive=rows.alive[first],
+        weight=weight,
+        borrowed=rows.borrowed[first],
+    )
+
+
+def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
+    """The first row of each combination of keys, and every row's combination, in keys' order."""
+    from scopeval.models._table_kernel import sorted_by
+
+    rows = len(keys[0])
+    order, new = np.arange(rows), np.zeros(rows, np.bool_)
+    new[:1] = True
+    for k in reversed(range(len(keys))):
+        key = np.ascontiguousarray(keys[k], np.int64)
+        size = int(key.max(initial=0)) + 1
+        if size > 4 * rows + 1024:  # numbers with gaps
+            key = np.unique(key, return_inverse=True)[1]
+            size = int(key.max(initial=0)) + 1
+        if size > 1:
+            order = sorted_by(order, key, size)
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    group = np.empty(rows, np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group
+
+
+def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: float) -> Rows:
+    """Add rows for the pairs never seen, from the nearest pairs with the same action."""
+    from scipy.spatial import KDTree
+
+    everywhere = KDTree(points)
+    if len(points) < 2:
+        return rows
+    apart = everywhere.query(points, k=2)[0][:, -1]
+    spacing = float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
+    parts = [rows]
+    for a in range(actions):
+        source = rows.select(np.flatnonzero(rows.action == a))
+        donors = np.unique(source.obs)
+        missing = np.setdiff1d(np.arange(len(points)), donors)
+        if len(donors) == 0 or len(missing) == 0:
+            continue
+        k = min(neighbors, len(donors))
+        far, near = KDTree(points[donors]).query(points[missing], k=k)
+        far, near = far.reshape(-1, k), near.reshape(-1, k)
+        share = np.where(far <= reach * spacing, 1.0 / (far + 0.5 * spacing), 0.0)
+        total = share.sum(axis=1, keepdims=True)
+        share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
+        state, taken, weight = _copies(source, donors, missing, near, share, len(points))
+        part = source.select(taken)
+        drift = (points[state] - points[part.obs]) @ _trend(source, points, donors)
+        moved = points[state] + points[part.next_obs] - points[part.obs]
+        copied = replace(
+            part,
+            t=np.zeros(len(taken), np.int64),
+            obs=state,
+            reward=np.clip(part.reward + drift[:, 0], *_range(rows.reward)),
+            cost=np.clip(part.cost + drift[:, 1], *_range(rows.cost)),
+            next_obs=everywhere.query(moved)[1].astype(np.int64),
+            weight=weight,
+            borrowed=np.ones(len(taken), np.bool_),
+        )
+        parts.append(merge_rows(copied, by_time=False))
+    return Rows.joined(parts)
+
+
+def _copies(
+    source: Rows, donors: Ints, missing: Ints, near: Ints, share: Floats, states: int
+) -> tuple[Ints, Ints, Floats]:
+    """Every missing state copies all rows of each of its neighbors.
+
+    Args:
+        source: the rows of one action.
+        donors: states with such rows.
+        missing: states without.
+        near: [missing, k] places of their neighbors among the donors.
+        share: [missing, k] how much each neighbor counts.
+        states: number of states.
+
+    Returns:
+        For every copy the missing state, the row that is copied, and the weight of the copy.
+    """
+    order = np.argsort(source.obs, kind="stable")
+    starts = np.searchsorted(source.obs[order], donors)
+    counts = np.diff(np.append(starts, len(order)))
+    who, which = np.nonzero(share)
+    donor = near[who, which]
+    repeat = counts[donor]
+    base = np.repeat(starts[donor] - np.cumsum(repeat) + repeat, repeat)
+    taken = order[base + np.arange(repeat.sum())]
+    of_donor = np.bincount(source.obs, source.weight, states)
+    weight = np.repeat(share[who, which], repeat) * source.weight[taken]
+    weight /= of_donor[source.obs[taken]]  # a neighbor counts by its distance, not by its rows
+    return np.repeat(missing[who], repeat), taken, weight
+
+
+def _trend(rows: Rows, points: Floats, donors: Ints) -> Floats:
+    """Slopes [d, 2] of one action's reward and cost along the features, by least squares."""
+    size = len(points)
+    weight = np.bincount(rows.obs, rows.weight, size)[donors]
+    means = [
+        np.bincount(rows.obs, rows.weight * column, size)[donors] / weight
+        for column in (rows.reward, rows.cost)
+    ]
+    x = points[donors] - points[donors].mean(axis=0)
+    y = np.column_stack(means)
+    gram = x.T @ x + 1e-6 * max(float(np.trace(x.T @ x)), 1e-12) * np.eye(x.shape[1])
+    # every state counts the same, however often it was logged; a handful of them is no trend
+    enough = len(donors) >= LEAST_TREND
+    return np.asarray(np.linalg.solve(gram, x.T @ (y - y.mean(axis=0))) * enough)
+
+
+def _range(column: Floats) -> tuple[float, float]:
+    return float(column.min()), float(column.max())
+
+
+class _TableLearner:
+    """The count: which rows belong to which pair, and which lead to which state."""
+
+    def __init__(self, rows: Rows, states: int, actions: int, how: Table) -> None:
+        from scopeval.models._table_kernel import grouped
+
+        self.S, self.A = states, actions
+        self.shrinkage = how.shrinkage
+        self.guess_error, self.state_error = how.guess_error, how.state_error
+        pair = rows.obs * actions + rows.action
+        size = states * actions
+        self.weight, self.source = rows.weight, rows.obs
+        self.of_pair, self.into = grouped(pair, size), grouped(rows.next_obs, states)
+        self.count = np.bincount(pair, rows.weight, size).astype(np.float64)
+        self.never_left = ~(self.count.reshape(states, actions) > 0).any(axis=1)
+        real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
+        self.freedom = np.maximum(real - 1.0, 0.0)
+
+    def fit(self, targets: Targets) -> Critic:
+        from scopeval.models._table_kernel import guess, means
+
+        k = targets.cost_behavior.shape[1]
+        columns = np.column_stack(
+            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
+        )
+        table, within = means(
+            *self.of_pair, self.weight, self.count, columns, np.asarray(targets.reward_noise)
+        )
+        guess(table, self.count, *self.into, self.weight, self.source)
+        usual = within.sum() / max(self.freedom.sum(), 1.0)
+        noise = (within + self.shrinkage * usual) / (self.freedom + self.shrinkage)
+        error = noise / np.maximum(self.count, 0.5)
+        np.maximum(table[:, 1:], 0.0, out=table[:, 1:])
+        unseen = self.count == 0
+        if unseen.any() and not unseen.all():
+            error[unseen] += self._guess_errors(table[:, 0])[unseen]
+            # what follows a state that was never left has at least the variance of the target
+            own, lost = 2 + k, np.repeat(self.never_left, self.A)
+            table[lost, own:] = np.maximum(table[lost, own:], table[lost, own, None])
+
+        def shaped(column: NDArray[Any]) -> NDArray[Any]:
+            return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])
+
+        return TableCritic(
+            q=shaped(table[:, 0]),
+            cost_target=shaped(table[:, 1]),
+            cost_behavior=shaped(table[:, 2 : 2 + k]),
+            carried=shaped(table[:, 2 + k :]),
+            noise=shaped(noise + error),
+            error=shaped(error),
+            known=shaped(self.count > 0),
+        )
+
+    def _guess_errors(self, q: Floats) -> Floats:
+        """[pairs] squared error of q where it is a guess: a part of how much values differ."""
+        share = self.count / self.count.sum()
+        spread = float(share @ (q - share @ q) ** 2)
+        each = np.where(self.never_left, self.state_error, self.guess_error)
+        return np.repeat(spread * each, self.A)
+
+
+class TableArrays(NamedTuple):
+    """What compiled code needs of a `TableCritic`."""
+
+    q: Floats
+    cost_target: Floats
+    cost_behavior: Floats
+    carried: Floats
+    noise: Floats
+    known: Bools
+
+
+@dataclass(frozen=True)
+class TableCritic:
+    """One time step's table: every field of `Estimates`, for all states."""
+
+    q: Floats
+    cost_target: Floats
+    cost_behavior: Floats
+    carried: Floats
+    noise: Floats
+    error: Floats
+    known: Bools
+
+    def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
+        """Rows of the table; a state outside of it is unknown."""
+        states: Ints = np.asarray(obs)
+        if len(states) == 1 and 0 <= states[0] < len(self.q):  # a controller may be waiting
+            one = slice(int(states[0]), int(states[0]) + 1)
+            return Estimates(
+                self.q[one],
+                self.cost_target[one],
+                self.cost_behavior[one],
+                self.carried[one],
+                self.noise[one],
+                self.error[one],
+                self.known[one],
+            )
+        if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
+            return Estimates(**self.arrays())  # all states in order: nothing to look up
+        inside = (states >= 0) & (states < len(self.q))
+        s = np.where(inside, states, 0)
+        return Estimates(
+            self.q[s],
+            self.cost_target[s],
+            self.cost_behavior[s],
+            self.carried[s],
+            self.noise[s],
+            self.error[s],
+            self.known[s] & inside[:, None],
+        )
+
+    @cached_property
+    def compiled(self) -> TableArrays:
+        """For `fast_estimates`."""
+        return TableArrays(
+            self.q,
+            self.cost_target,
+            self.cost_behavior,
+            self.carried,
+            self.noise,
+            self.known,
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All fields."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

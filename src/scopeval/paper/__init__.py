@@ -1,1 +1,0 @@
-"""What reproduces the paper or measures speed. Its commands load it; nothing else imports it."""

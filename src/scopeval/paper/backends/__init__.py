@@ -1,1 +1,0 @@
-"""Many independent computations whose answers are kept in files; `scopeval.workers` does them."""

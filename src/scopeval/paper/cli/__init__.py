@@ -1,1 +1,0 @@
-"""The commands that reproduce the paper, train its robots and measure speed."""

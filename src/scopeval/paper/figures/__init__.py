@@ -1,1 +1,0 @@
-"""Figures of the experiments: results in, matplotlib figures out."""

@@ -1,1 +1,0 @@
-"""The paper's robots: environment, bins, shipped policies, logs, training."""

@@ -1,1 +1,0 @@
-"""Tables and findings of the experiments, for the console and for pages alike."""

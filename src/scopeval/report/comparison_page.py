@@ -1,0 +1,239 @@
+"""A comparison as a page: the answer, the differences as a forest plot, a row for each policy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from scopeval.comparison.result import Comparison
+from scopeval.comparison.views import draw_differences
+from scopeval.evaluation.result import rounded
+from scopeval.report.page import (
+    Check,
+    Fact,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+    how_to_reproduce,
+)
+from scopeval.report.svg import INK, OPEN, OURS, SAFE, UNSAFE, canvas, figure_of
+from scopeval.report.wording import amount, confidence, sentence_of
+
+__all__ = ["page_of_comparison"]
+
+_NONE = "\N{EN DASH}"
+_COLORS = {"better": SAFE, "worse": UNSAFE, "undecided": OURS, "failed": OPEN}
+
+
+def page_of_comparison(
+    comparison: Comparison,
+    *,
+    title: str = "Which policy is better?",
+    command: str | None = None,
+    seed: int | None = None,
+) -> Page:
+    """The page of a comparison.
+
+    Args:
+        comparison: what `compare` returned.
+        title: of the page.
+        command: the command that makes it again.
+        seed: of the comparison.
+    """
+    sections = [
+        _answered(comparison),
+        _spent(comparison),
+        _trusted(comparison),
+        how_to_reproduce(command, seed=seed),
+    ]
+    return Page(
+        title,
+        comparison.sentence,
+        _verdict(comparison),
+        _facts(comparison),
+        tuple(section for section in sections if section is not None),
+    )
+
+
+def _verdict(c: Comparison) -> Verdict:
+    """The badge."""
+    if c.certificate is not None and c.certificate.verdict == "refuted":
+        return Verdict("bad", "The promise about the cost was not kept")
+    counts = {v: [n for n, d in c.differences.items() if d.verdict == v] for v in _COLORS}
+    if counts["failed"]:
+        return Verdict("bad", f"{', '.join(counts['failed'])} failed")
+    if counts["undecided"]:
+        many = len(counts["undecided"])
+        rest = "Undecided" if many == len(c.differences) else f"{many} undecided"
+        return Verdict("open", rest)
+    if len(c.differences) == 1:
+        ((name, d),) = c.differences.items()
+        tone: Tone = "good" if d.verdict == "better" else "bad"
+        return Verdict(tone, f"{name} is {d.verdict} than {c.baseline}")
+    return Verdict("good", f"Decided: {len(counts['better'])} better, {len(counts['worse'])} worse")
+
+
+def _facts(c: Comparison) -> tuple[Fact, ...]:
+    facts = []
+    if len(c.differences) == 1:
+        ((name, d),) = c.differences.items()
+        facts.append(Fact(f"{name} less {c.baseline}", _with_ends(d), confidence(d.alpha)))
+    elif c.best is not None:
+        sure = "surely the best" if c.best.decided else "may be the best"
+        facts.append(Fact("best", c.best.name, sure))
+    facts.append(Fact("episodes", f"{c.episodes:,}", c.stopped))
+    needed = [d.ab_episodes for d in c.differences.values() if math.isfinite(d.ab_episodes)]
+    if needed:
+        note = "for the same precision of every difference"
+        facts.append(Fact("an A/B test", f"about {amount(max(needed))} episodes", note))
+    if c.cost.total > 0:
+        note = f"{amount(c.cost.total)} in total"
+        if c.cost_ratio is not None and math.isfinite(c.cost_ratio.estimate):
+            note = f"{c.cost_ratio.estimate:.3g} times the baseline's"
+        facts.append(Fact("cost of an episode", amount(c.cost.per_episode), note))
+    return tuple(facts)
+
+
+def _with_ends(d: object) -> str:
+    from scopeval.estimation.running_moments import Interval
+
+    assert isinstance(d, Interval)
+    if not math.isfinite(d.half_width):
+        return "not known"
+    value, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
+    return f"{value} ({low} to {high})"
+
+
+def _answered(c: Comparison) -> Section:
+    figures = [_forest(c)]
+    if (looks := _looks_figure(c)) is not None:
+        figures.append(looks)
+    header = (
+        "policy",
+        "value",
+        f"less {c.baseline}",
+        "verdict",
+        "clear after",
+        "A/B test",
+        "share",
+    )
+    rows = []
+    for name in c.names:
+        v, d = c.values[name], c.differences.get(name)
+        value = _with_ends(v) if math.isfinite(v.estimate) else "no value"
+        if d is None:
+            rows.append((name, value, _NONE, "baseline", _NONE, _NONE, f"{c.shares[name]:.3g}"))
+            continue
+        after = _NONE if d.decided_after is None else f"{d.decided_after:,}"
+        needed = f"{amount(d.ab_episodes)}" if math.isfinite(d.ab_episodes) else _NONE
+        share = f"{c.shares[name]:.3g}"
+        rows.append((name, value, _with_ends(d), d.verdict, after, needed, share))
+    caption = (
+        "Values and paired differences; when a difference was clear, how many episodes an A/B test "
+        "would have needed for it, and the policy's share of the last episodes"
+    )
+    return Section(
+        "The answer",
+        (f"What ran: {c.ran}.",),
+        tuple(figures),
+        (Table(caption, header, tuple(rows)),),
+    )
+
+
+def _forest(c: Comparison) -> Figure:
+    with canvas(4.8, 1.2 + 0.4 * len(c.differences)) as (drawing, ax):
+        draw_differences(c, ax, colors=_COLORS)
+        said = "; ".join(
+            f"{name}: {_with_ends(d)}, {d.verdict}" for name, d in c.differences.items()
+        )
+        return figure_of(
+            drawing,
+            label=f"Forest plot of the differences to {c.baseline}. {said}.",
+            caption=f"Each policy's value less that of {c.baseline} (dashed line), by the same "
+            "episodes. The intervals hold together.",
+        )
+
+
+def _looks_figure(c: Comparison) -> Figure | None:
+    """The differences against the number of episodes, where they were looked at."""
+    if len(c.looks) < 2:
+        return None
+    with canvas() as (drawing, ax):
+        for name, d in c.differences.items():
+            seen = [(n, *at[name]) for n, at in c.looks if name in at]
+            finite = np.array([row for row in seen if all(map(math.isfinite, row))], float)
+            if not len(finite):
+                continue
+            n, middle, low, high = finite.T
+            color = _COLORS[d.verdict]
+            ax.fill_between(n, low, high, color=color, alpha=0.18, lw=0)
+            ax.plot(n, middle, color=color, label=name)
+        ax.axhline(0.0, color=INK, lw=1.0, ls=":")
+        ax.set_xscale("log")
+        ax.set_xlabel("episodes (logarithmic)")
+        ax.set_ylabel(f"value less that of {c.baseline}")
+        return figure_of(
+            drawing,
+            label="Lines: the differences against the number of episodes, with their intervals.",
+            caption="The differences while the episodes came. Shaded: the anytime-valid intervals; "
+            "a policy is better or worse once its interval leaves the dotted line.",
+        )
+
+
+def _spent(c: Comparison) -> Section | None:
+    if c.certificate is None and c.cost.total <= 0:
+        return None
+    text = []
+    if c.certificate is not None:
+        text.append(c.certificate.sentence)
+    elif c.cost_ratio is not None and math.isfinite(c.cost_ratio.estimate):
+        text.append(
+            f"An episode cost {c.cost_ratio.estimate:.4g} times what the baseline's does. Nothing "
+            "was promised: an A/B test with the same shares costs as much."
+        )
+    return Section("Cost and safety", tuple(text)) if text else None
+
+
+def _trusted(c: Comparison) -> Section:
+    checks = [Check("bad", sentence_of(text)) for text in c.warnings]
+    some = next(iter(c.differences.values()))
+    if some.method == "asymptotic sequence":
+        checks.append(
+            Check("good", "The intervals are anytime-valid as far as seen: they hold however the "
+                  "number of episodes was decided.")
+        )  # fmt: skip
+    elif some.method == "bets":
+        checks.append(
+            Check("good", "The intervals hold for any number of episodes and any returns within "
+                  "the stated bounds.")
+        )  # fmt: skip
+    elif some.method == "clustered t":
+        checks.append(
+            Check("good", "The intervals allow episodes of one group to depend on each other.")
+        )
+    else:
+        checks.append(
+            Check("good", "The intervals are valid if the number of episodes was fixed in advance "
+                  f"({c.stopped}).")
+        )  # fmt: skip
+    for name, d in c.differences.items():
+        if d.shared == 0.0:
+            text = f"No episode could serve both {name} and {c.baseline}: a plain A/B test."
+            checks.append(Check("open", text))
+    if c.lost:
+        text = f"{c.lost:,} episodes could not be finished; values are biased if losses depend on "
+        checks.append(Check("bad", text + "what a policy does."))
+    else:
+        checks.append(Check("good", f"All {c.episodes:,} episodes were finished."))
+    checks += [Check("bad", f"{name} failed: {text}.") for name, text in c.failures.items()]
+    checks += [
+        Check("plain", f"{name} was dropped after {after:,} episodes: others are surely better.")
+        for name, after in c.dropped.items()
+    ]
+    used = ", ".join(f"{name} {share:.0%}" for name, share in c.estimators.items())
+    checks.append(Check("plain", f"Estimators that held-out episodes chose: {used}."))
+    return Section("Diagnostics", checks=tuple(checks))

@@ -1,0 +1,350 @@
+"""What the live page says: problems first, then figures, plants and events.
+
+The words are those of the one view (`campaign.view`); the templates only arrange them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from scopeval.campaign.commands import COMMANDS, Command
+from scopeval.campaign.designs import BASELINE, DesignRecord
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.store import Event
+from scopeval.campaign.terms import Terms
+from scopeval.campaign.view import (
+    CampaignStatus,
+    GuardStatus,
+    PlantStatus,
+    moment,
+    reading,
+    trace_of,
+)
+from scopeval.evaluation.result import Evaluation, no_interval, rounded
+from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
+from scopeval.report.wording import amount, by_itself, confidence, verdict_of
+from scopeval.serve.figures import promise_figure, spending_figure, time_figure, value_figure
+from scopeval.serve.viewer import Viewer
+
+__all__ = ["LivePage", "LiveView", "PlantRow", "ended_at", "view_of"]
+
+#: Most rows of events, and most events that they are made of.
+LINES, LISTED = 40, 400
+#: Kinds of events that are listed.
+KINDS = (
+    *("alarm", "silent", "refit failed", "fallback", "lost", "dropped", "stop", "hand over"),
+    *("pause", "resume", "live", "stage", "refit", "design", "created", "migrated"),
+)
+_STATES: dict[str, Tone] = {
+    "running": "good",
+    "paused": "open",
+    "handed over": "bad",
+    "stopped": "bad",
+}
+
+
+@dataclass(frozen=True)
+class PlantRow:
+    """A plant on the page.
+
+    Attributes:
+        name: of the plant.
+        seen: how long ago it was heard.
+        moment: that moment, seconds since 1970.
+        silent: nothing was heard for too long.
+        doing: what it does.
+        obs: what was observed last, and
+        action: decided, and by whom.
+        finished: number of episodes, and
+        lost: likewise.
+        episode: the running one, which an operator can give up; None: none runs.
+    """
+
+    name: str
+    seen: str
+    moment: float
+    silent: bool
+    doing: str
+    obs: str
+    action: str
+    finished: str
+    lost: str
+    episode: int | None
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """An event on the page: when it happened in UTC and in seconds, and what."""
+
+    when: str
+    moment: float
+    kind: str
+    text: str
+    where: str
+
+
+@dataclass(frozen=True)
+class LiveView:
+    """Everything on the page but the figures.
+
+    Attributes:
+        state: the badge.
+        reason: why it is not running; "": it is, or there is none.
+        problems: what somebody should see to, the worst first.
+        commands: that make sense now.
+        facts: headline numbers.
+        safety: verdict of the certificate.
+        safety_text: its sentence.
+        guards: what is watched.
+        stages: where the ramp and the designs are, and what each stage adds to the estimate.
+        plants: all of them, silent ones first.
+        events: the last ones.
+        kinds: of all events, by which they can be filtered.
+        head: number and hash of the last event.
+    """
+
+    state: Verdict
+    reason: str
+    problems: tuple[str, ...]
+    commands: tuple[Command, ...]
+    facts: tuple[Fact, ...]
+    safety: Verdict
+    safety_text: str
+    guards: tuple[Check, ...]
+    stages: tuple[Check, ...]
+    plants: tuple[PlantRow, ...]
+    events: tuple[EventRow, ...]
+    kinds: tuple[str, ...]
+    head: str
+
+
+class LivePage:
+    """Makes views, and figures when something has finished.
+
+    Args:
+        viewer: looks at the campaign.
+        clock: seconds since 1970.
+        failures: what the service itself has to say, such as webhooks that failed.
+    """
+
+    def __init__(
+        self,
+        viewer: Viewer,
+        clock: Callable[[], float],
+        failures: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._viewer, self._clock, self._failures = viewer, clock, failures
+        self._lock = threading.Lock()
+        self._figures: tuple[str, tuple[Figure, ...]] = ("", ())
+
+    def view(self, kind: str = "") -> LiveView:
+        """The page now.
+
+        Args:
+            kind: of the events that are listed; "": all but those of every episode.
+        """
+        status, backend = self._viewer.status(), self._viewer.backend
+        result = self._viewer.result_or_none() if status.finished else None
+        events = backend.events(most=LISTED, kinds=(kind,) if kind else KINDS, last=True)
+        view = view_of(
+            status, result, events[::-1], backend.designs(), backend.terms, self._clock()
+        )
+        return replace(view, problems=(*view.problems, *self._failures()))
+
+    def figures(self) -> tuple[str, tuple[Figure, ...]]:
+        """The figures, and a key that changes when they do."""
+        with self._lock:  # one drawing at a time, however many look
+            state, terms = self._viewer.state(), self._viewer.backend.terms
+            key = f"n{len(state.ended)}" + (f"d{state.lost}" if state.lost else "")
+            if key == self._figures[0]:
+                return self._figures
+            trace = trace_of(state)
+            if trace is None:
+                return "none", ()
+            result = self._viewer.result_or_none()
+            cost = None if result is None or by_itself(result) else result.on_policy.cost
+            known = cost if cost is not None and math.isfinite(cost) else None
+            drawn = [
+                value_figure(trace, terms),
+                spending_figure(trace, known, terms.plan.cost_budget),
+                promise_figure(trace, terms),
+                time_figure(ended_at(state)),
+            ]
+            self._figures = (key, tuple(one for one in drawn if one is not None))
+            return self._figures
+
+
+def ended_at(state: CampaignState) -> list[float]:
+    """When finished episodes have ended, in seconds since 1970."""
+    return [when for n in state.ended if (when := state.lines[n].ended) is not None]
+
+
+def view_of(
+    status: CampaignStatus,
+    result: Evaluation | None,
+    events: Sequence[Event],
+    designs: Sequence[DesignRecord],
+    terms: Terms,
+    now: float,
+) -> LiveView:
+    """The page of a moment; the latest of the events is the first."""
+    safety, text = _safety(result)
+    badge = Verdict(_STATES[status.state], status.state.capitalize())
+    if status.word == "complete":
+        badge = Verdict("plain", "Complete")
+    problems = status.problems
+    if status.state == "running" and problems:
+        badge = Verdict("bad", f"{badge.text}, {len(problems)} to see to")
+    elif status.unconfirmed and badge.tone == "good":
+        badge = Verdict("open", "Not confirmed" if status.live else "Waits for an operator")
+    plants = sorted(status.plants, key=lambda plant: (not plant.silent, plant.name))
+    return LiveView(
+        state=badge,
+        reason=status.unconfirmed or status.reason or status.done or "",
+        problems=problems,
+        commands=_commands(status, terms),
+        facts=_facts(status, result, terms),
+        safety=safety,
+        safety_text=text,
+        guards=tuple(_guard(guard) for guard in status.guards),
+        stages=(*_stages(status, designs, terms), *_shares(result)),
+        plants=tuple(_plant(plant, now) for plant in plants),
+        events=_rows(events),
+        kinds=KINDS,
+        head=f"{status.last_event}:{status.head}",
+    )
+
+
+def _rows(events: Iterable[Event]) -> tuple[EventRow, ...]:
+    """The latest first; one that repeats itself is one row, so that it does not hide others."""
+    found = []
+    for (kind, text, where), group in itertools.groupby(
+        events, lambda e: (e.kind, e.text, e.who or e.plant or "")
+    ):
+        times = [e.time for e in group]
+        last, first = max(times), min(times)
+        repeated = f" ({len(times)} times since {moment(first)})" if len(times) > 1 else ""
+        found.append(EventRow(moment(last), last, kind, text + repeated, where))
+    return tuple(found[:LINES])
+
+
+def _commands(status: CampaignStatus, terms: Terms) -> tuple[Command, ...]:
+    if status.state == "stopped":
+        return ()
+    names = [] if status.live else ["go-live"]
+    names.append("resume" if status.state == "paused" else "pause")
+    names += [] if status.state == "handed over" else ["hand-over"]
+    names += ["refit"] if status.refit_due and status.refit_failure else []
+    return tuple(COMMANDS[name] for name in (*names, "stop"))
+
+
+def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> tuple[Fact, ...]:
+    found = status.interval
+    value, note = "not known yet", "no episode is finished"
+    if found.n:
+        value, note = f"{found.estimate:.4g}", no_interval(found)
+    if found.n and math.isfinite(found.half_width):
+        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        sure = f"{confidence(found.alpha)} confidence at all times, as far as seen"
+        note = f"between {low} and {high} with {sure}"
+    goal = "" if terms.plan.episodes is None else f"of {terms.plan.episodes:,}; "
+    facts = [
+        Fact("Value of the policy", value, note),
+        Fact(
+            "Finished episodes",
+            f"{status.finished:,}",
+            f"{goal}{status.open:,} running, {status.lost:,} lost",
+        ),
+        Fact("Cost so far", amount(status.spent), _budget(status, terms)),
+    ]
+    certificate = None if result is None or by_itself(result) else result.certificate
+    if certificate is not None and not math.isnan(certificate.ratio.estimate):
+        ratio = certificate.ratio
+        ends = f" ({ratio.low:.3f} to {ratio.high:.3f})" if math.isfinite(ratio.high) else ""
+        facts.append(
+            Fact(
+                "Cost of an episode",
+                f"{ratio.estimate:.3f}",
+                f"times the target policy's{ends}; allowed: {1 + certificate.epsilon:g}",
+            )
+        )
+    return tuple(facts)
+
+
+def _budget(status: CampaignStatus, terms: Terms) -> str:
+    budget = terms.plan.cost_budget
+    if budget is None:
+        return "no budget was set"
+    return f"{status.spent / budget:.0%} of the budget of {amount(budget)}"
+
+
+def _safety(result: Evaluation | None) -> tuple[Verdict, str]:
+    if result is None:
+        return Verdict("plain", "Nothing to certify yet"), "No episode is finished."
+    verdict = verdict_of(result)
+    return verdict, " ".join(result.safety_told)
+
+
+def _guard(guard: GuardStatus) -> Check:
+    if guard.alarm is not None:
+        return Check("bad", f"{guard.rule}: {guard.alarm} (action: {guard.action})")
+    return Check("plain", f"{guard.rule}: no alarm so far (action: {guard.action})")
+
+
+def _stages(status: CampaignStatus, designs: Sequence[DesignRecord], terms: Terms) -> list[Check]:
+    found = []
+    if terms.ramp is not None:
+        found.append(
+            Check(
+                "plain",
+                f"stage {status.stage + 1} of {len(terms.ramp.shares)}: the behavior policy's "
+                f"share in new episodes is {status.share:g}",
+            )
+        )
+    for design in designs:
+        if design.number == BASELINE:
+            found.append(Check("plain", f"baseline, what runs today ({design.kind})"))
+            continue
+        current = design.number == status.design
+        method = design.about.get("method", design.kind)
+        mark = "" if design.fingerprint is None else f", fingerprint {design.fingerprint[:12]}"
+        found.append(
+            Check(
+                "good" if current else "plain",
+                f"design {design.number} ({method}), {moment(design.made)}{mark}"
+                + (": used by new episodes" if current else ""),
+            )
+        )
+    return found
+
+
+def _shares(result: Evaluation | None) -> list[Check]:
+    """What every stage adds to the estimate."""
+    return [
+        Check(
+            "plain",
+            f"stage {stage.number} of the estimate, share {stage.share:.0%}: {stage.sentence}",
+        )
+        for stage in (result.stages if result is not None else ())
+    ]
+
+
+def _plant(plant: PlantStatus, now: float) -> PlantRow:
+    by = "" if plant.by is None else f" by the {plant.by}"
+    return PlantRow(
+        plant.name, ago(now - plant.seen), plant.seen, plant.silent, plant.doing,
+        reading(plant.obs), reading(plant.action) + by, f"{plant.finished:,}", f"{plant.lost:,}",
+        plant.episode,
+    )  # fmt: skip
+
+
+def ago(seconds: float) -> str:
+    """How long ago, in words."""
+    for size, name in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name} ago"
+    return f"{max(seconds, 0.0):.0f} s ago"

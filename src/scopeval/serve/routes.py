@@ -1,0 +1,386 @@
+"""What programs call: plants, viewers and operators.
+
+Every call of a plant may be repeated after a lost answer: an episode is begun once for every
+`request`, a step is decided and observed once. Bodies of these calls, which come at every step, are
+read by pydantic straight from their bytes, and answers are written without another check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, ValidationError
+
+from scopeval.campaign.commands import COMMANDS, command_of
+from scopeval.errors import CampaignError, InputError
+from scopeval.serve.auth import AuditEntry, Token, address_of
+from scopeval.serve.models import (
+    ActBody,
+    ActionAnswer,
+    AdvanceAnswer,
+    CommandBody,
+    EndBody,
+    EpisodeAnswer,
+    EventAnswer,
+    HeartbeatBody,
+    LoseBody,
+    Name,
+    ObserveAnswer,
+    ObserveBody,
+    StartBody,
+    StateAnswer,
+)
+from scopeval.serve.service import CampaignService
+from scopeval.serve.state import AppState, OperatorCaller, State, ViewerCaller, get_state
+from scopeval.serve.wire import to_wire
+
+__all__ = ["OperatorCommand", "plants", "viewers"]
+
+plants = APIRouter(prefix="/v1", tags=["plants"])
+viewers = APIRouter()
+Given = TypeVar("Given", bound=BaseModel)
+
+#: Largest number of an episode.
+LAST = 2**31 - 1
+
+
+# -- plants ----------------------------------------------------------------------------------------
+
+
+def _described(body: type[BaseModel] | None, number: bool = True) -> dict[str, Any]:
+    """The part of the description that the signature does not tell."""
+    found: dict[str, Any] = {"security": [{"token": []}]}
+    if number:
+        kind = {"type": "integer", "minimum": 0, "maximum": LAST}
+        found["parameters"] = [{"name": "number", "in": "path", "required": True, "schema": kind}]
+    if body is not None:
+        content = {"application/json": {"schema": body.model_json_schema()}}
+        found["requestBody"] = {"required": True, "content": content}
+    return found
+
+
+def _caller(request: Request) -> tuple[AppState, Token]:
+    state = get_state(request)
+    return state, state.access.authorize(request, "plant")
+
+
+async def _body(request: Request, kind: type[Given]) -> Given:
+    """The body, checked. Only JSON: a page elsewhere cannot send that without being asked first."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise HTTPException(422, "the body: expected Content-Type: application/json")
+    try:
+        return kind.model_validate_json(await request.body())
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in wrong]
+        ) from error
+
+
+def _number(request: Request) -> int:
+    text = str(request.path_params["number"])
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= LAST):
+        raise HTTPException(422, f"number: expected a whole number from 0 to {LAST}")
+    return int(text)
+
+
+async def _answer(
+    request: Request,
+    kind: type[Given],
+    verb: Callable[[CampaignService, Token, int, Given], dict[str, Any]],
+) -> Response:
+    """What the service answers about the episode that the address names."""
+    state, token = _caller(request)
+    number, body = _number(request), await _body(request, kind)
+    return JSONResponse(await state.queue.do(lambda: verb(state.service, token, number, body)))
+
+
+@plants.post(
+    "/episodes", response_model=EpisodeAnswer, openapi_extra=_described(StartBody, number=False)
+)
+async def start(request: Request) -> Response:
+    """Begin an episode on a plant; or resume its open one."""
+    state, token = _caller(request)
+    body = await _body(request, StartBody)
+    return JSONResponse(await state.queue.do(lambda: state.service.start(token, body)))
+
+
+@plants.get(
+    "/open-episode", response_model=EpisodeAnswer, openapi_extra=_described(None, number=False)
+)
+async def open_episode(request: Request, plant: Name) -> Response:
+    """The open episode of a plant, with all that was recorded of it."""
+    state, token = _caller(request)
+    return JSONResponse(await state.queue.do(lambda: state.service.open_on(token, plant)))
+
+
+@plants.get("/episodes/{number}", response_model=EpisodeAnswer, openapi_extra=_described(None))
+async def episode(request: Request) -> Response:
+    """An episode, as it stands in the journal."""
+    state, token = _caller(request)
+    number = _number(request)
+    return JSONResponse(await state.queue.do(lambda: state.service.look_up(token, number)))
+
+
+@plants.post(
+    "/episodes/{number}/act", response_model=ActionAnswer, openapi_extra=_described(ActBody)
+)
+async def act(request: Request) -> Response:
+    """The action of a step; it is on disk before this answers."""
+    return await _answer(request, ActBody, CampaignService.act)
+
+
+@plants.post(
+    "/episodes/{number}/observe",
+    response_model=ObserveAnswer,
+    openapi_extra=_described(ObserveBody),
+)
+async def observe(request: Request) -> Response:
+    """Record what the action of a step has led to."""
+    return await _answer(request, ObserveBody, CampaignService.observe)
+
+
+@plants.post(
+    "/episodes/{number}/advance",
+    response_model=AdvanceAnswer,
+    openapi_extra=_described(ObserveBody),
+)
+async def advance(request: Request) -> Response:
+    """Record the outcome of a step and decide the next one, in one call."""
+    return await _answer(request, ObserveBody, CampaignService.advance)
+
+
+@plants.post(
+    "/episodes/{number}/end", response_model=EpisodeAnswer, openapi_extra=_described(EndBody)
+)
+async def end(request: Request) -> Response:
+    """End an episode; it is evidence from now on."""
+    return await _answer(request, EndBody, CampaignService.end)
+
+
+@plants.post(
+    "/episodes/{number}/lose", response_model=EpisodeAnswer, openapi_extra=_described(LoseBody)
+)
+async def lose(request: Request) -> Response:
+    """Give an episode up; it is counted as lost, with what it has cost."""
+    return await _answer(request, LoseBody, CampaignService.lose)
+
+
+@plants.post(
+    "/heartbeat",
+    response_model=StateAnswer,
+    openapi_extra=_described(HeartbeatBody, number=False),
+)
+async def heartbeat(request: Request) -> Response:
+    """Record a sign of life; the answer says whether the campaign has control."""
+    state, token = _caller(request)
+    body = await _body(request, HeartbeatBody)
+    return JSONResponse(await state.queue.do(lambda: state.service.heartbeat(token, body.plant)))
+
+
+# -- viewers ---------------------------------------------------------------------------------------
+
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
+
+
+@viewers.get("/v1/status", tags=["viewers"], response_model=dict[str, Any])
+async def status(state: State, token: ViewerCaller) -> Any:
+    """The state of the campaign, at most half a second old: a `CampaignStatus`."""
+    found = await asyncio.to_thread(state.viewer.status)
+    return JSONResponse(to_wire(found) | {"word": found.word, "problems": list(found.problems)})
+
+
+@viewers.get("/v1/result", tags=["viewers"], response_model=dict[str, Any])
+async def result(state: State, token: ViewerCaller) -> Any:
+    """The value of the target policy by all that is finished: an `Evaluation`."""
+    return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.result)))
+
+
+@viewers.get("/v1/events", tags=["viewers"], response_model=list[EventAnswer])
+async def events(
+    state: State,
+    token: ViewerCaller,
+    after: Annotated[int, Query(ge=0, le=LAST)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    kind: Annotated[list[str] | None, Query(max_length=20)] = None,
+    last: bool = False,
+) -> Any:
+    """What happened after an event, in order; only some kinds, or only the last ones."""
+    kinds = None if kind is None else tuple(kind)
+    found = await asyncio.to_thread(
+        state.viewer.backend.events, after, most=limit, kinds=kinds, last=last
+    )
+    return JSONResponse([to_wire(event) for event in found])
+
+
+@viewers.get("/v1/designs", tags=["viewers"], response_model=list[dict[str, Any]])
+async def designs(state: State, token: ViewerCaller) -> Any:
+    """Every behavior policy that was used, and the baseline (number -1)."""
+    found = await asyncio.to_thread(state.viewer.backend.designs)
+    return JSONResponse([to_wire(one) for one in found])
+
+
+@viewers.get("/v1/episodes", tags=["viewers"], response_class=FileResponse, responses=_FILE)
+async def episodes(state: State, token: ViewerCaller, plant: Name | None = None) -> Response:
+    """All finished episodes, as a file that `Episodes.load` reads."""
+    return await state.viewer.file("episodes", plant)
+
+
+@viewers.get("/v1/report", tags=["viewers"], response_class=FileResponse, responses=_FILE)
+async def report(state: State, token: ViewerCaller, title: Name = "The campaign") -> Response:
+    """The report as one HTML page."""
+    return await state.viewer.file("report", title)
+
+
+@viewers.get("/v1/logs", tags=["viewers"], response_class=FileResponse, responses=_FILE)
+async def logs(state: State, token: ViewerCaller) -> Response:
+    """The steps of all finished episodes as logs, those of the incumbent included: NPZ."""
+    return await state.viewer.file("logs", None)
+
+
+@viewers.get("/v1/terms", tags=["viewers"], response_model=dict[str, Any])
+async def terms(state: State, token: ViewerCaller) -> Any:
+    """What the campaign was created with."""
+    return JSONResponse(to_wire(state.viewer.backend.terms.to_json()))
+
+
+@viewers.get("/v1/plants/episodes", tags=["viewers"], response_model=list[dict[str, Any]])
+async def episodes_on(state: State, token: ViewerCaller, plant: Name) -> Any:
+    """Number, state and recorded steps of all episodes of a plant, in order."""
+    found = await asyncio.to_thread(state.viewer.backend.episodes_on, plant)
+    return JSONResponse([{"number": n, "state": name, "step": k} for n, name, k in found])
+
+
+@viewers.get("/v1/shadow", tags=["viewers"], response_model=dict[str, Any])
+async def shadow(state: State, token: ViewerCaller) -> Any:
+    """What today's controller has earned, and what would have been done: a `ShadowReport`."""
+    return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.backend.shadow)))
+
+
+@viewers.get("/metrics", tags=["viewers"], response_class=Response)
+async def metrics(state: State, token: ViewerCaller) -> Response:
+    """Numbers for Prometheus."""
+    found = await asyncio.to_thread(state.viewer.status)
+    content = state.metrics.text(found, state.counts())
+    return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@viewers.get("/healthz", tags=["viewers"])
+async def health() -> dict[str, str]:
+    """Whether the service answers; it needs no token and tells nothing else."""
+    return {"status": "ok"}
+
+
+@viewers.get("/readyz", tags=["viewers"], responses={503: {"description": "not ready"}})
+async def ready(state: State) -> Response:
+    """Whether decisions can be recorded now; it needs no token and tells nothing else."""
+    why = await state.readiness()
+    status = {"status": "ready"} if why is None else {"status": "not ready", "detail": why}
+    return JSONResponse(status, 200 if why is None else 503)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@viewers.get("/v1/verification", tags=["operators"], response_model=dict[str, Any])
+async def verification(
+    state: State, token: OperatorCaller, head: Annotated[str | None, Query(max_length=100)] = None
+) -> Any:
+    """Draw every decision again and check every event, which takes its time."""
+    return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.verify, head)))
+
+
+@viewers.get("/v1/audit", tags=["operators"], response_model=list[dict[str, Any]])
+async def audit(
+    state: State,
+    token: OperatorCaller,
+    before: Annotated[int | None, Query(ge=1, le=LAST)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Any:
+    """What operators did and what was refused, the newest first; older ones by `before`."""
+    found = await asyncio.to_thread(lambda: state.audit.last(limit, before=before))
+    return JSONResponse([to_wire(entry) for entry in found])
+
+
+@viewers.post("/v1/tell-silence", tags=["operators"], response_model=list[str])
+async def tell_silence(state: State, token: OperatorCaller) -> Any:
+    """Write an event for every plant that has fallen silent; their names."""
+    return JSONResponse(await state.queue.do(state.backend.tell_silence))
+
+
+class Done(BaseModel):
+    """Whether a command has done something."""
+
+    done: bool
+
+
+@dataclass(frozen=True)
+class OperatorCommand:
+    """What an operator sent, and who it is."""
+
+    state: AppState
+    token: Token
+    address: str
+    body: CommandBody
+
+    async def execute(self, name: str) -> bool:
+        """Run a command; it is in the audit log with it, also where it is refused."""
+        state, token, number = self.state, self.token, self.body.episode
+        command = command_of(name)
+        if command.about == "campaign" and number is not None:
+            raise InputError(f"episode: {command.name} is about the whole campaign, got {number}")
+        entry = AuditEntry(
+            who=token.name,
+            role=token.role,
+            address=self.address,
+            verb=command.name if number is None else f"{command.name} {number}",
+            reason=self.body.reason,
+            outcome="done",
+            request=f"{token.key}:{self.body.request}",
+        )
+        try:
+            done = await state.queue.do(lambda: state.service.command(command.name, entry, number))
+        except (CampaignError, InputError) as error:
+            refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
+            await state.queue.do(lambda: state.audit.add(refused))
+            raise
+        state.viewer.expire()
+        return done
+
+
+async def _command(
+    body: CommandBody, request: Request, state: State, token: OperatorCaller
+) -> OperatorCommand:
+    return OperatorCommand(state, token, address_of(request), body)
+
+
+Command = Annotated[OperatorCommand, Depends(_command)]
+
+
+def _add(name: str) -> None:
+    command = COMMANDS[name]
+
+    async def execute(sent: Command) -> Any:
+        return JSONResponse({"done": await sent.execute(name)})
+
+    viewers.post(
+        f"/v1/commands/{name}",
+        tags=["operators"],
+        response_model=Done,
+        name=name,
+        description=command.text,
+        operation_id=f"command_{name}",
+    )(execute)
+
+
+for _name in COMMANDS:
+    _add(_name)

@@ -1,0 +1,197 @@
+"""What runs today is the fallback: every case, and what it does to the estimand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from machine import HORIZON, Machine, run_episode, tables
+
+from scopeval import Campaign
+from scopeval.campaign.terms import Limit, Promise
+from scopeval.errors import InputError
+
+TARGET, BEHAVIOR = tables()
+TODAY = np.eye(3)[[0, 1, 2, 0]]
+
+
+def create(place, **settings):
+    settings = {"horizon": HORIZON, "behavior": BEHAVIOR, "baseline": TODAY} | settings
+    return Campaign.create(place / "c", TARGET, **settings)
+
+
+def test_a_design_that_is_not_confirmed_waits_for_an_operator(place):
+    """Nobody has confirmed the target itself: today's controller runs until an operator says so."""
+    with create(place, behavior=None) as campaign:
+        status = campaign.status()
+        assert not status.live
+        assert (
+            str(status).splitlines()[1].startswith("the design is not confirmed: what runs today")
+        )
+        number = run_episode(campaign)
+        found = campaign.episode(number)
+        assert (found.shadow, found.by) == (True, "baseline")
+        report = campaign.shadow()
+        assert report.earned.n == report.paid.n == 1
+        with pytest.raises(InputError, match="no episode is finished"):
+            campaign.result()
+        campaign.go_live("we have looked at it", who="ada")
+        assert "the target policy itself runs" in campaign.status().unconfirmed
+        run_episode(campaign)
+        assert campaign.result().finished == 1
+        assert campaign.verify().good
+
+
+def test_the_target_runs_where_that_is_asked_for(place):
+    with create(place, behavior=None, unconfirmed="target") as campaign:
+        assert campaign.status().live
+        assert "the target policy itself runs" in str(campaign.status())
+        episode = campaign.start()
+        episode.act(1)
+        assert episode.by == "target"
+
+
+def test_a_policy_that_is_given_is_confirmed(place):
+    with create(place) as campaign:
+        assert campaign.status().unconfirmed is None
+        assert campaign.status().live
+
+
+def test_after_a_hand_over_the_baseline_runs_and_is_no_evidence(place):
+    with create(place) as campaign:
+        run_episode(campaign)
+        episode = campaign.start()
+        episode.act(1)
+        episode.observe(0.0, 1.0, 2)
+        campaign.hand_over("a noise")
+        assert episode.act(2) == TODAY[2].argmax()
+        assert (episode.by, episode.back) == ("baseline", 1)
+        episode.observe(0.0, 1.0, 3, terminated=True)
+        episode.end()
+        assert campaign.result().finished == 2  # about the target until then, today's for the rest
+        assert campaign.episodes().guarded.tolist() == [0, 1]
+        run_episode(campaign)
+        status = campaign.status()
+        assert (status.finished, status.shadowed) == (2, 1)
+        assert campaign.verify().good
+
+
+def test_a_refuted_promise_ends_the_evaluation_with_the_next_episode(place):
+    with create(place, step_cost_bound=1.5, guards=[Promise()]) as campaign:
+        running = campaign.start("b")
+        running.act(1)
+        other = campaign.start("a")
+        other.act(1)
+        other.observe(0.0, 9.0, 2)  # above the stated bound: nothing is known any more
+        other.end()
+        assert campaign.status().state == "handed over"
+        running.observe(0.0, 1.0, 2)
+        running.act(2)
+        assert running.by == "behavior"  # it ends as it began
+        assert campaign.start("a").shadow
+        assert campaign.verify().good
+
+
+def test_a_policy_without_an_answer_leaves_the_rest_to_the_baseline(place):
+    class Fails:
+        def weigh(self, offered, obs, t, state=None):
+            if t == 2:
+                raise RuntimeError("no answer")
+            from scopeval.policies.protocols import Weighing
+
+            return Weighing(offered.probs)
+
+    with create(place, behavior=Fails()) as campaign:
+        episode = campaign.start()
+        for t in range(HORIZON):
+            episode.act(1)
+            assert episode.by == ("behavior" if t < 2 else "baseline")
+            episode.observe(0.0, 1.0, 1)
+        episode.end()
+        (event,) = [event for event in campaign.events() if event.kind == "fallback"]
+        assert (event.episode, event.data["step"]) == (0, 2)
+    with Campaign.open(place / "c", TARGET, behavior=Fails()) as campaign:
+        assert campaign.verify().good
+
+
+def test_the_estimate_is_unbiased_for_the_target_until_the_limit_then_the_baseline(place):
+    """Over all action sequences of episodes of three steps, weighted by their probability.
+
+    The reward is the action, the cost too; after a step that costs 2 the baseline has the rest. The
+    sum over all sequences of probability times estimate is the value of that policy, which a
+    recursion gives.
+    """
+    target, behavior = TARGET[:2, :], np.full((2, 3), 1 / 3)
+    today = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    horizon, following = 3, lambda state, action: (state + action) % 2
+
+    def value(state, t, back):
+        if t == horizon:
+            return 0.0
+        probs = today[state] if back else target[state]
+        return sum(
+            p * (a + value(following(state, a), t + 1, back or a == 2)) for a, p in enumerate(probs)
+        )
+
+    total = chance = 0.0
+    seen = set()
+    with Campaign.create(
+        place / "e", target, horizon=horizon, behavior=behavior, baseline=today, seed=1,
+        guards=[Limit(step=1.5, action="fall back")],
+    ) as campaign, campaign.group():  # fmt: skip
+        for _ in range(600):
+            episode = campaign.start()
+            state, actions, probability = 0, [], 1.0
+            while not episode.over:
+                action = episode.act(state)
+                taken = today if episode.by == "baseline" else behavior
+                probability *= taken[state][action]
+                actions.append(action)
+                state = following(state, action)
+                episode.observe(float(action), float(action), state)
+            episode.end()
+            if tuple(actions) not in seen:
+                seen.add(tuple(actions))
+                line = campaign.backend._state.lines[episode.number]
+                total += probability * line.value
+                chance += probability
+    possible = [
+        a
+        for a in itertools.product(range(3), repeat=horizon)
+        if all(2 not in a[:t] or a[t] == today[sum(a[:t]) % 2].argmax() for t in range(horizon))
+    ]
+    assert seen == set(possible)
+    assert chance == pytest.approx(1.0)
+    assert total == pytest.approx(value(0, 0, False), rel=1e-12)
+
+
+def test_a_baseline_that_no_database_holds_must_be_passed_again(place):
+    def today(obs, t):
+        return TODAY[obs]
+
+    with create(place, baseline=today) as campaign:
+        run_episode(campaign)
+    with pytest.raises(InputError, match="baseline: the campaign's is an object of your own"):
+        Campaign.open(place / "c", TARGET)
+    Campaign.open(place / "c", TARGET, baseline=today).close()
+
+
+def test_falling_back_needs_a_baseline(place):
+    with pytest.raises(InputError, match="needs a baseline"):
+        create(place, baseline=None, guards=[Limit(step=1.0, action="fall back")])
+
+
+def test_what_runs_today_feeds_later_designs(place):
+    """Episodes of an incumbent are logs of the first refit."""
+    from scopeval.campaign.refit import _read_logs
+
+    with create(place, behavior=None, refit=True) as campaign:
+        for _ in range(3):
+            run_episode(campaign)
+        last = campaign.status().last_event
+        with campaign.backend.store.read() as connection:
+            logs = _read_logs(connection, HORIZON, last + 1)
+            assert len(logs.t) == campaign.shadow().decisions
+            assert _read_logs(connection, HORIZON, 2) is None
+        assert Machine().first(0) in logs.obs

@@ -1,0 +1,354 @@
+"""`compare` as users call it: answers, ends, what runs, and messages."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scopeval
+from random_mdps import random_case
+from scopeval import Bound, Comparison, Inference, Plant, Promise, Question, Stop, assess, compare
+from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
+from scopeval.envs.tabular import TabularEnv
+from scopeval.errors import InputError
+from scopeval.policies.gaussian import GaussianPolicy
+
+CASE = random_case(3, states=4, actions=3, horizon=5)
+MDP, OLD = CASE.mdp, CASE.target
+RNG = np.random.default_rng(3)
+OTHER = RNG.dirichlet(np.ones(3), (5, 4))
+NEW = 0.6 * OLD + 0.4 * OTHER
+BOTH = {"today": OLD, "new": NEW}
+
+
+def value(policy: np.ndarray) -> float:
+    return float(assess(MDP, policy, policy).value)
+
+
+def test_values_and_differences_are_right():
+    """1,000 episodes, five standard errors: fails by chance once in 300,000."""
+    result = compare(MDP, BOTH, episodes=1000)
+    for name, policy in BOTH.items():
+        assert abs(result.values[name].estimate - value(policy)) < 5 * result.values[name].se
+    d = result.differences["new"]
+    assert abs(d.estimate - (value(NEW) - value(OLD))) < 5 * d.se
+    assert d.low < d.estimate < d.high
+    # paired: the difference of the values is the value of the difference, and far better known
+    gap = result.values["new"].estimate - result.values["today"].estimate
+    assert d.estimate == pytest.approx(gap)
+    assert d.se < 0.8 * np.hypot(result.values["new"].se, result.values["today"].se)
+    assert d.ab_episodes > 2 * d.n
+    assert result.baseline == "today"
+    assert result.episodes == 1000
+    assert d.verdict == ("better" if value(NEW) > value(OLD) else "worse")
+    assert result.decided
+    assert "confidence" in result.sentence
+    assert str(result) == result.summary()
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    """80 comparisons of 60 episodes: fewer than 69 hits by chance once in 500."""
+    truth, hits = value(NEW) - value(OLD), 0
+    for seed in range(80):
+        hits += compare(MDP, BOTH, episodes=60, seed=seed).differences["new"].contains(truth)
+    assert hits >= 69
+
+
+def test_a_sequence_ends_when_it_is_decided_and_is_rarely_wrong():
+    """12 runs; each ever misses with 0.05 at most: more than 3 misses by chance once in 400."""
+    truth, wrong, early = value(NEW) - value(OLD), 0, 0
+    for seed in range(12):
+        result = compare(MDP, BOTH, stop=Stop(decided=True, episodes=4000), seed=seed)
+        d = result.differences["new"]
+        assert d.method == "asymptotic sequence"
+        if "decided" in result.stopped:
+            assert result.decided
+            assert d.decided_after == result.episodes
+            early += result.episodes < 4000
+        wrong += not d.contains(truth)
+    assert early >= 10
+    assert wrong <= 3
+
+
+def test_a_precision_ends_it():
+    result = compare(MDP, BOTH, stop=Stop(precision=0.2))
+    assert result.differences["new"].half_width <= 0.2
+    assert "every difference was known to +- 0.2" in result.stopped
+    assert result.looks[-1][0] == result.episodes
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.0 + 1e-13])
+def test_the_same_policy_twice_has_no_winner(factor: float):
+    """A copy, and one that differs by rounding: never better or worse, whatever the plan."""
+    copy = OLD * np.where(np.arange(3) == 0, factor, 1.0)
+    copy /= copy.sum(axis=2, keepdims=True)
+    for plan in ({"episodes": 300}, {"stop": Stop(decided=True)}):
+        result = compare(MDP, {"today": OLD, "copy": copy}, **plan)
+        assert result.differences["copy"].verdict == "undecided"
+        assert result.differences["copy"].flat
+        assert not result.best.decided
+        assert "cannot be told apart" in result.sentence
+    assert "decide alike" in result.stopped
+
+
+def test_two_policies_of_equal_value_rarely_have_a_winner():
+    """Rewards that no action changes: 60 runs, each names one with 0.05 at most."""
+    rewards = np.broadcast_to(RNG.normal(size=(5, 4, 1)), (5, 4, 3))
+    mdp = scopeval.exact.TabularMDP(
+        MDP.initial, np.tile(MDP.transition.toarray().reshape(4, 3, 4)[:, :1], (1, 3, 1)),
+        rewards, np.zeros((4, 3)), 5, reward_variance=np.ones((4, 3)),
+    )  # fmt: skip
+    far = {"today": np.eye(3)[np.zeros((5, 4), int)], "new": OTHER}
+    winners = 0
+    for seed in range(60):
+        result = compare(mdp, far, episodes=64, seed=seed)
+        winners += result.differences["new"].verdict != "undecided"
+    assert winners <= 9  # 3 expected; more than 9 by chance once in 1,000
+
+
+def test_several_policies_the_best_and_those_that_lose_their_share():
+    rng = np.random.default_rng(0)
+    several = {"today": OLD} | {
+        f"p{i}": 0.5 * OLD + 0.5 * rng.dirichlet(np.ones(3) * 0.3, (5, 4)) for i in range(4)
+    }
+    truth = {name: value(policy) for name, policy in several.items()}
+    result = compare(MDP, several, stop=Stop(decided=True, episodes=6000))
+    assert result.dropped
+    assert "today" not in result.dropped
+    assert result.shares["today"] > 0
+    best = max(truth, key=lambda name: truth[name])
+    assert all(truth[name] < truth[best] for name in result.dropped)
+    if result.best.decided:
+        assert result.best.name == best
+    assert result.best.value.contains(truth[result.best.name])
+    # the interval of the best knows that it was chosen
+    assert result.best.value.half_width > result.values[result.best.name].half_width
+    frame = result.to_frame()
+    assert list(frame.index) == list(several)
+
+
+def test_gymnasium_environments_deterministic_policies_and_functions():
+    """Two controllers that never agree share no episode: a plain A/B test, and it says so."""
+    env = Plant(lambda: TabularEnv(MDP))
+    first, second = np.eye(3)[np.zeros((5, 4), int)], np.eye(3)[np.ones((5, 4), int)]
+    policies = {"today": lambda obs, t: first[t, obs], "new": second}
+    result = compare(env, policies, episodes=200, horizon=5)
+    d = result.differences["new"]
+    assert d.shared == 0.0
+    assert abs(d.estimate - (value(second) - value(first))) < 5 * d.se
+    assert "a plain A/B test" in result.summary()
+    assert "an A/B test would have taken" not in result.sentence
+
+
+class Line:
+    """One number that the action moves; the reward is the action's part in the box. No costs."""
+
+    action_space = None
+
+    def reset(self, *, seed: int) -> Any:
+        self.x = np.zeros(1)
+        return self.x, {}
+
+    def step(self, action: Any) -> Any:
+        self.x = self.x + action
+        return self.x, float(action[0]), False, False, {}
+
+
+def test_gaussian_policies():
+    def gaussian(mean: float) -> GaussianPolicy:
+        return GaussianPolicy(
+            lambda obs, t: np.full((len(obs), 1), mean), [0.0], low=[-9], high=[9]
+        )
+
+    result = compare(Line, {"today": gaussian(0.0), "new": gaussian(0.2)}, episodes=500, horizon=2)
+    d = result.differences["new"]
+    assert abs(d.estimate - 0.4) < 5 * d.se
+    assert 0.7 < d.shared < 1.0
+    assert result.cost.total == 0
+    assert result.certificate is None
+
+
+def test_a_policy_that_fails_has_no_value_and_the_others_do():
+    def failing(obs: Any, t: int) -> np.ndarray:
+        probs = np.array(OLD[t, obs])
+        probs[(obs == 1) & (t >= 2)] = np.nan
+        return probs
+
+    result = compare(MDP, BOTH | {"bad": failing}, stop=Stop(episodes=600, every=200))
+    assert result.differences["bad"].verdict == "failed"
+    assert "NaN" in result.failures["bad"]
+    assert result.shares["bad"] == 0.0
+    d = result.differences["new"]
+    assert d.n == 600
+    assert abs(d.estimate - (value(NEW) - value(OLD))) < 5 * d.se
+    assert "bad failed" in result.sentence
+
+
+def test_a_ramp_gives_new_policies_small_shares_first_and_is_unbiased():
+    class Ramp:
+        shares = (0.1, 0.5, 1.0)
+        episodes = 100
+
+    result = compare(MDP, BOTH, Ramp(), episodes=600, inference=Inference(keep=True))
+    shares = result.recorded.shares
+    assert shares[0] == pytest.approx([0.95, 0.05])
+    assert shares[150] == pytest.approx([0.75, 0.25])
+    assert shares[-1].tolist() == [0.5, 0.5]
+    d = result.differences["new"]
+    assert abs(d.estimate - (value(NEW) - value(OLD))) < 5 * d.se
+    given = compare(MDP, BOTH, {"today": 0.8, "new": 0.2}, episodes=50)
+    assert given.shares == {"today": 0.8, "new": 0.2}
+
+
+def expensive() -> tuple[Any, dict[str, np.ndarray]]:
+    """The new policy costs three times as much."""
+    cost = np.zeros((4, 3))
+    cost[:, 0], cost[:, 1] = 3.0, 1.0
+    mdp = scopeval.exact.TabularMDP(
+        MDP.initial,
+        MDP.transition,
+        RNG.normal(size=(4, 3)),
+        cost,
+        5,
+        reward_variance=np.ones((4, 3)),
+    )
+    cheap, costly = np.tile([0.1, 0.8, 0.1], (5, 4, 1)), np.tile([0.9, 0.05, 0.05], (5, 4, 1))
+    return mdp, {"today": cheap, "new": costly}
+
+
+def test_costs_against_the_baselines():
+    mdp, policies = expensive()
+    result = compare(mdp, policies, episodes=300)
+    assert result.certificate is None
+    assert result.cost_ratio.low > 1.2
+    assert "times the baseline's" in result.summary()
+
+
+def test_a_promise_that_the_policies_break_is_kept_by_a_design():
+    """The new policy costs 1.4 times today's. 1,000 episodes; the cost by six standard errors."""
+    n = 5
+    mdp = Gridworld(n, seed=0).mdp()
+    tables = [p.table(n) for p in target_policies(8, n, seed=0)]
+    order = np.argsort([assess(mdp, p, p).cost for p in tables])
+    policies = {"today": tables[order[0]], "new": tables[order[-1]]}
+    own, other = (assess(mdp, p, p) for p in policies.values())
+    assert other.cost > 1.2 * own.cost
+    logs = gridworld_logs(mdp, 2000, seed=0)
+    plant = Plant(lambda: TabularEnv(mdp), side_by_side=100)
+    for env, known in ((mdp, {}), (plant, {"logs": logs, "horizon": n})):
+        result = compare(env, policies, episodes=1000, promise=Promise(at_most=1.0), **known)
+        assert "a design for this question" in result.ran
+        assert list(result.shares) == ["today", "new"]
+        error = np.sqrt(own.variance / 1000)  # costs vary about as rewards do
+        assert result.cost.per_episode < own.cost + 6 * error
+        assert result.cost.per_episode < 0.95 * (own.cost + other.cost) / 2
+        assert result.certificate.verdict != "refuted"
+        d = result.differences["new"]
+        assert abs(d.estimate - (other.value - own.value)) < 5 * d.se
+        assert d.ab_episodes > d.n
+    with pytest.raises(InputError, match="not answerable"):
+        compare(mdp, policies, episodes=100, promise=Promise(at_most=0.1))
+
+
+def test_a_refuted_promise_ends_it():
+    """Without logs nobody knows what the new policy costs: the guard sees it."""
+    mdp, policies = expensive()
+    result = compare(
+        lambda: TabularEnv(mdp), policies, stop=Stop(episodes=2000, every=100), horizon=5,
+        promise=Promise(at_most=1.0),
+    )  # fmt: skip
+    assert "stopped by the guard" in result.stopped
+    assert result.episodes < 2000
+    assert result.certificate.verdict in ("refuted", "not enough evidence")
+    several = {name: lambda obs, t: np.full((len(obs), 6), 1 / 6) for name in "ab"}
+    with pytest.raises(InputError, match="reports no cost"):  # a promise needs costs
+        compare("Taxi-v4", several, episodes=5, horizon=2, promise=Promise())
+
+
+def test_returns_with_stated_bounds_give_exact_intervals():
+    """Bets: their interval holds for every number of episodes; wider than the usual one."""
+    low = float(MDP.reward.min()) * 5 - 1
+    high = float(MDP.reward.max()) * 5 + 1
+    exact = compare(MDP, BOTH, episodes=400, inference=Inference(return_bound=(low, high)))
+    d = exact.differences["new"]
+    assert d.method == "bets"
+    assert d.contains(value(NEW) - value(OLD))
+    assert exact.values["today"].contains(value(OLD))
+    assert d.half_width > compare(MDP, BOTH, episodes=400).differences["new"].half_width
+
+
+def test_everything_has_a_form_for_json_notebooks_and_trackers():
+    seen: list[Any] = []
+
+    class Tracker:
+        def log(self, step: int, values: Any) -> None:
+            seen.append((step, dict(values)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = compare(MDP, BOTH, stop=Stop(episodes=200, every=50), progress=Tracker())
+    assert [step for step, _ in seen] == [50, 100, 150, 200]
+    assert "difference/new" in seen[-1][1]
+    again = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert again["differences"]["new"]["verdict"] == result.differences["new"].verdict
+    assert "<table" in result._repr_html_()
+    ax = result.plot()
+    assert "today" in ax.get_xlabel()
+    assert isinstance(result, Comparison)
+
+
+def test_the_same_seed_gives_the_same_result():
+    a, b = (compare(MDP, BOTH, episodes=100, seed=7).to_dict() for _ in range(2))
+    assert a == b
+    assert a != compare(MDP, BOTH, episodes=100, seed=8).to_dict()
+
+
+def test_a_question_has_the_discount():
+    asked = Question({"new": NEW, "today": OLD}, horizon=5, gamma=0.5, baseline=1)
+    result = compare(lambda: TabularEnv(MDP), asked, episodes=100)
+    assert result.baseline == "today"
+    lower = compare(lambda: TabularEnv(MDP), BOTH, episodes=100, horizon=5)
+    assert abs(result.values["new"].estimate) < abs(lower.values["new"].estimate)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"policies": {"today": OLD}}, "expected at least two"),
+        ({"policies": {str(k): OLD for k in range(100)}}, "expected at most 20"),
+        ({"policies": {"today": OLD, 3: NEW}}, "expected words as names"),
+        ({"policies": {"today": OLD, "new": np.ones((4, 2)) / 2}}, "different numbers of actions"),
+        ({"policies": [OLD, NEW]}, "expected a dict of names and policies"),
+        ({"baseline": "yesterday"}, "baseline: got 'yesterday'"),
+        ({"episodes": None}, "stop="),
+        ({"episodes": 0}, "episodes"),
+        ({"run": 3}, "run: got int"),
+        ({"run": {"today": 1.0}}, "expected one for each of"),
+        ({"run": {"today": 0.5, "new": 0.6}}, "sum to 1"),
+        ({"promise": 1.0}, "promise: got 1.0"),
+        ({"promise": Promise(of=OLD)}, "about the baseline's cost"),
+        ({"horizon": 99}, "expected at most the MDP's 5"),
+        ({"env": Plant(lambda: TabularEnv(MDP), workers=2), "horizon": 5}, "workers"),
+        ({"env": lambda: TabularEnv(MDP)}, "horizon: needed"),
+    ],
+)
+def test_wrong_arguments(change: dict[str, Any], said: str):
+    known: dict[str, Any] = {"env": MDP, "policies": BOTH, "episodes": 20} | change
+    env, policies = known.pop("env"), known.pop("policies")
+    with pytest.raises(InputError) as error:
+        compare(env, policies, known.pop("run", None), **known)
+    assert said in str(error.value)
+
+
+def test_a_bound_makes_the_certificate_a_proof():
+    mdp, policies = expensive()
+    result = compare(
+        mdp, policies, {"today": 0.9, "new": 0.1}, episodes=600,
+        promise=Promise(at_most=1.8, bound=Bound(step=3.0)),
+    )  # fmt: skip
+    assert result.certificate.verdict == "safe"
+    assert result.certificate.proved

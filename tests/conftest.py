@@ -1,0 +1,70 @@
+"""Where the environment variable CI is "true", a test that is skipped has failed.
+
+A gate that skips what it cannot run says nothing about it. `EXCUSED` holds the only exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Reasons to skip that hold on a machine where everything that `make test` and .ci/run install is
+#: there. Python packages of `make test`, a browser and PostgreSQL are not among them.
+EXCUSED = (
+    "root may write everywhere",
+    "there is one",  # tests of what is said without a GPU
+    "d3rlpy is not installed: make bench",  # only `make bench` installs it
+    r"datasets \(Hugging Face\) is not installed",  # no extra does; other tests read such rows
+    "RLlib is not installed",  # nor this one, which needs more than Ray
+)
+#: EnergyPlus has wheels for these machines only (pyproject.toml).
+ENERGYPLUS = (("linux", "x86_64"), ("darwin", "arm64"))
+if (sys.platform, platform.machine()) not in ENERGYPLUS:
+    EXCUSED = (*EXCUSED, "no EnergyPlus here.*")
+
+#: Folders whose tests are all `heavy`.
+HEAVY = ("benchmarks",)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in these folders."""
+    folders = [Path(__file__).parent / name for name in HEAVY]
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in folders):
+            item.add_marker("heavy")
+
+
+def unexcused(reason: str) -> bool:
+    """Whether a test that is skipped for this reason has failed."""
+    if os.environ.get("CI") != "true":
+        return False
+    return not any(re.fullmatch(one, reason.removeprefix("Skipped: ")) for one in EXCUSED)
+
+
+def _judged(report: Any) -> Any:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return report
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if unexcused(reason):
+        report.outcome = "failed"
+        report.longrepr = f"{reason}\n(skipped, and CI=true: see EXCUSED in tests/conftest.py)"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Any:
+    """A test."""
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Any:
+    """A whole file."""
+    return _judged((yield))

@@ -1,0 +1,280 @@
+"""A service that is operated: it ends cleanly, says when it cannot record, and is not used up."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from http_calls import Served
+
+from campaign.machine import HORIZON, run_episode, tables
+from scopeval import Campaign, connect
+from scopeval.errors import CampaignError, InputError
+from scopeval.serve.app import Settings
+from scopeval.serve.auth import TokenStore
+from scopeval.serve.limits import Limits
+from scopeval.serve.server import Service, serving
+
+TARGET, BEHAVIOR = tables()
+SCOPEVAL = [sys.executable, "-c", "from scopeval.cli import main; main()"]
+
+
+@pytest.fixture
+def started(place):
+    """A service in a process of its own; gives its address and the first operator's token."""
+    np.save(place / "policy.npy", TARGET)
+    where = place / "c.campaign"
+    Campaign.create(where, TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3).close()
+    process = subprocess.Popen(
+        [*SCOPEVAL, "serve", str(where), "--policy", str(place / "policy.npy"), "--port", "0",
+         "--access-log"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "300"},
+    )  # fmt: skip
+    url = re.search(r"http://[\d.:]+", process.stdout.readline())[0]
+    process.stdout.readline()
+    token = process.stdout.readline().strip()
+    yield process, url, token, where
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_closes_the_campaign_with_status_0(started, number):
+    """The one file holds everything, as a copy of it after a stop must."""
+    process, url, operator, where = started
+    with Campaign.open(where, TARGET) as campaign:
+        for _ in range(5):
+            run_episode(campaign)
+        with connect(url, operator) as client:
+            client.pause("maintenance")
+        process.send_signal(number)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0, log
+    assert not where.with_name("c.campaign-wal").exists()
+    shutil.copy(where, where.with_name("copy"))
+    with Campaign.open(where.with_name("copy"), TARGET) as copy:
+        assert (copy.status().finished, copy.status().state) == (5, "paused")
+        assert [e.who for e in copy.events() if e.kind == "pause"] == ["first operator"]
+    lines = log.strip().splitlines()
+    assert any("POST /v1/commands/pause 200" in line for line in lines), log
+    for line in lines:
+        assert re.match(r"\d{4}-\d\d-\d\dT[\d:]+\.\d{3}Z (INFO|WARNING|ERROR) ", line), line
+
+
+def test_a_service_is_not_ready_while_nothing_can_be_recorded(served):
+    assert served.call("GET", "/readyz")[:2] == (200, {"status": "ready"})
+    with sqlite3.connect(served.where, isolation_level=None) as stranger:
+        stranger.execute("BEGIN IMMEDIATE")
+        time.sleep(1.1)
+        status, content, _ = served.call("GET", "/readyz")
+        assert (status, content["status"]) == (503, "not ready")
+        assert served.call("GET", "/healthz")[0] == 200
+        stranger.execute("ROLLBACK")
+    time.sleep(1.1)
+    assert served.call("GET", "/readyz")[0] == 200
+
+
+def test_act_answers_within_a_limit_while_the_database_is_locked(create):
+    where, tokens = create()
+    settings = Settings(limits=Limits(answer_seconds=0.5))
+    with serving(Service(where, TARGET, port=0, settings=settings)) as url:
+        served = Served(where, url, tokens)
+        start = {"plant": "a", "request": "12345678"}
+        assert served.call("POST", "/v1/episodes", start, token="plant")[0] == 200
+        act = ("POST", "/v1/episodes/0/act", {"step": 0, "obs": 1})
+        with sqlite3.connect(where, isolation_level=None) as stranger:
+            stranger.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            status, content, headers = served.call(*act, token="plant")
+            assert time.monotonic() - began < 4.0
+            stranger.execute("ROLLBACK")
+        assert (status, content["code"], headers["Retry-After"]) == (503, "overloaded", "1")
+        assert served.call(*act, token="plant")[0] == 200  # repeated, it has one answer
+
+
+def test_two_services_on_one_store_refuse_no_correct_call(create):
+    """Calls of one plant go to two services in turn."""
+    where, tokens = create()
+    settings = Settings(limits=Limits(rate=1e6))
+    with (
+        serving(Service(where, TARGET, port=0, settings=settings)) as one,
+        serving(Service(where, TARGET, port=0, settings=settings)) as other,
+    ):
+        services = [Served(where, url, tokens) for url in (one, other)]
+        count = 0
+
+        def call(place, body):
+            nonlocal count
+            count += 1
+            status, content, _ = services[count % 2].call("POST", place, body, token="plant")
+            assert status == 200, content
+            return content
+
+        for k in range(4):
+            start = {"plant": "a", "request": f"request-{k:04}"}
+            place = f"/v1/episodes/{call('/v1/episodes', start)['number']}"
+            for t in range(HORIZON):
+                call(f"{place}/act", {"step": t, "obs": 1})
+                outcome = {"step": t, "reward": 1.0, "cost": 1.0, "next_obs": 1}
+                call(f"{place}/observe", outcome)
+                if t % 2:
+                    count += 1  # the order of the services changes
+            call(f"{place}/end", {"steps": HORIZON})
+        assert count > 40
+
+
+def test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes(served):
+    token = served.tokens["plant"]
+    with connect(served.url, token) as first, connect(served.url, token) as second:
+        episode = first.start("a")
+        episode.act(1)
+        with pytest.raises(CampaignError, match="another controller runs 'a'") as refused:
+            second.start("a")
+        assert refused.value.code == "plant_busy"
+        assert second.start("a", resume=True).number == episode.number
+        assert second.start("a", take_over=True).number != episode.number
+
+
+def test_an_operator_gives_up_the_episode_of_a_dead_plant(served):
+    with connect(served.url, served.tokens["plant"]) as plant:
+        episode = plant.start("a")
+    with connect(served.url, served.tokens["operator"]) as operator:
+        operator.lose(episode.number, "the cable was pulled")
+        assert operator.status().lost == 1
+        assert operator.events()[-1].who == "the operator"
+
+
+def test_refused_calls_and_what_is_done_to_tokens_are_in_the_audit_log(served):
+    body = {"reason": "a joke", "request": "12345678"}
+    assert served.call("POST", "/v1/commands/pause", body, token="viewer")[0] == 403
+    assert served.call("GET", "/v1/status", token="nonsense")[0] == 401
+    for _ in range(100):
+        log = served.call("GET", "/v1/audit", token="operator")[1]
+        outcomes = [one["outcome"] for one in log]
+        if len([text for text in outcomes if text.startswith("refused")]) == 2:
+            break
+        time.sleep(0.05)
+    assert any("refused (403)" in text for text in outcomes)
+    assert any("refused (401)" in text for text in outcomes)
+    assert {one["who"] for one in log if "403" in one["outcome"]} == {"the viewer"}
+    assert [one["reason"] for one in log if one["verb"] == "token"][-1].startswith("token made")
+
+
+def test_connections_of_one_address_are_limited(create):
+    where, tokens = create()
+    settings = Settings(limits=Limits(per_address=20))
+    with serving(Service(where, TARGET, port=0, settings=settings)) as url:
+        address = urlsplit(url).hostname, urlsplit(url).port
+        idle = [socket.create_connection(address) for _ in range(20)]
+        time.sleep(0.3)
+        line = http.client.HTTPConnection(*address, timeout=5)
+        with contextlib.suppress(OSError):  # it may be closed already
+            line.request("GET", "/healthz")
+        with pytest.raises((OSError, http.client.HTTPException)):
+            line.getresponse()
+        line.close()
+        for one in idle:
+            one.close()
+        time.sleep(0.3)
+        assert Served(where, url, tokens).call("GET", "/healthz")[0] == 200
+
+
+def test_a_body_with_two_lengths_is_refused(served):
+    parts = urlsplit(served.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:
+        line.sendall(
+            b"POST /v1/heartbeat HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        )
+        assert line.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_a_slash_at_the_end_leads_nowhere(served):
+    status, _, headers = served.call("GET", "/v1/status/", token="viewer")
+    assert status == 404
+    assert "location" not in {name.lower() for name in headers}
+
+
+def test_tokens_expire_rotate_and_remember_their_use(create):
+    where, _ = create(tokens=())
+    now = [1e9]
+    with Campaign.open(where, TARGET) as campaign:
+        book = TokenStore(campaign.backend.store, lambda: now[0])
+        old = book.create("prom", "viewer", days=2)
+        assert book.find(old) is not None
+        book.note_use()
+        book.refresh()
+        assert book.all()[0].used == now[0]
+        new = book.rotate("prom", grace=60.0)
+        assert book.find(old) is not None
+        assert book.find(new).name == "prom"
+        now[0] += 61
+        assert book.find(old) is None
+        assert book.find(new) is not None
+        now[0] += 2 * 86_400
+        assert book.find(new) is None
+        with pytest.raises(InputError, match="no valid token"):
+            book.rotate("prom")
+        assert book.find(book.create("prom", "viewer")) is not None  # the name is free again
+
+
+def test_files_are_made_one_at_a_time(served):
+    with Campaign.open(served.where, TARGET) as campaign:
+        run_episode(campaign)
+    found = []
+
+    def load():
+        found.append(served.call("GET", "/v1/episodes", token="viewer")[0])
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [200] * 8
+
+
+def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):
+    monkeypatch.setattr("scopeval.serve.viewer.IN_PROCESS", 0)
+    with Campaign.open(served.where, TARGET) as campaign:
+        run_episode(campaign)
+        with connect(served.url, served.tokens["viewer"]) as viewer:
+            assert np.array_equal(viewer.episodes().action, campaign.episodes().action)
+            assert len(viewer.logs()) == len(campaign.logs())
+
+
+def test_the_description_says_that_calls_need_a_token(served):
+    described = served.call("GET", "/openapi.json")[1]
+    assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert described["security"] == [{"token": []}]
+    for place in ("/healthz", "/readyz"):
+        call = described["paths"][place]["get"]
+        assert call["security"] == []
+        assert "401" not in call["responses"]
+    codes = described["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+    assert {"paused", "wrong_step", "plant_busy", "database"} <= set(codes)
+    file = described["paths"]["/v1/episodes"]["get"]["responses"]["200"]["content"]
+    assert "application/octet-stream" in file
+    assert json.dumps(described)
+
+
+def test_wrong_certificates_are_an_error_of_the_command_line(create, place):
+    where, _ = create()
+    for more in ({"key": place / "key.pem"}, {"certificate": place / "missing.pem"}):
+        with pytest.raises(InputError, match="tls-"), serving(Service(where, TARGET, **more)):
+            pass

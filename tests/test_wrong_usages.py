@@ -1,0 +1,174 @@
+"""Mistakes that are easy to make end in a message that says what to try."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scopeval import (
+    EpisodeLog,
+    Inference,
+    Promise,
+    Table,
+    TabularPolicy,
+    collect,
+    design,
+    estimate,
+    evaluate,
+    exact,
+    frontier,
+)
+from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
+from scopeval.envs.tabular import TabularEnv
+from scopeval.errors import InputError
+from scopeval.policies.adapters import as_policy
+
+SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def world():
+    """An environment, a target policy, another one, and a behavior policy for the first."""
+    mdp = Gridworld(SIZE, seed=0).mdp()
+    target, other = target_policies(2, SIZE)
+    logs = gridworld_logs(mdp, 300, seed=1)
+    return mdp, target, other, design(logs, target, horizon=mdp.horizon)
+
+
+def refused(words, call):
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+# -- target and behavior policy --------------------------------------------------------------------
+
+
+def test_target_and_behavior_that_are_swapped(world):
+    mdp, target, _, behavior = world
+    refused("are the two arguments swapped", lambda: evaluate(mdp, behavior, target, episodes=20))
+    refused("are the two arguments swapped", lambda: collect(mdp, behavior, target, episodes=20))
+
+
+@pytest.mark.parametrize("kind", ["table", "function"])
+def test_a_behavior_that_was_designed_for_another_target(kind, world, tmp_path):
+    mdp, target, other, behavior = world
+    if kind == "function":
+        logs = gridworld_logs(mdp, 300, seed=1)
+        table, another = target.table(1)[0], other.table(1)[0]
+        target, other = (lambda obs, t: table[obs]), (lambda obs, t: another[obs])
+        behavior = design(logs, target, horizon=mdp.horizon)
+    words = "is not the policy that the behavior policy was designed for"
+    plant = lambda: TabularEnv(mdp)  # noqa: E731
+    refused(words, lambda: evaluate(mdp, other, behavior, episodes=20))
+    refused(words, lambda: evaluate(plant, other, behavior, episodes=20))
+    refused(words, lambda: collect(plant, other, behavior, horizon=mdp.horizon, episodes=5))
+    refused(words, lambda: EpisodeLog(mdp.horizon, target=other, behavior=behavior))
+    again = TabularPolicy(target.table(1)[0]) if kind == "table" else lambda obs, t: table[obs]
+    found = evaluate(plant, again, behavior, episodes=60, inference=Inference(keep=True))
+    estimate(found.episodes, other)  # and so the other one is evaluated
+
+
+def test_a_campaign_with_the_behavior_of_another_target(world, tmp_path):
+    from scopeval import Campaign
+
+    mdp, _, other, behavior = world
+    refused(
+        "is not the policy that the behavior policy was designed for",
+        lambda: Campaign.create(
+            tmp_path / "a.campaign", other, horizon=mdp.horizon, behavior=behavior
+        ),
+    )
+
+
+# -- what a target policy gives --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_module_that_ends_in_a_softmax(rows):
+    torch.manual_seed(0)
+    body = torch.nn.Linear(3, 4)
+    ends = torch.nn.Sequential(body, torch.nn.Softmax(dim=1))
+    obs = np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
+    plant = NoPlant()
+    refused(
+        "probabilities .* expected logits", lambda: evaluate(plant, ends, horizon=3, episodes=1)
+    )
+    refused("try the module without its softmax", lambda: as_policy(ends).probs(obs, 0))
+    with torch.inference_mode():
+        wanted = ends(torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(as_policy(body).probs(obs, 0), wanted, rtol=1e-6)
+
+
+class NoPlant:
+    """One observation, and no episode."""
+
+    action_space = observation_space = None
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, True, False, {"cost": 0.0}
+
+
+def test_functions_that_are_no_policies(world):
+    mdp, target, _, _ = world
+    table = target.table(1)[0]
+    refused(r"does not take \(obs, t\)", lambda: evaluate(mdp, lambda obs: table[obs], episodes=9))
+    best = table.argmax(axis=1)
+    words = r"whole numbers, which look like actions.*np.eye\(A\)"
+    refused(words, lambda: evaluate(mdp, lambda obs, t: best[obs], episodes=9))
+    evaluate(mdp, lambda obs, t, scale=1.0: table[obs], episodes=9)  # a third may have a default
+    evaluate(mdp, lambda *asked: table[asked[0]], episodes=9)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.95, 95, "0.05", 0.0, float("nan")])
+def test_a_confidence_instead_of_a_probability_of_error(alpha):
+    refused("probability of an error.*try alpha=0.05", lambda: Inference(alpha=alpha))
+
+
+@pytest.mark.parametrize("at_most", [50, 105.0])
+def test_percent_instead_of_a_multiple(at_most):
+    refused("1.1: 10 % more", lambda: Promise(at_most=at_most))
+
+
+def test_numbers_instead_of_episodes():
+    refused("got list, expected Episodes, as collect", lambda: estimate([1.0, 2.0]))
+
+
+# -- designs in a finite MDP -----------------------------------------------------------------------
+
+
+def test_collect_takes_what_evaluate_takes(world):
+    """Every kind of behavior policy, in a `TabularMDP`; 4 standard errors: 6e-5 for each of 5."""
+    mdp, target, _, behavior = world
+    logs = gridworld_logs(mdp, 1000, seed=1)
+    curve = frontier(logs, target, horizon=mdp.horizon, learn=Table(features=cells(SIZE)))
+    table = target.table(1)[0]
+    value = exact.assess(mdp, target, target).value
+    for pi, run in (
+        (target, behavior),
+        (target, curve.best()),
+        (target, exact.design(mdp, target)),
+        (target, exact.frontier(mdp, target).at(cost=0.8)),
+        (lambda obs, t: table[obs], None),
+    ):
+        episodes = collect(mdp, pi, run, episodes=400, seed=3)
+        assert len(episodes) == 400
+        found = estimate(episodes)
+        assert abs(found.estimate - value) < 4.0 * found.interval.half_width / 1.96
+        with_b = run is not None and getattr(run, "control", True) is not None
+        assert (episodes.control is not None) == (episodes.baseline is not None)
+        assert with_b or episodes.control is None
+
+
+def test_a_table_in_another_form_is_the_same_target(world):
+    """Only answers can be compared then."""
+    mdp, target, _, behavior = world
+    table = target.table(1)[0]
+    plant = lambda: TabularEnv(mdp)  # noqa: E731
+    collect(plant, lambda obs, t: table[obs], behavior, horizon=mdp.horizon, episodes=2)
