@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -67,6 +68,19 @@ def test_other_addresses_are_refused_without_tokens(where):
     )
     assert done.exit_code == 2
     assert "webhook" in done.output
+
+
+def test_the_log_and_the_signals_are_as_before_when_a_service_has_ended(where, capfd):
+    """The stream that it wrote to may be closed by then."""
+    log = logging.getLogger("scopeval.serve")
+    before = log.handlers[:], log.level, log.propagate, signal.getsignal(signal.SIGTERM)
+    done = CliRunner().invoke(
+        app, ["serve", where, "--policy", "policy.npy", "--host", "0.0.0.0", "--port", "0"]
+    )
+    assert done.exit_code == 2
+    assert (log.handlers, log.level, log.propagate, signal.getsignal(signal.SIGTERM)) == before
+    log.warning("refused")
+    assert "Logging error" not in capfd.readouterr().err
 
 
 def started(where, port):

@@ -57,6 +57,22 @@ def test_the_fuzzer_notices_what_is_wrong(fuzzer, place, monkeypatch):
     assert any("database was changed" in text for text in found.wrong)
 
 
+def test_what_a_service_writes_by_itself_is_blamed_on_no_call(fuzzer, place, monkeypatch):
+    """The last use of tokens is noted by a thread, between any two calls: here all the time."""
+    from scopeval.serve import app, auth
+
+    noted = []
+    plain = auth.TokenStore.note_use
+    monkeypatch.setattr(app, "TOKENS_EVERY", 0.001)
+    monkeypatch.setattr(auth, "USED_EVERY", -1.0)
+    monkeypatch.setattr(
+        auth.TokenStore, "note_use", lambda self: noted.append(len(self._used)) or plain(self)
+    )
+    found = fuzzer.run(200, 0, place)
+    assert found.wrong == []
+    assert sum(count > 0 for count in noted) > 50  # written that often
+
+
 class Recorded:
     """Runs an episode by plain calls, and keeps these."""
 

@@ -77,42 +77,59 @@ def serve(service: Service, announce: Callable[[str], None] = print) -> None:
         InputError: an address that others can reach, and no token; or it is in use.
     """
     _raise_file_limit()
-    configure_logging(access=service.settings.access_log)
-    _handle_signals()
-    with _bound(service) as bound, _opened(service) as (config, first):
+    with (
+        logging_to_stderr(access=service.settings.access_log),
+        _handling_signals(),
+        _bound(service) as bound,
+        _opened(service) as (config, first),
+    ):
         announce(f"Serving at {_address(service, bound)}/ (Ctrl-C ends)")
         if first is not None:
             announce(f"There was no token. This one is an operator's, and is shown once:\n{first}")
         uvicorn.Server(config).run(sockets=[bound])
 
 
-def _handle_signals() -> None:
+@contextlib.contextmanager
+def _handling_signals() -> Iterator[None]:
     """After its own shutdown uvicorn raises the signal again: then the campaign must be closed."""
 
     def noted(number: int, frame: object) -> None:
         logging.getLogger("scopeval.serve").info("ended by %s", signal.Signals(number).name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, noted)
+    before = {n: signal.signal(n, noted) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def configure_logging(*, access: bool) -> None:
-    """Lines with time, level and name on the standard error."""
+@contextlib.contextmanager
+def logging_to_stderr(*, access: bool) -> Iterator[None]:
+    """Lines with time, level and name on the standard error while the block runs."""
     handler = logging.StreamHandler(sys.stderr)
     text = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
     formatter = logging.Formatter(text, "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
-    for name, level in (
-        ("scopeval.serve", logging.INFO),
-        ("scopeval.access", logging.INFO if access else logging.WARNING),
-        ("uvicorn.error", logging.WARNING),
-        ("asyncio", logging.ERROR),
-    ):
-        logger = logging.getLogger(name)
+    levels = {
+        "scopeval.serve": logging.INFO,
+        "scopeval.access": logging.INFO if access else logging.WARNING,
+        "uvicorn.error": logging.WARNING,
+        "asyncio": logging.ERROR,
+    }
+    loggers = {logging.getLogger(name): level for name, level in levels.items()}
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    for logger, level in loggers.items():
         logger.handlers[:] = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    try:
+        yield
+    finally:  # the stream may be closed soon
+        for logger, handlers, level, propagate in before:
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def _raise_file_limit() -> None:
