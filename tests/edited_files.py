@@ -24,10 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import load
+from scopeval import GaussianPolicy, TabularPolicy, load
 from scopeval.errors import DataError, InputError
-from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import EpisodeState, offer
 
 STATES, ACTIONS, HORIZON, WIDTH = 4, 3, 3, 2

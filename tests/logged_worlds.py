@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from random_mdps import Case
-from scopeval import simulate
+from scopeval import Transitions, simulate
 from scopeval.envs.gridworld import logging_policies
 from scopeval.exact import TabularMDP
-from scopeval.logs.transitions import Transitions
 
 
 def rows_of(case: Case, rows: int, *, seed: int, absorbing: bool = False) -> Transitions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval.collection.episodes import Episodes
+from scopeval import Episodes
 from scopeval.exact import TabularMDP
 
 

@@ -350,8 +350,8 @@ def test_the_api_page_lists_every_public_name_with_its_module():
 
 
 def test_the_safety_page_lists_every_threshold_with_its_value():
+    from scopeval import Networks
     from scopeval.behavior.thresholds import THRESHOLDS
-    from scopeval.models.model.regression import Networks
     from scopeval.models.protocols import Caution
 
     text = (DOCS / "safety.md").read_text(encoding="utf-8")

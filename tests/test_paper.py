@@ -24,8 +24,7 @@ from random_mdps import (
     random_case,
     total_cost,
 )
-from scopeval import exact, simulate
-from scopeval.behavior.methods import Method
+from scopeval import Method, exact, simulate
 from scopeval.solver import Status, solve
 
 EPSILONS = (0.0, 0.1, 1.0)

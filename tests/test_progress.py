@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from scopeval import Stages, Stop, Transitions, design, evaluate
+from scopeval import Networks, Stages, Stop, Transitions, design, evaluate
 from scopeval import _progress as progress_module
 from scopeval._progress import follow_phases, show_progress
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 

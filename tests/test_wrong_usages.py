@@ -12,6 +12,7 @@ from scopeval import (
     Promise,
     Table,
     TabularPolicy,
+    as_policy,
     collect,
     design,
     estimate,
@@ -22,7 +23,6 @@ from scopeval import (
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.policies.adapters import as_policy
 
 SIZE = 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval.logs.transitions import Transitions
+from scopeval import Transitions
 
 STATES, ACTIONS, HORIZON = 7, 3, 20
 BROKEN = 6

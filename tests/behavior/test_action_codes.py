@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from logged_worlds import gridworld_logs
-from scopeval import design, simulate
+from scopeval import Transitions, as_policy, design, simulate
 from scopeval.behavior.action_codes import exchanged_codes
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Rows
-from scopeval.policies.adapters import as_policy
 from small_worlds import random_mdp, random_rows
 
 HORIZON = 8

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import design, frontier, simulate, stream_logs, write_logs
-from scopeval.logs.transitions import Transitions
+from scopeval import Transitions, design, frontier, simulate, stream_logs, write_logs
 from small_worlds import random_mdp, random_rows
 
 HORIZON = 6

@@ -9,15 +9,14 @@ import pytest
 
 from logged_worlds import rows_of
 from random_mdps import random_case
+from scopeval import Table, Transitions
 from scopeval.behavior.cost_error import Recorded, cost_error, sweep_recorded
 from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
-from scopeval.logs.transitions import Transitions
 from scopeval.models.sweep_data import SweepData
-from scopeval.models.table import Table
 
 GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
 METHOD = METHODS["scope-dr"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from behaviors import RECIPE, estimates
+from scopeval import Transitions
 from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import (
     _poor_control_variate,
@@ -26,7 +27,6 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import budget, weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Caution
 
 SCOPE, SCOPE_DR, ODI = METHODS["scope"], METHODS["scope-dr"], METHODS["odi"]

@@ -8,13 +8,11 @@ import pytest
 from experiments.mlp.regression import MLPRegression
 from logged_worlds import cells, gridworld_logs, rows_of
 from random_mdps import random_case
-from scopeval import Check, Promise, design, exact
-from scopeval.behavior.methods import METHODS, Method
+from scopeval import Check, Method, Promise, Table, TabularPolicy, Transitions, design, exact
+from scopeval.behavior.methods import METHODS
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
-from scopeval.models.table import Table, TableCritic
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.models.table import TableCritic
 from scopeval.policies.protocols import Candidates
 
 # -- the paper's Gridworlds --------------------------------------------------------------------

@@ -12,11 +12,9 @@ from scipy.optimize import minimize
 
 from logged_worlds import cells
 from random_mdps import cases, random_case
-from scopeval import Method, Promise, Table, exact
+from scopeval import Method, Promise, Table, Transitions, design, exact, load
 from scopeval.behavior import cross_check, evidence, final_design, step, sweep
-from scopeval.behavior.designer import design
 from scopeval.behavior.evidence import evidence_of, gather_logs, with_price
-from scopeval.behavior.file import load
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import approach, find_price
 from scopeval.behavior.settings import Settings
@@ -24,7 +22,6 @@ from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.sweep import follow_own
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
-from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Estimates
 from scopeval.solver import Status, solve, solve_priced
 

@@ -20,16 +20,23 @@ from behaviors import RECIPE, REPORT, vector_target
 from edited_files import TARGETS, members_of, put_together, sealed, take_apart
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import Table, _archive, design, frontier, load
+from scopeval import (
+    BehaviorPolicy,
+    CallablePolicy,
+    Networks,
+    Table,
+    TabularPolicy,
+    Transitions,
+    _archive,
+    design,
+    frontier,
+    load,
+)
 from scopeval.behavior import file_header
-from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
-from scopeval.policies.adapters import CallablePolicy, TabularPolicy
 
 HERE = Path(__file__).parent
 

@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import World, design
+from scopeval import Networks, Transitions, World, design
 from scopeval.behavior import first_look
 from scopeval.behavior.decision import Decision
 from scopeval.behavior.evidence import gather_logs
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.logs.transitions import Transitions
 from scopeval.models.model import simulated_data
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 

@@ -14,11 +14,21 @@ from behaviors import anything
 from experiments.mlp.regression import MLPRegression
 from logged_worlds import cells, rows_of
 from random_mdps import random_case
-from scopeval import Check, Promise, Table, design, exact, load
+from scopeval import (
+    Check,
+    Promise,
+    Table,
+    TabularPolicy,
+    Transitions,
+    design,
+    exact,
+    frontier,
+    load,
+)
 from scopeval.behavior import evidence as evidence_module
 from scopeval.behavior._frontier_kernel import priced
 from scopeval.behavior.file_header import FileHeader
-from scopeval.behavior.frontier import LEAST_SHARE, frontier
+from scopeval.behavior.frontier import LEAST_SHARE
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
@@ -26,9 +36,7 @@ from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, logs_of, target_policies
 from scopeval.errors import InputError
 from scopeval.evaluation.stage_design import Plan
-from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Estimates
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates, Counts, EpisodeState
 from scopeval.solver import solve_priced
 

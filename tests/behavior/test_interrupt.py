@@ -11,8 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from scopeval import Transitions
-from scopeval.logs.tables import write_logs
+from scopeval import Transitions, write_logs
 
 #: A design that would take days: the signal comes while networks are trained in several threads.
 PROGRAM = """

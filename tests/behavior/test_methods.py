@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from experiments.frontier import model_of
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import design, evaluate, exact, load
-from scopeval.behavior.methods import METHODS, Method, method_named, register
+from scopeval import Method, design, evaluate, exact, load
+from scopeval.behavior.methods import METHODS, method_named, register
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.errors import InputError
 from scopeval.models.protocols import Estimates

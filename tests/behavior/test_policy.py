@@ -14,14 +14,11 @@ from behaviors import RECIPE, REPORT, anything, estimates, vector_target
 from experiments.mlp.regression import MLPRegression
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import design, exact
+from scopeval import BehaviorPolicy, CallablePolicy, TabularPolicy, Transitions, design, exact
 from scopeval.behavior import step as step_module
 from scopeval.behavior.methods import METHODS
-from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.step import weigh_rows
 from scopeval.errors import InputError
-from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import CallablePolicy, TabularPolicy
 from scopeval.policies.protocols import Candidates, Counts
 
 

@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Check, design
+from scopeval import Check, Networks, Transitions, design
 from scopeval.behavior import decision, simulated_cost
 from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
-from scopeval.logs.transitions import Transitions
 from scopeval.models.model.critic import ModelCritic
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 

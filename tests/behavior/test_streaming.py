@@ -7,11 +7,18 @@ import pytest
 
 from logged_worlds import gridworld_logs, rows_of
 from random_mdps import random_case
-from scopeval import Table, design, exact, read_logs, stream_logs, write_logs
+from scopeval import (
+    Table,
+    TabularPolicy,
+    Transitions,
+    design,
+    exact,
+    read_logs,
+    stream_logs,
+    write_logs,
+)
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import TabularPolicy
 
 
 @pytest.fixture(scope="module")

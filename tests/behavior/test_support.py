@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scopeval import CallablePolicy, Table
 from scopeval.behavior.support import (
     USUAL,
     Steps,
@@ -14,8 +15,6 @@ from scopeval.behavior.support import (
 )
 from scopeval.models.protocols import Rows
 from scopeval.models.sweep_data import Points, SweepData
-from scopeval.models.table import Table
-from scopeval.policies.adapters import CallablePolicy
 
 LENGTH = 20
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Check, design, exact
+from scopeval import Check, Transitions, design, exact
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.exact import TabularMDP
-from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Estimates
 
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scopeval import Promise
+from scopeval import Promise, Transitions, design
 from scopeval.arrays import TIE, least
-from scopeval.behavior.designer import design
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.frontier_views import FrontierViews
-from scopeval.logs.transitions import Transitions
 
 #: How a design is asked for: every combination that has choices which can tie.
 ASKED = (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.worlds.finite import finite_world
-from scopeval import exact
-from scopeval.behavior.designer import design
+from scopeval import TabularPolicy, Transitions, design, exact
 from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import method_named
@@ -17,8 +16,6 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS
 from scopeval.behavior.unseen_cost import unseen_cost
-from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import TabularPolicy
 
 S, A, T = 5, 2, 4
 

@@ -24,8 +24,8 @@ from benchmarks.harness import (
 from benchmarks.quadratic import Quadratic
 from benchmarks.sweep_peers import Task, fit_by_d3rlpy, root_mean_square
 from experiments.mlp.regression import MLPRegression
+from scopeval import Networks
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Campaign, Check
+from scopeval import Campaign, Check, Stages
 from scopeval.campaign.stages import Allotment, Expected
 from scopeval.campaign.terms import Plan, Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
@@ -23,7 +23,7 @@ from scopeval.evaluation import source_choice
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 from scopeval.evaluation.staged_totals import StagedTotals
-from scopeval.evaluation.stages import Shares, Stages, expected_variance, stage_sizes
+from scopeval.evaluation.stages import Shares, expected_variance, stage_sizes
 from scopeval.report.evaluation_figures import running
 from scopeval.serve.live import view_of
 from wearing_machine import ACTIONS, HORIZON, STATES, policy

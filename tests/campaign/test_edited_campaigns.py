@@ -13,11 +13,10 @@ import pytest
 from machine import HORIZON, run_episode, tables
 from numpy.lib import format as npy
 
-from scopeval import Campaign
+from scopeval import Campaign, Transitions
 from scopeval.campaign.designs import bytes_of_logs, logs_of_bytes
 from scopeval.campaign.terms import Terms
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
 
 TARGET, BEHAVIOR = tables()
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import Campaign
+from scopeval import Campaign, Stages
 from scopeval.campaign.terms import Plan
 from scopeval.errors import InputError
-from scopeval.evaluation.stages import Stages
 from wearing_machine import ACTIONS, HORIZON, STATES, machine_log, policy, transitions
 
 TARGET = policy()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from machine import HORIZON, run_episode, tables
 
-from scopeval import Campaign
+from scopeval import Campaign, Stages
 from scopeval.campaign.terms import Plan
-from scopeval.evaluation.stages import Stages
 
 TARGET, _ = tables()
 SETTINGS = Stages(first=5, method="odi")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import write_logs
+from scopeval import Transitions, write_logs
 from scopeval.cli.app import app
-from scopeval.logs.transitions import Transitions
 from wearing_machine import machine_log, policy, shuffled, transitions
 
 

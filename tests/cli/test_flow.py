@@ -18,6 +18,8 @@ from scopeval import (
     Check,
     Episodes,
     Promise,
+    TabularPolicy,
+    TorchPolicy,
     Transitions,
     collect,
     design,
@@ -30,7 +32,6 @@ from scopeval.cli.app import app
 from scopeval.cli.sources import columns_from, environment_from, policy_from
 from scopeval.envs.gridworld import Gridworld, logging_policies, target_policies
 from scopeval.errors import DataError, InputError
-from scopeval.policies.adapters import TabularPolicy, TorchPolicy
 
 LEARN = importlib.import_module("scopeval.behavior.designer")
 MDP = Gridworld(5, seed=0).mdp()

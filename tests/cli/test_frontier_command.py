@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import Inference, evaluate, load
+from scopeval import Inference, evaluate, load, write_logs
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve
 from scopeval.cli.app import app
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
-from scopeval.logs.tables import write_logs
 from scopeval.report import page_of_evaluation, render
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from scopeval import Plant, exact
+from scopeval import Episodes, GaussianPolicy, Plant, TabularPolicy, TorchPolicy, collect, exact
 from scopeval.collection import rollout
-from scopeval.collection.collector import NoEpisodeError, collect
+from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.environments import open_environments
-from scopeval.collection.episodes import Episodes
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.estimators import (
@@ -25,9 +24,7 @@ from scopeval.estimation.estimators import (
     pdis_cost,
     trajectory_weights,
 )
-from scopeval.policies.adapters import TabularPolicy, TorchPolicy
 from scopeval.policies.drawing import draw_actions
-from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import Candidates, Weighing
 from small_worlds import random_mdp, random_rows
 

@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval import Episodes, Transitions
+from scopeval.collection.episodes import LostEpisode
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
 
 
 def sample(*, vectors=False, control=False):

@@ -15,13 +15,21 @@ import numpy as np
 import pytest
 
 import edited_files
-from scopeval import EpisodeLog, Inference, Promise, collect, design, evaluate
-from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval import (
+    EpisodeLog,
+    Episodes,
+    Inference,
+    Promise,
+    Transitions,
+    collect,
+    design,
+    evaluate,
+)
+from scopeval.collection.episodes import LostEpisode
 from scopeval.collection.provenance import Provenance
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import DataError, InputError
 from scopeval.exact import TabularMDP
-from scopeval.logs.transitions import Transitions
 from scopeval.policies.fingerprint import table_hash
 
 FULL = Provenance("a" * 64, "b" * 64, 0.1, 0.9, "mixer 3", "2026-01-31T12:00:00+00:00")

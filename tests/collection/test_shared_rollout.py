@@ -21,15 +21,24 @@ import pytest
 import torch
 
 from experiments.mlp.regression import MLPRegression
-from scopeval import Limit, Plant, Promise, Stop, Workers, collect, design, evaluate
+from scopeval import (
+    Episodes,
+    Limit,
+    Plant,
+    Promise,
+    Stages,
+    Stop,
+    TorchPolicy,
+    Transitions,
+    Workers,
+    collect,
+    design,
+    evaluate,
+)
 from scopeval.collection.collector import NoEpisodeError
-from scopeval.collection.episodes import Episodes
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.evaluation.stages import Stages
-from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import TorchPolicy
 from scopeval.workers.attempt import pack
 from started_programs import gone, run_ray_script
 from walking_world import Make, Tilted, Walk, target

@@ -7,8 +7,7 @@ import pytest
 
 from logged_worlds import cells
 from random_mdps import random_case
-from scopeval import Inference, Promise, Table, collect, evaluate, exact, simulate
-from scopeval.behavior.frontier import frontier
+from scopeval import Inference, Promise, Table, collect, evaluate, exact, frontier, simulate
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError

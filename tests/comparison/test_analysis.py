@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scopeval import Transitions
 from scopeval.comparison.analysis import Analyst, contrasts
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.logs.transitions import Transitions
 
 OLD, NEW = np.array([[0.7, 0.3]]), np.array([[0.2, 0.8]])
 SHARES = np.array([0.6, 0.4])

@@ -11,11 +11,21 @@ import pytest
 
 import scopeval
 from random_mdps import random_case
-from scopeval import Bound, Comparison, Inference, Plant, Promise, Question, Stop, assess, compare
+from scopeval import (
+    Bound,
+    Comparison,
+    GaussianPolicy,
+    Inference,
+    Plant,
+    Promise,
+    Question,
+    Stop,
+    assess,
+    compare,
+)
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.policies.gaussian import GaussianPolicy
 
 CASE = random_case(3, states=4, actions=3, horizon=5)
 MDP, OLD = CASE.mdp, CASE.target

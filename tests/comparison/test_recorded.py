@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from random_mdps import random_case
-from scopeval.collection.collector import collect
-from scopeval.collection.episodes import Episodes
-from scopeval.comparison.ab_test import ABTest, read_ab_test
-from scopeval.comparison.compare import compare
+from scopeval import ABTest, Episodes, collect, compare, read_ab_test
 from scopeval.errors import DataError, InputError
 from scopeval.exact import assess
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from random_mdps import random_case
+from scopeval import GaussianPolicy
 from scopeval.collection.environments import open_environments
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.comparison.estimators import full_trajectory
@@ -17,7 +18,6 @@ from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.rollout import MixtureRollout
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.policies.gaussian import GaussianPolicy
 
 HALF = np.array([0.5, 0.5])
 

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from scopeval import History
 from scopeval.context import control, regression
 from scopeval.context.control import Adjuster, cross_fitted, fixed_interval
 from scopeval.context.features import BlockMeans
-from scopeval.context.history import History
 from scopeval.context.regression import learn_guesses
 from scopeval.estimation.running_moments import AsymptoticSequence
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from scopeval import History
 from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
-from scopeval.context.history import History
 from scopeval.envs.exogenous import simulate
 from scopeval.envs.inventory import Inventory
 from scopeval.envs.queue import Queue

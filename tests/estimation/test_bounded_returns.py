@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from typer.testing import CliRunner
 
-from scopeval import EpisodeLog, Inference, estimate, evaluate, exact
+from scopeval import EpisodeLog, Inference, TabularPolicy, estimate, evaluate, exact
 from scopeval.behavior.policy import Action
 from scopeval.cli.app import app
 from scopeval.errors import InputError
 from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes, lower_end
 from scopeval.estimation.capital import FRACTIONS
 from scopeval.exact import TabularMDP
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.report import page_of_evaluation
 from small_worlds import every_trajectory, random_mdp, random_rows
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import exact
-from scopeval.collection.episodes import Episodes
+from scopeval import Episodes, TabularPolicy, exact
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import (
     ESTIMATORS,
@@ -23,7 +22,6 @@ from scopeval.estimation.estimators import (
     weighted_doubly_robust,
     weighted_pdis,
 )
-from scopeval.policies.adapters import TabularPolicy
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 CASES = [

@@ -12,12 +12,12 @@ from scopeval import (
     Promise,
     Stages,
     Stop,
+    collect,
     design,
     estimate,
     evaluate,
     exact,
 )
-from scopeval.collection.collector import collect
 from scopeval.envs.exogenous import ExogenousEnv, simulate
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.queue import Queue
@@ -165,7 +165,7 @@ def test_the_number_of_episodes_decides_nothing_where_it_was_decided_by_them(lea
 
 
 def test_frontier_points_know_their_starts_too(learned):
-    from scopeval.behavior.frontier import frontier
+    from scopeval import frontier
 
     logs = gridworld_logs(ANYWHERE, 1000, seed=0)
     point = frontier(logs, PI, horizon=5).at(cost=0.95)

@@ -25,6 +25,7 @@ from scopeval import (
     Promise,
     Question,
     Stop,
+    TabularPolicy,
     collect,
     estimate,
     evaluate,
@@ -39,7 +40,6 @@ from scopeval.estimation.estimators import doubly_robust, pdis, pdis_cost, traje
 from scopeval.estimation.intervals import interval
 from scopeval.evaluation.evaluator import Running
 from scopeval.exact import TabularMDP
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.safety.certificate import certify
 from small_worlds import every_trajectory, random_mdp, random_rows
 

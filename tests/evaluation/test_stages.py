@@ -9,10 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scopeval import Inference, Promise, Stages, Stop, Table, Transitions, evaluate, exact
+from scopeval import (
+    CallablePolicy,
+    Episodes,
+    Inference,
+    Promise,
+    Stages,
+    Stop,
+    Table,
+    TabularPolicy,
+    Transitions,
+    collect,
+    evaluate,
+    exact,
+)
 from scopeval.behavior.summary import Prediction
-from scopeval.collection.collector import collect
-from scopeval.collection.episodes import Episodes
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
@@ -25,7 +36,6 @@ from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stages import Shares, expected_progress, expected_variance, stage_sizes
 from scopeval.evaluation.stopping import StoppingPlan
 from scopeval.evaluation.task import EvaluationTask
-from scopeval.policies.adapters import CallablePolicy, TabularPolicy
 from scopeval.report import page_of_evaluation
 from small_worlds import random_mdp, random_rows
 

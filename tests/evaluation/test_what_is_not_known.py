@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from scopeval import Inference, estimate, evaluate, exact
-from scopeval.collection.episodes import Episodes
+from scopeval import Episodes, Inference, estimate, evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.estimation.running_moments import Moments, few_events
 from scopeval.estimation.weight_diagnostics import diagnose_weights

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from random_mdps import random_case
-from scopeval import design, exact
+from scopeval import CallablePolicy, design, exact
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
-from scopeval.policies.adapters import CallablePolicy
 from scopeval.policies.protocols import Weighing
 
 CASE = random_case(3, states=3, actions=3, horizon=4, zero_probabilities=False)

@@ -17,8 +17,7 @@ from experiments.worlds.finite import (
     finite_world,
 )
 from experiments.worlds.vectors import VECTOR_LOGS
-from scopeval import exact
-from scopeval.behavior.designer import design
+from scopeval import design, exact
 from scopeval.errors import InputError
 
 # -- the worlds ----------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from experiments.worlds.vectors import (
     measure,
     vector_world,
 )
-from scopeval.behavior.designer import design
+from scopeval import Networks, design
 from scopeval.errors import InputError
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.training import Training
 from scopeval.policies.protocols import Weighing
 

@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scopeval import as_policy, read_logs
+from scopeval import GaussianPolicy, as_policy, read_logs
 from scopeval.errors import DataError, InputError
 from scopeval.integrations import d3rlpy, rllib, tables
 from scopeval.integrations import sb3 as of_sb3
-from scopeval.policies.gaussian import GaussianPolicy
 
 
 def runs(lengths, seed=0):

@@ -7,12 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from scopeval import collect, design, read_logs, sample_logs, stream_logs, write_logs
+from scopeval import Transitions, collect, design, read_logs, sample_logs, stream_logs, write_logs
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import DataError, InputError
 from scopeval.logs.diagnose import Problem, diagnose, examine
 from scopeval.logs.statistics import LogStatistics
-from scopeval.logs.transitions import Transitions
 from small_worlds import random_mdp
 from wearing_machine import ACTIONS, HORIZON, STATES, machine_log, shuffled, transitions
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scopeval import Transitions
 from scopeval.logs.diagnose import diagnose
 from scopeval.logs.statistics import LogFacts, LogStatistics, RowCount, Times
-from scopeval.logs.transitions import Transitions
 from small_worlds import random_rows
 
 sizes = st.fixed_dictionaries(

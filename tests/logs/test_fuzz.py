@@ -18,11 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from scopeval import Transitions, read_logs, stream_logs, write_logs
 from scopeval.errors import ScopevalError
-from scopeval.logs.read import read_logs
-from scopeval.logs.stream import stream_logs
-from scopeval.logs.tables import write_logs
-from scopeval.logs.transitions import Transitions
 
 FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
 FORMATS = ("parquet", "foreign.parquet", "csv", "npz", "packed.npz")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from logged_worlds import gridworld_logs
+from scopeval import Transitions
 from scopeval.envs.gridworld import Gridworld
 from scopeval.logs.changes import SpreadRows
 from scopeval.logs.diagnose import diagnose
-from scopeval.logs.transitions import Transitions
 from small_worlds import random_rows
 from wearing_machine import machine_log, transitions
 

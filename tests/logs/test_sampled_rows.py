@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from scopeval import sample_logs, stream_logs, write_logs
+from scopeval import Transitions, sample_logs, stream_logs, write_logs
 from scopeval.errors import DataError, InputError
-from scopeval.logs.transitions import Transitions
 
 SIZES = (50, 7, 130, 13)
 

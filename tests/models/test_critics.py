@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from experiments.mlp.regression import MLPRegression
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import Check, design, exact
+from scopeval import Check, Table, design, exact
 from scopeval.errors import InputError
 from scopeval.models import table as critic_table
 from scopeval.models.protocols import Rows, Targets
 from scopeval.models.supervised import SupervisedRegression
-from scopeval.models.table import Table, merge_rows
+from scopeval.models.table import merge_rows
 
 WORLDS = {
     "pooled": {},

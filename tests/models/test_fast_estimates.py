@@ -14,20 +14,24 @@ from behaviors import RECIPE, REPORT, anything
 from behaviors import vector_target as three_ways
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import Check, Promise, design
+from scopeval import (
+    BehaviorPolicy,
+    Check,
+    GaussianPolicy,
+    Networks,
+    Promise,
+    TabularPolicy,
+    Transitions,
+    design,
+)
 from scopeval.behavior.methods import METHODS, method_named
-from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.step import weigh_rows
-from scopeval.logs.transitions import Transitions
 from scopeval.models.fast_estimates import look
 from scopeval.models.model.critic import ModelCritic
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 from scopeval.models.protocols import Estimates
 from scopeval.models.table import TableCritic
-from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import Candidates, Counts, offer
 
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logged_worlds import gridworld_logs
-from scopeval import design, stream_logs, write_logs
+from scopeval import Transitions, design, stream_logs, write_logs
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import DataError, InputError
 from scopeval.logs.statistics import LogStatistics
-from scopeval.logs.transitions import Transitions
 from started_programs import run_ray_script
 
 TESTS = Path(__file__).parents[1]

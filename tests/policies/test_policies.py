@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from random_mdps import random_case
-from scopeval import exact
+from scopeval import CallablePolicy, TabularPolicy, TorchPolicy, as_policy, exact
 from scopeval.errors import InputError
-from scopeval.policies.adapters import CallablePolicy, TabularPolicy, TorchPolicy, as_policy
 from scopeval.policies.protocols import (
     Behavior,
     Candidates,

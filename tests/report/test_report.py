@@ -22,6 +22,7 @@ from scopeval import (
     Promise,
     Stages,
     Stop,
+    TabularPolicy,
     errors,
     evaluate,
     exact,
@@ -30,7 +31,6 @@ from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_pol
 from scopeval.envs.tabular import TabularEnv
 from scopeval.exact import TabularMDP
 from scopeval.models import table as tables
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.report import (
     Check,
     Fact,

@@ -17,18 +17,26 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.worlds.costly import WORLDS
-from scopeval import Bound, EpisodeLog, Inference, Promise, estimate, evaluate, exact
+from scopeval import (
+    Bound,
+    EpisodeLog,
+    Guard,
+    Inference,
+    Promise,
+    TabularPolicy,
+    estimate,
+    evaluate,
+    exact,
+)
 from scopeval.behavior.policy import Action
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.estimation.capital import FRACTIONS, Capital
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import Ledger, certify
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
-from scopeval.safety.guard import Guard
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 ERROR = 1e-6

@@ -11,11 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scopeval import Bound, Check, Inference, Promise, design, estimate, evaluate, exact
-from scopeval.collection.collector import collect
+from scopeval import (
+    Bound,
+    Check,
+    Inference,
+    Promise,
+    TabularPolicy,
+    collect,
+    design,
+    estimate,
+    evaluate,
+    exact,
+)
 from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
 from scopeval.envs.tabular import TabularEnv
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Weighing
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import cost_bound_of

@@ -7,13 +7,24 @@ import math
 import numpy as np
 import pytest
 
-from scopeval import Bound, Inference, Promise, Stages, design, estimate, evaluate, exact, load
-from scopeval.collection.collector import collect
+from scopeval import (
+    Bound,
+    GaussianPolicy,
+    Inference,
+    Promise,
+    Stages,
+    TabularPolicy,
+    as_policy,
+    collect,
+    design,
+    estimate,
+    evaluate,
+    exact,
+    load,
+)
 from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.safety.episode_costs import costs_of
 from scopeval.safety.promise import Judged
 from small_worlds import every_trajectory, random_mdp, random_rows

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval import exact
+from scopeval import Guard, TabularPolicy, exact
 from scopeval.exact import TabularMDP
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Candidates, EpisodeState
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.safety.guard import Guard
 from scopeval.simulate import Summaries, summaries
 
 RUNS = 500

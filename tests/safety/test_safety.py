@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from scopeval import Guard
 from scopeval.errors import InputError
 from scopeval.safety.certificate import certify
 from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.safety.guard import Guard
 
 ERROR = 1e-6
 ALPHA = 0.05

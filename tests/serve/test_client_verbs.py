@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from campaign.machine import Machine, run_episode, tables
-from scopeval import Campaign, Table, connect
+from scopeval import Campaign, Stages, Table, connect
 from scopeval.campaign.terms import Limit, Plan, Promise
 from scopeval.errors import CampaignError, InputError
-from scopeval.evaluation.stages import Stages
 from scopeval.serve.server import Service, serving
 
 TARGET, BEHAVIOR = tables()

@@ -10,10 +10,9 @@ import time
 import pytest
 
 from campaign.machine import run_episode, tables
-from scopeval import Campaign
+from scopeval import Campaign, Stages
 from scopeval.campaign.view import trace_of
 from scopeval.errors import ServiceError
-from scopeval.evaluation.stages import Stages
 from scopeval.serve.client import HttpBackend
 
 TARGET, BEHAVIOR = tables()

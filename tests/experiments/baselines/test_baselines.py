@@ -10,9 +10,9 @@ import torch
 from experiments.baselines._reparametrized import own_parameters, with_parameters
 from experiments.baselines.bps import bps, bps_gradient, bps_tabular
 from experiments.baselines.ros import RosSampler, ros, ros_tabular
-from scopeval import exact
+from scopeval import TabularPolicy, TorchPolicy, collect, exact
 from scopeval._simulate_kernel import draw
-from scopeval.collection.collector import NoEpisodeError, collect
+from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.simulated import absorbing
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
@@ -20,7 +20,6 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import importance_sampling
 from scopeval.exact import TabularMDP
 from scopeval.policies._random_kernel import stream, uniform
-from scopeval.policies.adapters import TabularPolicy, TorchPolicy
 from scopeval.simulate import cumulative
 from small_worlds import every_trajectory, random_mdp, random_rows
 

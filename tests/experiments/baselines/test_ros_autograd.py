@@ -12,8 +12,8 @@ from scipy.stats import norm
 
 from experiments.baselines.ros import RosSampler
 from experiments.baselines.ros_autograd import FiniteFamily, GaussianFamily, RosMany, ros_fleet
+from scopeval import TorchPolicy
 from scopeval.errors import InputError
-from scopeval.policies.adapters import TorchPolicy
 
 STATES, ACTIONS = 4, 3
 

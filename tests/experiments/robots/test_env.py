@@ -29,12 +29,9 @@ from experiments.robots.policies import (
 )
 from experiments.robots.training import run_episodes
 from experiments.robots.world import robot_world
-from scopeval import Plant
-from scopeval.collection.collector import collect
-from scopeval.collection.episodes import Episodes
+from scopeval import Episodes, GaussianPolicy, Plant, as_policy, collect
 from scopeval.errors import DataError, InputError
-from scopeval.policies.adapters import as_policy
-from scopeval.policies.gaussian import GaussianPolicy, NoisePolicy
+from scopeval.policies.gaussian import NoisePolicy
 from scopeval.policies.protocols import ContinuousPolicy, Policy, Weighing
 
 pytest.importorskip("mujoco")

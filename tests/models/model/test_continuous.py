@@ -14,18 +14,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scopeval import Check, GaussianPolicy, Table, design, load
+from scopeval import (
+    BehaviorPolicy,
+    Check,
+    GaussianPolicy,
+    Networks,
+    Table,
+    Transitions,
+    collect,
+    design,
+    load,
+)
 from scopeval.behavior.designer import designs
-from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import Settings
-from scopeval.collection.collector import collect
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, monte_carlo, pdis, pdis_cost
-from scopeval.logs.transitions import Transitions
 from scopeval.models.fast_estimates import look
 from scopeval.models.model.critic import LearnedModel, RolloutRegression, features
 from scopeval.models.model.network import Dynamics, Network
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import ReturnSamples, Study, learn_returns
 from scopeval.models.model.rollouts import sample_returns, simulate_episodes
 from scopeval.models.model.simulated_data import ModelTask

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Transitions, World
+from scopeval import Transitions, World, as_policy
 from scopeval.models.log_rows import gather
 from scopeval.models.model.identities import (
     DAMPING,
@@ -19,7 +19,6 @@ from scopeval.models.model.identities import (
 )
 from scopeval.models.model.rollouts import sample_returns, simulate_episodes
 from scopeval.models.model.training import Training
-from scopeval.policies.adapters import as_policy
 
 N = 3000
 

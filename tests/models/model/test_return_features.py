@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scopeval import Transitions
 from scopeval.behavior.cross_check import cross_check
 from scopeval.behavior.evidence import evidence_of, gather_logs
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, weigh_rows
-from scopeval.logs.transitions import Transitions
 from scopeval.models.model.return_features import (
     ReturnNetworks,
     ReturnSamples,

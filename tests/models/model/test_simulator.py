@@ -13,16 +13,21 @@ import gymnasium
 import numpy as np
 import pytest
 
-from scopeval import CallablePolicy, GaussianPolicy, design
+from scopeval import (
+    CallablePolicy,
+    GaussianPolicy,
+    Networks,
+    Simulator,
+    Transitions,
+    collect,
+    design,
+)
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
-from scopeval.collection.collector import collect
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis
-from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
-from scopeval.models.model.simulator import Simulator, SimulatorModel
+from scopeval.models.model.simulator import SimulatorModel
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.protocols import Rows
 from scopeval.policies.protocols import Redraws, Why

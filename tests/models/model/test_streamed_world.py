@@ -9,13 +9,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.mlp.regression import MLPRegression
-from scopeval import Promise, World, design, read_logs, stream_logs, write_logs
+from scopeval import (
+    Networks,
+    Promise,
+    Transitions,
+    World,
+    design,
+    read_logs,
+    stream_logs,
+    write_logs,
+)
 from scopeval.errors import InputError
 from scopeval.logs import stream
 from scopeval.logs.stream import shuffled_batches
-from scopeval.logs.transitions import Transitions
 from scopeval.models.model import streamed_examples, world
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.streamed_examples import StreamedRows, halves_by_content
 from scopeval.models.model.training import Training

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from experiments.mlp.regression import MLPRegression
-from scopeval import Check, Transitions, World, design, frontier
+from scopeval import Check, Networks, Table, Transitions, World, design, frontier
 from scopeval._sealed_file import CHECKSUM
 from scopeval.behavior.frontier import MODEL_SHARE
 from scopeval.errors import DataError, InputError
-from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
-from scopeval.models.table import Table
 
 T = 4
 HOW = Training(hidden=16, steps=250, batch=64)
