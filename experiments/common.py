@@ -504,3 +504,8 @@ class Table(page.Table):
         lines = [self.header, ("---",) * len(self.header), *self.rows]
         shown = "\n".join(f"| {' | '.join(cells)} |".replace("\xad", "") for cells in lines)
         return f"**{self.caption}**\n\n{shown}" if self.caption else shown
+
+
+def saved_of(saved: float) -> str:
+    """The share of the cost that is saved; what costs more than twice as much saves nothing."""
+    return f"{saved:.0%}" if saved >= -1.0 else "worse than on-policy"

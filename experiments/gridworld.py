@@ -44,6 +44,7 @@ from experiments.common import (
     main,
     mean_of,
     methods_of,
+    saved_of,
     text_of,
 )
 from experiments.mlp.regression import MLPRegression
@@ -501,7 +502,7 @@ def _main_table(block: Mapping[str, Any], config: Mapping[str, Any]) -> Table:
             text_of(row["relative_cost"]),
             f"{max(worst['values']):.2f}" if worst else "",
             text_of(row["cost_needed"], ".0f"),
-            f"{row['saved']:.0%}",
+            saved_of(row["saved"]),
         ]
         rows.append((*cells, _crossing(row["crossing"])) if crosses else tuple(cells))
         if name in paper:

@@ -41,6 +41,7 @@ from experiments.common import (
     methods_of,
     ratio_of,
     run_jobs,
+    saved_of,
     text_of,
     variance_error,
 )
@@ -591,11 +592,12 @@ def _table(block: Mapping[str, Any]) -> Table:
         name = row["method"]
         if name == REFERENCE:
             continue
+        fallen = row.get("used", {}).get(REFERENCE, 0)
         predicted = [row.get(f"predicted_{what}", {}).get("mean") for what in ("variance", "cost")]
         paired = [x for x in row.get("certified_cost", {}).get("values", []) if x is not None]
         rows.append(
             (
-                name,
+                f"{name} ({fallen} fall back)" if fallen else name,
                 text_of(row["relative_variance"]),
                 _extreme(row["worst"]),
                 text_of(row["relative_cost"]),
@@ -603,7 +605,7 @@ def _table(block: Mapping[str, Any]) -> Table:
                 text_of(mean_of(paired)) if len(paired) > 1 else "",
                 "" if None in predicted else "{:.3f}, {:.3f}".format(*predicted),
                 text_of(row["cost_needed"], ".0f"),
-                f"{row['saved']:.0%}",
+                "falls back" if fallen == len(block["targets"]) else saved_of(row["saved"]),
             )
         )
         if name in paper:

@@ -241,7 +241,14 @@ def test_commands_page_is_up_to_date():
     assert page == script("make_commands").page(), "run: python tools/make_commands.py"
 
 
-@pytest.mark.parametrize("name", ["reproduce.md", "adaptive.md", "data-center.md", "safety.md"])
+REPRODUCED = [
+    f"reproduce-{name}.md" for name in ("gridworld", "robots", "frontier", "environments")
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["reproduce.md", *REPRODUCED, "adaptive.md", "data-center.md", "safety.md"]
+)
 def test_pages_say_what_the_stored_results_say(name):
     text = (DOCS / name).read_text(encoding="utf-8")
     assert text == script("make_pages").page(name, text), "run: python tools/make_pages.py"

@@ -41,11 +41,11 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("reproduce.md", "results", "gridworld", ("gridworld/gridworld.json",)),
-    Part("reproduce.md", "networks", "gridworld", ("gridworld-mlp/*.json",)),
-    Part("reproduce.md", "robots", "mujoco", ("mujoco/mujoco.json",)),
+    Part("reproduce-gridworld.md", "results", "gridworld", ("gridworld/gridworld.json",)),
+    Part("reproduce-gridworld.md", "networks", "gridworld", ("gridworld-mlp/*.json",)),
+    Part("reproduce-robots.md", "robots", "mujoco", ("mujoco/mujoco.json",)),
     *(
-        Part("reproduce.md", f"robots, {mark}", "mujoco", (f"mujoco-{folder}/mujoco.json",))
+        Part("reproduce-robots.md", f"robots, {mark}", "mujoco", (f"mujoco-{folder}/mujoco.json",))
         for mark, folder in (
             ("simulator", "simulator"),
             ("simulator, episode", "simulator-episode"),
@@ -54,16 +54,23 @@ PARTS = (
             ("wide", "wide"),
         )
     ),
-    Part("reproduce.md", "frontier exact", "frontier", ("frontier*/frontier.json",)),
-    Part("reproduce.md", "frontier learned", "frontier", ("frontier*/frontier-learned.json",)),
-    Part("reproduce.md", "frontier robots", "mujoco", ("mujoco-frontier/*.json",)),
-    Part("reproduce.md", "foreign", "unseen_envs", ("foreign/foreign.json",)),
+    Part("reproduce-frontier.md", "frontier exact", "frontier", ("frontier*/frontier.json",)),
+    Part(
+        "reproduce-frontier.md",
+        "frontier learned",
+        "frontier",
+        ("frontier*/frontier-learned.json",),
+    ),
+    Part("reproduce-frontier.md", "frontier robots", "mujoco", ("mujoco-frontier/*.json",)),
+    Part("reproduce-environments.md", "foreign", "unseen_envs", ("foreign/foreign.json",)),
     Part("adaptive.md", "adaptive", "adaptive", ("adaptive/*.json",)),
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
     Part("data-center.md", "weather", "energy", ("energy/2-energy.json",)),
     Part("data-center.md", "half", "energy", ("energy/3-half.json",)),
     Part("safety.md", "verdicts", "verdicts", ("verdicts/verdicts.json",)),
 )
+#: The page that has the paper's numbers and ours side by side.
+SUMMARY = "reproduce.md"
 #: Figures that pages show, and their captions.
 FIGURES = {
     "error-cost": "Error against cost spent",
@@ -80,6 +87,8 @@ def page(name: str, text: str) -> str:
         if part.page == name:
             shown = [shown_file(part, place) for place in files_of(part)]
             text = replaced(text, part.mark, "\n\n".join(shown) or "No full run is stored yet.")
+    if name == SUMMARY:
+        text = replaced(text, "beside the paper", beside_the_paper())
     if name == "data-center.md":
         told = json.loads(CAMPAIGN.read_text(encoding="utf-8"))
         printed = f"```sh\n{told['command']}\n```\n\n```text\n{told['printed'].rstrip()}\n```"
@@ -127,6 +136,49 @@ def figures(experiment: str) -> Iterator[tuple[Path, str]]:
                 for title, figure in module.figure(content).items():
                     if (goal := place.with_name(f"{title}.svg")).is_file():
                         yield goal, svg(figure)
+
+
+# -- ours beside the paper's -----------------------------------------------------------------------
+
+#: Methods of the paper, and the one of ours that answers the same question.
+SHOWN = ("scope", "odi", "ros", "scope-dr")
+
+
+def beside_the_paper() -> str:
+    """Relative variance at relative cost of every domain: ours, and the paper's in brackets."""
+    lines = ["| domain | " + " | ".join(f"`{name}`" for name in SHOWN) + " |", "|---" * 5 + "|"]
+    for file, title in (("gridworld/gridworld.json", _world), ("mujoco/mujoco.json", _robot)):
+        content = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+        for block in content["blocks"]:
+            if (name := title(block)) is not None:
+                cells = (_ours_and_theirs(block, method) for method in SHOWN)
+                lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _world(block: Mapping[str, Any]) -> str:
+    return f"Gridworld {block['size']} x {block['size']}"
+
+
+def _robot(block: Mapping[str, Any]) -> str | None:
+    """Only the paper's protocol can be compared with it."""
+    return str(block["robot"]) if block["protocol"] == "bins" else None
+
+
+def _ours_and_theirs(block: Mapping[str, Any], method: str) -> str:
+    for row in block["methods"]:
+        if row["method"] == method:
+            variance, cost = row["relative_variance"], row["relative_cost"]
+            error = variance["standard_error"]
+            cell = f"{variance['mean']:.2f} ± {error:.2f} @ {cost['mean']:.2f}"
+            if row.get("used") and set(row["used"]) == {"on-policy"}:
+                cell = "falls back"
+            paper = block["paper"].get(method)
+            if paper:
+                theirs = f"{paper['relative_variance']:.2f} @ {paper['relative_cost']:.2f}"
+                cell += f" ({theirs})"
+            return cell
+    return ""
 
 
 # -- robots: the frontier's best point, and stages without logs, beside the methods ---------------
@@ -244,7 +296,7 @@ def run_campaign() -> None:
 if __name__ == "__main__":
     if "--campaign" in sys.argv[1:]:
         run_campaign()
-    for which in dict.fromkeys(part.page for part in PARTS):
+    for which in dict.fromkeys([SUMMARY, *(part.page for part in PARTS)]):
         goal = DOCS / which
         goal.write_text(page(which, goal.read_text(encoding="utf-8")), encoding="utf-8")
     for experiment in ("gridworld", "mujoco", "frontier"):

@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.solver.program import solve as solve
     from scopeval.workers.crew import Workers as Workers
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Public name -> the module that defines it; a module stands for itself.
 _PUBLIC = {
