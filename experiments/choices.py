@@ -153,8 +153,8 @@ def halves_say(evidence: Any, method: Any, recipes: Sequence[Any]) -> dict[str, 
 
     Arrays [2, recipes]: relative variance and cost.
     """
-    from scopeval.behavior.sweep import Followed, follow_own, followed_target, ratio
     from scopeval.behavior.step import weigh_rows
+    from scopeval.behavior.sweep import Followed, follow_own, followed_target, ratio
 
     found: dict[str, np.ndarray] = {}
     many = 1 + len(recipes)

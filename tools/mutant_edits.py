@@ -407,7 +407,7 @@ EDITS = (
     Edit(
         "doubts about the evidence do not change the verdict",
         "safety/certificate.py",
-        'if doubts and verdict in ("safe", "refuted"):',
+        'if doubts and verdict in ("safe", "refuted") and not refuted:',
         "if False:",
         (f"{SAFETY}::test_no_cost_at_all",),
     ),

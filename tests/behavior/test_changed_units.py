@@ -45,9 +45,7 @@ def test_no_design_rests_on_two_units(world, factor, column):
     log, target = world
     made = design(with_units(log, factor, column), target, horizon=HORIZON, method="scope-dr")
     assert made.predicted.variance == 1.0
-    assert "falls back to the target policy: bring all rows to the same units" in (
-        made.report.fallback
-    )
+    assert "; bring all rows to the same units" in (made.report.fallback)
     assert f"the {column} of the same observation and action is another" in made.report.fallback
 
 

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from behaviors import RECIPE, estimates
-from scopeval import Transitions
+from scopeval import Networks, Table, Transitions
+from scopeval.behavior import designer
+from scopeval.behavior.advice import better_critics, more_to_gain
 from scopeval.behavior.cross_check import CrossCheck, cross_check
 from scopeval.behavior.decision import (
+    Rejected,
     _poor_control_variate,
+    candidates,
     judge_check,
     judge_design,
     judge_support,
@@ -42,7 +46,11 @@ def checked(variance: float = 0.5, costs=(1.0, 1.0), **changes) -> CrossCheck:
 def evidence(support: float = 1.0, caution: Caution = Caution(), **settings):  # noqa: B008
     """The parts of an `Evidence` that verdicts read."""
     return SimpleNamespace(
-        support=support, caution=caution, settings=Settings(10, **settings), vectors=False
+        support=support,
+        caution=caution,
+        settings=Settings(10, **settings),
+        vectors=False,
+        regression=Table(),
     )
 
 
@@ -189,7 +197,7 @@ def test_support():
     assert judge_support(least, SCOPE, THRESHOLDS, False) is None
     found = judge_support(least * BELOW, SCOPE, THRESHOLDS, False)
     assert found.all_but_target
-    assert "falls back to the target policy" in found.reason
+    assert "too few to judge a departure from it" in found.reason
     assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS, False) is None
 
 
@@ -208,7 +216,8 @@ def test_the_checked_cost_is_heeded():
         assert judge_check(some, SCOPE, checked(0.5, (most * BELOW,) * 2), THRESHOLDS) is None
         for costs in ((most * ABOVE,) * 2, (most + 0.1, most - 0.1 + 1e-9), (np.nan, 1.0)):
             found = judge_check(some, SCOPE, checked(0.5, costs), THRESHOLDS)
-            assert found.all_but_target
+            assert found.departures
+            assert not found.all_but_target
             assert "the cost is in doubt" in found.reason
     expensive = checked(0.5, (9.0, 9.0))
     assert judge_check(evidence(), ODI, expensive, THRESHOLDS) is None
@@ -221,13 +230,13 @@ def test_a_design_must_be_worth_it():
         most = 1 - least_gain
         assert judge_check(some, SCOPE, checked(most * BELOW), THRESHOLDS) is None
         for variance in (most, 1.2, np.nan):
-            assert judge_check(some, SCOPE, checked(variance), THRESHOLDS).all_but_target
+            assert judge_check(some, SCOPE, checked(variance), THRESHOLDS).departures
         assert judge_design(some, SCOPE, design(most), checked(), THRESHOLDS) is None
         for variance in (most * ABOVE, np.nan):
             found = judge_design(some, SCOPE, design(variance), checked(), THRESHOLDS)
-            assert found.all_but_target
+            assert found.departures
     careful = evidence(caution=Caution(least=0.6))
-    assert judge_check(careful, SCOPE, checked(0.61), THRESHOLDS).all_but_target
+    assert judge_check(careful, SCOPE, checked(0.61), THRESHOLDS).departures
     assert judge_check(careful, SCOPE, checked(0.59), THRESHOLDS) is None
 
 
@@ -262,7 +271,7 @@ def test_one_budget_for_whole_episodes_must_keep_its_promise():
             made = design(variance, cost, epsilon=epsilon, budget="episode")
             found = judge_design(evidence(), SCOPE, made, checked(), THRESHOLDS)
             assert (found is None) == fine
-            assert fine or not found.all_but_target  # a budget in every state is tried next
+            assert fine or not found.decisive  # a budget in every state is tried next
 
 
 def test_a_prediction_that_is_not_believed_in_full_is_at_least_the_check():
@@ -298,7 +307,7 @@ def test_a_cost_that_depends_on_guesses_is_heeded():
 
         assert verdict(allowed, BELOW * most) is None
         rejected = verdict(allowed, ABOVE * most)
-        assert rejected.all_but_target
+        assert rejected.departures
         assert "never leave" in rejected.reason
         assert verdict(allowed - 0.1, 0.1 + BELOW * most) is None
         assert verdict(allowed - 0.1, 0.1 + ABOVE * most) is not None
@@ -328,12 +337,114 @@ def test_without_a_control_variate_there_is_no_other_choice():
     assert worth_departing(found, 0.03) is found
 
 
+def test_the_control_variate_alone_is_taken_where_it_saves_enough():
+    """Its cost is certain: what held-out logs say it saves is enough, and no agreement is asked."""
+    least = THRESHOLDS.control_variate_support
+    for variance, support, fine in (
+        (0.97 * BELOW, least, True),
+        (0.97, 1.0, False),
+        (0.5, least * BELOW, False),
+        (np.nan, 1.0, False),
+    ):
+        found = judge_check(
+            evidence(support), SCOPE_DR, checked(variance, floor=1.0), THRESHOLDS, alone=True
+        )
+        assert (found is None) == fine
+        assert fine or not (found.decisive or found.reason)
+    itself = design(0.5, floor=1.0)
+    assert judge_design(evidence(), SCOPE_DR, itself, checked(0.96), THRESHOLDS) is None
+    departing = design(0.5, floor=0.75)
+    assert judge_design(evidence(), SCOPE_DR, departing, checked(0.96), THRESHOLDS) is not None
+
+
+def test_what_speaks_against_departing_leaves_the_control_variate_alone():
+    every = {name: list(candidates(METHODS[name], "episode")) for name in ("scope-dr", "scope")}
+    alone = [one for one in every["scope-dr"] if one.alone]
+    assert len(alone) == 1
+    assert every["scope-dr"].index(alone[0]) == len(every["scope-dr"]) - 2  # before the target
+    assert not any(one.alone for one in every["scope"])
+    for rejected, kept in (
+        (Rejected("x", departures=True), True),
+        (Rejected("x", with_control_variate=True), True),
+        (Rejected("x", all_but_target=True), False),
+        (Rejected(), True),
+    ):
+        assert rejected.excludes(alone[0]) != kept
+        assert not rejected.excludes(every["scope-dr"][-1])  # the target itself
+    left = [one for one in every["scope-dr"] if not Rejected("x", departures=True).excludes(one)]
+    assert left == [alone[0], every["scope-dr"][-1]]
+
+
+def queue_like(levels: float = 1.0):
+    """A log whose rewards are nearly all noise, but for what the first action gives."""
+    rng = np.random.default_rng(4)
+    n, horizon = 400, 4
+    action = rng.integers(0, 2, (n, horizon))
+    obs = np.tile(np.arange(horizon), (n, 1))
+    return Transitions(
+        obs.ravel(),
+        obs.ravel(),
+        action.ravel(),
+        (rng.normal(size=(n, horizon)) + levels * action).ravel(),
+        np.ones(n * horizon),
+        np.minimum(obs + 1, horizon - 1).ravel(),
+        (obs == horizon - 1).ravel(),
+    )
+
+
+@pytest.mark.parametrize(("levels", "taken"), [(0.55, True), (0.05, False)])
+def test_a_riskless_gain_is_taken(levels: float, taken: bool) -> None:
+    """Actions cost the same and make 7 % of the variance: pi with b saves it, nothing else does.
+
+    With levels of .55 the draws make .25 * .55^2 = 7 % of a step's variance.
+    """
+    pi = np.full((4, 2), 0.5)
+    found = designer.design(queue_like(levels), pi, horizon=4)
+    first = found.summary().splitlines()[0]
+    if not taken:
+        assert found.report.fallback is not None
+        assert found.predicted.variance == 1.0
+        assert first.startswith("Runs your own policy: the logs confirm no design: ")
+        return
+    assert found.report.fallback is None
+    assert found.recipe.method == "scope-dr"
+    assert found.predicted.variance == pytest.approx(0.93, abs=0.03)
+    assert found.report.drawn == pytest.approx(0.07, abs=0.03)
+    assert found.predicted.cost == 1.0
+    assert first.startswith("Use it: 0.9")
+    assert found.report.warnings == ()
+
+
+# -- advice --------------------------------------------------------------------------------------
+
+
+def test_advice_fits_the_case():
+    def of(regression, **settings):
+        some = evidence(**settings)
+        some.regression = regression
+        return some
+
+    features = np.zeros((3, 1))
+    assert "features" in better_critics(of(Table()))
+    assert "features" not in better_critics(of(Table(features=features)))
+    assert "features" not in better_critics(of(Networks()))
+    assert "simulator" in better_critics(of(Networks()))
+    assert "method='scope-dr'" in more_to_gain(of(Table()), SCOPE)
+    said = more_to_gain(of(Table()), SCOPE_DR)
+    assert "scope-dr" not in said
+    assert "Promise(per='episode')" in said
+    assert "Promise(at_most=1.1)" in said
+    assert "Promise(per=" not in more_to_gain(of(Table(), budget="episode"), SCOPE_DR)
+    assert "a higher limit than 2" in more_to_gain(of(Table(), limit=2.0), SCOPE_DR)
+    assert more_to_gain(of(Table()), ODI) == ""
+
+
 @pytest.mark.parametrize(
     ("support", "says"),
     [(1.0, "the critics are too poor"), (0.9, "the critics are too poor"), (0.89, "too thin")],
 )
 def test_logs_are_called_thin_only_where_steps_are_missing(support: float, says: str) -> None:
-    told = _poor_control_variate(0.95, support, THRESHOLDS).reason
+    told = _poor_control_variate(evidence(support), 0.95, THRESHOLDS).reason
     assert says in told
     assert ("too thin" in told) == (support < 0.9)
     assert "log more episodes" in told

@@ -206,7 +206,7 @@ def unconfirmed():
 def test_a_design_that_the_logs_do_not_confirm_is_said_first(unconfirmed):
     target, old = np.full((S, A), 0.5), tables(0)[2]
     first = unconfirmed.summary().splitlines()[0]
-    assert first.startswith("the target policy itself is run, the logs confirm no design: ")
+    assert first.startswith("Runs your own policy: the logs confirm no design: ")
     assert unconfirmed.summary().count(unconfirmed.report.fallback) == 1
     for baseline in (None, old):
         found = evaluate(Walk, target, unconfirmed, episodes=60, baseline=baseline)

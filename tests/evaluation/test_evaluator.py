@@ -415,6 +415,22 @@ def test_without_the_coverage_check_it_would_be_refuted():
     assert certify(episodes.costs(), pdis_cost(episodes), covered=False).verdict == "not covered"
 
 
+def test_the_standard_error_of_the_estimate():
+    """The spread of the episodes' values by the root of their number; with none it is unknown."""
+    found = evaluate(
+        GRID,
+        PI,
+        SCOPE,
+        episodes=300,
+        promise=Promise(guarded=False),
+        inference=Inference(keep=True),
+    )
+    values = pdis(found.episodes)
+    expected = values.std(ddof=1) / np.sqrt(300)
+    assert found.standard_error == pytest.approx(expected, rel=1e-9)
+    assert math.isnan(evaluate(GRID, PI, SCOPE, episodes=1).standard_error)
+
+
 def test_a_biased_behavior_is_told():
     mdp, pi, _ = holed()
     found = evaluate(mdp, pi, [[0.0, 1.0]], episodes=50)

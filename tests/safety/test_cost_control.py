@@ -297,6 +297,21 @@ def test_a_refutation_survives_episodes_like_the_worst_estimates_seen(
         assert f"{target[7]:.4g}" in found.reasons[0]
 
 
+def test_a_certificate_does_not_contradict_the_guard_of_the_same_episodes():
+    """What alone refutes nothing stands beside the guard's verdict as a caution."""
+    cost, weight, own, target = _estimates(0.03)
+    target[7] += 6.0
+    ledger = Ledger()
+    ledger.add(EpisodeCosts(cost, cost * weight, weight, None, None, own, target))
+    alone, with_guard = ledger.certificate(), ledger.certificate(refuted=True)
+    assert alone.verdict == "not enough evidence"
+    assert with_guard.verdict == "refuted"
+    assert with_guard.reasons
+    assert with_guard.sentence.startswith("Refuted as far as seen, by the guard: ")
+    assert f"Caution: {with_guard.reasons[0]}" in with_guard.sentence
+    assert "confidence" not in with_guard.sentence
+
+
 @pytest.mark.parametrize(("saved", "firm"), [(0.03, False), (0.1, True)])
 def test_safe_survives_episodes_like_the_worst_costs_seen(saved: float, firm: bool) -> None:
     """A control variate does not know what has not happened: three more of the plain costs of 9."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scopeval.arrays import least
+from scopeval.behavior.advice import better_critics, more_to_gain, where_noise_is
 from scopeval.behavior.cross_check import CrossCheck, cross_check, rank
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.final_design import Design, cautious, design_on_all
@@ -39,14 +40,19 @@ class Decision:
     warnings: tuple[str, ...]
     fallback: str | None
     promised: float = np.inf  # least variance that the halves promised by their own critics
+    drawn: float = np.nan  # share of the target's variance that its own draws make
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method to try, with the kinds of budget that the cross-check may choose among."""
+    """A method to try, with the kinds of budget that the cross-check may choose among.
+
+    `alone`: only the control variate is used, with the target policy itself, whose cost is certain.
+    """
 
     method: Method
     budgets: tuple[str, ...]
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ class Rejected:
     """Why a candidate is not used, and which others are out with it."""
 
     reason: str | None = None
-    with_control_variate: bool = False  # every candidate that has one
+    with_control_variate: bool = False  # every candidate that departs and has one
+    departures: bool = False  # every candidate that departs from the target policy
     all_but_target: bool = False
 
     def excludes(self, candidate: Candidate) -> bool:
@@ -62,7 +69,15 @@ class Rejected:
         method = candidate.method
         if self.all_but_target:
             return method.tilted
-        return self.with_control_variate and method.control_variate
+        departs = method.tilted and not candidate.alone
+        return departs and (
+            self.departures or (self.with_control_variate and method.control_variate)
+        )
+
+    @property
+    def decisive(self) -> bool:
+        """Whether the target policy runs because of it, if nothing else is confirmed."""
+        return self.all_but_target or self.departures
 
 
 def candidates(method: Method, budget: str) -> Iterator[Candidate]:
@@ -75,40 +90,56 @@ def candidates(method: Method, budget: str) -> Iterator[Candidate]:
             yield Candidate(one, BUDGETS)
         if one.tilted:
             yield Candidate(one, ("state",))
+    if method.control_variate:
+        yield Candidate(method, ("state",), alone=True)
     yield Candidate(ON_POLICY, ("state",))
 
 
 def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOLDS) -> Decision:
     """Try the candidates in order, and take the first that is confirmed."""
-    warnings: list[str] = []
-    fallback: str | None = None
     checked: CrossCheck | None = None
+    controlled: CrossCheck | None = None  # with a control variate
     promised = np.inf
-    rejected = judge_log(evidence.log.doubt, method)
-    rejected = rejected or judge_support(evidence.support, method, thresholds, evidence.vectors)
+    early = (
+        judge_log(evidence.log.doubt, method),
+        judge_support(evidence.support, method, thresholds, evidence.vectors),
+    )
+    rejections = [one for one in early if one is not None][:1]
     for candidate in candidates(method, evidence.settings.budget):
-        if rejected is not None:
-            warnings += [rejected.reason] if rejected.reason else []
-            fallback = rejected.reason if rejected.all_but_target and rejected.reason else fallback
-            rejected = replace(rejected, reason=None)
-            if rejected.excludes(candidate):
-                continue
+        if any(one.excludes(candidate) for one in rejections):
+            continue
         how = candidate.method
-        if how.tilted or checked is None:  # the target needs no check, only the critics' errors
+        if candidate.alone:
+            assert controlled is not None  # of the same method with its tilt
+            checked = alone(controlled)
+        elif how.tilted or checked is None:  # the target needs no check, only the critics' errors
             checked = check(evidence, candidate, thresholds)
             promised = min(promised, checked.own_variance) if how.tilted else promised
-        verdict = judge_check(evidence, how, checked, thresholds)
+            controlled = checked if how.control_variate else controlled
+        verdict = judge_check(
+            evidence, how, checked, thresholds, asked=method, alone=candidate.alone
+        )
         if verdict is None:
             recipe = with_margin(how, checked, evidence.caution, thresholds)
             design = within_budget(evidence, how, recipe, thresholds)
             if how.tilted:
                 design = cautious(design, checked, thresholds)
-            verdict = judge_design(evidence, how, design, checked, thresholds)
+            verdict = judge_design(evidence, how, design, checked, thresholds, asked=method)
         if verdict is None:
-            found = prediction(how, design, checked)
-            warnings += notes(evidence.support, design, thresholds)
-            return Decision(how, design, found, checked.errors, tuple(warnings), fallback, promised)
-        rejected = verdict
+            heard = [] if candidate.alone else rejections  # the first line says what runs instead
+            warnings = [one.reason for one in heard if one.reason is not None]
+            decisive = [one.reason for one in heard if one.reason is not None and one.decisive]
+            return Decision(
+                method=how,
+                design=design,
+                prediction=prediction(how, design, checked),
+                errors=checked.errors,
+                warnings=(*warnings, *notes(evidence.support, design, thresholds)),
+                fallback=decisive[-1] if decisive and not how.tilted else None,
+                promised=promised,
+                drawn=checked.drawn,
+            )
+        rejections.append(verdict)
     raise AssertionError("the target policy is never rejected")
 
 
@@ -140,13 +171,19 @@ def worth_departing(checked: CrossCheck, least_gain: float) -> CrossCheck:
     Then its cost is certain. What counts is the cost of a given precision, variance times cost.
     """
     needed = checked.variance * checked.cost.mean(axis=0)
+    itself = alone(checked)
+    if needed[checked.best] <= (1.0 - least_gain) * needed[itself.best]:
+        return checked
+    return itself
+
+
+def alone(checked: CrossCheck) -> CrossCheck:
+    """The best choice that runs the target policy itself, if there is one."""
     own = [j for j, recipe in enumerate(checked.choices) if recipe.floor >= 1.0]
     if not own:
         return checked
-    alone = own[least(needed[own], [rank(checked.choices[j]) for j in own])]
-    if needed[checked.best] <= (1.0 - least_gain) * needed[alone]:
-        return checked
-    return replace(checked, best=alone)
+    best = own[least(checked.variance[own], [rank(checked.choices[j]) for j in own])]
+    return replace(checked, best=best)
 
 
 def with_margin(
@@ -218,8 +255,8 @@ def judge_log(doubt: str | None, method: Method) -> Rejected | None:
     if doubt is None or not method.tilted:
         return None
     return Rejected(
-        f"the log contradicts itself about what it measures: {doubt}. The design falls back to the "
-        "target policy: bring all rows to the same units, or leave out those before or after",
+        f"the log contradicts itself about what it measures: {doubt}; bring all rows to the same "
+        "units, or leave out those before or after",
         all_but_target=True,
     )
 
@@ -234,63 +271,74 @@ def judge_support(
     shown = "as near to the logs as logged steps are" if vectors else "in the logs"
     return Rejected(
         f"only {support:.0%} of the target policy's own steps are {shown}, too few to judge a "
-        "departure from it. The design falls back to the target policy: use on-policy evaluation, "
-        "or log episodes of controllers that act like the target policy",
+        "departure from it; log episodes of controllers that act like the target policy, or its "
+        "own",
         all_but_target=True,
     )
 
 
 def judge_check(
-    evidence: Evidence, method: Method, checked: CrossCheck, thresholds: Thresholds
+    evidence: Evidence,
+    method: Method,
+    checked: CrossCheck,
+    thresholds: Thresholds,
+    *,
+    asked: Method | None = None,
+    alone: bool = False,
 ) -> Rejected | None:
-    """Whether held-out logs confirm the candidate."""
+    """Whether held-out logs confirm the candidate; `asked` is the method that the user wants.
+
+    Where the target policy itself runs with a control variate (`alone`) the cost is certain, and
+    any gain that is worth it will do.
+    """
     variance, support = float(checked.variance[checked.best]), evidence.support
-    if method.control_variate and not (
-        variance < thresholds.control_variate_variance
-        and support >= thresholds.control_variate_support
-    ):
-        return _poor_control_variate(variance, support, thresholds)
+    most = min(evidence.caution.least, 1.0 - evidence.settings.least_gain)
+    covered = support >= thresholds.control_variate_support
+    if alone:
+        return None if variance < most and covered else Rejected()
+    if method.control_variate and not (variance < thresholds.control_variate_variance and covered):
+        return _poor_control_variate(evidence, variance, thresholds)
     if not method.tilted:
         return None
-    if not variance < min(evidence.caution.least, 1.0 - evidence.settings.least_gain):
-        return Rejected(_why_no_gain(evidence, checked, variance, thresholds), all_but_target=True)
+    if not variance < most:
+        return Rejected(
+            _why_no_gain(evidence, asked or method, checked, variance, thresholds), departures=True
+        )
     cost, allowed = float(checked.cost[:, checked.best].mean()), 1.0 + evidence.settings.epsilon
     relative = method.constrained and evidence.settings.limit is None
     if relative and not cost <= allowed + thresholds.cost_excess:
         return Rejected(
             f"the cost is in doubt: held-out logs say that the design costs {cost:.3f} times the "
-            f"target policy's cost where {allowed:.3f} is allowed. The design falls back to the "
-            "target policy: log more episodes, or allow a larger epsilon",
-            all_but_target=True,
+            f"target policy's cost where {allowed:.3f} is allowed; log more episodes, or allow a "
+            "higher cost, Promise(at_most=...)",
+            departures=True,
         )
     return None
 
 
 def _why_no_gain(
-    evidence: Evidence, checked: CrossCheck, variance: float, thresholds: Thresholds
+    evidence: Evidence, method: Method, checked: CrossCheck, variance: float, thresholds: Thresholds
 ) -> str:
     """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
     support, least = evidence.support, evidence.settings.least_gain
     found = f"(relative variance on held-out logs {variance:.2f})"
     if 1.0 - least <= checked.own_variance < np.inf:
+        noise = f" {where_noise_is(checked.drawn)}" if np.isfinite(checked.drawn) else ""
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
-            f"{least:.0%} {found}. The design falls back to the target policy: use "
-            "on-policy evaluation, or try method='scope-dr', budget='episode' or a larger epsilon"
+            f"{least:.0%} {found}.{noise}{more_to_gain(evidence, method)}"
         )
     if support < thresholds.noted_support:
         return (
             f"the logs are too thin: they show {support:.0%} of the target policy's own steps, and "
-            f"on held-out logs the design was not clearly better than the target policy {found}. "
-            "The design falls back to the target policy: use on-policy evaluation, or log more "
-            "episodes of controllers that act like the target policy"
+            f"on held-out logs the design was not clearly better than the target policy {found}; "
+            "log more episodes of controllers that act like the target policy"
         )
     errors = ", ".join(f"{name} {error:.2g}" for name, error in checked.errors.items())
     return (
         "the critics are too poor: the halves of the logs disagree "
         f"(held-out errors: {errors}), and on held-out logs the design was not clearly better than "
-        f"the target policy {found}. The design falls back to the target policy: use on-policy "
-        "evaluation, log more episodes, give features or a simulator, or try another regression"
+        f"the target policy {found}; {better_critics(evidence)}"
     )
 
 
@@ -300,29 +348,32 @@ def judge_design(
     design: Design,
     checked: CrossCheck,
     thresholds: Thresholds,
+    *,
+    asked: Method | None = None,
 ) -> Rejected | None:
     """Whether the design from all of the logs keeps what the cross-check promised."""
     variance = float(checked.variance[checked.best])
-    doubtful = variance >= evidence.caution.trust
+    departs = design.recipe.floor < 1.0
+    doubtful = departs and variance >= evidence.caution.trust
     if method.control_variate and doubtful and variance > thresholds.agreement * design.own:
-        return _poor_control_variate(variance, evidence.support, thresholds)
+        return _poor_control_variate(evidence, variance, thresholds)
     if (
         design.doubt > 0.0
         and design.recipe.limit is None
         and design.doubtful_excess > thresholds.cost_doubt
     ):
-        return Rejected(_cost_in_doubt(design, evidence.vectors), all_but_target=True)
+        return Rejected(_cost_in_doubt(design, evidence.vectors), departures=True)
     allowed = thresholds.episode_excess * (1.0 + design.recipe.epsilon)
     most = 1.0 - evidence.settings.least_gain
     kept = design.variance <= most and design.cost <= allowed
     if design.recipe.budget == "episode" and not kept:
         return Rejected()  # the price did not keep what it promised: try a budget in every state
     if method.tilted and not design.variance <= most:
+        more = more_to_gain(evidence, asked or method)
         return Rejected(
             "there is nothing to gain within the cost budget: the design's predicted variance is "
-            f"{design.variance:.2f} of the target policy's. The design falls back to the target "
-            "policy: use on-policy evaluation, log more, or allow a larger epsilon",
-            all_but_target=True,
+            f"{design.variance:.2f} of the target policy's{more}",
+            departures=True,
         )
     return None
 
@@ -331,23 +382,23 @@ def _cost_in_doubt(design: Design, vectors: bool) -> str:
     if vectors:
         return (
             f"the cost is in doubt: simulated episodes of the design cost {design.cost:.3f} times "
-            f"the target policy's cost, with a standard error of {design.doubt:.3f}. The design "
-            "falls back to the target policy: use on-policy evaluation, log more episodes, or "
-            "allow a larger epsilon"
+            f"the target policy's cost, with a standard error of {design.doubt:.3f}; log more "
+            "episodes, or allow a higher cost, Promise(at_most=...)"
         )
     return (
         "the cost is in doubt: the logs enter states that they never leave, and the design comes "
         f"to them more or less often than the target policy, so that its cost of {design.cost:.3f} "
-        f"times the target policy's may be wrong by {design.doubt:.3f}. The design falls back to "
-        "the target policy: use on-policy evaluation, or log whole episodes, with these states"
+        f"times the target policy's may be wrong by {design.doubt:.3f}; log whole episodes, with "
+        "these states"
     )
 
 
-def _poor_control_variate(variance: float, support: float, thresholds: Thresholds) -> Rejected:
+def _poor_control_variate(evidence: Evidence, variance: float, thresholds: Thresholds) -> Rejected:
     """A poor control variate can do more harm than a poor tilt."""
+    support = evidence.support
     thin = support < thresholds.noted_support
     what = "the logs are too thin" if thin else "the critics are too poor"
-    remedy = "log more episodes" + (" like the target policy's" if thin else ", or give features")
+    remedy = "log more episodes like the target policy's" if thin else better_critics(evidence)
     return Rejected(
         f"{what} for a control variate (relative variance on held-out logs {variance:.2f}, support "
         f"{support:.0%}); designed without one: {remedy}",

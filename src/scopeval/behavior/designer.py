@@ -21,6 +21,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import LOGGER, Progress, follow_phases
 from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
@@ -268,6 +270,7 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
         fallback=decision.fallback,
+        drawn=decision.drawn if np.isfinite(decision.drawn) else None,
     )
     LOGGER.info(
         "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",

@@ -10,7 +10,7 @@ from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import Recipe
 from scopeval.policies.protocols import Counts
 
-__all__ = ["Prediction", "Report", "Shape", "summary_of", "support_in_words"]
+__all__ = ["Prediction", "Report", "Shape", "summary_of", "support_in_words", "what_runs"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Report:
     fallback: str | None = None  # why the design falls back to the target policy
     curve: Curve | None = None  # the frontier that it was chosen on
     promise: PromisedCost | None = None  # whose cost is not exceeded; None: the target policy's
+    drawn: float | None = None  # share of the target's variance that its own draws make
 
 
 def support_in_words(report: Report) -> str:
@@ -73,6 +74,21 @@ def support_in_words(report: Report) -> str:
     if report.shape.width is None:
         return share + "in the logs"
     return share + "as near to the logs as held-out logged steps"
+
+
+def what_runs(recipe: Recipe, report: Report, method: Method) -> str:
+    """The first line: what will run, and why."""
+    p = report.prediction
+    if report.fallback is not None:
+        return f"Runs your own policy: the logs confirm no design: {report.fallback}"
+    if not method.tilted:
+        return "Runs your own policy, as was asked (on-policy)"
+    if recipe.floor >= 1.0 and method.control_variate:
+        return (
+            f"Use it: {p.variance:.2f} of the variance at the cost of your own policy, which runs "
+            "itself; a control variate saves the rest"
+        )
+    return f"Use it: {p.variance:.2f} of the variance at {p.cost:.2f} of the cost"
 
 
 def summary_of(
@@ -94,11 +110,8 @@ def summary_of(
     if recipe.budget == "weighted":
         spent = f"cost has a price of   {recipe.price:.3g}; no weight exceeds {recipe.cap:g}"
     doubt = f"with its doubt: {p.safe_cost:.3f}; " if recipe.budget == "weighted" else ""
-    first = []
-    if report.fallback is not None:
-        first = [f"the target policy itself is run, the logs confirm no design: {report.fallback}"]
     lines = [
-        *first,
+        what_runs(recipe, report, method),
         f"behavior policy by {recipe.method}, horizon {recipe.horizon}, "
         f"epsilon {recipe.epsilon:g}, learned from {report.rows:,} logged rows "
         f"({report.regression}, {report.seconds:.1f} s)",
@@ -111,6 +124,11 @@ def summary_of(
         f"  target's share       {recipe.floor:.0%} everywhere, all in {report.kept:.1%} of the "
         "logged states",
     ]
+    if report.drawn is not None:
+        lines.append(
+            f"  origin of variance   {report.drawn:.0%} the target policy's own draws of actions, "
+            f"{1.0 - report.drawn:.0%} the environment"
+        )
     if method.control_variate and recipe.share < 1.0:
         lines.append(
             f"  control variate      uses {recipe.share:.0%} of the estimated differences between "

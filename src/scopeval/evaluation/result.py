@@ -157,6 +157,7 @@ class Evaluation:
             all episodes together cost at most the target's own, which the guard watches; else None.
         unconfirmed: why the logs confirm no design, so that the target itself ran; None: they do,
             or nothing was designed.
+        standard_error: of the estimate; NaN with fewer than two episodes, or without an estimate.
     """
 
     estimate: float
@@ -178,6 +179,7 @@ class Evaluation:
     advice: tuple[str, ...] = ()
     certificate_at_own_cost: Certificate | None = None
     unconfirmed: str | None = None
+    standard_error: float = math.nan
 
     @property
     def noise(self) -> Noise | None:

@@ -258,7 +258,14 @@ class RunningTotals:
             context=context,
             advice=self._noise.advice,
             unconfirmed=run.unconfirmed,
+            standard_error=self._standard_error(interval),
         )
+
+    def _standard_error(self, interval: Interval) -> float:
+        square = self.squared_error
+        if self.finished < 2 or math.isnan(interval.estimate) or not square >= 0:
+            return math.nan
+        return math.sqrt(square)
 
     def _context_report(self) -> ContextReport | None:
         if self._context is None or not self.finished:

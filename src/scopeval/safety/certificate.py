@@ -234,7 +234,8 @@ class Ledger:
             anytime: The number of episodes was decided by what they showed: without a bound the
                 intervals are then those of `AsymptoticSequence`, the ratio with its radius for
                 t / sqrt(n).
-            refuted: A guard has refuted the promise with these episodes.
+            refuted: A guard has refuted the promise with these episodes. The certificate says so
+                too, and what speaks against it stands beside it as `reasons`.
         """
         if self._pairs.n == 0:
             raise InputError(
@@ -252,7 +253,7 @@ class Ledger:
             verdict = "refuted" if refuted else found.verdict
             doubts = self._doubts(found, verdict, covered, anytime)
             doubts = doubts if void is None else (void, *doubts)
-            if doubts and verdict in ("safe", "refuted"):
+            if doubts and verdict in ("safe", "refuted") and not refuted:
                 verdict = "not enough evidence"
         return Certificate(
             difference=found.difference,

@@ -37,7 +37,8 @@ class Certificate:
         cost_bound: The most that an episode can cost, as stated. The intervals then hold for every
             number of episodes and every distribution of costs up to it. None: nothing was stated,
             and the intervals hold for many episodes and costs like those seen.
-        reasons: Why there is not enough evidence, or none, in words.
+        reasons: Why there is not enough evidence, or none, in words. Where a guard has refuted the
+            promise the verdict is "refuted" all the same: these then speak against relying on it.
         expected_cost: Estimate of the behavior policy's expected cost with a control variate, which
             the ratio is about; NaN: there is none, and `cost` takes its place.
         whose: What the promise compares with: the target's cost, that of a reference policy, or a
@@ -98,10 +99,11 @@ class Certificate:
                 f"{limit}."
             )
         if self.verdict == "refuted":
-            return (
-                f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above "
-                f"{limit}."
-            )
+            doubts = f" Caution: {'; '.join(self.reasons)}." if self.reasons else ""
+            said = f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above"
+            if self.reasons:
+                said = f"Refuted{seen}, by the guard: the behavior policy's expected cost is above"
+            return f"{said} {limit}.{doubts}"
         if self.verdict == "not covered":
             return (
                 f"Not covered: the behavior policy leaves out actions that the {self._policy()} "
