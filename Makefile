@@ -4,17 +4,22 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-heavy test-kernels lint types format mutants bench docs audit wheel-test clean
+.PHONY: demo test golden test-heavy test-kernels lint types format mutants bench docs audit wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
 
-test: lint types
-	$(BIN)/python -m pytest -n auto
+# The golden numbers first, beside mypy: they compile what the other tests then only load
+test: lint
+	$(MAKE) --no-print-directory -j 2 types golden
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/test_golden.py
+
+golden: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/test_golden.py
 
 # What takes long, and guards what changes seldom: benchmarks, Ray, kills at random, fuzzed calls
 test-heavy: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto -m heavy
+	$(BIN)/python -m pytest -n auto --dist worksteal -m heavy
 
 # What other processors round otherwise: golden numbers, decisions, and sums in two orders
 NUMERIC := tests/test_golden.py tests/test_simulate.py tests/solver tests/exact tests/experiments/baselines \
@@ -23,7 +28,7 @@ NUMERIC := tests/test_golden.py tests/test_simulate.py tests/solver tests/exact 
 	tests/evaluation/test_stages.py tests/campaign/test_campaign_stages.py
 
 test-kernels: $(VENV)/.dev
-	$(BIN)/python tools/other_kernel.py -m pytest -q -n auto $(NUMERIC)
+	$(BIN)/python tools/other_kernel.py -m pytest -q -n auto --dist worksteal $(NUMERIC)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ true relative variance and cost, by dynamic programming. A dash: nothing was des
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -90,8 +90,31 @@ def copies(log: Transitions, times: int, more: int) -> Transitions:
     return Transitions.concat([few] * times + [log.select(slice(0, more))])
 
 
-def lies(rng: np.random.Generator) -> dict[str, Callable[[Transitions], Transitions]]:
-    """Every lie by its name."""
+def logged(
+    mdp: exact.TabularMDP, controllers: list[TabularPolicy], episodes: int, seed: int
+) -> Transitions:
+    """What they did, without the steps of the end."""
+    log = logs_of(mdp, controllers, episodes, seed=seed)
+    rest = log.obs < STATES  # the end is no step
+    last = (log.next_obs == STATES)[rest]
+    return changed(log.select(rest), terminated=last)
+
+
+def reversed_codes(log: Transitions) -> Transitions:
+    """Action 3 for 0, 2 for 1, and so on."""
+    return changed(log, action=ACTIONS - 1 - log.action)
+
+
+def lies(
+    rng: np.random.Generator, own: Transitions, other: Transitions
+) -> dict[str, Callable[[Transitions], Transitions]]:
+    """Every lie by its name.
+
+    Args:
+        rng: for lies that are random.
+        own: episodes of the target policy.
+        other: episodes in another environment of the same kind.
+    """
     tiny = lambda log: np.where(np.arange(len(log)) % 1000 == 0, 1e-9, 0.0)  # noqa: E731
     return {
         "none": lambda log: log,
@@ -120,6 +143,14 @@ def lies(rng: np.random.Generator) -> dict[str, Callable[[Transitions], Transiti
         "cut at random, marked as ends": lambda log: changed(
             log, terminated=log.terminated | (rng.random(len(log)) < 0.05)
         ),
+        "rewards and costs one row late": lambda log: changed(
+            log, reward=np.roll(log.reward, 1), cost=np.roll(log.cost, 1)
+        ),
+        "two plants mixed": lambda log: Transitions.concat([log, other]),
+        "only the target's episodes, codes reversed": lambda log: reversed_codes(own),
+        "half of them the target's, codes reversed": lambda log: Transitions.concat(
+            [reversed_codes(own), log]
+        ),
     }
 
 
@@ -128,7 +159,11 @@ def said(log: Transitions) -> str:
     found = diagnose(log)
     if found.errors:
         return f"refused: {found.errors[0]}"
-    texts = found.warnings
+    return first(found.warnings)
+
+
+def first(texts: Sequence[str]) -> str:
+    """The first text that names a lie; empty: there is none."""
     return next((text for text in texts if not any(words in text for words in USUAL)), "")
 
 
@@ -148,7 +183,7 @@ def worth(
         return f"refused: {error}", None
     own = exact.assess(mdp, target, target)
     truth = exact.assess(mdp, target, behavior)
-    falls = "falls back" if behavior.falls_back else ""
+    falls = "falls back" if behavior.falls_back else first(behavior.report.notes)
     return falls, (truth.variance / own.variance, truth.cost / own.cost)
 
 
@@ -161,13 +196,13 @@ def main() -> None:
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     mdp, target = ring(rng), policies(rng, 1, 0.0)[0]
-    log = logs_of(mdp, policies(rng, 20, 0.5), given.episodes, seed=given.seed)
-    rest = log.obs < STATES  # the end is no step
-    last = (log.next_obs == STATES)[rest]
-    log = changed(log.select(rest), terminated=last)
+    controllers = policies(rng, 20, 0.5)
+    log = logged(mdp, controllers, given.episodes, given.seed)
+    own = logged(mdp, [target], given.episodes, given.seed + 1)
+    other = logged(ring(np.random.default_rng([given.seed, 1])), controllers, given.episodes, 2)
     print("| lie | what is said | scope: variance, cost | scope-dr | frontier at 0.8 |")
     print("|---|---|---|---|---|")
-    for name, lie in lies(rng).items():
+    for name, lie in lies(rng, own, other).items():
         if given.only not in name:
             continue
         wrong = lie(log)
@@ -175,6 +210,7 @@ def main() -> None:
         cells = []
         for kind in ("scope", "scope-dr", "frontier"):
             text, truth = worth(mdp, target, wrong, kind)
+            words = words or ("" if text == "falls back" else text)
             number = "-" if truth is None else f"{truth[0]:.3f}, {truth[1]:.3f}"
             cells.append(f"{number} ({text})" if text == "falls back" else number)
         print(f"| {name} | {words[:110] or 'nothing'} | {' | '.join(cells)} |", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -202,19 +201,6 @@ def test_act_never_draws_the_impossible():
     assert np.cumsum(pi)[-1] < 1.0
     policy = BehaviorPolicy(CallablePolicy(lambda obs, t: pi[None]), [], RECIPE, REPORT)
     assert policy.act(0, 0, Last()).probability > 0
-
-
-def test_act_is_quick(learned, network):
-    """Printed, not asserted: the machine may be busy. The goal is a p99 below a millisecond."""
-    rng = np.random.default_rng(0)
-    for name, policy, obs in (("table", learned[0], 2), ("mlp", network, np.zeros(2))):
-        took = []
-        for _ in range(2000):
-            began = time.perf_counter()
-            policy.act(obs, 1, rng)
-            took.append(time.perf_counter() - began)
-        print(f"act, {name}: median {np.median(took) * 1e6:.0f} us", end=", ")
-        print(f"p99 {np.quantile(took, 0.99) * 1e6:.0f} us")
 
 
 def test_doubt_is_counted_while_acting(learned, network):

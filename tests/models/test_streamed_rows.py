@@ -188,6 +188,7 @@ RAY = textwrap.dedent(
 )
 
 
+@pytest.mark.heavy
 def test_workers_of_a_cluster_and_datasets(world, tmp_path):
     """In a process of its own, so that nothing of the cluster outlives a failure."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'scopeval[ray]'")

@@ -53,6 +53,17 @@ def started(place):
     process.communicate()
 
 
+def soon(holds):
+    """Whether something holds before long; a closed line is an answer, too."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if holds():
+                return True
+        time.sleep(0.05)
+    return False
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_closes_the_campaign_with_status_0(started, number):
     """The one file holds everything, as a copy of it after a stop must."""
@@ -80,13 +91,12 @@ def test_a_service_is_not_ready_while_nothing_can_be_recorded(served):
     assert served.call("GET", "/readyz")[:2] == (200, {"status": "ready"})
     with sqlite3.connect(served.where, isolation_level=None) as stranger:
         stranger.execute("BEGIN IMMEDIATE")
-        time.sleep(1.1)
-        status, content, _ = served.call("GET", "/readyz")
-        assert (status, content["status"]) == (503, "not ready")
+        answer = lambda: served.call("GET", "/readyz")[:2]  # noqa: E731
+        assert soon(lambda: answer()[0] == 503)
+        assert answer()[1]["status"] == "not ready"
         assert served.call("GET", "/healthz")[0] == 200
         stranger.execute("ROLLBACK")
-    time.sleep(1.1)
-    assert served.call("GET", "/readyz")[0] == 200
+    assert soon(lambda: answer()[0] == 200)
 
 
 def test_act_answers_within_a_limit_while_the_database_is_locked(create):
@@ -95,16 +105,18 @@ def test_act_answers_within_a_limit_while_the_database_is_locked(create):
     with serving(Service(where, TARGET, port=0, settings=settings)) as url:
         served = Served(where, url, tokens)
         start = {"plant": "a", "request": "12345678"}
-        assert served.call("POST", "/v1/episodes", start, token="plant")[0] == 200
+        begin = ("POST", "/v1/episodes", start)
+        assert soon(lambda: served.call(*begin, token="plant")[0] == 200)
         act = ("POST", "/v1/episodes/0/act", {"step": 0, "obs": 1})
         with sqlite3.connect(where, isolation_level=None) as stranger:
             stranger.execute("BEGIN IMMEDIATE")
-            began = time.monotonic()
             status, content, headers = served.call(*act, token="plant")
-            assert time.monotonic() - began < 4.0
             stranger.execute("ROLLBACK")
+        # "database" would be the database's own patience, which is 10 times as long
         assert (status, content["code"], headers["Retry-After"]) == (503, "overloaded", "1")
-        assert served.call(*act, token="plant")[0] == 200  # repeated, it has one answer
+        assert soon(
+            lambda: served.call(*act, token="plant")[0] == 200
+        )  # repeated, it has one answer
 
 
 def test_two_services_on_one_store_refuse_no_correct_call(create):
@@ -181,7 +193,6 @@ def test_connections_of_one_address_are_limited(create):
     with serving(Service(where, TARGET, port=0, settings=settings)) as url:
         address = urlsplit(url).hostname, urlsplit(url).port
         idle = [socket.create_connection(address) for _ in range(20)]
-        time.sleep(0.3)
         line = http.client.HTTPConnection(*address, timeout=5)
         with contextlib.suppress(OSError):  # it may be closed already
             line.request("GET", "/healthz")
@@ -190,8 +201,7 @@ def test_connections_of_one_address_are_limited(create):
         line.close()
         for one in idle:
             one.close()
-        time.sleep(0.3)
-        assert Served(where, url, tokens).call("GET", "/healthz")[0] == 200
+        assert soon(lambda: Served(where, url, tokens).call("GET", "/healthz")[0] == 200)
 
 
 def test_a_body_with_two_lengths_is_refused(served):
@@ -253,7 +263,8 @@ def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):
     monkeypatch.setattr("scopeval.serve.viewer.IN_PROCESS", 0)
     with Campaign.open(served.where, TARGET) as campaign:
         run_episode(campaign)
-        with connect(served.url, served.tokens["viewer"]) as viewer:
+        patient = {"timeout": 300.0, "patience": 300.0}
+        with connect(served.url, served.tokens["viewer"], **patient) as viewer:
             assert np.array_equal(viewer.episodes().action, campaign.episodes().action)
             assert len(viewer.logs()) == len(campaign.logs())
 

@@ -23,7 +23,7 @@ def run_pytest(folder: Path, content: str, ci: str) -> subprocess.CompletedProce
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     command = (sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q")
     env = os.environ | {"CI": ci, "PYTHONPATH": str(ROOT / "tests")}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("how", SKIPPED)
@@ -72,7 +72,7 @@ def test_heavy_tests_are_left_out_unless_they_are_asked_for():
         command = (sys.executable, "-m", "pytest", "--collect-only", "-q", *more)
         places = ("tests/benchmarks", "tests/tools/test_crash_campaigns.py")
         done = subprocess.run(
-            (*command, *places), cwd=ROOT, capture_output=True, text=True, timeout=120
+            (*command, *places), cwd=ROOT, capture_output=True, text=True, timeout=300
         )
         return done.stdout
 
