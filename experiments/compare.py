@@ -4,14 +4,19 @@ The variance (or squared error) of J(new) - J(old) by 1,000 episodes, relative t
 test of as many. Parts:
 
 - ``pairs``: Gridworlds; old and other are random policies, new = (1 - x) old + x other. With 1,000
-  logged episodes and without; beside two separate designs from the same logs (500 episodes each).
-  One on-policy evaluation of each policy is the A/B test;
+  logged episodes, without, and with as many of another world (bad logs); beside two separate
+  designs from the same logs (500 episodes each). One on-policy evaluation of each policy is the A/B
+  test;
 - ``unseen``: worlds like users' (`experiments.unseen_worlds`), 10 and 30 % of decisions changed;
 - ``promise``: the cheapest and the most expensive of twelve policies, "at most today's cost";
 - ``same``: A/A tests, the same policy twice, a copy that differs by rounding, and two policies of
   equal value: how often a winner is named, with a fixed number of episodes and by a sequence;
+- ``coverage``: how often intervals for 300 episodes contain the truth;
 - ``best``: ten candidates: the gap to the best, beside an A/B/n test, and episodes until it is
-  known.
+  known, beside the same rule on returns of an A/B/n test;
+- ``vectors``: a cart and pole with two actions, controllers near to each other and far ones;
+- ``robots``: checkpoints of one training, the next one and one ten later (extra ``mujoco``);
+- ``data-center``: the bold controller against the usual one (extra ``energyplus``).
 
 "Covers": how often the interval for a fixed number of episodes contains the true difference.
 """
@@ -21,19 +26,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from experiments.common import RunArgs, Table, main, mean_of
-from scopeval import Plant, Promise, Stop, assess, compare, design, evaluate
+from scopeval import (
+    Comparison,
+    Inference,
+    Plant,
+    Promise,
+    Stop,
+    assess,
+    compare,
+    design,
+    evaluate,
+)
+from scopeval.comparison.control import TableControls
+from scopeval.comparison.costs import cost_terms_of
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.runner import Runner
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 
-Part = Literal["pairs", "unseen", "promise", "same", "best"]
-PARTS: tuple[Part, ...] = ("pairs", "unseen", "promise", "same", "best")
+Part = Literal[
+    "pairs", "unseen", "promise", "same", "coverage", "best", "vectors", "robots", "data-center"
+]
+PARTS: tuple[Part, ...] = ("pairs", "unseen", "promise", "same", "coverage", "best")
 
 
 @dataclass(frozen=True)
@@ -41,7 +63,7 @@ class Args(RunArgs):
     """How many episodes a comparison takes."""
 
     parts: tuple[Part, ...] = PARTS
-    """What to measure."""
+    """What to measure; the three parts whose worlds are not tables are asked for by name."""
     sizes: tuple[int, ...] = (10, 30)
     """Cells along one side of the Gridworlds; also the horizon."""
     pairs: int = 30
@@ -55,7 +77,7 @@ class Args(RunArgs):
     separate: bool = True
     """Two separate designs too, which take most of the time."""
     runs: int = 1000
-    """A/A tests of each kind."""
+    """A/A tests of each kind, and comparisons whose coverage is counted."""
     seed: int = 0
     """Pair k is in world seed + k, and its logs and episodes follow from that number."""
 
@@ -69,6 +91,13 @@ TOGETHER = 20
 CANDIDATES, MIXED = 10, 0.3
 #: Share of decisions that differ in unseen worlds.
 DIFFER = (0.1, 0.3)
+#: Of a sequence for the best of ten, by our values and by the returns of an A/B/n test.
+MOST_EPISODES, MOST_RETURNS = 20_000, 300_000
+#: Robots, and which of their 30 checkpoints are compared: the next one, and one far from it.
+ROBOTS = ("InvertedPendulum", "Hopper", "Walker2d")
+CHECKPOINTS = ((14, 15), (24, 25), (10, 20), (19, 29))
+#: Gains of the cart's new controller, relative to today's.
+GAINS = (0.95, 0.8, 0.5)
 
 
 def jobs(args: Args) -> list[dict[str, Any]]:
@@ -76,24 +105,27 @@ def jobs(args: Args) -> list[dict[str, Any]]:
     every: list[dict[str, Any]] = []
     for part in args.parts:
         if part in ("pairs", "promise", "best"):
-            every += [
-                {"part": part, "world": f"{size} x {size}", "pair": k}
-                for size in args.sizes
-                for k in range(args.pairs)
-            ]
+            worlds, few = [f"{size} x {size}" for size in args.sizes], args.pairs
         elif part == "unseen":
+            worlds = [*_unseen_worlds().WORLDS][: 2 if args.pairs < 10 else None]
             few = -(-args.pairs // 10)
-            names = [*_unseen_worlds().WORLDS][: 2 if args.pairs < 10 else None]
-            every += [{"part": part, "world": w, "pair": k} for w in names for k in range(few)]
+        elif part in ("same", "coverage"):
+            worlds, few = ["10 x 10"], -(-args.runs // TOGETHER)
+        elif part == "robots":
+            worlds, few = list(ROBOTS), len(CHECKPOINTS)
         else:
-            count = -(-args.runs // TOGETHER)
-            every += [{"part": part, "world": "10 x 10", "pair": k} for k in range(count)]
+            worlds, few = [part], -(-args.pairs // 10)
+        every += [{"part": part, "world": w, "pair": k} for w in worlds for k in range(few)]
     return every
 
 
 def job(args: Args, part: Part, world: str, pair: int) -> dict[str, Any]:
     """All comparisons of one pair."""
-    run = {"pairs": _pairs, "unseen": _unseen, "promise": _promise, "same": _same, "best": _best}
+    run = {
+        "pairs": _pairs, "unseen": _unseen, "promise": _promise, "same": _same, "best": _best,
+        "coverage": _coverage,
+        "vectors": _vectors, "robots": _robots, "data-center": _data_center,
+    }  # fmt: skip
     return {"results": run[part](args, world, args.seed + pair)}
 
 
@@ -105,10 +137,11 @@ def _pairs(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     mdp = Gridworld(size, seed=seed).mdp()
     old, other = (p.table(size) for p in target_policies(2, size, seed=seed))
     logs = gridworld_logs(mdp, args.logged, seed=seed)
+    bad = gridworld_logs(Gridworld(size, seed=seed + 10**4).mdp(), args.logged, seed=seed)
     results = []
     for x in args.changes:
         new = (1.0 - x) * old + x * other
-        results += _measured(args, mdp, old, new, logs, seed, {"x": x})
+        results += _measured(args, mdp, old, new, logs, seed, {"x": x}, bad=bad)
     return results
 
 
@@ -149,14 +182,18 @@ def _measured(
     seed: int,
     case: Mapping[str, Any],
     *,
+    bad: Any = None,
     separate: bool = True,
 ) -> list[dict[str, Any]]:
-    """By logs, without logs, and by two separate designs."""
+    """By logs, without logs, by logs of another world, and by two separate designs."""
     truth = {name: assess(mdp, p, p) for name, p in (("old", old), ("new", new))}
     ab = 2.0 * (truth["old"].variance + truth["new"].variance)
     gap = truth["new"].value - truth["old"].value
     rows = []
-    for how, known in (("1,000 logged episodes", logs), ("no logs", None)):
+    kinds = [("1,000 logged episodes", logs), ("no logs", None)]
+    if bad is not None:
+        kinds.append(("logs of another world", bad))
+    for how, known in kinds:
         found = compare(
             mdp, {"old": old, "new": new}, episodes=args.episodes, logs=known, seed=seed + 10**6
         )
@@ -273,6 +310,35 @@ def _same(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
+    """Ten worlds in turn, x = 1: differences and values, without logs."""
+    size = int(world.split()[0])
+    mdp = Gridworld(size, seed=seed % 10).mdp()
+    policies = {
+        name: p.table(size)
+        for name, p in zip(("old", "new"), target_policies(2, size, seed=seed % 10), strict=True)
+    }
+    truth = {name: assess(mdp, p, p).value for name, p in policies.items()}
+    rows = []
+    for run in range(TOGETHER):
+        number = (seed - args.seed) * TOGETHER + run
+        found = compare(mdp, policies, episodes=300, seed=number)
+        d = found.differences["new"]
+        away = d.estimate - truth["new"] + truth["old"]
+        hit = bool(d.contains(truth["new"] - truth["old"]))
+        rows.append(
+            {"x": 0.0, "how": "the difference", "covers": hit, "ratio": d.se**2, "square": away**2}
+        )
+        for name, v in found.values.items():
+            hit = bool(v.contains(truth[name]))
+            away = v.estimate - truth[name]
+            rows.append(
+                {"x": 0.0, "how": f"the value of {name}", "covers": hit, "ratio": v.se**2,
+                 "square": away**2}
+            )  # fmt: skip
+    return rows
+
+
 def _best(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     size = int(world.split()[0])
     mdp = Gridworld(size, seed=seed).mdp()
@@ -288,15 +354,134 @@ def _best(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         covered.append(d.low <= truth[name].value - truth[best].value <= d.high)
         ab = CANDIDATES * (truth[name].variance + truth[best].variance)
         ratios.append(d.se**2 * d.n / ab)
-    known = compare(
-        mdp, order, stop=Stop(decided=True, episodes=20_000), logs=logs, seed=seed + 2 * 10**6
-    )
+    plan = Stop(decided=True, episodes=MOST_EPISODES)
+    known = compare(mdp, order, stop=plan, logs=logs, seed=seed + 2 * 10**6)
+    named = known.best is not None and known.best.decided and known.best.name == best
+    usual = _by_returns([truth[name] for name in order], seed)
     return [
         {"x": MIXED, "how": "gap to the best", "ratio": float(np.mean(ratios)),
          "covers": all(covered)},
-        {"x": MIXED, "how": "episodes until it is known", "ratio": float(known.episodes),
-         "covers": known.best is not None and known.best.decided and known.best.name == best},
+        {"x": MIXED, "how": "episodes until the best is known", "covers": named,
+         "ratio": known.episodes / usual, "episodes": known.episodes, "usual": usual},
     ]  # fmt: skip
+
+
+def _by_returns(truth: Sequence[Any], seed: int) -> int:
+    """Episodes of an A/B/n test until the best is known, by the same rule from returns alone.
+
+    The returns of policy k are normal, with its exact mean and variance; the first is the baseline.
+    """
+    K = len(truth)
+    rng = np.random.default_rng((seed, 5))
+    mean = np.array([one.value for one in truth])
+    spread = np.sqrt([one.variance for one in truth])
+
+    class Returns:
+        def run(self, first: int, count: int, shares: np.ndarray) -> MixtureEpisodes:
+            label = rng.choice(K, count, p=shares)
+            weights = np.ones((count, 2, K))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                own = (label[:, None] == np.arange(K)) / shares
+            weights[:, 1] = np.nan_to_num(own, nan=0.0)
+            zeros = np.zeros((count, 1), np.int64)
+            return MixtureEpisodes(
+                obs=zeros,
+                action=zeros,
+                reward=rng.normal(mean[label], spread[label])[:, None],
+                cost=np.zeros((count, 1)),
+                weights=weights,
+                shares=np.tile(shares, (count, 1)),
+                length=np.ones(count, np.int64),
+                last_obs=zeros[:, 0],
+                terminated=np.ones(count, np.bool_),
+                index=first + np.arange(count),
+                failed=np.zeros((count, K), np.bool_),
+            )
+
+    runner = Runner(
+        Returns(),
+        PolicySet({str(k): np.ones((1, 1)) for k in range(K)}),
+        stop=Stop(decided=True, episodes=MOST_RETURNS),
+        costs=cost_terms_of(
+            None, baseline=0, largest_weight=float(K), horizon=1, gamma=1.0, alpha=0.05
+        ),
+        inference=Inference(),
+        gamma=1.0,
+        logs=None,
+        seed=seed,
+        shares=np.full(K, 1.0 / K),
+        controls=TableControls(np.zeros((K, 1, 1, 1))),
+    )
+    return len(runner.run().episodes)
+
+
+# -- worlds that are no tables ---------------------------------------------------------------------
+
+
+def _vectors(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
+    """A cart and pole: today's controller and one with smaller gains."""
+    from experiments.worlds.classic_control import CartPole
+    from experiments.worlds.control_fleet import ControlFleet
+
+    cart = CartPole()
+    size = cart.observe(cart.start(1, np.random.default_rng(0))).shape[1]
+
+    def controller(gain: float) -> Any:
+        def probs(obs: np.ndarray, t: int) -> np.ndarray:
+            wish = cart.steer(np.asarray(obs, np.float64), np.full(size, gain))
+            score = np.exp(-((cart.levels - wish[:, None]) ** 2))
+            return np.asarray(0.9 * score / score.sum(axis=1, keepdims=True) + 0.05)
+
+        return probs
+
+    rows = []
+    for gain in GAINS:
+        fleet = ControlFleet(cart, 250)
+        both = {"old": controller(1.0), "new": controller(gain)}
+        rows.append(_said(f"gains x {gain:g}", compare(
+            fleet, both, episodes=args.episodes, horizon=60, seed=seed + 10**6
+        )))  # fmt: skip
+    return rows
+
+
+def _robots(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
+    """Two checkpoints of one training: Gaussian policies."""
+    from experiments.robots.env import HORIZON, robot_env
+    from experiments.robots.policies import robot_policies
+
+    every = robot_policies(world)
+    first, second = CHECKPOINTS[(seed - args.seed) % len(CHECKPOINTS)]
+    both = {"old": every[first], "new": every[second]}
+    found = compare(
+        Plant(lambda: robot_env(world)),
+        both,
+        episodes=args.episodes,
+        horizon=HORIZON,
+        seed=seed + 10**6,
+    )
+    return [_said(f"checkpoints {first} and {second}", found)]
+
+
+def _data_center(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
+    """The bold controller against the usual one, a season's days, without logs."""
+    from experiments.data_center import DataCenterFleet, target_controllers
+    from experiments.data_center.weather import HOURS
+
+    controllers = target_controllers()
+    both = {name: controllers[name].policy() for name in ("usual", "bold")}
+    rooms = DataCenterFleet(2, "energy")
+    try:
+        found = compare(rooms, both, episodes=args.episodes, horizon=HOURS, seed=seed + 10**6)
+    finally:
+        rooms.close()
+    return [_said("bold against usual", found)]
+
+
+def _said(how: str, found: Comparison) -> dict[str, Any]:
+    """Relative to an A/B test by the same episodes: what is exact is not known here."""
+    (d,) = found.differences.values()
+    used = max(found.estimators, key=lambda name: found.estimators[name])
+    return {"x": 0.0, "how": f"{how}, {used}", "ratio": d.n / d.ab_episodes}
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -317,8 +502,9 @@ def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             said = [one for one in every if "ratio" in one]
             block["worst"] = max((one["ratio"] for one in said), default=None)
-            block["covers"] = float(np.mean([one["covers"] for one in said])) if said else None
-            for name in ("ratio", "square", "cost"):
+            covers = [one["covers"] for one in said if "covers" in one]
+            block["covers"] = float(np.mean(covers)) if covers else None
+            for name in ("ratio", "square", "cost", "episodes", "usual"):
                 measured = [one[name] for one in every if name in one]
                 block[name] = mean_of(measured) if measured else None
         blocks.append(block)
@@ -328,7 +514,7 @@ def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def table(content: Mapping[str, Any]) -> list[Table | str]:
     """A table for each part."""
     shown: list[Table | str] = []
-    for part in PARTS:
+    for part in get_args(Part):
         blocks = [b for b in content["blocks"] if b["part"] == part]
         if not blocks:
             continue
@@ -336,9 +522,15 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             tests = tuple((b["how"], f"{b['n']:,}", f"{b['winners']:.3f}") for b in blocks)
             shown.append(Table("A/A tests: how often a winner is named", _SAME, tests))
             continue
+        if part == "coverage":
+            shown.append(Table("How often 95 % intervals contain the truth", _COVERAGE, tuple(
+                (b["how"], f"{b['n']:,}", f"{b['covers']:.3f}",
+                 f"{b['ratio']['mean'] / b['square']['mean']:.2f}") for b in blocks
+            )))  # fmt: skip
+            continue
         rows = tuple(
             (
-                f"{b['world']}, x = {b['x']:g}" if part != "promise" else b["world"],
+                f"{b['world']}, x = {b['x']:g}" if b["x"] else b["world"],
                 b["how"],
                 f"{b['n']}",
                 _with_error(b["ratio"]),
@@ -350,6 +542,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             for b in blocks
         )
         shown.append(Table(_CAPTIONS[part], _HEADER, rows))
+        shown += [_until_known(b) for b in blocks if b["usual"] is not None]
     config = content["config"]
     return [
         *shown,
@@ -361,13 +554,29 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
     ]
 
 
+def _until_known(block: Mapping[str, Any]) -> str:
+    ours, usual = (block[name]["mean"] for name in ("episodes", "usual"))
+    capped = sum(n >= MOST_RETURNS for n in block["usual"]["values"])
+    return (
+        f"{block['world']}: the best of ten was known after {ours:,.0f} episodes on the average "
+        f"(at most {MOST_EPISODES:,}; 'covers': it was named and was the best), by the same rule "
+        f"from the returns of an A/B/n test after {usual:,.0f} (at most {MOST_RETURNS:,}, which "
+        f"{capped} of {block['n']} reached undecided)."
+    )
+
+
+_COVERAGE = ("interval of", "runs", "covers", "estimated variance / squared error")
 _SAME = ("test", "runs", "winner")
 _HEADER = ("world", "by", "pairs", "ratio", "worst", "square", "covers", "cost")
 _CAPTIONS = {
     "pairs": "Variance of J(new) - J(old) relative to an A/B test of as many episodes",
     "unseen": "The same in worlds like users', x: share of the decisions that differ",
     "promise": "A new policy that is more expensive, with at most today's cost",
-    "best": "Ten candidates: gap to the best relative to an A/B/n test; episodes until it is known",
+    "best": "Ten candidates, x = 0.3: gap to the best, and episodes until it is known, relative to "
+    "an A/B/n test",
+    "vectors": "A cart and pole, without logs, relative to an A/B test by the same episodes",
+    "robots": "Checkpoints of one training, without logs, likewise",
+    "data-center": "The bold controller against the usual one, without logs, likewise",
 }
 
 

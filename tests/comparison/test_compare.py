@@ -249,6 +249,7 @@ def test_a_promise_that_the_policies_break_is_kept_by_a_design():
     assert other.cost > 1.2 * own.cost
     logs = gridworld_logs(mdp, 2000, seed=0)
     plant = Plant(lambda: TabularEnv(mdp), side_by_side=100)
+    found = []
     for env, known in ((mdp, {}), (plant, {"logs": logs, "horizon": n})):
         result = compare(env, policies, episodes=1000, promise=Promise(at_most=1.0), **known)
         assert "a design for this question" in result.ran
@@ -260,6 +261,8 @@ def test_a_promise_that_the_policies_break_is_kept_by_a_design():
         d = result.differences["new"]
         assert abs(d.estimate - (other.value - own.value)) < 5 * d.se
         assert d.ab_episodes > d.n
+        found.append(d.se)
+    assert found[0] < found[1]  # by the values of the known MDP, and by those that logs show
     with pytest.raises(InputError, match="not answerable"):
         compare(mdp, policies, episodes=100, promise=Promise(at_most=0.1))
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from random_mdps import Case, cases, every_path, random_case
 from scopeval.comparison.joint_design import (
-    DESIGN_SHARE,
     contrast_variance,
     joint_design,
     learned_model,
@@ -75,19 +74,20 @@ def test_the_mixture_with_the_design_keeps_the_promise():
     The design has less variance than running today's policy, and less than at a lower cost.
     """
     mdp, policies = two()
-    made = joint_design(mdp, policies, 0, 1.0)
+    share = 0.8
+    made = joint_design(mdp, policies, 0, 1.0, share=share)
     own = [float(mdp.initial @ value_tables(mdp, "cost", p)[1][0]) for p in policies]
     assert (own[0] + own[1]) / 2 > 1.05 * own[0]
     assert made.mixture_cost <= own[0] * (1 + 1e-9)
     assert made.mixture_cost >= own[0] * 0.999
     assert made.mixture_cost == pytest.approx(
-        DESIGN_SHARE * made.cost + float(made.shares @ np.array(own))
+        share * made.cost + float(made.shares @ np.array(own))
     )
     L = np.array([[-1.0, 1.0]])
     variance, cost = contrast_variance(mdp, policies, L, made.mu)
     assert variance == pytest.approx(made.variance)
     assert cost == pytest.approx(made.cost)
-    assert joint_design(mdp, policies, 0, 0.95).variance > variance
+    assert joint_design(mdp, policies, 0, 0.95, share=share).variance > variance
 
 
 @settings(max_examples=20, deadline=None)
@@ -127,7 +127,7 @@ def test_a_learned_model_of_many_logs_is_the_known_one():
     made = joint_design(model, padded, 0, 1.0)
     _, cost = contrast_variance(mdp, policies, np.array([[-1.0, 1.0]]), made.mu[:, :-1])
     own = [float(mdp.initial @ value_tables(mdp, "cost", p)[1][0]) for p in policies]
-    mixture = DESIGN_SHARE * cost + float(made.shares @ np.array(own))
+    mixture = 0.9 * cost + float(made.shares @ np.array(own))
     assert mixture <= 1.02 * own[0]
 
 

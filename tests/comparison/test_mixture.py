@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from random_mdps import Case, Paths, cases, every_path
+from random_mdps import Case, Paths, cases, every_path, random_case
 from scopeval.comparison.estimators import (
     ab_variance,
     doubly_robust,
@@ -17,6 +17,8 @@ from scopeval.comparison.estimators import (
     per_decision,
     weighted_costs,
 )
+from scopeval.comparison.foreseen import foreseen_variance
+from scopeval.comparison.joint_design import value_tables
 from scopeval.comparison.mixture import EpisodeState, mixture_probs, running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 
@@ -225,3 +227,21 @@ def test_the_ab_tests_variance_from_the_same_episodes(made: Any):
     assert found == pytest.approx(spread / shares)
     # 4,000 draws: within a fifth and a fiftieth of the largest square but for about 1e-3
     assert spread == pytest.approx(truth, rel=0.35, abs=0.05 * (1 + returns.max() ** 2))
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.3, 0.5), (0.6, 0.3, 0.1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_foreseen_variance_is_that_over_all_trajectories(seed: int, shares: Any):
+    """With a design in the mixture and b_k = q_k; 1,000 simulated episodes: within a quarter."""
+    case = random_case(seed, states=3, actions=2, horizon=3)
+    rng, p = np.random.default_rng(seed), np.array(shares)
+    every = np.stack([case.target, *rng.dirichlet(np.ones(2), (2, 3, 3))])  # last: the design
+    made = Enumerated(case, every, p)
+    e, times = made.episodes, np.arange(3)
+    q = np.stack([value_tables(case.mdp, "reward", pi)[0] for pi in every])
+    control = np.moveaxis(q[:, times, e.obs, e.action], 0, 2)
+    baseline = np.moveaxis((every * q).sum(axis=3)[:, times, e.obs], 0, 2)
+    y = doubly_robust(e, case.gamma, control, baseline)
+    truth = float(made.variance(y[:, 1] - y[:, 0]))
+    foreseen = foreseen_variance(case.mdp, every[:2], every[2], p, 0)
+    assert foreseen == pytest.approx(truth, rel=0.25)

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from scopeval.arrays import Bools, Floats
+from scopeval.comparison.control import Controls, TableControls
+from scopeval.comparison.foreseen import foreseen_variance
 from scopeval.comparison.joint_design import (
+    DESIGN_SHARES,
     JointDesign,
     contrast_variance,
     joint_design,
@@ -64,11 +67,14 @@ class Affordable:
         policies: with the design as the last one, if there is one.
         shares: of all of them.
         words: what it is.
+        controls: exact action values, of a known MDP that a design was made for; None: they are
+            learned.
     """
 
     policies: PolicySet
     shares: Floats
     words: str
+    controls: Controls | None = None
 
 
 def affordable(
@@ -110,7 +116,7 @@ def affordable(
     margin = 0.0
     if model.rows is not None:
         margin = _margin(policies, model.rows, model.mdp, horizon, gamma, at_most)
-    made = joint_design(model.mdp, tables, policies.baseline, at_most, margin=margin)
+    made = _best_share(model.mdp, tables, policies.baseline, at_most, margin)
     known = tuple(p for p in policies.policies if isinstance(p, Policy))
     inside = policies.with_design(DesignPolicy(made.mu, model.known, known))
     parts = np.append(made.shares, 1.0 - made.shares.sum())
@@ -119,7 +125,36 @@ def affordable(
         f"the policies alone would cost {ratio:.3g} times the baseline's, and at most "
         f"{at_most:.4g} times was promised"
     )
-    return Affordable(inside, parts, words)
+    controls = None
+    if model.rows is None:
+        every = (*tables, made.mu)
+        controls = TableControls(np.stack([value_tables(model.mdp, "reward", x)[0] for x in every]))
+    return Affordable(inside, parts, words, controls)
+
+
+def _best_share(
+    mdp: TabularMDP, tables: Floats, baseline: int, at_most: float, margin: float
+) -> JointDesign:
+    """The design with the share of least variance, by simulation in the model.
+
+    Raises:
+        InputError: none keeps the promise; that of the largest share, which could cost the least.
+    """
+    best, least = None, np.inf
+    for share in DESIGN_SHARES:
+        try:
+            made = joint_design(mdp, tables, baseline, at_most, share=share, margin=margin)
+        except InputError:
+            if best is None and share == DESIGN_SHARES[-1]:
+                raise
+            continue
+        shares = np.append(made.shares, share)
+        variance = foreseen_variance(mdp, tables, made.mu, shares, baseline)
+        if variance > least:
+            break  # the more of it the worse
+        best, least = made, variance
+    assert best is not None
+    return best
 
 
 @dataclass(frozen=True)
@@ -179,9 +214,12 @@ def _margin(
     tables = _tables(policies, mdp, horizon, seen[0])
     excess = []
     for made_from, judged_by in ((0, 1), (1, 0)):
-        made = joint_design(halves[made_from], tables, policies.baseline, at_most)
+        try:
+            made = joint_design(halves[made_from], tables, policies.baseline, at_most)
+        except InputError:
+            continue  # so few logs know no cheaper way
         excess.append(_ratio(halves[judged_by], made, tables, policies.baseline) - at_most)
-    return max(float(np.mean(excess)), 0.0)
+    return max(float(np.mean(excess)), 0.0) if excess else 0.0
 
 
 def _ratio(mdp: TabularMDP, made: JointDesign, tables: Floats, baseline: int) -> float:

@@ -86,6 +86,7 @@ class Analyst:
         learner: of control variates; None: there are none.
         logs: of past operation; None: there are none.
         seed: of the folds.
+        controls: that are known, and not learned; None: there are none.
     """
 
     def __init__(
@@ -95,15 +96,16 @@ class Analyst:
         learner: ControlLearner | None,
         logs: Transitions | None,
         seed: int,
+        controls: Controls | None = None,
     ) -> None:
         self._policies, self._gamma, self._learner = policies, gamma, learner
         self._logs = logs
         self._L = contrasts(policies)
         self._back = np.linalg.inv(self._L)
         self._seed = seed
-        self._standing: Controls | None = None
-        if learner is not None and not learner.quick and logs is not None:
-            self._standing = learner.learn([logs])  # logs are episodes of nobody's fold
+        self._standing = controls  # from nobody's fold
+        if controls is None and learner is not None and not learner.quick and logs is not None:
+            self._standing = learner.learn([logs])
 
     def judge(self, episodes: MixtureEpisodes, groups: Ints | None = None) -> Judged:
         """Values of all episodes, at least two.
@@ -177,7 +179,7 @@ class Analyst:
 
     def _controls(self, known: MixtureEpisodes) -> Controls | None:
         """From logs and other episodes; what takes long, from logs only."""
-        if self._learner is None or not self._learner.quick:
+        if self._standing is not None or self._learner is None or not self._learner.quick:
             return self._standing
         rows = [] if self._logs is None else [self._logs]
         return self._learner.learn([*rows, known.transitions()])

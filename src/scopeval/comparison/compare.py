@@ -133,6 +133,7 @@ def compare(
             shares=shares,
             ramp=ramp,
             quick=isinstance(plant.env, TabularMDP),
+            controls=chosen.controls,
             progress=told,
         )
         outcome = runner.run()

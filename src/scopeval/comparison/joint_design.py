@@ -17,7 +17,8 @@ and a price of cost, which is such that a whole episode costs what it may. Every
 matrix plus expectations of such, and so positive semi-definite; rounding is cut off.
 
 The design is run as one more component of the mixture of episodes, with the share p_0: the weights
-of the policies stay below 1 / p_k, and no action of theirs is ever left out.
+of the policies stay below 1 / p_k, and no action of theirs is ever left out. Which share is best is
+simulated (`foreseen`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.solver.program import solve_priced
 
-__all__ = ["DESIGN_SHARE", "JointDesign", "contrast_variance", "joint_design", "value_tables"]
+__all__ = ["DESIGN_SHARES", "JointDesign", "contrast_variance", "joint_design", "value_tables"]
 
-#: Share of the design in the mixture; the policies have equal parts of the rest.
-DESIGN_SHARE = 0.9
+#: Shares that a design may have in the mixture; the policies have equal parts of the rest. The less
+#: the more the policies themselves show, but the less may the design cost.
+DESIGN_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 #: The highest price, relative to variance over cost: what is then run is the cheapest.
 HIGHEST = 1e9
 
@@ -157,7 +159,13 @@ def contrast_variance(
 
 
 def joint_design(
-    mdp: TabularMDP, policies: Floats, baseline: int, at_most: float, *, margin: float = 0.0
+    mdp: TabularMDP,
+    policies: Floats,
+    baseline: int,
+    at_most: float,
+    *,
+    share: float = 0.9,
+    margin: float = 0.0,
 ) -> JointDesign:
     """The design of least variance with which the mixture costs at most so much.
 
@@ -166,6 +174,7 @@ def joint_design(
         policies: [K, T, S, A].
         baseline: number of the policy that the cost is compared with.
         at_most: the mixture may cost so many times the baseline's.
+        share: of the design in the mixture; the policies have equal parts of the rest.
         margin: part of it that is left unspent.
 
     Raises:
@@ -173,9 +182,9 @@ def joint_design(
     """
     K = len(policies)
     costs = np.array([float(mdp.initial @ value_tables(mdp, "cost", pi)[1][0]) for pi in policies])
-    shares = np.full(K, (1.0 - DESIGN_SHARE) / K)
+    shares = np.full(K, (1.0 - share) / K)
     base = float(costs[baseline])
-    allowed = ((at_most - margin) * base - float(shares @ costs)) / DESIGN_SHARE
+    allowed = ((at_most - margin) * base - float(shares @ costs)) / share
     contrasts = np.delete(np.eye(K) - np.eye(K)[baseline], baseline, axis=0)
     sweep = _Sweep(mdp, policies, contrasts)
     free = sweep.run(0.0)
@@ -184,7 +193,7 @@ def joint_design(
         unit = max(free[2], 1e-300) / max(free[1], 1e-300)
         least = sweep.run(HIGHEST * unit)[1]
         if least > allowed:
-            lowest = (DESIGN_SHARE * least + float(shares @ costs)) / base + margin
+            lowest = (share * least + float(shares @ costs)) / base + margin
             raise InputError(
                 f"promise: got at most {at_most:.4g} times the baseline's cost, at which the "
                 "question is not answerable: the cheapest way to act that still tells the policies "
@@ -192,7 +201,7 @@ def joint_design(
             )
         price = _price(lambda price: sweep.run(price)[1], allowed, unit)
         found = sweep.run(price)
-    mixture = DESIGN_SHARE * found[1] + float(shares @ costs)
+    mixture = share * found[1] + float(shares @ costs)
     return JointDesign(found[0], found[1], found[2], price, shares, mixture, base)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from scopeval.arrays import Bools, Floats
 from scopeval.comparison.analysis import Analyst, Judged
-from scopeval.comparison.control import learner_for
+from scopeval.comparison.control import Controls, learner_for
 from scopeval.comparison.costs import CostTerms
 from scopeval.comparison.estimators import centers_of, full_trajectory
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
@@ -112,6 +112,7 @@ class Runner:
         shares: of the policies, [K].
         ramp: how those of new policies grow; None: at once.
         quick: episodes take hardly any time.
+        controls: that are known, and not learned; None: there are none.
         progress: called after every batch.
     """
 
@@ -129,12 +130,14 @@ class Runner:
         shares: Floats,
         ramp: Ramping | None = None,
         quick: bool = False,
+        controls: Controls | None = None,
         progress: Callable[[Running], None] | None = None,
     ) -> None:
         self._rollout, self._policies, self._stop = rollout, policies, stop
         self._costs, self._inference, self._gamma = costs, inference, gamma
         self._logs, self._seed, self._ramp = logs, seed, ramp
         self._fair, self._quick, self._progress = shares, quick, progress
+        self._controls = controls
         self._guard = costs.guard()
         self._parts: list[MixtureEpisodes] = []
         self._analyst: Analyst | None = None
@@ -290,7 +293,9 @@ class Runner:
     def _judge(self, episodes: MixtureEpisodes) -> Judged:
         if self._analyst is None:
             learner = learner_for(self._policies, episodes, gamma=self._gamma, seed=self._seed)
-            self._analyst = Analyst(self._policies, self._gamma, learner, self._logs, self._seed)
+            self._analyst = Analyst(
+                self._policies, self._gamma, learner, self._logs, self._seed, self._controls
+            )
         if len(episodes) < 2:  # there are no others to learn from
             K = len(self._policies)
             values = full_trajectory(episodes, self._gamma, np.zeros(K))
