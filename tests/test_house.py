@@ -50,10 +50,11 @@ def imports_of(tree: ast.AST, module: str) -> set[str]:
     return {x if x in NAMES else x.rpartition(".")[0] for x in inside}
 
 
+TREES = {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 GRAPH = {
-    name_of(path): imports_of(ast.parse(path.read_text()), name_of(path)) - {"", name_of(path)}
-    for path in MODULES
-    if name_of(path)  # the front door names every room, and loads them when they are used
+    name: imports_of(tree, name) - {"", name}
+    for name, tree in TREES.items()
+    if name  # the front door names every room, and loads them when they are used
 }
 
 
@@ -93,8 +94,8 @@ def test_the_rooms_have_an_order():
 
 
 def test_the_package_needs_no_experiment():
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in zip(MODULES, TREES.values(), strict=True):
+        for node in ast.walk(tree):
             named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             named += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             heads = {name.split(".")[0] for name in named}
@@ -153,13 +154,11 @@ DOCUMENTED = ("envs", "errors", "exact", "integrations", "simulate", "solver")
 def deep_imports(text: str) -> list[str]:
     """Names that a test takes from inside the package although `scopeval` has them."""
     found = []
-    for node in ast.walk(ast.parse(text)):
-        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-        inside = module.removeprefix("scopeval.")
-        if inside in ("", module) or inside.split(".")[0] in DOCUMENTED:
+    for module, given in re.findall(r"(?m)^ *from (scopeval\.[\w.]+) import (\([^)]*\)|.*)", text):
+        if module.split(".")[1] in DOCUMENTED:
             continue
-        owner = import_module(module)
-        names = {alias.name for alias in node.names} & set(scopeval.__all__)
+        names = set(re.findall(r"\w+", given)) & set(scopeval.__all__)
+        owner = import_module(module) if names else None
         same = sorted(x for x in names if getattr(owner, x, None) is getattr(scopeval, x))
         found += [f"from {module} import {name}" for name in same]
     return found
@@ -221,7 +220,7 @@ def holders() -> set[str]:
     for path in MODULES:
         if room_of(name_of(path)) in PERSISTED:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(TREES[name_of(path)]):
             if isinstance(node, ast.ClassDef) and fields_of(node) & {"epsilon", "horizon"}:
                 found.add(f"{name_of(path)}.{node.name}")
     return found
@@ -281,8 +280,6 @@ def test_the_upper_rooms_load_what_they_need_when_they_need_it():
 
 
 # -- one of each: the table in CONTRIBUTING.md, as far as syntax shows a second one ----------------
-
-TREES = {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 
 #: Loops backward in time. A recursion for values, variances or costs belongs to the sweep.
 BACKWARD = {

@@ -19,8 +19,7 @@ import os
 import sys
 import threading
 os.cpu_count = lambda: 2
-from scopeval import design, read_logs
-from scopeval.models.model.regression import Networks
+from scopeval import Networks, design, read_logs
 from scopeval.models.model.training import Training
 
 def told(what, done, total):

@@ -82,8 +82,7 @@ def test_the_process_imports_what_the_program_could_import(tmp_path, had):
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from own_target import policy
             from machine import HORIZON, run_episode
-            from scopeval import Campaign
-            from scopeval.evaluation.stages import Stages
+            from scopeval import Campaign, Stages
 
             with Campaign.create(
                 "c.campaign", policy, horizon=HORIZON, refit=Stages(first=5, method="odi"),

@@ -155,7 +155,7 @@ def test_a_log_of_ones_own_carries_it(learned):
 FULL_DISK = """
 import resource, signal, sys
 import numpy as np
-from scopeval.collection.episodes import Episodes
+from scopeval import Episodes
 from scopeval.errors import DataError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing beyond the limit is an error then
 many = np.random.default_rng(0).random((5000, 10))
