@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import Campaign, Check, exact
+from scopeval import Campaign, Check, Stop, exact
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.stages import StagePlan
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Plan, Promise, Terms
+from scopeval.campaign.terms import Promise, Terms
 from scopeval.errors import CampaignError
 from scopeval.evaluation.stage_design import Plan as DesignPlan
 from scopeval.evaluation.stages import Stages
@@ -103,7 +103,7 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
         horizon=HORIZON,
         behavior=None if refit else behavior,
         seed=number,
-        plan=Plan(episodes=episodes),
+        stop=Stop(episodes=episodes),
         guards=[Promise()],
         refit=Stages(first=30, method="odi", check=Check(least_gain=0.0)) if refit else False,
     )
@@ -135,7 +135,7 @@ def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
     """The same for a campaign of made-up events, at all times; the value is 0."""
     rng = np.random.default_rng((number, 3))
     settings = Stages(first=30)
-    terms = Terms(horizon=HORIZON, plan=Plan(episodes=episodes), refit=settings)
+    terms = Terms(horizon=HORIZON, stop=Stop(episodes=episodes), refit=settings)
     state, clock = CampaignState(terms), 0
 
     def fold(event: Event) -> None:

@@ -43,9 +43,9 @@ import numpy as np
 import sqlalchemy as sa
 
 from postgres_server import MISSING, PostgresServer, binaries
-from scopeval import Campaign, Check
+from scopeval import Campaign, Check, Stop
 from scopeval.campaign import schema
-from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
+from scopeval.campaign.terms import Limit, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stages import Stages
@@ -116,7 +116,7 @@ class Driver:
             horizon=HORIZON,
             behavior=None if self.refit else BEHAVIOR,
             seed=self.seed,
-            plan=Plan(episodes=EPISODES),
+            stop=Stop(episodes=EPISODES),
             ramp=Ramp((0.3, 1.0), episodes=15),
             guards=[Promise(), Limit(episode=16.0, action="tell")],
             refit=STAGES if self.refit else False,

@@ -401,7 +401,7 @@ campaign_case(
     60,
     logs=lambda: store()[1],
     ramp=lambda: documented("Ramp", "shares")(shares=(0.3, 1.0), episodes=20),
-    plan=lambda: documented("Plan", "cost_budget")(cost_budget=220.0),
+    stop=lambda: Stop(cost=220.0),
     seed=4,
 )
 campaign_case(
@@ -417,14 +417,14 @@ campaign_case(
     "stages",
     120,
     refit=lambda: Stages(first=40, growth=2.0),
-    plan=lambda: documented("Plan", "cost_budget")(episodes=120),
+    stop=lambda: Stop(episodes=120),
 )
 campaign_case(
     "stages-logs",
     120,
     logs=lambda: store()[1],
     refit=lambda: Stages(first=40, growth=2.0, method="scope"),
-    plan=lambda: documented("Plan", "cost_budget")(episodes=120),
+    stop=lambda: Stop(episodes=120),
     cost_bound=15.0,
     seed=7,
 )

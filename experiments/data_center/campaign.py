@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from experiments.data_center import DataCenterEnv, recorded_logs, target_controllers
-from scopeval import Campaign, frontier
-from scopeval.campaign.terms import Limit, Plan, Promise
+from scopeval import Campaign, Stop, frontier
+from scopeval.campaign.terms import Limit, Promise
 
 HOURS = 24
 
@@ -55,7 +55,7 @@ def main(place, days=30, logs=None):
         horizon=HOURS,
         behavior=curve.at(cost=0.5),
         seed=1,
-        plan=Plan(episodes=2 * days),
+        stop=Stop(episodes=2 * days),
         guards=[Promise(), Limit(episode=60.0, action="hand over")],  # degree-hours
     )
     rooms = [Room("north", 10_000), Room("south", 20_000)]

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Campaign, Check, Stages
+from scopeval import Campaign, Check, Stages, Stop
 from scopeval.campaign.stages import Allotment, Expected
-from scopeval.campaign.terms import Plan, Terms
+from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.campaign.view import trace_of
 from scopeval.errors import InputError
@@ -39,7 +39,7 @@ SUMMED = 1e-12
 
 
 def terms_of(episodes, first=3):
-    return Terms(horizon=1, plan=Plan(episodes=episodes), refit=Stages(first=first))
+    return Terms(horizon=1, stop=Stop(episodes=episodes), refit=Stages(first=first))
 
 
 def start(allotment, number, *, share=1.0, by_target=False):
@@ -169,7 +169,7 @@ def run_episode(campaign):
 
 def whole(where, *, restarts=0, **more):
     campaign = Campaign.create(
-        where, TARGET, horizon=HORIZON, plan=Plan(episodes=EPISODES), refit=SETTINGS, **more
+        where, TARGET, horizon=HORIZON, stop=Stop(episodes=EPISODES), refit=SETTINGS, **more
     )
     for k in range(EPISODES):
         campaign.backend.on_refit = None  # here by hand, at once

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from campaign.machine import HORIZON, Machine, tables
-from scopeval import Campaign, EpisodeLog, design, estimate
-from scopeval.campaign.terms import Plan
+from scopeval import Campaign, EpisodeLog, Stop, design, estimate
 from wearing_machine import HORIZON as DAYS
 from wearing_machine import machine_log, policy, transitions
 
@@ -76,7 +75,7 @@ def test_the_same_seed_gives_the_same_episodes_and_the_same_estimate(place, hand
             behavior=behavior,
             seed=5,
             guards=(),
-            plan=Plan(episodes=60),
+            stop=Stop(episodes=60),
         ) as campaign,
         campaign.group(),
     ):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import Campaign, Stages
-from scopeval.campaign.terms import Plan
+from scopeval import Campaign, Stages, Stop
 from scopeval.errors import InputError
 from wearing_machine import ACTIONS, HORIZON, STATES, machine_log, policy, transitions
 
@@ -44,7 +43,7 @@ def run_days(campaign, count):
 
 def made(where, **settings):
     return Campaign.create(
-        where, TARGET, horizon=HORIZON, plan=Plan(episodes=200), refit=SETTINGS, **settings
+        where, TARGET, horizon=HORIZON, stop=Stop(episodes=200), refit=SETTINGS, **settings
     )
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from machine import HORIZON, run_episode, tables
 
-from scopeval import Campaign, Stages
-from scopeval.campaign.terms import Plan
+from scopeval import Campaign, Stages, Stop
 
 TARGET, _ = tables()
 SETTINGS = Stages(first=5, method="odi")
@@ -26,7 +25,7 @@ def test_a_refit_that_fails_is_told_and_not_started_after_every_episode(place):
         TARGET,
         horizon=HORIZON,
         refit=SETTINGS,
-        plan=Plan(episodes=35),
+        stop=Stop(episodes=35),
         target_name="no_such_module:policy",
     ) as campaign:
         for _ in range(35):

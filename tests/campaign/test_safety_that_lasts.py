@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
-from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
+from scopeval import Campaign, Stop
+from scopeval.campaign.terms import Limit, Promise, Ramp
 from scopeval.errors import CampaignError, InputError
 
 TARGET, BEHAVIOR = tables()
@@ -167,7 +167,7 @@ def test_an_alarm_stops_the_ramp(place):
 
 
 def test_plans_end_a_campaign(place):
-    with made(place, plan=Plan(episodes=2)) as campaign:
+    with made(place, stop=Stop(episodes=2)) as campaign:
         run_episode(campaign)
         run_episode(campaign)
         with pytest.raises(CampaignError, match="all 2 episodes"):
@@ -176,7 +176,7 @@ def test_plans_end_a_campaign(place):
 
 
 def test_a_plan_of_cost_ends_a_campaign(place):
-    with made(place, plan=Plan(cost_budget=10.0)) as campaign:
+    with made(place, stop=Stop(cost=10.0)) as campaign:
         while campaign.status().done is None:
             run_episode(campaign)
         assert 10.0 <= campaign.status().spent < 30.0

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from machine import HORIZON, Machine, tables
 
-from scopeval import Campaign
-from scopeval.campaign.terms import Limit, Plan, Promise, Ramp
+from scopeval import Campaign, Stop
+from scopeval.campaign.terms import Limit, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
 
 TARGET, BEHAVIOR = tables()
@@ -38,7 +38,7 @@ TERMS = {
             Limit("heat", step=0.9, action="hand over"),
         ]
     },
-    "ramp": {"ramp": Ramp((0.3, 1.0), episodes=2), "plan": Plan(episodes=6)},
+    "ramp": {"ramp": Ramp((0.3, 1.0), episodes=2), "stop": Stop(episodes=6)},
     "bound": {"step_cost_bound": 4.0},
 }
 

@@ -25,7 +25,6 @@ from scopeval import (
 )
 from scopeval.behavior.frontier_views import FrontierViews
 from scopeval.campaign.campaign import draw_band
-from scopeval.campaign.terms import Plan
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import CampaignError, InputError
 from scopeval.evaluation.tracking import Tracker
@@ -64,7 +63,7 @@ def staged():
 def campaign(tmp_path):
     target, behavior = tables()
     place = tmp_path / "a.campaign"
-    made = Campaign.create(place, target, horizon=6, behavior=behavior, plan=Plan(episodes=40))
+    made = Campaign.create(place, target, horizon=6, behavior=behavior, stop=Stop(episodes=40))
     with made as campaign:
         with campaign.group():  # one transaction, which is faster
             for k in range(30):
@@ -273,8 +272,8 @@ def test_the_band_of_a_campaign_is_drawn_as_far_as_it_is_finite():
 def test_a_campaign_whose_episodes_are_all_finished_says_so(tmp_path):
     target, _ = tables()
     for place, lost in (("c", 0), ("d", 1)):
-        plan = Plan(episodes=60)
-        with Campaign.create(tmp_path / f"{place}.campaign", target, horizon=6, plan=plan) as made:
+        stop = Stop(episodes=60)
+        with Campaign.create(tmp_path / f"{place}.campaign", target, horizon=6, stop=stop) as made:
             with made.group():
                 for _ in range(59 - lost):
                     run_episode(made)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from campaign.machine import Machine, run_episode, tables
-from scopeval import Campaign, Stages, Table, connect
-from scopeval.campaign.terms import Limit, Plan, Promise
+from scopeval import Campaign, Stages, Stop, Table, connect
+from scopeval.campaign.terms import Limit, Promise
 from scopeval.errors import CampaignError, InputError
 from scopeval.serve.server import Service, serving
 
@@ -55,14 +55,14 @@ def test_views_are_those_of_a_local_campaign(served, place):
 def test_terms_of_all_kinds_arrive(create):
     where, tokens = create(
         guards=[Promise(alpha=0.01), Limit("warmth", step=3.0, action="tell")],
-        plan=Plan(episodes=50, precision=0.5),
+        stop=Stop(episodes=50, precision=0.5),
         refit=Stages(first=20, learn=Table(features=np.eye(4))),
         step_cost_bound=3.0,
     )
     with serving(Service(where, TARGET, port=0)) as url, connect(url, tokens["viewer"]) as far:
         found = far.terms
     assert found.guards == (Promise(alpha=0.01), Limit("warmth", step=3.0, action="tell"))
-    assert (found.plan, found.step_cost_bound) == (Plan(episodes=50, precision=0.5), 3.0)
+    assert (found.stop, found.step_cost_bound) == (Stop(episodes=50, precision=0.5), 3.0)
     np.testing.assert_array_equal(found.refit.learn.features, np.eye(4))
 
 
@@ -94,7 +94,7 @@ def test_shadow_mode_over_http_until_an_operator_goes_live(create):
 
 def test_stages_over_http_and_a_refit_that_an_operator_asks_for(create):
     where, tokens = create(
-        behavior=None, plan=Plan(episodes=40), refit=Stages(first=10, method="odi")
+        behavior=None, stop=Stop(episodes=40), refit=Stages(first=10, method="odi")
     )
     with Campaign.open(where, TARGET) as campaign, campaign.group():
         campaign.backend.on_refit = None  # the process that would have done it was killed

@@ -9,8 +9,8 @@ import pytest
 from http_calls import Served
 
 from campaign.machine import HORIZON, run_episode, tables
-from scopeval import Campaign
-from scopeval.campaign.terms import Plan, Ramp
+from scopeval import Campaign, Stop
+from scopeval.campaign.terms import Ramp
 from scopeval.serve.app import Settings
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
@@ -47,7 +47,7 @@ def page(place):
         TARGET,
         horizon=HORIZON,
         behavior=BEHAVIOR,
-        plan=Plan(episodes=500, cost_budget=5000.0),
+        stop=Stop(episodes=500, cost=5000.0),
         ramp=Ramp((0.5, 1.0), 40),
     ) as campaign:
         book = TokenStore(campaign.backend.store, time.time)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from campaign.machine import run_episode, tables
-from scopeval import Campaign
+from scopeval import Campaign, Stop
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Plan
 from scopeval.serve.live import LINES, _rows, view_of
 
 
@@ -40,8 +39,8 @@ def test_a_campaign_is_complete_when_nothing_runs_any_more(tmp_path):
         found = view_of(campaign.status(), None, [], [], campaign.terms, 0.0)
         return found.state.text, found.reason, found.facts[0].note
 
-    place, plan = tmp_path / "a.campaign", Plan(episodes=2)
-    with Campaign.create(place, target, horizon=6, plan=plan) as campaign:
+    place, stop = tmp_path / "a.campaign", Stop(episodes=2)
+    with Campaign.create(place, target, horizon=6, stop=stop) as campaign:
         run_episode(campaign)
         last = campaign.start()
         begins = "too few episodes for an interval, which begins at 50"

@@ -21,7 +21,7 @@ from scopeval.campaign.local import LocalBackend, Policies, create_local, first_
 from scopeval.campaign.refit import main
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Limit, Plan, Promise, Ramp, Terms, Unconfirmed
+from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
@@ -34,6 +34,7 @@ from scopeval.notebook.axes import axes_or_new, write_in
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import OURS
 from scopeval.policies.adapters import as_policy
+from scopeval.question.stop import Stop
 from scopeval.report.evaluation_figures import Band, running, trace_of
 from scopeval.report.wording import confidence
 
@@ -90,7 +91,7 @@ class Campaign:
         alpha: float = 0.05,
         seed: int = 0,
         guards: Sequence[Limit | Promise] | None = None,
-        plan: Plan | int | None = None,
+        stop: Stop | int | None = None,
         ramp: Ramp | None = None,
         shadow: bool = False,
         silent_after: float = 3600.0,
@@ -127,7 +128,7 @@ class Campaign:
             seed: of all random numbers.
             guards: what is watched. Default: the promise about the cost, which hands over when it
                 is refuted.
-            plan: when no more episodes are started, or how many. Default: never.
+            stop: when no more episodes are started, or how many. Default: never.
             ramp: how the behavior policy's share grows. Default: it is 1 from the beginning.
             shadow: another controller, the incumbent, runs the plants: ``act(obs,
                 incumbent=action)`` records what it does and what the behavior policy would do; with
@@ -177,7 +178,7 @@ class Campaign:
             alpha=alpha,
             seed=seed,
             guards=(Promise(),) if guards is None else tuple(guards),
-            plan=_plan(plan),
+            stop=_stop(stop),
             ramp=ramp,
             shadow=shadow,
             silent_after=silent_after,
@@ -440,7 +441,7 @@ class Campaign:
         result = self.result(keep=True)
         trace = trace_of(result, terms.gamma)
         assert trace is not None  # the episodes were kept
-        goal = max(terms.plan.episodes or len(trace.value), 1)
+        goal = max(terms.stop.episodes or len(trace.value), 1)
         band = running(trace.value, terms.alpha, goal, trace.stages)
         ax = _labeled(axes_or_new(ax))
         draw_band(band, terms.alpha, ax)
@@ -462,7 +463,7 @@ class Campaign:
         if told is None:
             raise InputError("tracker: got None, expected an object with log(step, values)")
         status = self.status()
-        total = self.terms.plan.episodes
+        total = self.terms.stop.episodes
         more = status.values()
         told(Running(status.finished, total, status.interval, status.spent, more=more))
 
@@ -497,13 +498,13 @@ class Campaign:
         return f"Campaign({self.backend.name!r})"
 
 
-def _plan(given: Plan | int | None) -> Plan:
-    if given is None or isinstance(given, Plan):
-        return given or Plan()
+def _stop(given: Stop | int | None) -> Stop:
+    if given is None or isinstance(given, Stop):
+        return given or Stop()
     if isinstance(given, int):
-        return Plan(episodes=given)
+        return Stop(episodes=given)
     raise InputError(
-        f"plan: got {given!r:.60}, expected Plan(episodes=...) or a number of episodes"
+        f"stop: got {given!r:.60}, expected Stop(episodes=...) or a number of episodes"
     )
 
 

@@ -147,7 +147,7 @@ def _read_task(
     )
     plans = state.plans[:number]
     budget = budget_after(terms, plans, [counts[k] for k in range(number)])
-    planned = terms.plan.episodes
+    planned = terms.stop.episodes
     return _Task(
         number=number,
         current=state.design,
@@ -181,7 +181,7 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
             designer.add(chunk)
     found, new = [], task.chunks[-1]
     if len(new):
-        level = agreement_level(settings, terms.plan.episodes)
+        level = agreement_level(settings, terms.stop.episodes)
         found = designer.learn(new, task.number, level)
     plan = designer.next(task.left, task.asked)
     told = (*plan.warnings, *(one.sentence for one in found if not one.agrees))

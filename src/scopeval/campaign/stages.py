@@ -92,7 +92,7 @@ class Allotment:
     """
 
     def __init__(self, terms: Terms) -> None:
-        self._episodes, self._settings = terms.plan.episodes, terms.refit
+        self._episodes, self._settings = terms.stop.episodes, terms.refit
         self._shares = None
         self._ends: list[int] = []
         self.segments: list[Segment] = []
@@ -232,7 +232,7 @@ def expected_of(plan: Plan, settings: Stages) -> Expected:
 def budget_after(terms: Terms, plans: Sequence[StagePlan], episodes: Sequence[int]) -> StageBudget:
     """What was asked of the stages so far, with so many finished episodes each."""
     assert terms.refit is not None
-    budget = StageBudget(terms.epsilon, terms.refit.promise_of, terms.plan.episodes)
+    budget = StageBudget(terms.epsilon, terms.refit.promise_of, terms.stop.episodes)
     for one, count in zip(plans, episodes, strict=False):
         budget.add(count, one.plan.cost)
     return budget
@@ -240,7 +240,7 @@ def budget_after(terms: Terms, plans: Sequence[StagePlan], episodes: Sequence[in
 
 def narrowest_at(terms: Terms) -> int:
     """Episodes at which intervals are to be narrowest; it must not depend on what was seen."""
-    return max(terms.plan.episodes or 1000, 50)
+    return max(terms.stop.episodes or 1000, 50)
 
 
 class _Counted(NamedTuple):

@@ -235,13 +235,13 @@ class CampaignState:
 
     def done(self) -> str | None:
         """Why the plan starts no more episodes; None: it does."""
-        plan = self.terms.plan
-        if plan.episodes is not None and self.started >= plan.episodes:
-            return self._all_started(plan.episodes)
-        if plan.precision is not None and self.interval.half_width <= plan.precision:
-            return f"stopped when the interval was +- {plan.precision:g} or narrower"
-        if plan.cost_budget is not None and self.spent >= plan.cost_budget:
-            return f"stopped when the cost budget of {plan.cost_budget:g} was reached"
+        stop = self.terms.stop
+        if stop.episodes is not None and self.started >= stop.episodes:
+            return self._all_started(stop.episodes)
+        if stop.precision is not None and self.interval.half_width <= stop.precision:
+            return f"stopped when the interval was +- {stop.precision:g} or narrower"
+        if stop.cost is not None and self.spent >= stop.cost:
+            return f"stopped when the cost budget of {stop.cost:g} was reached"
         return None
 
     def _all_started(self, planned: int) -> str:

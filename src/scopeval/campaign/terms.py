@@ -11,13 +11,13 @@ from scopeval.arrays import check_alpha, check_whole, is_number
 from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
 from scopeval.evaluation.stages import Stages, stage_sizes
+from scopeval.question.stop import Stop
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 
 __all__ = [
     "COST",
     "GuardAction",
     "Limit",
-    "Plan",
     "Promise",
     "Ramp",
     "Terms",
@@ -124,28 +124,6 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """When a campaign starts no more episodes: whichever is reached first.
-
-    Attributes:
-        episodes: how many to start at most.
-        precision: until the anytime-valid interval is +- this wide.
-        cost_budget: until all episodes together have cost this.
-    """
-
-    episodes: int | None = None
-    precision: float | None = None
-    cost_budget: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.episodes is not None:
-            check_whole("plan.episodes", self.episodes, 1)
-        for name, value in (("precision", self.precision), ("cost_budget", self.cost_budget)):
-            if value is not None and not (is_number(value) and value > 0):
-                raise InputError(f"plan.{name}: got {value!r}, expected a number above 0")
-
-
-@dataclass(frozen=True)
 class Ramp:
     """The share of the behavior policy in every decision grows by stages.
 
@@ -181,7 +159,7 @@ class Terms:
         alpha: probability with which an interval may miss.
         seed: of all random numbers.
         guards: what is watched, and what happens then.
-        plan: when it ends.
+        stop: when no more episodes are started.
         ramp: how the behavior policy's share grows; None: at once.
         shadow: the target policy runs, and it is recorded what the behavior policy would do.
         silent_after: seconds without a sign of life after which a plant is told as silent.
@@ -202,7 +180,7 @@ class Terms:
     alpha: float = 0.05
     seed: int = 0
     guards: tuple[Limit | Promise, ...] = (Promise(),)
-    plan: Plan = Plan()
+    stop: Stop = Stop()  # noqa: RUF009  (frozen)
     ramp: Ramp | None = None
     shadow: bool = False
     silent_after: float = 3600.0
@@ -254,10 +232,10 @@ class Terms:
         if self.refit is None:
             return None
         done = 0
-        for count, size in enumerate(stage_sizes(self.refit, self.plan.episodes)):
+        for count, size in enumerate(stage_sizes(self.refit, self.stop.episodes)):
             done += size
             if count == number:
-                return done if self.plan.episodes is None or done < self.plan.episodes else None
+                return done if self.stop.episodes is None or done < self.stop.episodes else None
         return None
 
     def bound(self) -> CostBound | None:
@@ -299,7 +277,10 @@ class Terms:
             named = dict(one)
             guards.append(kinds[named.pop("kind")](**named))
         found["guards"] = tuple(guards)
-        found["plan"] = Plan(**found["plan"])
+        if "plan" in found:  # as campaigns before this version wrote it
+            plan = found.pop("plan")
+            found["stop"] = {"cost": plan.pop("cost_budget"), **plan}
+        found["stop"] = Stop(**found["stop"])
         found["ramp"] = None if found["ramp"] is None else Ramp(**found["ramp"])
         refit = found.get("refit")
         found["refit"] = None if refit is None else Stages.from_json(refit)

@@ -422,7 +422,7 @@ def columns_of(lines: Mapping[int, EpisodeLine]) -> dict[str, list[Any]]:
 def card_of(status: CampaignStatus, terms: Terms) -> Card:
     """The campaign as the card of a notebook."""
     found = status.interval
-    goal = "" if terms.plan.episodes is None else f" of {terms.plan.episodes:,}"
+    goal = "" if terms.stop.episodes is None else f" of {terms.stop.episodes:,}"
     text = f"{status.finished:,}{goal} episodes are finished"
     text += f", at a cost of {amount(status.spent)}" if status.spent else ""
     text += f"; {status.value}." if status.value else "."

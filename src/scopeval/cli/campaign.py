@@ -100,8 +100,7 @@ def create(
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
-    from scopeval import Campaign
-    from scopeval.campaign.terms import Plan
+    from scopeval import Campaign, Stop
     from scopeval.cli.sources import behavior_from, columns_from, is_attribute, policy_from
     from scopeval.logs.read import read_logs
 
@@ -127,7 +126,7 @@ def create(
         epsilon=epsilon,
         seed=seed,
         guards=_guards(limit or []),
-        plan=Plan(episodes, precision, cost_budget),
+        stop=Stop(episodes, precision, cost_budget),
         ramp=_ramp(ramp, ramp_episodes),
         shadow=shadow,
         refit=refit,

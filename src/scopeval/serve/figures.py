@@ -113,7 +113,7 @@ def promise_figure(trace: Trace, terms: Terms) -> Figure | None:
     excess = trace.excess[np.isfinite(trace.excess)]
     if len(excess) < 2:
         return None
-    band = running(excess, terms.alpha, max(terms.plan.episodes or 1000, 50))
+    band = running(excess, terms.alpha, max(terms.stop.episodes or 1000, 50))
     with canvas(*SIZE) as (drawing, ax):
         finite = np.isfinite(band.low)
         ax.axhline(0, color=INK, lw=1.2)

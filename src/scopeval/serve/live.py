@@ -170,7 +170,7 @@ class LivePage:
             known = cost if cost is not None and math.isfinite(cost) else None
             drawn = [
                 value_figure(trace, terms),
-                spending_figure(trace, known, terms.plan.cost_budget),
+                spending_figure(trace, known, terms.stop.cost),
                 promise_figure(trace, terms),
                 time_figure(ended_at(state)),
             ]
@@ -251,7 +251,7 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
         value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
         sure = f"{confidence(found.alpha)} confidence at all times, as far as seen"
         note = f"between {low} and {high} with {sure}"
-    goal = "" if terms.plan.episodes is None else f"of {terms.plan.episodes:,}; "
+    goal = "" if terms.stop.episodes is None else f"of {terms.stop.episodes:,}; "
     facts = [
         Fact("Value of the policy", value, note),
         Fact(
@@ -276,7 +276,7 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
 
 
 def _budget(status: CampaignStatus, terms: Terms) -> str:
-    budget = terms.plan.cost_budget
+    budget = terms.stop.cost
     if budget is None:
         return "no budget was set"
     return f"{status.spent / budget:.0%} of the budget of {amount(budget)}"
