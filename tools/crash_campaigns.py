@@ -1,7 +1,7 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
     python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
-        [--refit] [--bound episode|step]
+        [--refit] [--compare] [--bound episode|step]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
 ``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
@@ -14,6 +14,9 @@ At the end
 
 With ``--refit`` the campaigns run in stages: the behavior policy is designed anew as episodes
 finish, in the process that is killed, also in the middle of a design.
+
+With ``--compare`` the campaigns compare three policies: the running weights of each are in the
+journal, and looks at all episodes, in the process that is killed, decide their shares.
 
 With ``--bound`` the most that an episode or a step can cost is stated, so that guards are proofs.
 
@@ -67,6 +70,13 @@ RNG = np.random.default_rng(7)
 TARGET = RNG.dirichlet(np.ones(ACTIONS), STATES)
 BEHAVIOR = 0.6 * TARGET + 0.4 * RNG.dirichlet(np.ones(ACTIONS), STATES)
 
+#: What is compared: one policy is surely worse soon, and loses its share.
+POLICIES = {
+    "today": TARGET,
+    "new": BEHAVIOR,
+    "bad": 0.1 * TARGET + 0.9 * np.eye(ACTIONS)[np.zeros(STATES, int)],
+}
+
 
 def outcome(episode: int, t: int, state: int, action: int) -> tuple[float, float, int, bool]:
     """Reward, cost, next state and end: a function of the place, so plants survive a crash."""
@@ -90,6 +100,7 @@ class Driver:
         notes: file of the actions that plants were told.
         resume: whether plants go on with episodes that were cut.
         refit: whether the campaign runs in stages.
+        several: whether it compares policies.
         bound: which bound is stated, a name in BOUNDS.
         only: the one plant that is run; None: all.
     """
@@ -100,23 +111,25 @@ class Driver:
     notes: Path
     resume: bool
     refit: bool = False
+    several: bool = False
     bound: str = "none"
     only: str | None = None
 
     def open(self) -> Campaign:
         """The campaign; it is created by whoever comes first."""
+        target: Any = POLICIES if self.several else TARGET
         try:
-            return self._by_hand(Campaign.open(self.where, TARGET))
+            return self._by_hand(Campaign.open(self.where, target))
         except DataError as missing:
             if "no such file" not in str(missing) and "holds no campaign" not in str(missing):
                 raise
         made = Campaign.create(
             self.where,
-            TARGET,
+            target,
             horizon=HORIZON,
-            behavior=None if self.refit else BEHAVIOR,
+            behavior=None if self.refit or self.several else BEHAVIOR,
             seed=self.seed,
-            stop=Stop(episodes=EPISODES),
+            stop=Stop(episodes=EPISODES, every=10 if self.several else None),
             ramp=Ramp((0.3, 1.0), episodes=15),
             guards=[Promise(), Limit(episode=16.0, action="tell")],
             refit=STAGES if self.refit else False,
@@ -125,8 +138,8 @@ class Driver:
         return self._by_hand(made)
 
     def _by_hand(self, campaign: Campaign) -> Campaign:
-        """Designs are computed by `run`, at once, so that they arrive at the same episode."""
-        campaign.backend.on_refit = None
+        """Designs and looks are made by `run`, at once, so that they arrive at the same episode."""
+        campaign.backend.on_refit = campaign.backend.on_look = None
         return campaign
 
     def run(self) -> None:
@@ -146,9 +159,13 @@ class Driver:
                         episode.end()  # the turn that the crash has cut
                     else:
                         running[plant] = episode
-            while turns:
+            while turns or (self.several and campaign.look()):
+                if not turns:
+                    continue
                 if self.refit:
                     campaign.refit()
+                if self.several:
+                    campaign.look()
                 plant = min(turns, key=lambda name: (turns[name], name))
                 try:
                     if plant not in running:
@@ -238,11 +255,18 @@ def digest(campaign: Campaign) -> str:
             kept = [c for c in table.c if c.name not in ("started", "ended", "decided", "observed")]
             for row in connection.execute(sa.select(*kept).order_by(*order)):
                 found.update(repr(tuple(row)).encode())
+        looks = sa.select(schema.events.c.data).where(schema.events.c.kind == "look")
+        for (text,) in connection.execute(looks.order_by(schema.events.c.number)):
+            found.update(
+                json.dumps({k: v for k, v in json.loads(text).items() if k != "upto"}).encode()
+            )
     return found.hexdigest()
 
 
-def untimed(result: Evaluation) -> Evaluation:
+def untimed(result: Any) -> Any:
     """A result without the seconds that designs took."""
+    if not isinstance(result, Evaluation):
+        return result.to_dict()
     stages = tuple(replace(stage, seconds=0.0) for stage in result.stages)
     learning = None if result.learning is None else replace(result.learning, seconds=0.0)
     return replace(result, stages=stages, learning=learning)
@@ -293,6 +317,7 @@ def main() -> int:
     parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
     parser.add_argument("--apart", action="store_true", help="a process for every plant")
     parser.add_argument("--refit", action="store_true", help="in stages, with new designs")
+    parser.add_argument("--compare", action="store_true", help="several policies, with looks")
     parser.add_argument("--bound", choices=tuple(BOUNDS), default="none", help="on the cost")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
@@ -316,6 +341,7 @@ def main() -> int:
                         Path(folder, f"{name}.notes"),
                         not asked.lose,
                         asked.refit,
+                        asked.compare,
                         asked.bound,
                     )
                     for name in names

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from campaign.machine import HORIZON, Machine, run_episode, tables
-from scopeval import Campaign, connect
+from scopeval import Campaign, Stop, connect
 from scopeval.campaign.terms import Limit, Promise
 from scopeval.errors import CampaignError, InputError, NotFoundError
 
@@ -32,12 +32,13 @@ def create(request, place):
     """Creates a campaign on each backend."""
     opened = []
 
-    def create(**terms):
+    def create(policies=TARGET, **terms):
         where = place / f"{len(opened)}.campaign"
         if request.param == "postgresql":
             where = request.getfixturevalue("postgres").url()
-        terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3, "lease": 0.0} | terms
-        campaign = Campaign.create(where, TARGET, **terms)
+        behavior = {} if isinstance(policies, dict) else {"behavior": BEHAVIOR}
+        terms = {"horizon": HORIZON, "seed": 3, "lease": 0.0} | behavior | terms
+        campaign = Campaign.create(where, policies, **terms)
         opened.append(campaign)
         if request.param != "http":
             return campaign
@@ -47,7 +48,7 @@ def create(request, place):
 
         book = TokenStore(campaign.backend.store, time.time)
         tokens = [book.create(role, role) for role in ("plant", "operator")]
-        serves = serving(Service(where, TARGET, port=0))
+        serves = serving(Service(where, policies, port=0))
         url = serves.__enter__()
         clients = [connect(url, token) for token in tokens]
         opened.extend([*clients, _Exits(serves)])
@@ -206,4 +207,53 @@ def test_the_baseline_takes_the_rest_of_an_episode_above_a_limit(create):
     other.act(1)
     assert other.by == "behavior"  # the campaign goes on
     assert campaign.status().state == "running"
+    assert campaign.verify().good
+
+
+def test_a_comparison_is_the_same_on_all(create, place):
+    both = {"today": TARGET, "new": BEHAVIOR}
+    campaign = create(both, stop=Stop(episodes=60, every=20))
+    with Campaign.create(
+        place / "plain", both, horizon=HORIZON, seed=3, stop=Stop(episodes=60, every=20)
+    ) as plain:
+        for one in (campaign, plain):
+            for k in range(60):
+                run_episode(one, f"plant-{k % 2}")
+        while plain.look():
+            pass
+        found, wanted = campaign.result(keep=True), plain.result(keep=True)
+        for name in ("weights", "shares", "action", "reward", "length", "failed", "back"):
+            kept = getattr(found.recorded, name), getattr(wanted.recorded, name)
+            assert np.array_equal(*kept), name
+        assert found.differences == wanted.differences
+        assert found.values == wanted.values
+    campaign.look()
+    for _ in range(100):
+        status = campaign.status()
+        if status.looked == 60:
+            break
+        time.sleep(0.1)  # a service looks by itself as well
+    assert status.looked == 60
+    assert [one.name for one in status.policies] == ["today", "new"]
+    assert status.policies[1].difference == pytest.approx(wanted.differences["new"].estimate)
+    assert status.policies[1].low == pytest.approx(wanted.differences["new"].low)
+    assert "new" in str(status)
+    assert status.word == "complete"
+    assert campaign.verify().good
+    assert len(campaign.to_frame()) == 60
+    assert campaign.report(place / "report.html").read_text().count("new") > 3
+
+
+def test_an_episode_of_a_mixture_is_resumed(create):
+    campaign = create({"today": TARGET, "new": BEHAVIOR})
+    episode = campaign.start("a")
+    obs = one_step(episode, 0)
+    action = episode.act(obs)
+    assert episode.by == "mixture"
+    again = campaign.start("a", resume=True)
+    assert (again.step, again.by, again.decided.action) == (1, "mixture", action)
+    again.observe(0.0, 1.0, 2)
+    campaign.hand_over("a storm")
+    assert campaign.resume_episode("a").act(2) is not None
+    assert campaign.resume_episode("a").by == "baseline"
     assert campaign.verify().good

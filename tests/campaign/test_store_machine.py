@@ -40,7 +40,10 @@ TERMS = {
     },
     "ramp": {"ramp": Ramp((0.3, 1.0), episodes=2), "stop": Stop(episodes=6)},
     "bound": {"step_cost_bound": 4.0},
+    "several": {"behavior": None, "stop": Stop(episodes=40, every=2)},
 }
+#: Two policies that are compared, where the terms are "several".
+BOTH = {"today": TARGET, "new": BEHAVIOR}
 
 
 def memory_of(state):
@@ -62,14 +65,20 @@ class Store(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self.where = Path(self.folder.name, "c.campaign")
         settings = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": seed} | TERMS[terms]
-        Campaign.create(self.where, TARGET, **settings).close()
+        self.target = BOTH if terms == "several" else TARGET
+        Campaign.create(self.where, self.target, **settings).close()
         self.signals = {"heat": 0.5} if terms == "limits" else {}
         self.dead = []  # killed processes: their connections stay open until the end
-        self.processes = [Campaign.open(self.where, TARGET) for _ in range(2)]
+        self.processes = [self.open() for _ in range(2)]
         self.episodes = [{}, {}]  # what each process holds, by plant
         self.told = {}  # actions that plants were told
         self.outcomes = {}  # outcomes that were acknowledged
         self.over = {}  # episodes that were acknowledged as ended or lost
+
+    def open(self):
+        campaign = Campaign.open(self.where, self.target)
+        campaign.backend.on_look = None  # looks come by a rule
+        return campaign
 
     # -- plants ----------------------------------------------------------------------------------
 
@@ -136,6 +145,11 @@ class Store(RuleBasedStateMachine):
     def command(self, who, verb):
         getattr(self.processes[who], verb)("asked for")
 
+    @rule(who=WHO)
+    def look(self, who):
+        if self.target is BOTH:
+            self.processes[who].look()
+
     @rule(who=WHO, data=st.data())
     def drop(self, who, data):
         finished = sorted(n for n, state in self.over.items() if state == "finished")
@@ -152,7 +166,7 @@ class Store(RuleBasedStateMachine):
         """The process is gone between two calls, and nothing was closed."""
         self.whole()
         self.dead.append(self.processes[who])
-        self.processes[who] = Campaign.open(self.where, TARGET)
+        self.processes[who] = self.open()
         self.episodes[who] = {}
 
     @rule(who=WHO, verb=st.sampled_from(("start", "act", "observe", "close", "command", "group")),
@@ -220,7 +234,7 @@ class Store(RuleBasedStateMachine):
 
     def whole(self):
         """The journal is right, and every process has the state that it says."""
-        with Campaign.open(self.where, TARGET) as fresh:
+        with self.open() as fresh:
             checked = fresh.verify()
             assert checked.good, checked
             with fresh.backend.store.read() as connection:

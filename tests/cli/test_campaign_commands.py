@@ -132,3 +132,35 @@ def test_wrong_settings_are_told(tmp_path, monkeypatch, words, says):
     )
     assert says in said
     assert "already" not in said
+
+
+def test_several_policies_are_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("old.npy", TARGET)
+    np.save("new.npy", BEHAVIOR)
+    both = ("--policy", "today=old.npy", "--policy", "new=new.npy")
+    said = run(
+        *("campaign", "create", "c.campaign", *both, "--horizon", 3, "--episodes", 60),
+        *("--share", "today=0.75", "--share", "new=0.25", "--decided"),
+    )
+    assert "design: mixture" in said
+    with Campaign.open("c.campaign") as campaign:
+        assert campaign.terms.policies == ("today", "new")
+        assert campaign.terms.shares == (0.75, 0.25)
+        assert campaign.terms.stop.decided
+        with campaign.group():
+            for _ in range(60):
+                episode = campaign.start("hall-1")
+                while not episode.over:
+                    episode.observe(float(episode.act(1)), 1.0, 1)
+                episode.end()
+        campaign.look()
+    said = " ".join(run("campaign", "status", "c.campaign").split())
+    assert "today: baseline" in said
+    assert "new: " in said
+    found = json.loads(run("campaign", "status", "c.campaign", "--json"))
+    assert [one["name"] for one in found["policies"]] == ["today", "new"]
+    assert "today" in run("campaign", "report", "c.campaign", "--out", "r.html")
+    assert "good" in run("campaign", "verify", "c.campaign", *both)
+    said = run("campaign", "create", "d.campaign", "--policy", "a=old.npy", "--horizon", 3, code=2)
+    assert "at least two" in " ".join(said.split())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from campaign.machine import run_episode, tables
+from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Stop
 from scopeval.campaign.store import Event
-from scopeval.serve.live import LINES, _rows, view_of
+from scopeval.serve.live import LINES, LivePage, _rows, view_of
+from scopeval.serve.viewer import Viewer
 
 
 def test_events_that_repeat_themselves_are_one_line():
@@ -47,3 +48,39 @@ def test_a_campaign_is_complete_when_nothing_runs_any_more(tmp_path):
         assert shown() == ("Running", "all 2 episodes were started", begins)
         last.lose("the sensor broke")
         assert shown() == ("Complete", "all 2 episodes are over, 1 of them lost", begins)
+
+
+def test_several_policies_are_on_the_page(tmp_path):
+    """The differences are the headline, each policy has a line, and a failed one is a problem."""
+    target, new = tables()
+
+    class Bad:
+        left = 40
+
+        def probs(self, obs, t):
+            self.left -= 1
+            return target[obs] * (1.0 if self.left > 0 else float("nan"))
+
+    policies = {"today": target, "new": new, "bad <b>": Bad()}
+    with Campaign.create(
+        tmp_path / "a.campaign", policies, horizon=HORIZON, stop=Stop(episodes=60, every=20)
+    ) as campaign:
+        campaign.backend.on_look = None
+        for _ in range(60):
+            run_episode(campaign)
+            campaign.look()
+        status = campaign.status()
+        found = view_of(status, None, [], campaign.designs(), campaign.terms, 0.0)
+        assert [fact.label for fact in found.facts][:2] == ["new less today", "bad <b> less today"]
+        assert found.facts[0].note.startswith("undecided")
+        texts = [check.text for check in found.stages]
+        assert texts[0].startswith("today: baseline, share of new episodes 0.5")
+        assert any("bad <b>: failed" in text for text in texts)
+        assert any("bad <b> has failed" in text for text in found.problems)
+        viewer = Viewer(campaign.backend)
+        page = LivePage(viewer, lambda: 0.0)
+        assert page.view().facts[0].value == found.facts[0].value
+        key, figures = page.figures()
+        assert key == "n60k3"
+        assert "less that of today" in figures[0].label
+        assert viewer.result().differences["new"].n == 60

@@ -21,6 +21,8 @@ OPTIONS = [
     ["--apart"],
     ["--lose", "--bound", "episode"],
     ["--lose", "--bound", "step"],
+    ["--compare"],
+    ["--compare", "--lose"],
 ]
 
 

@@ -23,16 +23,13 @@ import numpy as np
 import sqlalchemy as sa
 
 from scopeval.campaign import schema
-from scopeval.campaign.deciding import Deciding
-from scopeval.campaign.designs import Designs
+from scopeval.campaign.deciding import Chosen, Deciding
 from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
 from scopeval.campaign.stages import narrowest_at
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.steps import observed_rows
-from scopeval.campaign.store import START, Event, chained, decode
+from scopeval.campaign.steps import observed_rows, weights_after
+from scopeval.campaign.store import START, Event, chained
 from scopeval.campaign.terms import Terms
-from scopeval.collection.choice import Target
-from scopeval.collection.counter_streams import CounterStreams
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence, Interval
 
@@ -109,8 +106,7 @@ def terms_digest(text: str) -> str:
 def verify_campaign(
     connection: sa.Connection,
     terms: Terms,
-    target: Target,
-    designs: Designs,
+    deciding: Deciding,
     head: str | None = None,
 ) -> Verification:
     """Draw all decisions again, compute all numbers again, and check all events.
@@ -118,8 +114,7 @@ def verify_campaign(
     Args:
         connection: a consistent view.
         terms: of the campaign.
-        target: pi.
-        designs: the behavior policies.
+        deciding: decides steps as the campaign does.
         head: number:hash of an event that was told before; None: none is compared.
     """
     found = _Findings()
@@ -127,7 +122,6 @@ def verify_campaign(
     events, last = _check_chain(connection, state, found, head)
     _check_terms(connection, events, found)
     over = {kind: _by_episode(events, kind) for kind in ("started", "ended", "lost", "dropped")}
-    deciding = Deciding(target, designs, CounterStreams(terms.seed), baseline=terms.baseline)
     every = sa.select(schema.episodes).order_by(schema.episodes.c.number)
     decisions = expected = 0
     steps = schema.steps
@@ -142,7 +136,8 @@ def verify_campaign(
         text = _altered(episode, rows, {k: v.get(episode.number) for k, v in over.items()}, terms)
         if text is not None:
             found.add("altered", f"episode {episode.number}: {text}")
-        decisions += _check_decisions(episode, rows, deciding, designs, found)
+        shares = state.lines[episode.number].shares if episode.number in state.lines else ()
+        decisions += _check_decisions(episode, rows, deciding, shares, found)
     if expected != state.last_episode + 1:
         found.add("holes", f"{state.last_episode + 1} episodes have started, {expected} are there")
     counts = found.counts
@@ -224,35 +219,32 @@ def _check_decisions(
     episode: sa.Row[Any],
     rows: Sequence[sa.Row[Any]],
     deciding: Deciding,
-    designs: Designs,
+    shares: Sequence[float],
     found: _Findings,
 ) -> int:
     """Draw the decisions of an episode again; returns how many."""
     if episode.shadow:
         return 0
-    decider, weight, drawn = designs.decider(episode.design), 1.0, 0
+    weight, drawn = 1.0, 0
+    weights = np.zeros(max(len(shares), 1))  # logs of the running weights
     for expected, row in enumerate(rows):
         if row.step != expected:
             found.add("holes", f"episode {episode.number}: step {expected} is missing")
-        obs = decode(row.obs)
-        if row.chooser == "baseline":
-            again = deciding.by_baseline(episode.number, row.step, obs)
-        else:
-            again = decider.choose(
-                obs,
-                row.step,
-                deciding.streams.now_at(episode.number, row.step),
-                weight=weight,
-                share=episode.share,
-                chooser="behavior" if row.chooser.startswith("fallback:") else row.chooser,
-            )
-        text = _difference(again.action, again.probability, again.target_probability, row)
-        kept = None if row.log_weights is None else json.loads(row.log_weights)[0]
-        if kept is not None and weight > 0 and not math.isclose(
-            kept, math.log(weight), rel_tol=SLACK, abs_tol=SLACK
-        ):  # fmt: skip
-            text = f"its weight is exp({kept:.6g}), by the steps before it is {weight:.6g}"
+        try:
+            text = _difference(deciding.again(episode, row, weight, shares), row)
+        except InputError as error:
+            if not shares:
+                raise
+            text = f"it cannot be drawn again ({error})"
+        if row.log_weights is not None:
+            kept = np.array(json.loads(row.log_weights), np.float64)
+            if kept.shape != weights.shape or not np.allclose(kept, weights, SLACK, SLACK):
+                text = f"its log weights are {row.log_weights:.60}, by the steps before {weights}"
         weight *= row.target_probability / row.probability
+        if row.target_probabilities is not None:
+            weights = weights_after(row)
+        elif not shares:
+            weights = np.array([math.log(weight) if weight > 0 else -math.inf])
         drawn += 1
         if text is not None:
             found.add("different", f"episode {episode.number}, step {row.step}: {text}")
@@ -327,7 +319,15 @@ def _unequal(found: Any, wanted: Any, name: str = "") -> str | None:
     return None if found == wanted else f"{name} is {found!r:.40}, by its steps {wanted!r:.40}"
 
 
-def _difference(action: Any, mu: float, pi: float, row: sa.Row[Any]) -> str | None:
+def _difference(again: Chosen, row: sa.Row[Any]) -> str | None:
+    """How a decision that was drawn again is not the one of the journal, in words."""
+    action, mu, pi = again.choice.action, again.choice.probability, again.choice.target_probability
+    each = None if row.target_probabilities is None else json.loads(row.target_probabilities)
+    if each is not None or again.each is not None:
+        drawn = [math.nan if p is None else p for p in again.each or ()]
+        said = [math.nan if p is None else p for p in each or ()]
+        if len(drawn) != len(said) or not np.allclose(drawn, said, 0.0, SLACK, equal_nan=True):
+            return f"the probabilities of the policies are {said!r:.60}, drawn again {drawn!r:.60}"
     kept = np.asarray(json.loads(row.action))
     if np.shape(action) != kept.shape or np.abs(action - kept).max() > SLACK:
         return f"the action is {row.action:.60}, drawn again it is {action!r:.60}"

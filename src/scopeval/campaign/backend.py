@@ -14,6 +14,8 @@ from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.view import CampaignStatus
 from scopeval.collection.episodes import Episodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.result import Comparison
 from scopeval.evaluation.result import Evaluation
 from scopeval.logs.transitions import Transitions
 
@@ -102,7 +104,15 @@ class Backend(RecordsEpisodes, Protocol):
         """As of `Campaign` and `Episode`."""
         ...
 
-    def result(self) -> Evaluation:
+    def look(self) -> bool:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def mixture(self) -> MixtureEpisodes:
+        """Finished episodes with the weights of several policies."""
+        ...
+
+    def result(self) -> Evaluation | Comparison:
         """As of `Campaign` and `Episode`."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,23 @@ from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.backend import Backend
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import Episode
-from scopeval.campaign.local import LocalBackend, Policies, create_local, first_plan, open_local
+from scopeval.campaign.local import (
+    LocalBackend,
+    Policies,
+    create_local,
+    first_plan,
+    open_local,
+    with_shares,
+)
 from scopeval.campaign.refit import main
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
+from scopeval.comparison.result import Comparison
 from scopeval.errors import InputError
-from scopeval.evaluation.result import Evaluation, no_interval
+from scopeval.evaluation.result import no_interval
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.stopping import Running
 from scopeval.evaluation.tracking import Listener, listener_of
@@ -83,6 +91,7 @@ class Campaign:
         horizon: int,
         behavior: Any = None,
         logs: Transitions | None = None,
+        run: Mapping[str, float] | None = None,
         baseline: Any = None,
         unconfirmed: Unconfirmed = "refuse",
         method: str = "scope-dr",
@@ -108,13 +117,19 @@ class Campaign:
         Args:
             where: a SQLite file that does not exist yet, or postgresql://user@host/name,
                 an empty database.
-            target: pi, in any form that `as_policy` takes.
+            target: pi, in any form that `as_policy` takes. Or several policies by name, such as
+                ``{"today": old, "new": new}``, to be compared as by `compare`: they run themselves,
+                in a mixture of episodes, and the result is a `Comparison`.
             horizon: T, the most steps of an episode.
             behavior: mu: from `design`, a table, or any policy over the same actions. None: it is
                 designed from `logs`; without logs the target itself runs.
-            logs: past operation, for `design`.
-            baseline: what runs today, in any form that `as_policy` takes: the fallback. After a
-                limit with the action "fall back", where a policy has no answer, and after a
+            logs: past operation, for `design`; of several policies for control variates, and for a
+                design where they would cost more than `epsilon` allows.
+            run: of several policies their shares of the episodes by name; None: equal ones.
+            baseline: of several policies the name of the one that runs today, None: the first. Of
+                one target policy: what runs today, in any form that `as_policy` takes. It is the
+                fallback: after a limit with the action "fall back", where the policies have no
+                answer, and after a
                 hand-over it takes the rest of the episode; once a promise is refuted it runs the
                 next ones. None: the target policy plays its part.
             unconfirmed: with a baseline, while the design in use is not confirmed: "refuse", the
@@ -127,9 +142,11 @@ class Campaign:
             alpha: probability with which an interval may miss.
             seed: of all random numbers.
             guards: what is watched. Default: the promise about the cost, which hands over when it
-                is refuted.
+                is refuted; of several policies only where `epsilon` is given: against the
+                baseline's cost.
             stop: when no more episodes are started, or how many. Default: never.
-            ramp: how the behavior policy's share grows. Default: it is 1 from the beginning.
+            ramp: how the behavior policy's share grows, or those of new policies. Default: it is 1
+                from the beginning.
             shadow: another controller, the incumbent, runs the plants: ``act(obs,
                 incumbent=action)`` records what it does and what the behavior policy would do; with
                 a baseline that one acts. Such episodes are no evidence about the target; `go_live`
@@ -153,15 +170,33 @@ class Campaign:
             InputError: an argument is wrong.
             DataError: there is a campaign already, or the place cannot be written.
         """
-        policy = as_policy(target)
+        given = Policies.of(target, behavior, baseline, target_name)
+        assert given.target is not None
+        if given.several is not None and (refit or unconfirmed != "refuse"):
+            raise InputError(
+                "refit, unconfirmed: got it with several policies, which run themselves; leave "
+                "it out"
+            )
+        if given.several is None and run is not None:
+            raise InputError(
+                "run: got shares with one policy; expected several, or behavior= and ramp="
+            )
+        policy = given.target
         settings = refit if isinstance(refit, Stages) else None
         if refit and settings is None:
             settings = Stages(method=method)
         _check_promise(behavior, guards)
+        shares: tuple[float, ...] = ()
+        if given.several is not None:
+            if guards is None and epsilon is None:
+                guards = ()
+            given, shares = with_shares(
+                given, run, ramp, epsilon, logs, horizon=horizon, gamma=gamma or 1.0
+            )
         first = first_plan(
             policy,
             behavior,
-            logs,
+            None if shares else logs,
             horizon,
             method=method,
             epsilon=epsilon,
@@ -183,16 +218,17 @@ class Campaign:
             shadow=shadow,
             silent_after=silent_after,
             lease=float(lease),
-            baseline=baseline is not None,
-            unconfirmed=unconfirmed,
+            baseline=given.baseline is not None,
+            unconfirmed="target" if shares else unconfirmed,
             cost_bound=cost_bound,
             step_cost_bound=step_cost_bound,
             return_bound=return_bound,
             refit=settings,
+            policies=given.several.names[: given.several.asked] if given.several else (),
+            reference=given.several.baseline if given.several else 0,
+            shares=shares,
         )
-        today = None if baseline is None else as_policy(baseline)
-        policies = Policies(policy, behavior, today, target_name)
-        return cls(create_local(where, terms, policies, first, logs, clock))
+        return cls(create_local(where, terms, given, first, logs, clock))
 
     @classmethod
     def open(
@@ -213,7 +249,8 @@ class Campaign:
 
         Args:
             where: as for `create`.
-            target: the same policy. None: only to look; nothing can be decided.
+            target: the same policy, or the same policies by name. None: only to look, unless the
+                database holds them: several that are tables.
             behavior: needed where it is an object that no database can hold, likewise
             baseline: what runs today.
             check: see that the target is the same, by what is kept of it.
@@ -226,9 +263,7 @@ class Campaign:
             DataError: there is no campaign, or it is damaged.
             InputError: another target.
         """
-        policy = None if target is None else as_policy(target)
-        today = None if baseline is None else as_policy(baseline)
-        policies = Policies(policy, behavior, today, target_name)
+        policies = Policies.of(target, behavior, baseline, target_name)
         return cls(open_local(where, policies, check=check, clock=clock, patience=patience))
 
     # -- episodes ------------------------------------------------------------------------------
@@ -394,8 +429,17 @@ class Campaign:
         """What today's controller has earned, and what the behavior policy would have done."""
         return self.backend.shadow()
 
-    def result(self, *, keep: bool = False) -> Evaluation:
-        """What the target policy is worth, by all that is finished.
+    def look(self) -> bool:
+        """Look now at the episodes of several policies, where that is due; False: it is not.
+
+        It is done in a thread of its own when episodes end, and by a service.
+        """
+        return self.backend.look()
+
+    def result(self, *, keep: bool = False) -> Any:
+        """What the target policy is worth, by all that is finished: an `Evaluation`.
+
+        Of several policies it is a `Comparison`, whose intervals are anytime-valid.
 
         Args:
             keep: keep the episodes in the result.
@@ -404,7 +448,11 @@ class Campaign:
             InputError: no episode is finished.
         """
         found = self.backend.result()
-        return replace(found, episodes=self.backend.episodes(None)) if keep else found
+        if not keep:
+            return found
+        if isinstance(found, Comparison):
+            return replace(found, recorded=self.backend.mixture())
+        return replace(found, episodes=self.backend.episodes(None))
 
     def report(self, path: str | os.PathLike[str], *, title: str = "The campaign") -> Path:
         """Write the result as one HTML page."""
@@ -428,7 +476,8 @@ class Campaign:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the estimate against the number of finished episodes, with its interval.
 
-        The interval holds at all times together. Axes without an estimate or an interval say why.
+        The interval holds at all times together. Of several policies draw the differences to the
+        baseline. Axes without an estimate or an interval say why.
 
         Args:
             ax: matplotlib axes; None: those of a new figure.
@@ -438,6 +487,9 @@ class Campaign:
             write_in(ax, "no episode is finished")
             return ax
         terms = self.terms
+        if terms.policies:
+            compared: Axes = self.result().plot(ax)
+            return compared
         result = self.result(keep=True)
         trace = trace_of(result, terms.gamma)
         assert trace is not None  # the episodes were kept

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import sqlalchemy as sa
 
 from scopeval.campaign.designs import BASELINE, Designs
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.state import CampaignState
+from scopeval.campaign.store import decode
 from scopeval.collection.choice import Choice, Place, Target, shadow
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
@@ -25,11 +29,16 @@ class Chosen:
         choice: the action and its probabilities.
         would: JSON, what the behavior policy would do in shadow; None: not in shadow.
         failure: why the baseline takes the rest of the episode; None: nothing has failed.
+        each: of several policies the probability of the action under each, [K], None for one that
+            gave no answer; None: one policy, or the baseline decides alone.
+        failed: which gave none, by number, and why.
     """
 
     choice: Choice
     would: str | None = None
     failure: str | None = None
+    each: tuple[float | None, ...] | None = None
+    failed: Mapping[int, str] = field(default_factory=dict)
 
 
 class Deciding:
@@ -105,6 +114,35 @@ class Deciding:
         rng = self.streams.at(episode.number, t)
         would = shadow(self._target, behavior, obs, t, rng, taken)
         if choice is None:
-            action = int(taken) if taken.ndim == 0 and taken.dtype.kind == "i" else taken
-            choice = Choice(action, 1.0, would.target_probability or 0.0, chooser="incumbent")
+            choice = self.by_incumbent(incumbent, t, would.target_probability or 0.0)
         return Chosen(choice, json.dumps(would._asdict()))
+
+    def by_incumbent(self, incumbent: Any, t: int, target_probability: float = 1.0) -> Choice:
+        """What the plant's own controller does."""
+        taken = check_reading("incumbent", incumbent, t, None)
+        action = int(taken) if taken.ndim == 0 and taken.dtype.kind == "i" else taken
+        return Choice(action, 1.0, target_probability, chooser="incumbent")
+
+    def again(
+        self, episode: sa.Row[Any], row: sa.Row[Any], weight: float, shares: Sequence[float]
+    ) -> Chosen:
+        """A decision of the journal, drawn again.
+
+        Args:
+            episode: its row.
+            row: of the step.
+            weight: of the episode before the step.
+            shares: of several policies; (): there is one.
+        """
+        obs = decode(row.obs)
+        if row.chooser == "baseline":
+            return Chosen(self.by_baseline(episode.number, row.step, obs))
+        choice = self._designs.decider(episode.design).choose(
+            obs,
+            row.step,
+            self.streams.now_at(episode.number, row.step),
+            weight=weight,
+            share=episode.share,
+            chooser="behavior" if row.chooser.startswith("fallback:") else row.chooser,
+        )
+        return Chosen(choice)

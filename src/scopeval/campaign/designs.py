@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from scopeval.campaign import schema
 from scopeval.campaign.store import Store, decode, reading_row
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Decider, Target
+from scopeval.comparison.affordable import DesignPolicy
+from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import DataError, InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_behavior
@@ -41,8 +43,12 @@ __all__ = [
     "BASELINE",
     "DesignRecord",
     "Designs",
+    "bytes_of_design",
     "bytes_of_logs",
+    "check_several",
     "check_target",
+    "kept_design",
+    "kept_policies",
     "logs_of_bytes",
     "remember_target",
 ]
@@ -93,7 +99,9 @@ class Designs:
         self, connection: sa.Connection, number: int, behavior: object, made: float, why: str
     ) -> str | None:
         """Write a behavior policy; None is the target itself. Returns its fingerprint."""
-        policy = as_behavior(behavior, self._target)
+        policy: Any = behavior
+        if not (number == BASELINE and isinstance(behavior, ContinuousPolicy)):
+            policy = as_behavior(behavior, self._target)
         kind, content, fingerprint = _packed(policy)
         about: dict[str, Any] = {"why": why, "versions": versions("numpy", "torch", "numba")}
         if isinstance(policy, BehaviorPolicy):
@@ -143,6 +151,27 @@ class Designs:
         """Write what runs today; returns its fingerprint."""
         return self.keep(connection, BASELINE, self._baseline, made, "what runs today")
 
+    def keep_several(
+        self, connection: sa.Connection, policies: PolicySet, made: float
+    ) -> dict[str, str | None]:
+        """Write several policies and how they run, number 0; returns the fingerprints by number."""
+        content = bytes_of_design(policies)
+        rows: list[tuple[str, bytes | None, str]] = [
+            ("mixture", content, "a mixture of episodes" + (" with a design" if content else ""))
+        ]
+        for name, policy in zip(policies.names[: policies.asked], policies.policies, strict=False):
+            table = isinstance(policy, TabularPolicy)
+            kind, kept, _ = _packed(policy) if table else ("own", None, None)  # type: ignore[arg-type]
+            rows.append((kind, kept, f"policy {name!r}"))
+        marks: dict[str, str | None] = {}
+        for number, (kind, kept, why) in enumerate(rows):
+            mark = None if kept is None else hashlib.sha256(kept).hexdigest()
+            about = json.dumps({"why": why, "versions": versions("numpy")})
+            values = {"number": number, "kind": kind, "fingerprint": mark, "content": kept}
+            connection.execute(schema.designs.insert().values(**values, made=made, about=about))
+            marks[str(number)] = mark
+        return marks
+
     def records(self, connection: sa.Connection) -> list[DesignRecord]:
         """All of them."""
         table = schema.designs
@@ -190,6 +219,39 @@ class Designs:
             return load(path, self._target)
 
 
+def _kept(store: Store, connection: sa.Connection, number: int) -> sa.Row[Any]:
+    """A row of the table of designs, whose content is what it was."""
+    table = schema.designs
+    row = connection.execute(sa.select(table).where(table.c.number == number)).one_or_none()
+    if row is None:
+        raise DataError(f"{store.name}: table designs, row {number}: missing")
+    mark = None if row.content is None else hashlib.sha256(row.content).hexdigest()
+    if mark != row.fingerprint or (mark is None and row.kind == "table"):
+        raise DataError(f"design {number} of {store.name}: damaged, its fingerprint does not fit")
+    return row
+
+
+def kept_design(store: Store, connection: sa.Connection) -> bytes | None:
+    """The design that runs beside several policies."""
+    content: bytes | None = _kept(store, connection, 0).content
+    return content
+
+
+def kept_policies(
+    store: Store, connection: sa.Connection, names: Sequence[str]
+) -> dict[str, TabularPolicy | None]:
+    """Several policies by name; None: an object of one's own, which no database can hold."""
+    found: dict[str, TabularPolicy | None] = {}
+    for number, name in enumerate(names, 1):
+        row = _kept(store, connection, number)
+        if row.kind == "table":
+            with reading_row(store.name, "designs", number):
+                found[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
+        else:
+            found[name] = None
+    return found
+
+
 def _packed(policy: Behavior | Policy | None) -> tuple[str, bytes | None, str | None]:
     """Kind, content and fingerprint."""
     if policy is None:
@@ -212,6 +274,17 @@ def _packed(policy: Behavior | Policy | None) -> tuple[str, bytes | None, str | 
     else:
         kind = "own"
     return kind, content, None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def bytes_of_design(policies: PolicySet) -> bytes | None:
+    """The design that runs beside several policies; None: there is none."""
+    if len(policies) == policies.asked:
+        return None
+    design = policies.policies[-1]
+    assert isinstance(design, DesignPolicy)
+    buffer = io.BytesIO()
+    pack(buffer, {"mu": design.mu, "known": design.known})
+    return buffer.getvalue()
 
 
 #: So many of the last decisions are compared.
@@ -275,6 +348,51 @@ def check_target(journal: Store, connection: sa.Connection, target: Target, term
                 f"at {row.obs:.60}, t={row.step} is {own:.6g}, recorded is "
                 f"{row.target_probability:.6g}; expected the same target"
             )
+
+
+def check_several(journal: Store, connection: sa.Connection, policies: PolicySet) -> None:
+    """See that several policies are those of the campaign: they give what was recorded last.
+
+    Raises:
+        InputError: one is another policy.
+    """
+    if policies.continuous:
+        return  # densities are recorded relative to each other
+    kept = kept_policies(journal, connection, policies.names[: policies.asked])
+    for name, policy, own in zip(policies.names, policies.policies, kept.values(), strict=False):
+        if own is None or not isinstance(policy, TabularPolicy):
+            continue
+        T = max(own.horizon or 1, policy.horizon or 1)
+        tables = own.table(T), policy.table(T)
+        if tables[0].shape != tables[1].shape or np.abs(tables[0] - tables[1]).max() > 1e-9:
+            raise InputError(
+                f"policies[{name!r}]: is not the policy of {journal.name}, which holds another "
+                "table; expected the same policies"
+            )
+    table = schema.steps
+    columns = (table.c.episode, table.c.step, table.c.obs, table.c.action)
+    rows = connection.execute(
+        sa.select(*columns, table.c.target_probabilities)
+        .where(table.c.target_probabilities.is_not(None))
+        .order_by(table.c.decided.desc())
+        .limit(COMPARED)
+    )
+    for row in rows.all():
+        with reading_row(journal.name, "steps", (row.episode, row.step)):
+            obs, action = decode(row.obs), int(decode(row.action))
+            each = json.loads(row.target_probabilities)
+        for k, said in enumerate(each):
+            one = policies.policies[k]
+            if said is None or not isinstance(one, Policy):
+                continue
+            probs = probs_of(one, obs[None], row.step)
+            own_probability = float(probs[0, action]) if action < probs.shape[1] else -1.0
+            if not abs(own_probability - said) <= PROBABILITY_SLACK:
+                raise InputError(
+                    f"policies[{policies.names[k]!r}]: is not the policy of {journal.name}: its "
+                    f"probability of action {action} at {row.obs:.60}, t={row.step} is "
+                    f"{own_probability:.6g}, recorded is {said:.6g}; expected the same policies"
+                )
 
 
 def _arrays(mark: Fingerprint) -> dict[str, Any]:

@@ -26,8 +26,9 @@ class Decided(NamedTuple):
     Attributes:
         obs: where it was decided.
         action: what to do.
-        by: who decided: "behavior", "target", "guard" (the target, after a hand-over), "baseline",
-            "incumbent" or "fallback:" and why the behavior policy fell back.
+        by: who decided: "behavior", "target", "mixture" (of several policies), "guard" (the target,
+            after a hand-over), "baseline", "incumbent" or "fallback:" and why the behavior policy
+            fell back.
     """
 
     obs: NDArray[Any]
@@ -114,6 +115,7 @@ class Episode:
         weight: product of target_probability / probability so far; on this machine only, as are
         returned: the sum of the rewards, and
         sums: of the guarded readings so far.
+        log_weights: of several policies the log of the running weight of each, [K], likewise.
     """
 
     backend: RecordsEpisodes = field(repr=False)
@@ -136,6 +138,7 @@ class Episode:
     weight: float = 1.0
     returned: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
+    log_weights: NDArray[Any] | None = field(default=None, compare=False)
 
     @property
     def complete(self) -> bool:

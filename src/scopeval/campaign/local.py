@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import sqlalchemy as sa
 
 from scopeval._files import versions
 from scopeval.arrays import Floats
@@ -19,26 +21,47 @@ from scopeval.campaign.audit import (
     terms_digest,
     verify_campaign,
 )
-from scopeval.campaign.designs import BASELINE, DesignRecord, Designs, check_target, remember_target
+from scopeval.campaign.comparison import (
+    Looking,
+    compare_now,
+    look_now,
+    mixture_now,
+    with_kept_design,
+)
+from scopeval.campaign.designs import (
+    BASELINE,
+    DesignRecord,
+    Designs,
+    check_several,
+    check_target,
+    kept_design,
+    kept_policies,
+    remember_target,
+)
 from scopeval.campaign.migration import migrate
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.refit import RefitProcess, confirmed, keep_logs, refit_now
 from scopeval.campaign.result import evaluation_of, read_episodes
 from scopeval.campaign.stages import StagePlan
 from scopeval.campaign.store import Event, Store, reading_row
-from scopeval.campaign.terms import Terms, check_name
+from scopeval.campaign.terms import Ramp, Terms, check_name
 from scopeval.campaign.view import QUIET, CampaignStatus, campaign_section, status_of
 from scopeval.collection.choice import Target
 from scopeval.collection.episodes import Episodes
+from scopeval.comparison.affordable import affordable
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet, shares_of
+from scopeval.comparison.result import Comparison
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation import source_choice
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stages import Stages
 from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import as_behavior
+from scopeval.policies.adapters import as_behavior, as_policy
 from scopeval.policies.protocols import Observations, Time
 from scopeval.question.promise import Promise
+from scopeval.question.question import Question
 
 __all__ = ["LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
 
@@ -52,12 +75,41 @@ class Policies:
         behavior: mu, where it is an object of one's own.
         baseline: what runs today; None: none, or a table that the database holds.
         name: "module:attribute" of the target, for the process that computes new designs.
+        several: the policies that are compared, one of which is target and baseline; None: there is
+            one target policy, or they are known from the database.
     """
 
     target: Target | None
     behavior: Any = None
     baseline: Target | None = None
     name: str | None = None
+    several: PolicySet | None = None
+
+    @classmethod
+    def of(
+        cls, target: Any, behavior: Any = None, baseline: Any = None, name: str | None = None
+    ) -> Policies:
+        """Of what users give: one target policy, several by name, or None, only to look.
+
+        Args:
+            target: in any form that `as_policy` takes, or a mapping of names to such.
+            behavior: mu.
+            baseline: what runs today; of several policies the name of one, None: the first.
+            name: of the target.
+        """
+        if isinstance(target, Question) and len(target.policies) > 1:
+            baseline = baseline or target.names[target.baseline or 0]
+            target = dict(zip(target.names, target.policies, strict=True))
+        if isinstance(target, Mapping):
+            several = PolicySet(target, baseline)
+            if behavior is not None:
+                raise InputError(
+                    "behavior: got it with several policies, which run themselves; leave it out"
+                )
+            first = several.policies[several.baseline]
+            return cls(first, None, first, name, several)
+        today = None if baseline is None else as_policy(baseline)
+        return cls(None if target is None else as_policy(target), behavior, today, name)
 
 
 class NoTarget:
@@ -91,7 +143,10 @@ class LocalBackend(Recorder):
         clock: Callable[[], float],
     ) -> None:
         target = NoTarget() if policies.target is None else policies.target
-        super().__init__(store, terms, target, designs, clock)
+        super().__init__(store, terms, target, designs, clock, policies.several)
+        if policies.several is not None:
+            self.lookout = Looking(self, policies.several)
+            self.on_look = self.lookout.start
         self.refitting = RefitProcess(self, policies.name)
         if self.refitting.able:
             self.on_refit = self.refitting.start
@@ -118,6 +173,25 @@ class LocalBackend(Recorder):
         """Compute the design that is due in this process; False: none is due."""
         return refit_now(self)
 
+    def look(self) -> bool:
+        """Look at the episodes of several policies in this thread; False: it is not due."""
+        return look_now(self, self._several())
+
+    def _several(self) -> PolicySet:
+        """The policies that are compared.
+
+        Raises:
+            InputError: there is one, or they are not here.
+        """
+        if not self.terms.policies:
+            raise InputError("look: the campaign has one policy; expected one over several")
+        if self.policies is None:
+            raise InputError(
+                "policies: the campaign was opened without them, only to look, and its database "
+                "cannot hold them; expected Campaign.open(where, {name: policy, ...})"
+            )
+        return self.policies
+
     # -- looking -------------------------------------------------------------------------------
 
     def status(self) -> CampaignStatus:
@@ -143,7 +217,7 @@ class LocalBackend(Recorder):
             return self.kept.records(connection)
 
     def episodes(self, plant: str | None) -> Episodes:
-        """All finished episodes."""
+        """All finished episodes, with the probabilities of the target policy."""
         with self.store.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
 
@@ -158,7 +232,7 @@ class LocalBackend(Recorder):
     def verify(self, head: str | None) -> Verification:
         """An audit."""
         with self.store.read() as connection:
-            return verify_campaign(connection, self.terms, self.target, self.kept, head)
+            return verify_campaign(connection, self.terms, self.new_deciding(), head)
 
     def logs(self) -> Transitions:
         """The steps of all finished episodes."""
@@ -178,25 +252,38 @@ class LocalBackend(Recorder):
         with self.store.read() as connection:
             return shadow_report(connection, self.terms)
 
-    def result(self) -> Evaluation:
-        """What the target policy is worth."""
+    def mixture(self) -> MixtureEpisodes:
+        """All finished episodes, with the weights of several policies."""
+        self._several()
+        return mixture_now(self)
+
+    def result(self) -> Evaluation | Comparison:
+        """What the target policy is worth, or which of several is better."""
+        if self.terms.policies:
+            return compare_now(self, self._several())
         with self.lock, self.store.read() as connection:
             return evaluation_of(connection, self.state(connection))
 
     def report(self, path: str | os.PathLike[str], title: str) -> Path:
         """Write the report."""
-        from scopeval.report import page_of_evaluation, write_report
+        from scopeval.report import page_of_comparison, page_of_evaluation, write_report
 
+        told = [event for event in self.events() if event.kind not in QUIET]
+        about = campaign_section(self.status(), self.designs(), told)
+        found = self.result()
+        if isinstance(found, Comparison):
+            page = page_of_comparison(found, title=title, seed=self.terms.seed)
+            return write_report(
+                replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
+            )
         design = None
         if not isinstance(self.target, NoTarget):
             design = self.kept.behavior(self.status().design)
         learned = design if isinstance(design, BehaviorPolicy) else None
-        result = replace(self.result(), episodes=self.episodes(None))
+        result = replace(found, episodes=self.episodes(None))
         page = page_of_evaluation(
             result, learned, title=title, gamma=self.terms.gamma, seed=self.terms.seed
         )
-        told = [event for event in self.events() if event.kind not in QUIET]
-        about = campaign_section(self.status(), self.designs(), told)
         return write_report(
             replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
         )
@@ -204,6 +291,8 @@ class LocalBackend(Recorder):
     def close(self) -> None:
         """Close the connections, with all that is committed in the one file."""
         self.refitting.leave()
+        if self.on_look is not None:
+            self.lookout.wait()
         self.store.checkpoint()
         self.store.close()
 
@@ -255,6 +344,35 @@ def first_plan(
     return Plan(behavior, None, 0.0, "the first")
 
 
+def with_shares(
+    policies: Policies,
+    run: Mapping[str, float] | None,
+    ramp: Ramp | None,
+    epsilon: float | None,
+    logs: Transitions | None,
+    *,
+    horizon: int,
+    gamma: float,
+) -> tuple[Policies, tuple[float, ...]]:
+    """Several policies with their shares, and a design where they cost more than is promised.
+
+    Raises:
+        InputError: shares that are none, or nothing that answers the question costs so little.
+    """
+    several = policies.several
+    assert several is not None
+    if ramp is not None and ramp.shares[0] <= 0:
+        raise InputError(
+            f"ramp: got {ramp.shares!r:.40}, expected shares above 0: episodes without a policy "
+            "have no value for it"
+        )
+    promise = None if epsilon is None else Promise(at_most=1.0 + epsilon)
+    found = affordable(
+        several, shares_of(several, run), promise, None, logs, horizon=horizon, gamma=gamma
+    )
+    return replace(policies, several=found.policies), tuple(found.shares.tolist())
+
+
 def create_local(
     where: str | os.PathLike[str],
     terms: Terms,
@@ -270,7 +388,7 @@ def create_local(
     """
     store = Store(where, create=True)
     try:
-        target = policies.target
+        target, several = policies.target, policies.several
         assert target is not None
         designs = Designs(store, target, first.behavior, policies.baseline)
         backend = LocalBackend(store, terms, policies, designs, clock)
@@ -287,13 +405,17 @@ def create_local(
             text = store.set_fact(connection, "terms", terms.to_json())
             store.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
             remember_target(store, connection, target, terms.horizon, first.behavior, logs)
-            if terms.refit is not None and logs is not None:
+            if (terms.refit is not None or several is not None) and logs is not None:
                 keep_logs(connection, logs)
-            marks = {"0": designs.keep(connection, 0, first.behavior, clock(), "the first")}
+            if several is not None:
+                marks = designs.keep_several(connection, several, clock())
+            else:
+                marks = {"0": designs.keep(connection, 0, first.behavior, clock(), "the first")}
             if terms.baseline:
                 marks[str(BASELINE)] = designs.keep_baseline(connection, clock())
             data: dict[str, Any] = {"terms": terms_digest(text), "designs": marks}
-            data["confirmed"] = confirmed(designs.behavior(0), baseline=terms.baseline)
+            if several is None:
+                data["confirmed"] = confirmed(designs.behavior(0), baseline=terms.baseline)
             if terms.refit is not None:
                 data["plan"] = StagePlan(first).to_json()
             backend.happen(connection, Event("created", "the campaign was created", data=data))
@@ -324,13 +446,16 @@ def open_local(
             store.check_head(connection)
             with reading_row(store.name, "facts", "terms"):
                 terms = Terms.from_json(store.fact(connection, "terms"))
+            policies = _found(store, connection, terms, policies)
             target = NoTarget() if policies.target is None else policies.target
             designs = Designs(store, target, policies.behavior, policies.baseline)
             backend = LocalBackend(store, terms, policies, designs, clock)
-            if check and policies.target is not None:
+            if check and policies.several is not None:
+                check_several(store, connection, policies.several)
+            elif check and policies.target is not None:
                 check_target(store, connection, policies.target, terms)
             state = backend.state(connection)
-        if policies.target is not None:
+        if policies.target is not None and not terms.policies:
             designs.behavior(state.design)  # a damaged or missing one is told now
             if terms.baseline:
                 designs.decider(BASELINE)
@@ -338,3 +463,40 @@ def open_local(
         store.close()
         raise
     return backend
+
+
+def _found(store: Store, connection: sa.Connection, terms: Terms, given: Policies) -> Policies:
+    """The policies of a campaign that is opened: those that were given, or that it holds.
+
+    Raises:
+        InputError: they are not those of the campaign.
+    """
+    names = terms.policies
+    if not names:
+        if given.several is not None:
+            raise InputError(
+                f"target: got {', '.join(given.several.names)}; the campaign of {store.name} has "
+                "one target policy, expected that"
+            )
+        return given
+    if given.several is None and given.target is not None:
+        raise InputError(
+            f"target: got one policy; the campaign of {store.name} compares {', '.join(names)}, "
+            'expected all of them, such as {"today": old, "new": new}'
+        )
+    kept = kept_policies(store, connection, names)
+    if given.several is None:
+        if any(policy is None for policy in kept.values()):
+            return given  # only to look
+        several = PolicySet(kept, names[terms.reference])
+    else:
+        mine = dict(zip(given.several.names, given.several.policies, strict=True))
+        if set(mine) != set(names):
+            raise InputError(
+                f"target: got {', '.join(mine)}; the campaign of {store.name} compares "
+                f"{', '.join(names)}, expected these names"
+            )
+        several = PolicySet({name: mine[name] for name in names}, names[terms.reference])
+    several = with_kept_design(several, kept_design(store, connection))
+    first = several.policies[several.baseline]
+    return Policies(first, None, first, given.name, several)

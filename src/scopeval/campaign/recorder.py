@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from scopeval.campaign import schema
 from scopeval.campaign.commands import command_of
+from scopeval.campaign.comparison import MixtureDeciding
 from scopeval.campaign.deciding import Deciding
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import Decided, Episode, Observed
@@ -28,6 +30,7 @@ from scopeval.campaign.steps import (
     action_of,
     check_same,
     episode_by_number,
+    next_log_weights,
     observed_rows,
     replay,
     step_row,
@@ -40,6 +43,8 @@ from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import Target
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
+from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError
 from scopeval.policies.adapters import TabularPolicy
 
@@ -68,6 +73,7 @@ class Recorder:
         target: pi.
         designs: the behavior policies.
         clock: seconds since 1970.
+        policies: that are compared; None: there is one target policy.
     """
 
     def __init__(
@@ -77,14 +83,17 @@ class Recorder:
         target: Target,
         designs: Designs,
         clock: Callable[[], float],
+        policies: PolicySet | None = None,
     ) -> None:
         self.store, self.terms, self.target, self.kept = store, terms, target, designs
-        self.clock = clock
+        self.clock, self.policies = clock, policies
         self.on_refit: Callable[[], None] | None = None  # called when a new design is due
+        self.on_look: Callable[[], None] | None = None  # called when a look is due
+        self.looking = threading.Lock()  # one look at a time
+        self.analyst: Analyst | None = None
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
         self.holder = secrets.token_hex(8)  # this controller, for the leases of plants
-        streams = CounterStreams(terms.seed)
-        self._deciding = Deciding(target, designs, streams, baseline=terms.baseline)
+        self._deciding = self.new_deciding()
         self._state: CampaignState | None = None
         self._happened = 0  # times that events were written
         self.lock = threading.RLock()
@@ -93,6 +102,13 @@ class Recorder:
     def name(self) -> str:
         """The place, without a password."""
         return self.store.name
+
+    def new_deciding(self) -> Deciding:
+        """Decides steps, with a random generator of its own."""
+        streams = CounterStreams(self.terms.seed)
+        if self.policies is not None:
+            return MixtureDeciding(self.policies, self.kept, streams)
+        return Deciding(self.target, self.kept, streams, baseline=self.terms.baseline)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -197,14 +213,16 @@ class Recorder:
                 state = self.state(connection)
                 state.check_starting()
                 number = state.last_episode + 1
-                behavior = self.kept.behavior(state.design)
+                own = state.handed_over or (
+                    not self.terms.policies and self.kept.behavior(state.design) is None
+                )
                 row: dict[str, Any] = {
                     "number": number,
                     "plant": plant,
                     "request": request,
                     "design": state.design,
                     "share": state.share,
-                    "by_target": state.evaluating and (state.handed_over or behavior is None),
+                    "by_target": state.evaluating and own,
                     "shadow": not state.evaluating,
                     "state": "open",
                     "started": self.clock(),
@@ -218,6 +236,8 @@ class Recorder:
                 data |= {name: row[name] for name in ("design", "shadow", "share", "by_target")}
                 if state.evaluating and state.terms.refit is not None:
                     data["value_weight"] = state.next_weight()
+                if state.evaluating and self.terms.policies:
+                    data["shares"] = state.next_shares()
                 self.happen(
                     connection,
                     Event("started", f"episode {number} began", plant, number, data=data),
@@ -284,11 +304,13 @@ class Recorder:
 
     def _handle(self, row: Mapping[str, Any]) -> Episode:
         names = ("number", "plant", "design", "share", "by_target", "shadow", "state")
+        many = len(self.terms.shares)
         return Episode(
             self,
             **{name: row[name] for name in names},
             horizon=self.terms.horizon,
             signals=self.terms.signals,
+            log_weights=np.zeros(many) if many else None,
         )
 
     def refresh(self, episode: Episode) -> None:
@@ -324,8 +346,11 @@ class Recorder:
                         decided = Decided(obs, choice.action, choice.chooser)
                         if chosen.failure is not None:
                             self._fall_back(connection, episode, chosen.failure)
+                        self._tell_failures(connection, state, episode, chosen.failed)
                         now = self.clock()
-                        write_decision(connection, episode, decided, choice, chosen.would, now)
+                        write_decision(
+                            connection, episode, decided, choice, chosen.would, now, chosen.each
+                        )
             except IntegrityError:  # another process has decided this step: its decision wins
                 self.refresh(episode)
                 return self._repeated(episode, obs, t)
@@ -334,6 +359,11 @@ class Recorder:
                 return None
             self.shape = obs.shape
             episode.weight *= choice.target_probability / choice.probability
+            if chosen.each is not None:
+                assert episode.log_weights is not None
+                episode.log_weights = next_log_weights(
+                    episode.log_weights, chosen.each, choice.probability
+                )
             episode.take_decision(decided)
             return decided
 
@@ -343,6 +373,26 @@ class Recorder:
         text = f"the baseline takes the rest of episode {episode.number}: {why}"
         data = {"step": episode.step}
         self.happen(connection, Event("fallback", text, episode.plant, episode.number, data=data))
+
+    def _tell_failures(
+        self,
+        connection: sa.Connection,
+        state: CampaignState,
+        episode: Episode,
+        failed: Mapping[int, str],
+    ) -> None:
+        """Of several policies, tell those that gave no answer: they take no part any more."""
+        news, names = [], (*self.terms.policies, "the design")
+        for k in sorted(failed.keys() - state.failed.keys()):
+            data = {"policy": k, "step": episode.step, "reason": failed[k][:LONGEST_REASON]}
+            text = (
+                f"{names[k]} {failed[k]} in episode {episode.number}, step "
+                f"{episode.step}: it takes no part any more"
+            )
+            news.append(Event("policy failed", text, episode.plant, episode.number, data=data))
+        if news:
+            self.store.order(connection)
+            self.happen(connection, *news)
 
     def _check_open(self, state: CampaignState, episode: Episode, verb: str) -> None:
         """See that no other process has ended or lost the episode."""
@@ -486,6 +536,8 @@ class Recorder:
         now = self._state
         if self.on_refit is not None and now and now.refits_due > now.refits_done:
             self.on_refit()
+        if self.on_look is not None and now and now.look_due:
+            self.on_look()
 
     def _close_in(
         self,
@@ -560,7 +612,10 @@ class Recorder:
             )
             text = f"episode {number} was dropped: {_short(reason)}"
             data = {"spent": row.spent, "shadow": bool(row.shadow)}
-            self.happen(connection, Event("dropped", text, row.plant, number, who, data))
+            state = self.happen(connection, Event("dropped", text, row.plant, number, who, data))
+            due = state.look_due
+        if due and self.on_look is not None:
+            self.on_look()
 
     def heartbeat(self, plant: str) -> str:
         """Note a sign of life; returns the state of the campaign in one or two words."""

@@ -41,6 +41,7 @@ __all__ = [
     "record_of",
     "seen_of",
     "signals_of",
+    "stopped_in_words",
 ]
 
 #: The numbers of a finished episode that an evaluation is made of.
@@ -247,7 +248,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         counts.update({name: n for name, n in one["fallbacks"].items() if name != "failed"})
     run = RunInfo(
         estimator="mc" if own and not controlled else "auto",
-        stopped=_stopped(state),
+        stopped=stopped_in_words(state),
         anytime=True,
         uncovered=None,
         costs=any(one["spent"] for one in numbers),
@@ -317,9 +318,12 @@ def _staged(
     return replace(totals.result(run), stages=stages, learning=learning)
 
 
-def _stopped(state: CampaignState) -> str:
+def stopped_in_words(state: CampaignState) -> str:
+    """Why there are no more episodes, or that there are."""
     if state.stopped:
         return f"the campaign was stopped: {state.reason}"
+    if state.terms.policies and state.handed_over:  # later episodes are about the baseline alone
+        return f"handed over to {state.terms.policies[state.terms.reference]}: {state.reason}"
     return state.done() or "the campaign is not over"
 
 

@@ -8,10 +8,13 @@ records a reading; what they decide is an event too, and is never decided twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from scopeval.arrays import Bools
 from scopeval.campaign.stages import (
     Allotment,
     RunningValue,
@@ -21,12 +24,13 @@ from scopeval.campaign.stages import (
 )
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import COST, Limit, Promise, Terms
+from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.running_moments import BURN_IN, Interval
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
-__all__ = ["CampaignState", "EpisodeLine", "OpenEpisode"]
+__all__ = ["CampaignState", "Ends", "EpisodeLine", "LookLine", "OpenEpisode", "PolicyLine"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class EpisodeLine:
         excess: cost above what was promised, without importance weighting of its own cost.
         spent: cost; None: it has not ended.
         returned: what an episode of today's controller has earned; None: of others.
+        shares: of several policies in it; (): there is one.
     """
 
     number: int
@@ -68,6 +73,81 @@ class EpisodeLine:
     excess: float | None = None
     spent: float | None = None
     returned: float | None = None
+    shares: tuple[float, ...] = ()
+
+
+class Ends(NamedTuple):
+    """The interval of a number; what is not known is NaN, or infinite."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, content: Sequence[float | None] | None) -> Ends:
+        """Of JSON, which has neither."""
+        value, low, high = content or (None, None, None)
+        return cls(
+            math.nan if value is None else value,
+            -math.inf if low is None else low,
+            math.inf if high is None else high,
+        )
+
+
+class PolicyLine(NamedTuple):
+    """What a look says of one policy: its value, and its difference to the baseline."""
+
+    value: Ends
+    difference: Ends
+    verdict: str
+    more_episodes: int | None
+
+
+@dataclass(frozen=True)
+class LookLine:
+    """A look at all episodes of a campaign over several policies.
+
+    Attributes:
+        episodes: finished ones that it has seen.
+        sentence: the answer.
+        policies: what it says of each, by number.
+        differences: of those that have a share, to the baseline.
+        best: some policy is surely better than all others.
+        alike: they decide alike, as far as seen.
+        width: of the widest interval of a difference, half of it.
+        safety: verdict and sentence of the certificate; None: nothing was promised.
+    """
+
+    episodes: int
+    sentence: str
+    policies: tuple[PolicyLine, ...]
+    differences: dict[int, Ends]
+    best: bool = False
+    alike: bool = False
+    width: float = math.inf
+    safety: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], names: Sequence[str]) -> LookLine:
+        """Of the data of its event."""
+        lines = [data["policies"][name] for name in names]
+        safety = data.get("safety")
+        return cls(
+            int(data["episodes"]),
+            str(data["sentence"]),
+            tuple(
+                PolicyLine(
+                    *(Ends.of(one["value"]), Ends.of(one["difference"])),
+                    *(str(one["verdict"]), one["more_episodes"]),
+                )
+                for one in lines
+            ),
+            {int(k): Ends.of(ends) for k, ends in data.get("seen", {}).items()},
+            bool(data.get("best", False)),
+            bool(data.get("alike", False)),
+            math.inf if data.get("width") is None else float(data["width"]),
+            None if safety is None else (str(safety[0]), str(safety[1])),
+        )
 
 
 class Due(NamedTuple):
@@ -114,6 +194,10 @@ class CampaignState:
         live: new episodes are run by the campaign, and not by an incumbent.
         spent: cost of all episodes that are over.
         totals: sums of the other guarded signals over episodes that are over.
+        looks: at all episodes, of several policies.
+        failed: of these, which gave no answer, by number, and what instead;
+        dropped: lost their share because another one is surely better, after how many episodes; and
+        decided_after: had a clear difference to the baseline, after how many.
     """
 
     terms: Terms
@@ -149,6 +233,11 @@ class CampaignState:
     live: bool = True
     spent: float = 0.0
     totals: dict[str, float] = field(default_factory=dict)
+    looks: list[LookLine] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    dropped: dict[int, int] = field(default_factory=dict)
+    decided_after: dict[int, int] = field(default_factory=dict)
+    _outdated: bool = False  # an episode was dropped after the last look
     _in_stage: int = 0
     _guards: list[Guard | None] = field(default_factory=list)
     _fired: set[tuple[int, str, int | None]] = field(default_factory=set)
@@ -238,11 +327,57 @@ class CampaignState:
         stop = self.terms.stop
         if stop.episodes is not None and self.started >= stop.episodes:
             return self._all_started(stop.episodes)
-        if stop.precision is not None and self.interval.half_width <= stop.precision:
+        if self.terms.policies:
+            why = self._answered()
+            if why is not None:
+                return why
+        elif stop.precision is not None and self.interval.half_width <= stop.precision:
             return f"stopped when the interval was +- {stop.precision:g} or narrower"
         if stop.cost is not None and self.spent >= stop.cost:
             return f"stopped when the cost budget of {stop.cost:g} was reached"
         return None
+
+    def _answered(self) -> str | None:
+        """Why several policies need no more episodes; None: they do."""
+        stop, look = self.terms.stop, self.looks[-1] if self.looks else None
+        if self.terms.reference in self.failed:
+            return "stopped because the baseline failed: there is nothing to compare with"
+        if sum(self.active[: len(self.terms.policies)]) < 2:
+            return "stopped because only one policy is left"
+        if look is not None and stop.decided and look.best:
+            return "stopped when it was decided"
+        if look is not None and stop.decided and look.alike:
+            return "stopped because the policies decide alike: their values are equal"
+        if look is not None and stop.precision is not None and look.width <= stop.precision:
+            return f"stopped when every difference was known to +- {stop.precision:g} or better"
+        return None
+
+    @property
+    def active(self) -> Bools:
+        """Of several policies, which may have a share: they have not failed, nor were dropped."""
+        active = np.ones(len(self.terms.shares), np.bool_)
+        active[[*self.failed, *self.dropped]] = False
+        return active
+
+    def next_shares(self) -> tuple[float, ...]:
+        """Of several policies, in episodes that start now; they depend on past episodes only."""
+        part = None if self.terms.ramp is None else self.share
+        fair = np.array(self.terms.shares)
+        return tuple(current_shares(fair, self.active, self.terms.reference, part).tolist())
+
+    @property
+    def look_due(self) -> bool:
+        """Whether the episodes of several policies are to be looked at now.
+
+        That is when an interval can begin, and after a tenth more episodes (`Stop.every` says
+        otherwise), and when all are over.
+        """
+        if not self.terms.policies or not self.finished:
+            return False
+        last = self.looks[-1].episodes if self.looks else 0
+        every = self.terms.stop.every or (max(last // 10, 1) if last else BURN_IN)
+        over = not self.open and self.finished != last and self.done() is not None
+        return self._outdated or over or self.finished - last >= every
 
     def _all_started(self, planned: int) -> str:
         """How far the episodes are, in words, once all of the plan were started."""
@@ -279,6 +414,8 @@ class CampaignState:
             self._plan(event)
         elif event.kind == "alarm":
             self._alarmed(event)
+        elif event.kind in ("look", "policy failed"):
+            self._learned(event)
         elif event.kind == "fallback" and event.episode is not None:
             self.fallen_back.add(event.episode)
         elif event.kind in ("pause", "hand over", "stop"):
@@ -289,12 +426,27 @@ class CampaignState:
             self.paused = False
             self.reasons.pop("pause", None)
 
+    def _learned(self, event: Event) -> None:
+        """What decides which of several policies have a share from now on."""
+        if event.kind == "policy failed":
+            self.failed.setdefault(int(event.data["policy"]), str(event.data["reason"]))
+            return
+        self._outdated = False
+        look = LookLine.of(event.data, self.terms.policies)
+        self.looks.append(look)
+        for k in event.data.get("worse", ()):
+            self.dropped.setdefault(int(k), look.episodes)
+        for k, after in event.data["clear"].items():
+            self.decided_after.setdefault(int(k), int(after))
+
     def _started(self, event: Event) -> None:
         assert event.episode is not None
         assert event.plant is not None
         stage, shadow = int(event.data["stage"]), bool(event.data.get("shadow", False))
         self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
-        self.lines[event.episode] = EpisodeLine(event.episode, event.plant, shadow, event.time)
+        line = EpisodeLine(event.episode, event.plant, shadow, event.time)
+        line.shares = tuple(event.data.get("shares", ()))
+        self.lines[event.episode] = line
         self.last_episode = max(self.last_episode, event.episode)
         if not shadow:
             weight = event.data.get("value_weight")
@@ -310,6 +462,7 @@ class CampaignState:
             return
         self.finished, self.lost = self.finished - 1, self.lost + 1
         self.ended.remove(event.episode)
+        self._outdated = bool(self.looks)
         self._value.drop(event.episode)
 
     def _plan(self, event: Event) -> None:

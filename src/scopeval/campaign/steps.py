@@ -7,8 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 
+from scopeval.arrays import Floats
 from scopeval.campaign import schema
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import decode, encode
@@ -20,9 +22,11 @@ __all__ = [
     "action_of",
     "check_same",
     "episode_by_number",
+    "next_log_weights",
     "observed_rows",
     "replay",
     "step_row",
+    "weights_after",
     "write_decision",
     "write_outcome",
 ]
@@ -68,13 +72,26 @@ def write_decision(
     choice: Choice,
     would: str | None,
     now: float,
+    each: Sequence[float | None] | None = None,
 ) -> None:
     """Write the decision of an episode's next step, with what it depended on.
+
+    Args:
+        connection: of the transaction.
+        episode: that runs.
+        decided: what its plant is told.
+        choice: the action and its probabilities.
+        would: in shadow, what the behavior policy would do.
+        now: seconds since 1970.
+        each: of several policies the action's probabilities under each.
 
     Raises:
         IntegrityError: the step was decided already.
     """
     weight = episode.weight
+    weights = [math.log(weight) if weight > 0 else -math.inf]
+    if episode.log_weights is not None:
+        weights = episode.log_weights.tolist()
     row = {
         "episode": episode.number,
         "step": episode.step,
@@ -87,8 +104,9 @@ def write_decision(
         "chooser": choice.chooser,
         "would": would,
         "decided": now,
-        "log_weights": json.dumps([math.log(weight) if weight > 0 else -math.inf]),
+        "log_weights": json.dumps(weights),
         "returned": episode.returned,
+        "target_probabilities": None if each is None else json.dumps(each),
     }
     connection.execute(_add_decision, row)
 
@@ -153,7 +171,11 @@ def replay(connection: sa.Connection, episode: Episode) -> None:
     episode.step, episode.weight, episode.sums, episode.returned = 0, 1.0, {}, 0.0
     episode.decided = episode.last_obs = episode.back = episode.by = None
     episode.terminated = False
+    if episode.log_weights is not None:
+        episode.log_weights = np.zeros_like(episode.log_weights)
     for row in connection.execute(_all_steps, {"of_episode": episode.number}):
+        if row.target_probabilities is not None:
+            episode.log_weights = weights_after(row)
         episode.weight *= row.target_probability / row.probability
         episode.take_decision(Decided(decode(row.obs), action_of(row.action), row.chooser))
         if row.reward is not None:
@@ -161,6 +183,22 @@ def replay(connection: sa.Connection, episode: Episode) -> None:
             episode.take_outcome(
                 Observed(row.reward, row.cost, decode(row.next_obs), row.terminated, signals)
             )
+
+
+def weights_after(row: sa.Row[Any]) -> Floats:
+    """The running weights after a decision of the mixture, log u_k [K], by what stands in its row.
+
+    log u_k + log pi_k - log mu; a policy without an answer keeps its weight.
+    """
+    before = np.array(json.loads(row.log_weights), np.float64)
+    return next_log_weights(before, json.loads(row.target_probabilities), row.probability)
+
+
+def next_log_weights(before: Floats, each: Sequence[float | None], probability: float) -> Floats:
+    """The same, of numbers."""
+    probs = np.array([probability if p is None else p for p in each], np.float64)
+    with np.errstate(divide="ignore"):
+        return np.asarray(before + np.log(probs) - math.log(probability))
 
 
 def action_of(text: str) -> Any:

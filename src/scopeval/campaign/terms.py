@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -82,8 +83,8 @@ class Limit:
                 f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
             )
 
-    def rule(self, epsilon: float) -> str:
-        """In words; `epsilon` is what the campaign guards."""
+    def rule(self, epsilon: float, whose: str = "") -> str:
+        """In words; `epsilon` is what the campaign guards, against the cost of `whose`."""
         parts = (("step", self.step), ("episode", self.episode), ("in total", self.total))
         said = [
             f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
@@ -117,10 +118,10 @@ class Promise:
             )
         check_alpha(self.alpha)
 
-    def rule(self, epsilon: float) -> str:
-        """In words; `epsilon` is what the campaign guards."""
+    def rule(self, epsilon: float, whose: str = "the target policy's") -> str:
+        """In words; `epsilon` is what the campaign guards, against the cost of `whose`."""
         times = 1 + (epsilon if self.epsilon is None else self.epsilon)
-        return f"expected {self.signal} at most {times:g} times the target policy's"
+        return f"expected {self.signal} at most {times:g} times {whose}"
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,10 @@ class Terms:
             promises about the cost are proofs.
         return_bound: least and greatest possible return; None: unknown.
         refit: how the behavior policy is designed anew from finished episodes; None: never.
+        policies: names of several policies that are compared; (): there is one target policy.
+        reference: number of the one of them that runs today: it plays the target policy's part in
+            promises, and is the baseline.
+        shares: of the policies in the first episodes, and of a design that runs beside them.
     """
 
     horizon: int
@@ -191,6 +196,9 @@ class Terms:
     step_cost_bound: float | None = None
     return_bound: tuple[float, float] | None = None
     refit: Stages | None = None
+    policies: tuple[str, ...] = ()
+    reference: int = 0
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_whole("horizon", self.horizon, 1, " of steps")
@@ -223,6 +231,13 @@ class Terms:
             )
         if self.return_bound is not None:
             object.__setattr__(self, "return_bound", tuple(self.return_bound))
+        object.__setattr__(self, "policies", tuple(self.policies))
+        object.__setattr__(self, "shares", tuple(self.shares))
+        if self.stop.decided and not self.policies:
+            raise InputError(
+                "stop: got decided=True with one policy; expected several, such as "
+                'Campaign.create(where, {"today": old, "new": new}, ...)'
+            )
         self.bound()
         if self.refit is not None:
             self.refit.to_json()  # raises where no database can hold it
@@ -240,9 +255,20 @@ class Terms:
 
     def bound(self) -> CostBound | None:
         """What is known about the cost of episodes; None: nothing."""
+        # no episode weighs more for the baseline, whose share only grows
+        most = 1.0 / self.shares[self.reference] if self.policies else math.inf
         return cost_bound_of(
-            self.cost_bound, self.step_cost_bound, horizon=self.horizon, gamma=self.gamma
+            self.cost_bound,
+            self.step_cost_bound,
+            horizon=self.horizon,
+            gamma=self.gamma,
+            largest_weight=most,
         )
+
+    @property
+    def whose(self) -> str:
+        """Whose cost the promises are about, in words."""
+        return f"{self.policies[self.reference]}'s" if self.policies else "the target policy's"
 
     @property
     def guarded_epsilon(self) -> float:

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = [
     "CampaignStatus",
     "GuardStatus",
     "PlantStatus",
+    "PolicyStatus",
     "any_silent",
     "campaign_section",
     "card_of",
@@ -113,6 +114,44 @@ class GuardStatus:
 
 
 @dataclass(frozen=True)
+class PolicyStatus:
+    """One of several policies, as of the last look; what is not known is NaN, or infinite.
+
+    Attributes:
+        name: of the policy.
+        share: of new episodes.
+        verdict: "baseline", or against it "better", "worse", "undecided" or "failed".
+        value, value_low, value_high: its value with its interval.
+        difference, low, high: its value less that of the baseline, anytime-valid.
+        more_episodes: about how many more would decide it; None: it is decided, or not known.
+        decided_after: episodes after which it was clear; None: it is not.
+        reason: why it has no share; None: it has.
+    """
+
+    name: str
+    share: float
+    verdict: str
+    value: float = math.nan
+    value_low: float = -math.inf
+    value_high: float = math.inf
+    difference: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    more_episodes: int | None = None
+    decided_after: int | None = None
+    reason: str | None = None
+
+    @property
+    def between(self) -> str:
+        """The difference in words; "": not known."""
+        half = (self.high - self.low) / 2
+        if not math.isfinite(half):
+            return ""
+        value, low, high = rounded(half, self.difference, self.low, self.high)
+        return f"{value} ({low} to {high})"
+
+
+@dataclass(frozen=True)
 class CampaignStatus:
     """The state of a campaign.
 
@@ -137,6 +176,10 @@ class CampaignStatus:
             was given.
         head: hash of the last event; whoever keeps it notices if older events are changed.
         cut: lost episodes that a stop has cut.
+        policies: that are compared, the baseline first; (): there is one target policy.
+        answer: to which of them is better, as of the last look, after
+        looked: so many finished episodes.
+        safety: verdict and sentence of the certificate likewise; (): there is none.
     """
 
     state: str
@@ -161,6 +204,10 @@ class CampaignStatus:
     unconfirmed: str | None = None
     head: str = ""
     cut: int = 0
+    policies: tuple[PolicyStatus, ...] = ()
+    answer: str = ""
+    looked: int = 0
+    safety: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -176,12 +223,17 @@ class CampaignStatus:
         raised = (guard.alarm for guard in self.guards if guard.alarm is not None)
         found += [alarm for alarm in raised if alarm != self.reason]
         found += [self.refit_failure] if self.refit_failure else []
+        failed = (policy for policy in self.policies if policy.verdict == "failed")
+        found += [f"{policy.name} has failed: {policy.reason}" for policy in failed]
         found += [f"paused: {self.reason}"] if self.state == "paused" else []
         return tuple(found)
 
     @property
     def value(self) -> str:
-        """The value in words; "" where no episode is finished."""
+        """The value, or which policy is better, in words; "" where no episode is finished."""
+        if self.policies:
+            late = f" (looked at after {self.looked:,} episodes)" if self.answer else ""
+            return self.answer + (late if self.looked < self.finished else "")
         found = self.interval
         if not found.n:
             return ""
@@ -204,6 +256,9 @@ class CampaignStatus:
             "lost": float(self.lost),
             "share": self.share,
         }
+        for policy in self.policies[1:]:
+            ends = {"": policy.difference, "_low": policy.low, "_high": policy.high}
+            found |= {f"difference{end}/{policy.name}": x for end, x in ends.items()}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,6 +276,10 @@ class CampaignStatus:
             f"{today}; {self.spent:.4g} spent"
         )
         lines += [self.value] if self.value else []
+        for policy in self.policies:
+            about = f", {policy.between}" if policy.between else ""
+            why = f"; {policy.reason}" if policy.reason else ""
+            lines.append(f"{policy.name}: {policy.verdict}{about}, share {policy.share:.3g}{why}")
         lines += [self.refit_failure] if self.refit_failure else []
         for plant in self.plants:
             silent = ", silent" if plant.silent else ""
@@ -257,7 +316,42 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
         unconfirmed=state.unconfirmed,
         head=state.head,
         cut=state.cut,
+        policies=tuple(policies_of(state)),
+        answer=state.looks[-1].sentence if state.looks else "",
+        looked=state.looks[-1].episodes if state.looks else 0,
+        safety=(state.looks[-1].safety or ()) if state.looks else (),
     )
+
+
+def policies_of(state: CampaignState) -> list[PolicyStatus]:
+    """Several policies, the baseline first, as of the last look."""
+    names, base = state.terms.policies, state.terms.reference
+    if not names:
+        return []
+    look = state.looks[-1] if state.looks else None
+    shares, found = state.next_shares(), []
+    for k in (base, *(k for k in range(len(names)) if k != base)):
+        reason = state.failed.get(k)
+        verdict = "failed" if reason is not None else "baseline" if k == base else "undecided"
+        if k in state.dropped:
+            reason = f"another policy is surely better, after {state.dropped[k]:,} episodes"
+        now = PolicyStatus(names[k], shares[k], verdict, reason=reason)
+        if look is not None:
+            line = look.policies[k]
+            now = replace(
+                now,
+                verdict=verdict if verdict == "failed" else line.verdict,
+                value=line.value.estimate,
+                value_low=line.value.low,
+                value_high=line.value.high,
+                difference=line.difference.estimate,
+                low=line.difference.low,
+                high=line.difference.high,
+                more_episodes=line.more_episodes,
+                decided_after=state.decided_after.get(k),
+            )
+        found.append(now)
+    return found
 
 
 def _guards(state: CampaignState) -> list[GuardStatus]:
@@ -271,7 +365,7 @@ def _guards(state: CampaignState) -> list[GuardStatus]:
         found.append(
             GuardStatus(
                 guard.signal,
-                guard.rule(state.terms.guarded_epsilon),
+                guard.rule(state.terms.guarded_epsilon, state.terms.whose),
                 guard.action,
                 alarms[0].text if alarms else None,
                 len(alarms),
@@ -425,19 +519,23 @@ def card_of(status: CampaignStatus, terms: Terms) -> Card:
     goal = "" if terms.stop.episodes is None else f" of {terms.stop.episodes:,}"
     text = f"{status.finished:,}{goal} episodes are finished"
     text += f", at a cost of {amount(status.spent)}" if status.spent else ""
-    text += f"; {status.value}." if status.value else "."
+    text += f"; {status.value.removesuffix('.')}." if status.value else "."
     rows = tuple(
         (p.name, p.doing + (", silent" if p.silent else ""), f"{p.finished:,}", f"{p.lost:,}")
         for p in status.plants
     )
     spans = [Span("value", found.low, found.estimate, found.high)]
+    if status.policies:
+        base = status.policies[0].name
+        known = [one for one in status.policies[1:] if one.between]
+        spans = [Span(f"{p.name} less {base}", p.low, p.difference, p.high) for p in known]
     notes = tuple(f"{g.rule}: {g.alarm}" for g in status.guards if g.alarm is not None)
     return Card(
         "Campaign: " + "; ".join(x for x in (status.word, status.reason, status.done) if x),
         text,
         rows,
         ("plant", "now", "finished", "lost") if rows else (),
-        sketch_spans(spans) if found.n > 1 else "",
+        sketch_spans(spans) if found.n > 1 and spans else "",
         ((status.unconfirmed,) if status.unconfirmed else ()) + notes,
     )
 

@@ -36,7 +36,7 @@ Reason = Annotated[str, typer.Option(help="Why, for the journal.")]
 @campaign.command("create")
 def create(
     where: New,
-    policy: options.TargetPolicy,
+    policy: options.Policies,
     horizon: options.Horizon,
     behavior: Annotated[
         str | None, typer.Option(help="The behavior policy: a .scope file, or as --policy.")
@@ -48,7 +48,10 @@ def create(
     separator: options.Separator = None,
     baseline: Annotated[
         str | None,
-        typer.Option(help="What runs today, the fallback, as --policy.", show_default="none"),
+        typer.Option(
+            help="What runs today, the fallback, as --policy; of several policies its name.",
+            show_default="none, or the first",
+        ),
     ] = None,
     unconfirmed: Annotated[
         str,
@@ -66,6 +69,14 @@ def create(
         ),
     ] = None,
     episodes: Annotated[int | None, typer.Option(help="Start at most so many episodes.")] = None,
+    decided: Annotated[
+        bool,
+        typer.Option("--decided", help="Of several policies: stop when it is known which is best."),
+    ] = False,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(help="Of several policies: name=share of the episodes.", show_default="equal"),
+    ] = None,
     precision: options.Precision = None,
     cost_budget: options.Spend = None,
     limit: Annotated[
@@ -101,10 +112,17 @@ def create(
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
     from scopeval import Campaign, Stop
-    from scopeval.cli.sources import behavior_from, columns_from, is_attribute, policy_from
+    from scopeval.cli.sources import (
+        behavior_from,
+        columns_from,
+        is_attribute,
+        policies_from,
+        policy_from,
+    )
     from scopeval.logs.read import read_logs
 
-    target = policy_from(policy)
+    target = policies_from(policy)
+    several = isinstance(target, dict)
     runner = None if behavior is None else behavior_from(behavior, target)
     logs = None
     if data is not None and runner is None:
@@ -116,7 +134,8 @@ def create(
         horizon=horizon,
         behavior=runner,
         logs=logs,
-        baseline=None if baseline is None else policy_from(baseline),
+        run=_shares(share),
+        baseline=baseline if several or baseline is None else policy_from(baseline),
         unconfirmed=unconfirmed,  # type: ignore[arg-type]
         gamma=gamma,
         alpha=alpha,
@@ -125,12 +144,12 @@ def create(
         method=method,
         epsilon=epsilon,
         seed=seed,
-        guards=_guards(limit or []),
-        stop=Stop(episodes, precision, cost_budget),
+        guards=_guards(limit or [], several and epsilon is None),
+        stop=Stop(episodes, precision, cost_budget, decided),
         ramp=_ramp(ramp, ramp_episodes),
         shadow=shadow,
         refit=refit,
-        target_name=policy if is_attribute(policy) else None,
+        target_name=policy[0] if not several and is_attribute(policy[0]) else None,
         cost_bound=cost_bound,
         step_cost_bound=step_cost_bound,
     )
@@ -178,8 +197,8 @@ def report(
 def verify(
     where: Where,
     policy: Annotated[
-        str | None,
-        typer.Option(help=f"The target policy, for a database: {options.POLICY}."),
+        list[str] | None,
+        typer.Option(help="The target policy, for a database, as of create."),
     ] = None,
     head: Annotated[
         str | None,
@@ -187,9 +206,9 @@ def verify(
     ] = None,
 ) -> None:
     """Draw every decision again, and check every number and event; status 1: not good."""
-    from scopeval.cli.sources import policy_from
+    from scopeval.cli.sources import policies_from
 
-    with _opened(where, None if policy is None else policy_from(policy)) as found:
+    with _opened(where, policies_from(policy) if policy else None) as found:
         checked = found.verify(head)
     print_line(out(), str(checked))
     raise typer.Exit(0 if checked.good else 1)
@@ -334,12 +353,25 @@ def drop(where: Where, episode: Number, reason: Reason) -> None:
     _command(where, "drop", reason, episode)
 
 
-def _guards(limits: list[str]) -> list[Limit | Promise]:
-    """The promise about the cost, and the limits that are asked for."""
+def _shares(words: list[str] | None) -> dict[str, float] | None:
+    """Shares of several policies."""
+    from scopeval.cli.sources import pairs_from
+    from scopeval.errors import InputError
+
+    try:
+        return {k: float(x) for k, x in pairs_from(words, "share").items()} if words else None
+    except ValueError:
+        raise InputError(f"share: got {words!r}, expected name=number") from None
+
+
+def _guards(limits: list[str], several: bool) -> list[Limit | Promise] | None:
+    """The promise about the cost, unless several policies promise none, and the limits."""
+    if not limits:
+        return None
     from scopeval.campaign.terms import Limit, Promise
     from scopeval.errors import InputError
 
-    found: list[Limit | Promise] = [Promise()]
+    found: list[Limit | Promise] = [] if several else [Promise()]
     for text in limits:
         parts = text.split(":")
         try:

@@ -83,13 +83,13 @@ def compare(
 
     Run them in an environment, or give the file of an A/B test that was run already.
     """
-    from scopeval.cli.sources import policy_from, promise_from
+    from scopeval.cli.sources import pairs_from, policy_from, promise_from
     from scopeval.comparison.compare import compare as run
     from scopeval.question.inference import Inference
     from scopeval.question.question import Question
 
     check_files(json, report)
-    named = {name: policy_from(text) for name, text in _pairs(policy, "policy").items()}
+    named = {name: policy_from(text) for name, text in pairs_from(policy, "policy").items()}
     where, plan = _source(env, episodes, label, group, columns, cost)
     if env is not None:
         plan |= _plan(plan, decided, precision, spend, share)
@@ -118,21 +118,6 @@ def compare(
     if result.stopped.startswith("interrupted"):
         err().print("interrupted")
         raise typer.Exit(130)
-
-
-def _pairs(words: list[str], option: str) -> dict[str, str]:
-    """``name=value`` words."""
-    from scopeval.errors import InputError
-
-    pairs: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise InputError(f"{option}: got {word!r}, expected name=value, such as today=old.npy")
-        if name in pairs:
-            raise InputError(f"{option}: got the name {name!r} twice, expected different names")
-        pairs[name] = value
-    return pairs
 
 
 def _source(
@@ -174,13 +159,14 @@ def _plan(
     share: list[str] | None,
 ) -> dict[str, Any]:
     """When to stop, and the shares."""
+    from scopeval.cli.sources import pairs_from
     from scopeval.errors import InputError
     from scopeval.question.stop import Stop
 
     more: dict[str, Any] = {"stop": Stop(decided=decided, precision=precision, cost=spend)}
     if share:
         try:
-            more["run"] = {name: float(text) for name, text in _pairs(share, "share").items()}
+            more["run"] = {name: float(text) for name, text in pairs_from(share, "share").items()}
         except ValueError:
             raise InputError(f"share: got {share!r}, expected name=number") from None
     return more

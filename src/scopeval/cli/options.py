@@ -26,6 +26,7 @@ __all__ = [
     "Limit",
     "Log",
     "LogSeed",
+    "Policies",
     "Precision",
     "ReportFile",
     "ReturnBound",
@@ -66,6 +67,13 @@ Time = Annotated[
 Gap = Annotated[
     str | None,
     typer.Option(help="Longest pause within an episode, such as 11min; with --time."),
+]
+Policies = Annotated[
+    list[str],
+    typer.Option(
+        help=f"The target policy: {POLICY}. Or several to compare, name=policy, once for each; the "
+        "first is what runs today."
+    ),
 ]
 TargetPolicy = Annotated[str, typer.Option(help=f"The target policy: {POLICY}.")]
 Horizon = Annotated[int, typer.Option(help="Steps of an episode.")]

@@ -27,7 +27,7 @@ Where = Annotated[
 
 def serve(
     where: Where,
-    policy: options.TargetPolicy,
+    policy: options.Policies,
     behavior: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +80,7 @@ def serve(
     machine may look without a token. SIGTERM and Ctrl-C close the campaign.
     SCOPEVAL_WEBHOOK_SECRET signs what webhooks are sent.
     """
-    from scopeval.cli.sources import is_attribute, policy_from
+    from scopeval.cli.sources import is_attribute, policies_from, policy_from
 
     _needs_extra()
     from scopeval.serve.app import Settings
@@ -100,14 +100,14 @@ def serve(
     )
     service = Service(
         where,
-        policy_from(policy),
+        policies_from(policy),
         None if behavior is None else policy_from(behavior),
         host,
         port,
         settings,
         tls_certificate,
         tls_key,
-        policy if is_attribute(policy) else None,
+        policy[0] if is_attribute(policy[0]) else None,
         None if baseline is None else policy_from(baseline),
         tuple(proxy or ()),
     )

@@ -31,11 +31,15 @@ __all__ = [
     "is_attribute",
     "learn_from",
     "method_from",
+    "pairs_from",
+    "policies_from",
     "policy_from",
     "promise_from",
 ]
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+#: A name before an equals sign; the path of one policy has a dot or a slash before any.
+_NAMED = re.compile(r"[^./\\:=]+=")
 _TORCH = (".pt", ".ts", ".pth")
 _TABLES = (".npy", ".npz", ".csv")
 
@@ -53,6 +57,26 @@ def policy_from(text: str) -> Policy | ContinuousPolicy:
         f"policy: got {text!r}, expected a table (.npy, .npz, .csv), a TorchScript file (.pt, "
         ".ts) or module:attribute"
     )
+
+
+def policies_from(words: list[str]) -> Any:
+    """One policy; or several, ``name=policy`` words, by name."""
+    if len(words) == 1 and not _NAMED.match(words[0]):
+        return policy_from(words[0])
+    return {name: policy_from(text) for name, text in pairs_from(words, "policy").items()}
+
+
+def pairs_from(words: list[str], option: str) -> dict[str, str]:
+    """``name=value`` words."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"{option}: got {word!r}, expected name=value, such as today=old.npy")
+        if name in pairs:
+            raise InputError(f"{option}: got the name {name!r} twice, expected different names")
+        pairs[name] = value
+    return pairs
 
 
 def is_attribute(text: str) -> bool:

@@ -60,11 +60,14 @@ class ControlLearner(Protocol):
 def controls_at(
     controls: Controls, policies: PolicySet, episodes: MixtureEpisodes
 ) -> tuple[Floats, Floats]:
-    """b_k of the actions taken and bbar_k, both [N, T, K]; 0 after an episode's end."""
+    """b_k of the actions taken and bbar_k, both [N, T, K]; 0 after an episode's end.
+
+    Likewise where the baseline has control, whose actions are not those of the policies.
+    """
     N, T, K = len(episodes), episodes.horizon, len(policies)
     control, baseline = np.zeros((N, T, K)), np.zeros((N, T, K))
     for t in range(T):
-        rows = np.flatnonzero(episodes.length > t)
+        rows = np.flatnonzero((episodes.length > t) & (episodes.back > t))
         if not len(rows):
             break
         obs, action = episodes.obs[rows, t], episodes.action[rows, t]

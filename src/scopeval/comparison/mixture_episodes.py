@@ -19,7 +19,7 @@ __all__ = ["Failure", "MixtureEpisodes"]
 #: Fields with a row for each episode.
 _ROWS = (
     "obs", "action", "reward", "cost", "weights", "shares", "length", "last_obs", "terminated",
-    "index", "failed",
+    "index", "failed", "back",
 )  # fmt: skip
 
 
@@ -59,6 +59,8 @@ class MixtureEpisodes:
         failures: the first of each policy.
         lost: episodes that the environment did not finish.
         whole: whether `last_obs` was recorded.
+        back: the step from which on the baseline had control, [N]: it decided alone, whatever the
+            policies are, and the weights stay; the length (the default), where it never had.
     """
 
     obs: NDArray[Any]
@@ -75,6 +77,11 @@ class MixtureEpisodes:
     failures: tuple[Failure, ...] = ()
     lost: tuple[LostEpisode, ...] = ()
     whole: bool = True
+    back: Ints = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.back is None:
+            object.__setattr__(self, "back", self.length)
 
     def __len__(self) -> int:
         return len(self.reward)

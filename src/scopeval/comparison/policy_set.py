@@ -15,7 +15,7 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
-__all__ = ["MOST_POLICIES", "Answers", "PolicySet", "WithDensity", "shares_of"]
+__all__ = ["MOST_POLICIES", "Answers", "PolicySet", "WithDensity", "current_shares", "shares_of"]
 
 #: Each policy gets a share of the episodes, and differences hold together: more need other rules.
 MOST_POLICIES = 20
@@ -101,6 +101,10 @@ class PolicySet:
         several.policies = [*self.policies, design]
         several._answered = np.append(self._answered, False)
         return several
+
+    def begun(self) -> None:
+        """All of them have answered before: one that gives no answer now has failed."""
+        self._answered[:] = True
 
     @property
     def in_order(self) -> list[int]:
@@ -223,6 +227,25 @@ def shares_of(policies: PolicySet, shares: Any) -> Floats:
             f"shares: got {p.tolist()}, expected {len(policies)} numbers above 0 that sum to 1"
         )
     return np.asarray(p / p.sum())
+
+
+def current_shares(fair: Floats, active: Bools, baseline: int, part: float | None) -> Floats:
+    """Shares of the next episodes, [K]: fair ones among the active policies.
+
+    Args:
+        fair: shares at the beginning, [K].
+        active: policies that may have a share, [K].
+        baseline: number of the policy that runs today.
+        part: of their share that new policies have, in a ramp; the baseline has the rest.
+    """
+    shares = np.where(active, fair, 0.0)
+    if not shares.any():
+        return np.asarray(fair)
+    shares = shares / shares.sum()
+    if part is not None and active[baseline]:
+        shares = shares * part
+        shares[baseline] += 1.0 - shares.sum()
+    return np.asarray(shares)
 
 
 def _usable(probs: Floats, rows: int) -> tuple[Bools, str]:

@@ -10,6 +10,7 @@ probabilities. It has no value then, and those of the others stay unbiased.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,7 @@ from scopeval.comparison.policy_set import PolicySet, WithDensity
 from scopeval.errors import PlantError
 from scopeval.policies.protocols import ContinuousPolicy, Observations
 
-__all__ = ["MixtureRollout"]
+__all__ = ["MixtureChoice", "MixtureRollout", "choose"]
 
 
 @dataclass
@@ -91,13 +92,22 @@ class _Tape:
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """Actions as executed [B] or [B, d], log pi_k of what was drawn [B, K], and who answered."""
+class MixtureChoice:
+    """One decision of each of B episodes.
+
+    Attributes:
+        actions: as executed, [B] or [B, d].
+        log_probs: log pi_k of what was drawn, [B, K].
+        acting: probability of each policy to act, [B, K].
+        usable: who answered, [B, K].
+        reasons: what the first unusable answer of a policy was, by its number.
+    """
 
     actions: NDArray[Any]
     log_probs: Floats
     acting: Floats
     usable: Bools
+    reasons: dict[int, str] = field(default_factory=dict)
 
 
 class MixtureRollout:
@@ -206,71 +216,103 @@ class MixtureRollout:
             lost=tuple(lost),
         )
 
-    # -- decisions -----------------------------------------------------------------------------
-
-    def _choose(self, tape: _Tape, rows: Ints, t: int, shares: Floats) -> _Choice:
-        obs, uniforms = tape.obs[rows, t], tape.uniforms[rows, t]
+    def _choose(self, tape: _Tape, rows: Ints, t: int, shares: Floats) -> MixtureChoice:
         state = EpisodeState(tape.state.log_weights[rows], tape.state.returned[rows])
-        if self.policies.continuous:
-            return self._draw(obs, t, state, shares, uniforms, [tape.draws[row] for row in rows])
-        answers = self.policies.ask(obs, t)
-        for k, reason in answers.reasons.items():
-            bad = rows[~answers.usable[:, k]]
+        draws = [tape.draws[row] for row in rows]
+        uniforms = tape.uniforms[rows, t]
+        made = choose(self.policies, tape.obs[rows, t], t, state, shares, uniforms, draws)
+        for k, reason in made.reasons.items():
+            bad = rows[~made.usable[:, k]]
             tape.failed[bad, k] = True
             first = tape.indices[int(bad[0])]
             self._failures.setdefault(k, Failure(k, first, t, reason))
-        usable = answers.usable & (shares > 0)
-        if not usable.any():
-            usable = answers.usable
-        acting = state.posterior(shares, usable, self.policies.baseline)
-        mu = mixture_probs(acting, answers.probs)
-        mu[~usable.any(axis=1)] = 1.0 / mu.shape[1]  # these rows are lost
-        actions = draw_actions(mu, uniforms)
-        taken = answers.probs[np.arange(len(rows)), :, actions]
-        with np.errstate(divide="ignore"):
-            return _Choice(actions, np.log(taken), acting, answers.usable)
-
-    def _draw(
-        self,
-        obs: Observations,
-        t: int,
-        state: EpisodeState,
-        shares: Floats,
-        uniforms: Floats,
-        draws: list[np.random.Generator],
-    ) -> _Choice:
-        """Of continuous policies: who acts, its action, and everybody's density of it."""
-        policies, K = self.policies.policies, len(self.policies)
-        usable = np.ones((len(obs), K), np.bool_)
-        acting = state.posterior(shares, usable, self.policies.baseline)
-        who = draw_actions(acting, uniforms)
-        drawn: list[Floats] = []
-        for i, k in enumerate(who):
-            policy, one = policies[int(k)], obs[i : i + 1]
-            if isinstance(policy, WithDensity):
-                noise = draws[i].standard_normal(len(policy.low))
-                drawn.append(policy.mean(one, t)[0] + policy.std(one, t)[0] * noise)
-            else:
-                assert isinstance(policy, ContinuousPolicy)
-                offered = policy.candidates(one, t, draws[i])
-                pick = draw_actions(offered.probs, np.array([draws[i].random()]))[0]
-                drawn.append(np.asarray(offered.actions[0, pick], np.float64))
-        actions = np.stack(drawn)
-        dense = self.policies.dense
-        log_probs = np.full((len(obs), K), -np.inf)
-        for k, policy in enumerate(policies):
-            if isinstance(policy, WithDensity):
-                mine = dense[who]
-                log_probs[mine, k] = policy.log_prob(obs[mine], actions[mine], t)
-            else:
-                log_probs[who == k, k] = 0.0
-        box = self.policies.box
-        return _Choice(
-            actions if box is None else np.clip(actions, *box), log_probs, acting, usable
-        )
+        return made
 
 
-def _rows_of(choice: _Choice, which: Bools) -> _Choice:
-    return _Choice(
+# -- decisions -------------------------------------------------------------------------------------
+
+
+def choose(
+    policies: PolicySet,
+    obs: Observations,
+    t: int,
+    state: EpisodeState,
+    shares: Floats,
+    uniforms: Floats,
+    draws: Sequence[np.random.Generator],
+    mute: Bools | None = None,
+) -> MixtureChoice:
+    """The next actions of a mixture.
+
+    Args:
+        policies: of the comparison.
+        obs: observations [B].
+        t: the time step.
+        state: the running weights.
+        shares: of the policies, [K].
+        uniforms: draw the actions; of continuous policies, who acts.
+        draws: draw the actions of continuous policies.
+        mute: [K] policies that gave no answer when this was decided before; None: they are asked.
+    """
+    if policies.continuous:
+        return _draw(policies, obs, t, state, shares, uniforms, draws)
+    answers = policies.ask(obs, t)
+    if mute is not None:
+        answers.usable[:, mute] = False
+        answers.probs[:, mute] = 0.0
+    usable = answers.usable & (shares > 0)
+    if not usable.any():
+        usable = answers.usable
+    acting = state.posterior(shares, usable, policies.baseline)
+    mu = mixture_probs(acting, answers.probs)
+    mu[~usable.any(axis=1)] = 1.0 / mu.shape[1]  # these rows are lost
+    actions = draw_actions(mu, uniforms)
+    taken = answers.probs[np.arange(len(obs)), :, actions]
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(taken)
+    return MixtureChoice(actions, log_probs, acting, answers.usable, answers.reasons)
+
+
+def _draw(
+    policies: PolicySet,
+    obs: Observations,
+    t: int,
+    state: EpisodeState,
+    shares: Floats,
+    uniforms: Floats,
+    draws: Sequence[np.random.Generator],
+) -> MixtureChoice:
+    """Of continuous policies: who acts, its action, and everybody's density of it."""
+    each, K = policies.policies, len(policies)
+    usable = np.ones((len(obs), K), np.bool_)
+    acting = state.posterior(shares, usable, policies.baseline)
+    who = draw_actions(acting, uniforms)
+    drawn: list[Floats] = []
+    for i, k in enumerate(who):
+        policy, one = each[int(k)], obs[i : i + 1]
+        if isinstance(policy, WithDensity):
+            noise = draws[i].standard_normal(len(policy.low))
+            drawn.append(policy.mean(one, t)[0] + policy.std(one, t)[0] * noise)
+        else:
+            assert isinstance(policy, ContinuousPolicy)
+            offered = policy.candidates(one, t, draws[i])
+            pick = draw_actions(offered.probs, np.array([draws[i].random()]))[0]
+            drawn.append(np.asarray(offered.actions[0, pick], np.float64))
+    actions = np.stack(drawn)
+    dense = policies.dense
+    log_probs = np.full((len(obs), K), -np.inf)
+    for k, policy in enumerate(each):
+        if isinstance(policy, WithDensity):
+            mine = dense[who]
+            log_probs[mine, k] = policy.log_prob(obs[mine], actions[mine], t)
+        else:
+            log_probs[who == k, k] = 0.0
+    box = policies.box
+    executed = actions if box is None else np.clip(actions, *box)
+    return MixtureChoice(executed, log_probs, acting, usable)
+
+
+def _rows_of(choice: MixtureChoice, which: Bools) -> MixtureChoice:
+    return MixtureChoice(
         choice.actions[which], choice.log_probs[which], choice.acting[which], choice.usable[which]
     )

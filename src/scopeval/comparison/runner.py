@@ -23,7 +23,7 @@ from scopeval.comparison.costs import CostTerms
 from scopeval.comparison.estimators import centers_of, full_trajectory
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
-from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.policy_set import PolicySet, current_shares
 from scopeval.errors import PlantError
 from scopeval.estimation.running_moments import Interval
 from scopeval.evaluation.stopping import INTERRUPTED, Running
@@ -31,7 +31,7 @@ from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference
 from scopeval.question.stop import Stop
 
-__all__ = ["Outcome", "Ramping", "Runner", "RunsMixture"]
+__all__ = ["Look", "Outcome", "Ramping", "Runner", "RunsMixture", "judged", "look_at"]
 
 #: Episodes until the first look; the next ones come after a quarter more.
 FIRST_LOOK = 64
@@ -58,6 +58,41 @@ class Ramping(Protocol):
     def episodes(self) -> int:
         """Finished episodes that a stage needs."""
         ...
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the episodes so far show.
+
+    Attributes:
+        differences: to the baseline, by number of the policy.
+        best: some policy is surely better than all others.
+        alike: all of them decide alike, as far as seen.
+        width: of the widest interval of a difference, half of it.
+        worse: policies that lose their share, since another one is surely better.
+    """
+
+    differences: dict[int, Contrast]
+    best: bool
+    alike: bool
+    width: float
+    worse: tuple[int, ...]
+
+
+def look_at(inferrer: Inferrer, policies: PolicySet, active: Bools, episodes: int) -> Look:
+    """Look at what so many episodes show of the active policies, [K]; the baseline is active."""
+    base = policies.baseline
+    differences = {int(k): inferrer.difference(int(k), base) for k in np.flatnonzero(active)}
+    del differences[base]
+    better = inferrer.better(active)
+    worse = np.flatnonzero(better.any(axis=0)) if policies.asked > 2 else np.zeros(0, np.int64)
+    return Look(
+        differences,
+        bool((better.sum(axis=1) == active.sum() - 1)[active].any()),
+        episodes >= ALIKE and all(one.flat for one in differences.values()),
+        max((one.half_width for one in differences.values()), default=0.0),
+        tuple(int(j) for j in worse if j != base),
+    )
 
 
 class RunsMixture(Protocol):
@@ -95,6 +130,15 @@ class Outcome:
     decided_after: dict[int, int] = field(default_factory=dict)
     alarm: str | None = None
     looks: list[tuple[int, dict[int, Contrast]]] = field(default_factory=list)
+
+
+def judged(analyst: Analyst, episodes: MixtureEpisodes, gamma: float) -> Judged:
+    """Values of all episodes, however few."""
+    if len(episodes) < 2:  # there are no others to learn from
+        values = full_trajectory(episodes, gamma, np.zeros(episodes.shares.shape[1]))
+        values[~episodes.taking_part] = np.nan
+        return Judged(values, np.zeros(values.shape, np.int64))
+    return analyst.judge(episodes)
 
 
 class Runner:
@@ -184,12 +228,12 @@ class Runner:
         if not self._finished:
             raise KeyboardInterrupt  # before there was anything to report
         episodes = MixtureEpisodes.concat(self._parts)
-        judged = self._judge(episodes)
+        found = self._judge(episodes)
         alarm = None if self._guard is None else self._guard.state.reason
         return Outcome(
             episodes,
-            judged,
-            self._inferrer(episodes, judged),
+            found,
+            self._inferrer(episodes, found),
             self._anytime,
             self._why,
             self._shares(),
@@ -296,16 +340,11 @@ class Runner:
             self._analyst = Analyst(
                 self._policies, self._gamma, learner, self._logs, self._seed, self._controls
             )
-        if len(episodes) < 2:  # there are no others to learn from
-            K = len(self._policies)
-            values = full_trajectory(episodes, self._gamma, np.zeros(K))
-            values[~episodes.taking_part] = np.nan
-            return Judged(values, np.zeros(values.shape, np.int64))
-        return self._analyst.judge(episodes)
+        return judged(self._analyst, episodes, self._gamma)
 
-    def _inferrer(self, episodes: MixtureEpisodes, judged: Judged) -> Inferrer:
+    def _inferrer(self, episodes: MixtureEpisodes, found: Judged) -> Inferrer:
         observed = Observed(
-            judged.values,
+            found.values,
             episodes.shares,
             episodes.weights[:, -1],
             episodes.returns(self._gamma),
@@ -326,36 +365,19 @@ class Runner:
         base, active = self._policies.baseline, self._active[: self._policies.asked]
         if not active[base]:
             return
-        widths, alike = [0.0], True
-        seen: dict[int, Contrast] = {}
-        self._looked.append((len(episodes), seen))
-        for k in np.flatnonzero(active):
-            if k != base:
-                difference = seen[int(k)] = inferrer.difference(int(k), base)
-                widths.append(difference.half_width)
-                alike &= difference.flat and len(episodes) >= ALIKE
-                if difference.decided:
-                    self._decided_after.setdefault(int(k), len(episodes))
-        better = inferrer.better(active)
-        best = bool((better.sum(axis=1) == active.sum() - 1)[active].any())
-        self._clear = (best, alike, max(widths))
-        if self._policies.asked > 2:
-            for j in np.flatnonzero(better.any(axis=0)):
-                if j != base:
-                    self._dropped[int(j)] = len(episodes)
+        look = look_at(inferrer, self._policies, active, len(episodes))
+        self._looked.append((len(episodes), look.differences))
+        for k, difference in look.differences.items():
+            if difference.decided:
+                self._decided_after.setdefault(k, len(episodes))
+        self._clear = (look.best, look.alike, look.width)
+        for j in look.worse:
+            self._dropped[j] = len(episodes)
 
     def _shares(self) -> Floats:
         """Of the next batch: fair ones among the active; new policies' grow with a ramp."""
-        active, base = self._active, self._policies.baseline
-        shares = np.where(active, self._fair, 0.0)
-        if not shares.any():
-            return np.asarray(self._fair)
-        shares = shares / shares.sum()
-        if self._ramp is not None and active[base]:
-            part = self._ramp.shares[self._stage]
-            shares = shares * part
-            shares[base] += 1.0 - shares.sum()
-        return np.asarray(shares)
+        part = None if self._ramp is None else self._ramp.shares[self._stage]
+        return current_shares(self._fair, self._active, self._policies.baseline, part)
 
     def _climb(self) -> None:
         """The next stage of the ramp, after enough episodes without an alarm."""

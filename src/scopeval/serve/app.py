@@ -99,6 +99,7 @@ def create_app(backend: LocalBackend, viewing: LocalBackend, settings: Settings)
     security = AuditLog(viewing.store, settings.clock)
     service = CampaignService(backend, settings.limits, audit)
     viewer, hooks = Viewer(viewing), Webhooks(viewing, settings.webhooks)
+    backend.on_look = viewing.on_look  # so that plants do not wait for it
 
     def refused(entry: Any) -> None:
         asyncio.get_running_loop().run_in_executor(None, security.add_refusal, entry)

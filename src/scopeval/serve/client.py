@@ -29,12 +29,15 @@ from scopeval._files import check_place, replace_file
 from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.campaign import Campaign
 from scopeval.campaign.commands import command_of
+from scopeval.campaign.comparison import episodes_of_bytes
 from scopeval.campaign.designs import DesignRecord, logs_of_bytes
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.view import CampaignStatus
 from scopeval.collection.episodes import Episodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.result import Comparison
 from scopeval.errors import (
     CampaignError,
     InputError,
@@ -291,9 +294,19 @@ class HttpBackend:
         """Episodes in which what runs today has decided."""
         return from_wire(ShadowReport, self.get("/v1/shadow"))
 
-    def result(self) -> Evaluation:
-        """What the target policy is worth."""
-        return from_wire(Evaluation, self.get("/v1/result"))
+    def look(self) -> bool:
+        """Let the service look at the episodes of several policies, where that is due."""
+        return bool(self.post("/v1/look", {})["done"])
+
+    def mixture(self) -> MixtureEpisodes:
+        """All finished episodes, with the weights of several policies."""
+        return episodes_of_bytes(self.get_bytes("/v1/mixture"))
+
+    def result(self) -> Evaluation | Comparison:
+        """What the target policy is worth, or which of several is better."""
+        kind: type[Any] = Comparison if self.terms.policies else Evaluation
+        found: Evaluation | Comparison = from_wire(kind, self.get("/v1/result"))
+        return found
 
     def report(self, path: str | os.PathLike[str], title: str) -> Path:
         """Write the report."""

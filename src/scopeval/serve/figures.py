@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 import numpy as np
 
 from scopeval.campaign.stages import narrowest_at
+from scopeval.campaign.state import LookLine
 from scopeval.campaign.terms import Terms
 from scopeval.evaluation.result import rounded
 from scopeval.report.evaluation_figures import Band, Trace, running
@@ -14,7 +16,7 @@ from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount
 
-__all__ = ["promise_figure", "spending_figure", "time_figure", "value_figure"]
+__all__ = ["differences_figure", "promise_figure", "spending_figure", "time_figure", "value_figure"]
 
 #: Inches; three stand side by side.
 SIZE = (3.7, 2.6)
@@ -105,6 +107,32 @@ def spending_figure(trace: Trace, target_cost: float | None, budget: float | Non
                 else ", beside an estimate of what as many of the target policy cost"
             )
             + ("." if budget is None else ", and the budget of the plan."),
+        )
+
+
+def differences_figure(looks: Sequence[LookLine], names: Sequence[str], base: int) -> Figure | None:
+    """What was seen of several policies at each look; None: there were fewer than two."""
+    if len(looks) < 2:
+        return None
+    with canvas(*SIZE) as (drawing, ax):
+        for k, name in enumerate(names):
+            seen = [(one.episodes, *one.differences[k]) for one in looks if k in one.differences]
+            rows = np.array([row for row in seen if np.isfinite(row).all()], np.float64)
+            if not len(rows):
+                continue
+            at, mean, low, high = rows.T
+            (line,) = ax.plot(at, mean, label=name)
+            ax.fill_between(at, low, high, color=line.get_color(), alpha=0.15, lw=0)
+        ax.axhline(0, color=INK, lw=1.2)
+        ax.locator_params(nbins=6)
+        ax.set_xlabel("finished episodes")
+        ax.set_ylabel(f"value less that of {names[base]}")
+        ax.legend(fontsize=9.0)
+        return figure_of(
+            drawing,
+            label=f"Lines: values less that of {names[base]} against the number of episodes.",
+            caption="The differences to the baseline, with intervals that hold at all times "
+            "together as far as seen. One that leaves zero is decided.",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,13 @@ from scopeval.campaign.view import (
 from scopeval.evaluation.result import Evaluation, no_interval, rounded
 from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
 from scopeval.report.wording import amount, by_itself, confidence, verdict_of
-from scopeval.serve.figures import promise_figure, spending_figure, time_figure, value_figure
+from scopeval.serve.figures import (
+    differences_figure,
+    promise_figure,
+    spending_figure,
+    time_figure,
+    value_figure,
+)
 from scopeval.serve.viewer import Viewer
 
 __all__ = ["LivePage", "LiveView", "PlantRow", "ended_at", "view_of"]
@@ -37,6 +44,7 @@ LINES, LISTED = 40, 400
 #: Kinds of events that are listed.
 KINDS = (
     *("alarm", "silent", "refit failed", "fallback", "lost", "dropped", "stop", "hand over"),
+    *("policy failed", "policy dropped", "decided"),
     *("pause", "resume", "live", "stage", "refit", "design", "created", "migrated"),
 )
 _STATES: dict[str, Tone] = {
@@ -160,6 +168,7 @@ class LivePage:
         with self._lock:  # one drawing at a time, however many look
             state, terms = self._viewer.state(), self._viewer.backend.terms
             key = f"n{len(state.ended)}" + (f"d{state.lost}" if state.lost else "")
+            key += f"k{len(state.looks)}" if state.looks else ""
             if key == self._figures[0]:
                 return self._figures
             trace = trace_of(state)
@@ -168,8 +177,11 @@ class LivePage:
             result = self._viewer.result_or_none()
             cost = None if result is None or by_itself(result) else result.on_policy.cost
             known = cost if cost is not None and math.isfinite(cost) else None
+            first = value_figure(trace, terms) if not terms.policies else None
+            if terms.policies:
+                first = differences_figure(state.looks, terms.policies, terms.reference)
             drawn = [
-                value_figure(trace, terms),
+                first,
                 spending_figure(trace, known, terms.stop.cost),
                 promise_figure(trace, terms),
                 time_figure(ended_at(state)),
@@ -193,6 +205,10 @@ def view_of(
 ) -> LiveView:
     """The page of a moment; the latest of the events is the first."""
     safety, text = _safety(result)
+    if status.safety:
+        kept = status.safety[0]
+        tone: Tone = "bad" if kept == "refuted" else "good" if kept == "certified" else "open"
+        safety, text = Verdict(tone, kept.capitalize()), status.safety[1]
     badge = Verdict(_STATES[status.state], status.state.capitalize())
     if status.word == "complete":
         badge = Verdict("plain", "Complete")
@@ -211,7 +227,7 @@ def view_of(
         safety=safety,
         safety_text=text,
         guards=tuple(_guard(guard) for guard in status.guards),
-        stages=(*_stages(status, designs, terms), *_shares(result)),
+        stages=(*_policies(status), *_stages(status, designs, terms), *_shares(result)),
         plants=tuple(_plant(plant, now) for plant in plants),
         events=_rows(events),
         kinds=KINDS,
@@ -252,8 +268,11 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
         sure = f"{confidence(found.alpha)} confidence at all times, as far as seen"
         note = f"between {low} and {high} with {sure}"
     goal = "" if terms.stop.episodes is None else f"of {terms.stop.episodes:,}; "
+    first = [Fact("Value of the policy", value, note)]
+    if status.policies:
+        first = _compared(status)
     facts = [
-        Fact("Value of the policy", value, note),
+        *first,
         Fact(
             "Finished episodes",
             f"{status.finished:,}",
@@ -273,6 +292,40 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
             )
         )
     return tuple(facts)
+
+
+#: Most differences among the headline numbers; of more policies they are counted.
+MOST_FACTS = 3
+
+
+def _compared(status: CampaignStatus) -> list[Fact]:
+    """The headline of several policies."""
+    base, *others = status.policies
+    if len(others) > MOST_FACTS:
+        counts = Counter(one.verdict for one in others)
+        text = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+        return [Fact(f"Against {base.name}", text, f"after {status.looked:,} episodes")]
+    found = []
+    for one in others:
+        note = one.verdict
+        if one.verdict == "undecided" and one.more_episodes is not None:
+            note += f"; about {one.more_episodes:,} more episodes would decide it"
+        if one.decided_after is not None:
+            note += f", clear after {one.decided_after:,} episodes"
+        value = one.between or "not known yet"
+        found.append(Fact(f"{one.name} less {base.name}", value, note))
+    return found
+
+
+def _policies(status: CampaignStatus) -> list[Check]:
+    """Several policies, one a line."""
+    tones: dict[str, Tone] = {"better": "good", "worse": "bad", "failed": "bad"}
+    found = []
+    for one in status.policies:
+        text = f"{one.name}: {one.verdict}, share of new episodes {one.share:.3g}"
+        text += f"; {one.reason}" if one.reason else ""
+        found.append(Check(tones.get(one.verdict, "plain"), text))
+    return found
 
 
 def _budget(status: CampaignStatus, terms: Terms) -> str:
@@ -306,6 +359,8 @@ def _stages(status: CampaignStatus, designs: Sequence[DesignRecord], terms: Term
             )
         )
     for design in designs:
+        if status.policies and design.number != 0:
+            continue  # a line of its own
         if design.number == BASELINE:
             found.append(Check("plain", f"baseline, what runs today ({design.kind})"))
             continue

@@ -109,6 +109,8 @@ def _campaign(status: CampaignStatus) -> Iterator[Metric]:
          int(status.unconfirmed is not None)),
     ):  # fmt: skip
         yield GaugeMetricFamily(f"scopeval_{name}", about, value=number)
+    if status.policies:
+        yield from _policies(status)
     found = GaugeMetricFamily(
         "scopeval_guard_alarm", "1 for guards that have raised an alarm.", labels=["guard", "rule"]
     )
@@ -121,6 +123,28 @@ def _campaign(status: CampaignStatus) -> Iterator[Metric]:
     for plant in status.plants:
         found.add_metric([plant.name], plant.seen)
     yield found
+
+
+def _policies(status: CampaignStatus) -> Iterator[Metric]:
+    """The numbers about several policies, as of the last look."""
+    base = status.policies[0].name
+    share = GaugeMetricFamily("scopeval_policy_share", "Share of new episodes.", labels=["policy"])
+    for one in status.policies:
+        share.add_metric([one.name], one.share)
+    yield share
+    for name, about in (
+        ("difference", "Value less that of the baseline."),
+        ("low", "Lower end of its anytime-valid interval."),
+        ("high", "Upper end of its anytime-valid interval."),
+    ):
+        title = "difference" if name == "difference" else f"difference_{name}"
+        found = GaugeMetricFamily(f"scopeval_{title}", about, labels=["policy", "baseline"])
+        for one in status.policies[1:]:
+            found.add_metric([one.name, base], getattr(one, name))
+        yield found
+    yield GaugeMetricFamily(
+        "scopeval_looked_episodes", "Finished episodes at the last look.", value=status.looked
+    )
 
 
 #: What the totals are.

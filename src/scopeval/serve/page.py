@@ -179,6 +179,7 @@ async def live_page(request: Request, state: State) -> Response:
         "form": session.csrf_token,
         "key": key,
         "problems": len(told.problems),
+        "several": bool(state.viewer.backend.terms.policies),
         "kinds": KINDS,
         "parts": {
             **parts_of_view(told, operator=has_role(token, "operator")),

@@ -201,7 +201,10 @@ async def status(state: State, token: ViewerCaller) -> Any:
 
 @viewers.get("/v1/result", tags=["viewers"], response_model=dict[str, Any])
 async def result(state: State, token: ViewerCaller) -> Any:
-    """The value of the target policy by all that is finished: an `Evaluation`."""
+    """The value of the target policy by all that is finished: an `Evaluation`.
+
+    Of several policies a `Comparison`.
+    """
     return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.result)))
 
 
@@ -233,6 +236,12 @@ async def designs(state: State, token: ViewerCaller) -> Any:
 async def episodes(state: State, token: ViewerCaller, plant: Name | None = None) -> Response:
     """All finished episodes, as a file that `Episodes.load` reads."""
     return await state.viewer.file("episodes", plant)
+
+
+@viewers.get("/v1/mixture", tags=["viewers"], response_class=FileResponse, responses=_FILE)
+async def mixture(state: State, token: ViewerCaller) -> Response:
+    """All finished episodes, with the weights of several policies: NPZ."""
+    return await state.viewer.file("mixture", None)
 
 
 @viewers.get("/v1/report", tags=["viewers"], response_class=FileResponse, responses=_FILE)
@@ -321,6 +330,12 @@ class Done(BaseModel):
     """Whether a command has done something."""
 
     done: bool
+
+
+@viewers.post("/v1/look", tags=["operators"], response_model=Done)
+async def look(state: State, token: OperatorCaller) -> Any:
+    """Look at the episodes of several policies, where that is due; the service does so itself."""
+    return JSONResponse({"done": await asyncio.to_thread(state.viewer.backend.look)})
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from scopeval.campaign.local import LocalBackend, Policies, open_local
 from scopeval.errors import InputError, PlantError
-from scopeval.policies.adapters import as_policy
 from scopeval.serve.app import Settings, create_app
 from scopeval.serve.auth import FIRST, TokenStore, is_loopback
 from scopeval.serve.limits import Limits
@@ -41,7 +40,7 @@ class Service:
 
     Attributes:
         where: the campaign: a SQLite file or a PostgreSQL URL.
-        target: the target policy.
+        target: the target policy, or several by name.
         behavior: needed where the campaign cannot hold it.
         host: the address to listen at.
         port: 0: any that is free.
@@ -179,9 +178,7 @@ def _opened(service: Service, *, first: bool = True) -> Iterator[tuple[uvicorn.C
     """The configuration while the campaign is open, and the first token where one was made."""
     _check_files(service)
     local, settings = is_loopback(service.host), service.settings
-    target = as_policy(service.target)
-    today = None if service.baseline is None else as_policy(service.baseline)
-    policies = Policies(target, service.behavior, today, service.target_name)
+    policies = Policies.of(service.target, service.behavior, service.baseline, service.target_name)
     with (
         _closing(open_local(service.where, policies, check=True, clock=settings.clock)) as backend,
         _closing(open_local(service.where, policies, check=False, clock=settings.clock)) as viewing,

@@ -19,10 +19,12 @@ from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
 from scopeval.campaign.audit import Verification
+from scopeval.campaign.comparison import bytes_of_episodes
 from scopeval.campaign.designs import bytes_of_logs
 from scopeval.campaign.local import LocalBackend, Policies, open_local
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.view import CampaignStatus
+from scopeval.comparison.result import Comparison
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation.result import Evaluation
 
@@ -44,7 +46,12 @@ PROGRAM = (
     "from scopeval.serve.viewer import write_task; write_task(task)"
 )
 
-_NAMES = {"episodes": "episodes.npz", "report": "report.html", "logs": "logs.npz"}
+_NAMES = {
+    "episodes": "episodes.npz",
+    "mixture": "mixture.npz",
+    "report": "report.html",
+    "logs": "logs.npz",
+}
 
 
 class Viewer:
@@ -59,7 +66,7 @@ class Viewer:
         self.backend, self._clock = backend, clock
         self._lock = threading.Lock()
         self._status: tuple[float, CampaignStatus] | None = None
-        self._result: tuple[int, Evaluation] | None = None
+        self._result: tuple[int, Evaluation | Comparison] | None = None
         self._heavy = asyncio.Semaphore(1)
         self._verifying = threading.Lock()
 
@@ -75,7 +82,7 @@ class Viewer:
         """Read the status anew when it is next asked for: an operator has just changed it."""
         self._status = None
 
-    def result(self) -> Evaluation:
+    def result(self) -> Evaluation | Comparison:
         """The result by all that is finished; computed once for every event.
 
         Raises:
@@ -87,16 +94,27 @@ class Viewer:
                 "result: no episode is finished, expected at least one", "no_result"
             )
         with self._lock:
-            if self._result is None or self._result[0] != status.last_event:
+            if self._result is not None and self._result[0] == status.last_event:
+                return self._result[1]
+            if not status.policies:
                 self._result = (status.last_event, self.backend.result())
-            return self._result[1]
+                return self._result[1]
+        found = self.backend.result()  # takes a while, in which others may look
+        self._result = (status.last_event, found)
+        return found
 
     def result_or_none(self) -> Evaluation | None:
-        """The result; None where no episode is finished."""
+        """The result; None where no episode is finished, or several policies are compared.
+
+        Of these the status has what was found last.
+        """
+        if self.backend.terms.policies:
+            return None
         try:
-            return self.result()
+            found = self.result()
         except (CampaignError, InputError):
             return None
+        return found if isinstance(found, Evaluation) else None
 
     def state(self) -> CampaignState:
         """The state, folded from all events so far."""
@@ -112,7 +130,7 @@ class Viewer:
         """A file as an answer: one is made at a time, and it is sent in pieces from the disk.
 
         Args:
-            kind: "episodes", "report" or "logs".
+            kind: "episodes", "mixture", "report" or "logs".
             about: the plant, or the title.
         """
         try:
@@ -142,6 +160,7 @@ class Viewer:
         lines = self.state().lines.values()
         steps = len(lines) * self.backend.terms.horizon
         alone = kind == "report"  # it shows the design, which another process may not have
+        alone |= kind == "mixture"  # needs the policies, likewise
         if steps <= IN_PROCESS or alone:
             write_file(self.backend, kind, path, about)
             return
@@ -171,6 +190,8 @@ def write_file(backend: LocalBackend, kind: str, path: Path, about: str | None) 
         backend.episodes(about).save(path)
     elif kind == "logs":
         path.write_bytes(bytes_of_logs(backend.logs()))
+    elif kind == "mixture":
+        path.write_bytes(bytes_of_episodes(backend.mixture()))
     else:
         backend.report(path, about or "The campaign")
 

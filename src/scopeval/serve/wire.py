@@ -64,9 +64,10 @@ def _build(kind: Any, content: Any) -> Any:
             return None
         return _build(next(one for one in inside if one is not types.NoneType), content)
     if origin is tuple:
-        return tuple(_build(inside[0], one) for one in content)
+        kinds = inside[:1] * len(content) if inside[-1:] == (...,) else inside
+        return tuple(_build(each, one) for each, one in zip(kinds, content, strict=True))
     if origin is not None and isinstance(content, dict):
-        return dict(content)
+        return {key: _build(inside[1], one) for key, one in content.items()}
     if kind is float:
         return _NUMBERS[content] if isinstance(content, str) else float(content)
     return content

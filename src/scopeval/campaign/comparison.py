@@ -1,0 +1,524 @@
+"""Campaigns over several policies: who decides, what was recorded, and what it shows.
+
+Episodes are those of a mixture (`scopeval.comparison`): the shares of an episode are fixed when it
+starts, and the running weight of every policy stands in the journal with each decision. From time
+to time all finished episodes are looked at, outside of any transaction; what was found is an event,
+and the shares of later episodes follow from it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from scopeval._archive import open_archive, pack, reading
+from scopeval.arrays import Bools, Floats
+from scopeval.campaign import schema
+from scopeval.campaign.deciding import Chosen, Deciding
+from scopeval.campaign.designs import Designs, logs_of_bytes
+from scopeval.campaign.episode import Episode
+from scopeval.campaign.result import read_lost, stopped_in_words
+from scopeval.campaign.state import CampaignState
+from scopeval.campaign.steps import weights_after
+from scopeval.campaign.store import Event, decode, reading_row
+from scopeval.campaign.terms import COST, Terms
+from scopeval.campaign.terms import Promise as PromiseGuard
+from scopeval.collection.choice import Choice
+from scopeval.collection.counter_streams import CounterStreams
+from scopeval.comparison.affordable import DesignPolicy
+from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.compare import comparison_of
+from scopeval.comparison.control import learner_for
+from scopeval.comparison.costs import cost_terms_of
+from scopeval.comparison.inference import Inferrer, Observed
+from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.result import Comparison
+from scopeval.comparison.rollout import choose
+from scopeval.comparison.runner import Outcome, judged, look_at
+from scopeval.errors import InputError
+from scopeval.evaluation.result import plain_numbers
+from scopeval.policies.episode_state import EpisodeState, log_sum
+from scopeval.policies.protocols import Policy
+from scopeval.question.inference import Inference
+from scopeval.question.promise import Bound, Promise
+
+if TYPE_CHECKING:
+    from scopeval.campaign.recorder import Recorder
+
+__all__ = [
+    "Looking",
+    "MixtureDeciding",
+    "bytes_of_episodes",
+    "compare_now",
+    "episodes_of_bytes",
+    "look_now",
+    "mixture_now",
+    "with_kept_design",
+]
+
+log = logging.getLogger("scopeval.campaign")
+
+
+# -- deciding --------------------------------------------------------------------------------------
+
+
+class MixtureDeciding(Deciding):
+    """Decides steps by the mixture of several policies.
+
+    Args:
+        policies: of the comparison.
+        designs: what is kept of them.
+        streams: the random numbers.
+    """
+
+    def __init__(self, policies: PolicySet, designs: Designs, streams: CounterStreams) -> None:
+        super().__init__(policies.policies[policies.baseline], designs, streams, baseline=True)
+        self._policies = policies
+
+    def choose(self, state: CampaignState, episode: Episode, obs: Any, incumbent: Any) -> Chosen:
+        """The decision of an episode's next step.
+
+        Raises:
+            InputError: no policy has an answer.
+        """
+        t = episode.step
+        if episode.shadow:
+            return self._follow(episode, obs, t, incumbent)
+        if state.taken_over(episode.number):
+            return Chosen(self.by_baseline(episode.number, t, obs))
+        if state.started > 1 or t:
+            self._policies.begun()
+        assert episode.log_weights is not None
+        shares = np.array(state.lines[episode.number].shares)
+        return self._draw(episode.number, t, obs, episode.log_weights, shares)
+
+    def _draw(
+        self,
+        number: int,
+        t: int,
+        obs: NDArray[Any],
+        log_weights: Floats,
+        shares: Floats,
+        mute: Bools | None = None,
+    ) -> Chosen:
+        rng = self.streams.now_at(number, t)
+        uniform = np.array([rng.random()])
+        weights = EpisodeState(np.asarray(log_weights)[None], np.zeros(1))
+        made = choose(self._policies, obs[None], t, weights, shares, uniform, [rng], mute)
+        usable, log_probs = made.usable[0], made.log_probs[0]
+        if not usable.any():
+            k, reason = next(iter(made.reasons.items()))
+            raise InputError(
+                f"policies: none has an answer at t={t} (policies[{self._policies.names[k]!r}]: "
+                f"{reason}); nothing was recorded, try again with a good reading, or lose() the "
+                "episode"
+            )
+        with np.errstate(divide="ignore"):
+            drawn = np.log(made.acting[0]) + np.where(usable, log_probs, -np.inf)
+        log_mu = float(log_sum(drawn[None])[0])
+        # of continuous actions densities, all relative to one number, so that none exceeds 1
+        base, unit = self._policies.baseline, 0.0
+        if self._policies.continuous:
+            unit = log_mu - math.log(made.acting[0, base] or 1.0)
+        each = [math.exp(x - unit) if ok else None for x, ok in zip(log_probs, usable, strict=True)]
+        mu = math.exp(log_mu - unit)
+        own = each[base]
+        action: Any = made.actions[0]
+        choice = Choice(
+            action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
+            probability=mu,
+            target_probability=mu if own is None else own,
+            chooser="mixture",
+            uniform=float(uniform[0]),
+        )
+        return Chosen(choice, each=tuple(each), failed=dict(made.reasons))
+
+    def _follow(self, episode: Episode, obs: Any, t: int, incumbent: Any) -> Chosen:
+        """What runs today decides."""
+        if incumbent is None:
+            return Chosen(self.by_baseline(episode.number, t, obs))
+        return Chosen(self.by_incumbent(incumbent, t))
+
+    def again(
+        self, episode: sa.Row[Any], row: sa.Row[Any], weight: float, shares: Sequence[float]
+    ) -> Chosen:
+        """A decision of the journal, drawn again."""
+        obs = decode(row.obs)
+        if row.chooser == "baseline":
+            return Chosen(self.by_baseline(episode.number, row.step, obs))
+        self._policies.begun()
+        weights = np.array(json.loads(row.log_weights))
+        return self._draw(episode.number, row.step, obs, weights, np.array(shares), _mute(row))
+
+
+# -- what was recorded -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the state says of the episodes: shares by number, and who has failed."""
+
+    horizon: int
+    policies: int
+    shares: dict[int, tuple[float, ...]]
+    failed: dict[int, str]
+
+    @classmethod
+    def of(cls, state: CampaignState) -> _Facts:
+        """A copy, so that the state may go on."""
+        shares = {n: line.shares for n, line in state.lines.items() if line.shares}
+        return cls(state.terms.horizon, len(state.terms.shares), shares, dict(state.failed))
+
+
+def read_mixture(connection: sa.Connection, facts: _Facts) -> MixtureEpisodes:
+    """All finished episodes, in the order of their numbers; lost ones are listed with them."""
+    table, steps = schema.episodes, schema.steps
+    query = (
+        sa.select(steps)
+        .join(table, table.c.number == steps.c.episode)
+        .where(table.c.state == "finished", table.c.shadow.is_(False), steps.c.reward.is_not(None))
+        .order_by(steps.c.episode, steps.c.step)
+    )
+    grouped: dict[int, list[sa.Row[Any]]] = {}
+    for row in connection.execute(query):
+        if row.episode in facts.shares:  # else it began after these facts
+            grouped.setdefault(row.episode, []).append(row)
+    return _episodes(grouped, facts, tuple(read_lost(connection)))
+
+
+def mixture_now(recorder: Recorder) -> MixtureEpisodes:
+    """The same, at this moment."""
+    with recorder.store.read() as connection:
+        with recorder.lock:
+            facts = _Facts.of(recorder.state(connection))
+        return read_mixture(connection, facts)
+
+
+def _episodes(
+    grouped: Mapping[int, Sequence[sa.Row[Any]]], facts: _Facts, lost: tuple[Any, ...]
+) -> MixtureEpisodes:
+    """Episodes from their observed steps by number."""
+    T, K, N = facts.horizon, facts.policies, len(grouped)
+    first = decode(next(iter(grouped.values()))[0].obs) if grouped else np.zeros((), np.int64)
+    act = decode(next(iter(grouped.values()))[0].action) if grouped else np.zeros((), np.int64)
+    kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
+    columns: dict[str, NDArray[Any]] = {
+        "obs": np.zeros((N, T, *first.shape), kind),
+        "action": np.zeros((N, T, *act.shape), act.dtype),
+        "reward": np.zeros((N, T)),
+        "cost": np.zeros((N, T)),
+        "weights": np.ones((N, T + 1, K)),
+        "shares": np.zeros((N, K)),
+        "length": np.zeros(N, np.int64),
+        "last_obs": np.zeros((N, *first.shape), kind),
+        "terminated": np.zeros(N, np.bool_),
+        "index": np.array(list(grouped), np.int64),
+        "failed": np.zeros((N, K), np.bool_),
+        "back": np.zeros(N, np.int64),
+    }
+    failures: dict[int, Failure] = {}
+    for i, (number, rows) in enumerate(grouped.items()):
+        columns["shares"][i] = facts.shares[number]
+        columns["length"][i] = columns["back"][i] = len(rows)
+        now = np.zeros(K)
+        for t, row in enumerate(rows):
+            with reading_row("the campaign", "steps", (number, t)):
+                columns["obs"][i, t], columns["action"][i, t] = decode(row.obs), decode(row.action)
+                columns["reward"][i, t], columns["cost"][i, t] = row.reward, row.cost
+                if row.chooser == "baseline":
+                    columns["back"][i] = min(columns["back"][i], t)
+                else:
+                    now, mute = weights_after(row), _mute(row)
+                    columns["failed"][i, mute] = True
+                    for k in np.flatnonzero(mute):
+                        why = facts.failed.get(int(k), "no answer")
+                        failures.setdefault(int(k), Failure(int(k), number, t, why))
+                columns["weights"][i, t + 1 :] = np.exp(now)
+        columns["last_obs"][i] = decode(rows[-1].next_obs)
+        columns["terminated"][i] = bool(rows[-1].terminated)
+    return MixtureEpisodes(**columns, failures=tuple(failures.values()), lost=lost)
+
+
+def _mute(row: sa.Row[Any]) -> Bools:
+    return np.array([p is None for p in json.loads(row.target_probabilities)], np.bool_)
+
+
+_COLUMNS = (
+    "obs", "action", "reward", "cost", "weights", "shares", "length", "last_obs", "terminated",
+    "index", "failed", "back",
+)  # fmt: skip
+
+
+def bytes_of_episodes(episodes: MixtureEpisodes) -> bytes:
+    """The columns, compressed."""
+    buffer = io.BytesIO()
+    pack(buffer, {name: np.asarray(getattr(episodes, name)) for name in _COLUMNS})
+    return buffer.getvalue()
+
+
+def episodes_of_bytes(content: bytes) -> MixtureEpisodes:
+    """What `bytes_of_episodes` made; without what was lost, and reasons of failures.
+
+    Raises:
+        DataError: other bytes, or bytes that would unpack to far more than they are.
+    """
+    name = "episodes"
+    with (
+        reading(name, "the episodes of a campaign over several policies"),
+        open_archive(name, io.BytesIO(content), len(content), names=_COLUMNS) as archive,
+    ):
+        columns: dict[str, Any] = {one: archive.read(one) for one in _COLUMNS}
+        rows = {len(column) for column in columns.values()}
+        if len(rows) != 1 or columns["weights"].ndim != 3 or columns["reward"].ndim != 2:
+            raise ValueError(f"columns of {sorted(rows)} rows")
+    failed = np.flatnonzero(columns["failed"].any(axis=0))
+    failures = tuple(Failure(int(k), -1, 0, "no answer") for k in failed)
+    return MixtureEpisodes(**columns, failures=failures)
+
+
+def with_kept_design(policies: PolicySet, content: bytes | None) -> PolicySet:
+    """The policies, with the design that `bytes_of_design` has kept."""
+    if content is None:
+        return policies
+    name = "design 0"
+    with (
+        reading(name, "a design of a comparison"),
+        open_archive(name, io.BytesIO(content), len(content), names=("mu", "known")) as archive,
+    ):
+        mu, known = archive.read("mu"), archive.read("known")
+    own = tuple(p for p in policies.policies if isinstance(p, Policy))
+    return policies.with_design(DesignPolicy(mu, known, own))
+
+
+# -- what it shows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a look is made of: episodes, and what the journal says of them."""
+
+    episodes: MixtureEpisodes
+    dropped: dict[int, int]
+    decided_after: dict[int, int]
+    stopped: str
+    shares: Floats
+    looks: list[tuple[int, dict[int, Any]]]
+    active: Bools
+    cursor: int
+
+
+def _read(recorder: Recorder, *, due: bool = False) -> tuple[_Seen, Any] | None:
+    """What there is now, and the logs; None: it was asked for where it is due, and is not.
+
+    The state is locked for a moment, and not while the rows are read: plants go on.
+    """
+    with recorder.store.read() as connection:
+        with recorder.lock:
+            state = recorder.state(connection)
+            if due and not state.look_due:
+                return None
+            facts, rest = (
+                _Facts.of(state),
+                _Seen(
+                    None,  # type: ignore[arg-type]
+                    dict(state.dropped),
+                    dict(state.decided_after),
+                    stopped_in_words(state),
+                    np.array(state.next_shares()),
+                    [(look.episodes, look.differences) for look in state.looks],
+                    state.active[: len(state.terms.policies)],
+                    state.cursor,
+                ),
+            )
+        return replace(rest, episodes=read_mixture(connection, facts)), _logs(connection)
+
+
+def _logs(connection: sa.Connection) -> Any:
+    content = connection.execute(sa.select(schema.logs.c.content)).scalar()
+    return None if content is None else logs_of_bytes(content)
+
+
+def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) -> Outcome:
+    """Values and intervals of what was recorded."""
+    terms, episodes = recorder.terms, seen.episodes
+    if not len(episodes):
+        raise InputError("result: no episode is finished, expected at least one")
+    if recorder.analyst is None:  # what is learned from logs alone is learned once
+        policies.begun()
+        learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
+        recorder.analyst = Analyst(policies, terms.gamma, learner, logs, terms.seed)
+    found = judged(recorder.analyst, episodes, terms.gamma)
+    observed = Observed(
+        found.values, episodes.shares, episodes.weights[:, -1], episodes.returns(terms.gamma)
+    )
+    inferrer = Inferrer(
+        observed,
+        terms.alpha,
+        anytime=True,  # a campaign is looked at while it runs
+        target_n=terms.stop.episodes or 1000,
+        return_bound=terms.return_bound,
+        asked=policies.asked,
+    )
+    return Outcome(
+        episodes,
+        found,
+        inferrer,
+        True,
+        seen.stopped,
+        seen.shares,
+        seen.dropped,
+        seen.decided_after,
+        None,
+        seen.looks,
+    )
+
+
+def _comparison(recorder: Recorder, policies: PolicySet, outcome: Outcome) -> Comparison:
+    terms = recorder.terms
+    fair = np.array(terms.shares)
+    promise = _promise(terms)
+    costs = cost_terms_of(
+        promise,
+        baseline=policies.baseline,
+        largest_weight=1.0 / float(fair[policies.baseline]),
+        horizon=terms.horizon,
+        gamma=terms.gamma,
+        alpha=terms.alpha,
+    )
+    ran = f"a campaign by a mixture of episodes ({policies.in_words(fair)})"
+    inference = Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
+    return comparison_of(outcome, policies, terms.gamma, inference, ran, costs)
+
+
+def _promise(terms: Terms) -> Promise | None:
+    """The promise about the cost, as `compare` takes it."""
+    for guard in terms.guards:
+        if isinstance(guard, PromiseGuard) and guard.signal == COST:
+            epsilon = terms.guarded_epsilon if guard.epsilon is None else guard.epsilon
+            bound = Bound(episode=terms.cost_bound, step=terms.step_cost_bound)
+            return Promise(at_most=1.0 + epsilon, bound=bound)
+    return None
+
+
+def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:
+    """The comparison by all finished episodes; no lock is held while it is computed."""
+    found = _read(recorder)
+    assert found is not None
+    with recorder.looking:
+        return _comparison(recorder, policies, _outcome(recorder, policies, *found))
+
+
+def look_now(recorder: Recorder, policies: PolicySet) -> bool:
+    """Look at all finished episodes, where that is due, and write what was found; False: it is not.
+
+    It takes as long as a comparison does; no lock of the journal is held meanwhile.
+    """
+    with recorder.looking:
+        read = _read(recorder, due=True)
+        if read is None:
+            return False
+        seen, outcome = read[0], _outcome(recorder, policies, *read)
+        base, look = policies.baseline, None
+        active = seen.active & ~seen.episodes.failed.any(axis=0)[: policies.asked]
+        if active[base]:
+            look = look_at(outcome.inferrer, policies, active, len(seen.episodes))
+            outcome.looks = [*outcome.looks, (len(seen.episodes), look.differences)]
+            for k, one in look.differences.items():
+                if one.decided:
+                    outcome.decided_after.setdefault(k, len(seen.episodes))
+            for k in look.worse:
+                outcome.dropped.setdefault(k, len(seen.episodes))
+        found = _comparison(recorder, policies, outcome)
+    data = _data(found, seen.cursor)
+    data["clear"] = {str(k): after for k, after in outcome.decided_after.items()}
+    if look is not None:
+        data |= {"best": look.best, "alike": look.alike, "width": look.width}
+        data["worse"] = list(look.worse)
+        data["seen"] = {str(k): [d.estimate, d.low, d.high] for k, d in look.differences.items()}
+    plain: Any = plain_numbers(data)
+    with recorder.writing() as (connection, state):
+        if not state.look_due:
+            return False  # another process was faster
+        news = _news(state, policies, outcome, found)
+        text = f"after {found.episodes:,} episodes: {found.sentence}"
+        recorder.happen(connection, Event("look", text, data=plain), *news)
+    return True
+
+
+def _news(
+    state: CampaignState, policies: PolicySet, outcome: Outcome, found: Comparison
+) -> list[Event]:
+    """What operators want to hear of, once."""
+    news = []
+    for k in sorted(outcome.decided_after.keys() - state.decided_after.keys()):
+        name = policies.names[k]
+        text = found.differences[name].sentence(name, found.baseline)
+        news.append(Event("decided", f"after {found.episodes:,} episodes: {text}"))
+    for k in sorted(outcome.dropped.keys() - state.dropped.keys()):
+        text = f"{policies.names[k]} runs no more episodes: another policy is surely better"
+        news.append(Event("policy dropped", text))
+    return news
+
+
+def _data(found: Comparison, cursor: int) -> dict[str, Any]:
+    """What a look keeps of a comparison."""
+    rows = {}
+    for name in found.names:
+        v, d = found.values[name], found.differences.get(name)
+        rows[name] = {
+            "value": [v.estimate, v.low, v.high],
+            "difference": None if d is None else [d.estimate, d.low, d.high],
+            "verdict": "baseline" if d is None else d.verdict,
+            "more_episodes": None if d is None else d.more_episodes,
+            "decided_after": None if d is None else d.decided_after,
+        }
+    certificate = found.certificate
+    return {
+        "episodes": found.episodes,
+        "upto": cursor,
+        "sentence": found.sentence,
+        "policies": rows,
+        "safety": None if certificate is None else [certificate.verdict, certificate.sentence],
+    }
+
+
+class Looking:
+    """Looks in a thread of its own when that is due, one at a time.
+
+    Args:
+        recorder: of the campaign.
+        policies: that are compared.
+    """
+
+    def __init__(self, recorder: Recorder, policies: PolicySet) -> None:
+        self._recorder, self._policies = recorder, policies
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless one runs."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="scopeval-look", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the one that runs has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while look_now(self._recorder, self._policies):
+                pass
+        except Exception as error:  # the next episode that ends tries it again
+            log.warning("the episodes could not be looked at: %s", error)
