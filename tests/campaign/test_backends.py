@@ -144,6 +144,13 @@ def test_readings_that_cannot_be_right_are_refused_at_their_step(create):
         episode.observe(0.0, 2.0, 2, step=0)
 
 
+def test_names_that_look_alike_are_refused(create):
+    campaign = create()
+    for name in ("hall-3 ", " hall-3", "", "hall\u202e"):
+        with pytest.raises(InputError, match="plant"):
+            campaign.start(name)
+
+
 def test_commands_and_their_codes(create):
     campaign = create()
     episode = campaign.start("a")

@@ -407,7 +407,7 @@ def test_a_look_is_made_by_itself(place):
     ) as campaign:
         for _ in range(60):
             run_episode(campaign)
-        campaign.backend.lookout.wait()
+        campaign.backend.look_thread.wait()
         status = campaign.status()
         assert status.looked == 60
         assert "whether new is better" in status.answer.lower()

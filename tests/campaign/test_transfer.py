@@ -34,3 +34,21 @@ def test_nothing_is_left_of_a_damaged_file(place):
         import_campaign(place / "x.gz", place / "c")
     with pytest.raises(DataError, match="holds no campaign"):
         Campaign.open(place / "c", TARGET)
+
+
+def test_tokens_and_the_audit_log_move_too(place):
+    """Who did what is evidence, and the copy is not open to everybody."""
+    pytest.importorskip("fastapi")
+    from scopeval.serve.auth import AuditEntry, AuditLog, TokenStore
+
+    with Campaign.create(place / "a", TARGET, horizon=HORIZON) as campaign:
+        store = campaign.backend.store
+        token = TokenStore(store, lambda: 1e9).create("control room", "operator")
+        entry = AuditEntry("control room", "operator", "127.0.0.1", "pause", "smoke", "done")
+        AuditLog(store, lambda: 1e9).add(entry)
+        export_campaign(store, place / "x.gz")
+    import_campaign(place / "x.gz", place / "b")
+    with Campaign.open(place / "b", TARGET) as campaign:
+        store = campaign.backend.store
+        assert TokenStore(store, lambda: 1e9).find(token).name == "control room"
+        assert "smoke" in [one.reason for one in AuditLog(store, lambda: 1e9).last(5)]

@@ -50,10 +50,12 @@ ROUTES = [
     ("GET", "/v1/plants/episodes?plant=a", None, {"viewer", "operator"}),
     ("GET", "/v1/shadow", None, {"viewer", "operator"}),
     ("GET", "/v1/logs", None, {"viewer", "operator"}),
+    ("GET", "/v1/mixture", None, {"viewer", "operator"}),
     ("GET", "/v1/verification", None, {"operator"}),
     ("GET", "/metrics", None, {"viewer", "operator"}),
     ("GET", "/v1/audit", None, {"operator"}),
     ("POST", "/v1/tell-silence", {}, {"operator"}),
+    ("POST", "/v1/look", {}, {"operator"}),
     *(
         ("POST", f"/v1/commands/{name}", COMMAND | about(name), {"operator"})
         for name in ("lose", "drop", "go-live", "pause", "resume", "refit", "hand-over", "stop")

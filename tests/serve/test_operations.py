@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import sqlalchemy
 from http_calls import Served
 
 from campaign.machine import HORIZON, run_episode, tables
@@ -289,3 +290,76 @@ def test_wrong_certificates_are_an_error_of_the_command_line(create, place):
     for more in ({"key": place / "key.pem"}, {"certificate": place / "missing.pem"}):
         with pytest.raises(InputError, match="tls-"), serving(Service(where, TARGET, **more)):
             pass
+
+
+def test_behind_a_proxy_with_https_the_cookie_is_for_https_only(create):
+    """The address in the audit log is the caller's, and browsers are told to stay with HTTPS."""
+    where, tokens = create()
+    forwarded = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+    with serving(Service(where, TARGET, port=0, proxies=("127.0.0.1",))) as url:
+        served = Served(where, url, tokens)
+        form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": url}
+        given = f"token={tokens['operator']}".encode()
+        origin = {"Origin": url.replace("http://", "https://")}
+        status, _, headers = served.call(
+            "POST", "/sign-in", raw=given, headers=form | forwarded | origin
+        )
+        assert status == 303
+        assert "Secure" in headers["set-cookie"]
+        assert "max-age" in headers["strict-transport-security"]
+        body = {"reason": "a test", "request": "12345678"}
+        call = ("POST", "/v1/commands/pause", body)
+        assert served.call(*call, token="operator", headers=forwarded)[0] == 200
+        audit = served.call("GET", "/v1/audit", token="operator")[1]
+        assert "203.0.113.9" in {entry["address"] for entry in audit if entry["verb"] == "pause"}
+    with serving(Service(where, TARGET, port=0)) as url:  # nobody is believed
+        served = Served(where, url, tokens)
+        body = {"reason": "a test", "request": "87654321"}
+        headers = served.call("POST", "/v1/commands/resume", body, token="operator",
+                              headers=forwarded)[2]  # fmt: skip
+        assert "strict-transport-security" not in {name.lower() for name in headers}
+        audit = served.call("GET", "/v1/audit", token="operator")[1]
+        assert {e["address"] for e in audit if e["verb"] == "resume"} == {"127.0.0.1"}
+
+
+def test_there_are_never_more_connections_than_files_may_be_open(monkeypatch):
+    from scopeval.serve import server
+
+    asked = []
+    monkeypatch.setattr(server.resource, "getrlimit", lambda which: (1024, 4096))
+    monkeypatch.setattr(server.resource, "setrlimit", lambda which, both: asked.append(both))
+    assert server._connections(Limits()).connections == 1024 - 128
+    assert server._connections(Limits(connections=50)).connections == 50
+    server._raise_file_limit()
+    assert asked == [(4096, 4096)]
+
+
+def test_a_database_that_cannot_be_written_is_told_at_the_start(create, monkeypatch):
+    from scopeval.campaign.store import Store
+    from scopeval.errors import DataError
+
+    where, _ = create()
+    plain = Store.__init__
+
+    def read_only(self, *given, **more):
+        plain(self, *given, **more)
+        self.engine.dispose()
+
+        @sqlalchemy.event.listens_for(self.engine, "connect")
+        def refuse(connection, record):
+            connection.execute("PRAGMA query_only=ON")
+
+    monkeypatch.setattr(Store, "__init__", read_only)
+    with pytest.raises(DataError, match=r"readonly|read-only"), serving(Service(where, TARGET)):
+        pass
+
+
+def test_a_page_elsewhere_can_make_nothing_happen_in_open_mode(create):
+    where, _ = create(tokens=())
+    with serving(Service(where, TARGET, port=0)) as url:
+        served = Served(where, url, {})
+        before = served.journal()
+        for headers in ({}, {"Content-Type": "text/plain", "Origin": "https://evil.example"}):
+            assert served.call("POST", "/v1/tell-silence", raw=b"{}", headers=headers)[0] == 401
+        assert served.call("GET", "/v1/verification")[0] == 401
+        assert served.journal() == before

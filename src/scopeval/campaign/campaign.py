@@ -42,6 +42,7 @@ from scopeval.notebook.axes import axes_or_new, write_in
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import OURS
 from scopeval.policies.adapters import as_policy
+from scopeval.question.question import Question
 from scopeval.question.stop import Stop
 from scopeval.report.evaluation_figures import Band, running, trace_of
 from scopeval.report.wording import confidence
@@ -170,6 +171,8 @@ class Campaign:
             InputError: an argument is wrong.
             DataError: there is a campaign already, or the place cannot be written.
         """
+        if isinstance(target, Question) and gamma is None:
+            gamma = target.gamma
         given = Policies.of(target, behavior, baseline, target_name)
         assert given.target is not None
         if given.several is not None and (refit or unconfirmed != "refuse"):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from scopeval.campaign.recorder import Recorder
 
 __all__ = [
-    "Looking",
+    "LookThread",
     "MixtureDeciding",
     "bytes_of_episodes",
     "compare_now",
@@ -213,7 +213,7 @@ def _episodes(
     first = decode(next(iter(grouped.values()))[0].obs) if grouped else np.zeros((), np.int64)
     act = decode(next(iter(grouped.values()))[0].action) if grouped else np.zeros((), np.int64)
     kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Any] = {
         "obs": np.zeros((N, T, *first.shape), kind),
         "action": np.zeros((N, T, *act.shape), act.dtype),
         "reward": np.zeros((N, T)),
@@ -430,7 +430,8 @@ def look_now(recorder: Recorder, policies: PolicySet) -> bool:
             return False
         seen, outcome = read[0], _outcome(recorder, policies, *read)
         base, look = policies.baseline, None
-        active = seen.active & ~seen.episodes.failed.any(axis=0)[: policies.asked]
+        failed = seen.episodes.failed[:, : policies.asked].any(axis=0)
+        active = np.asarray(seen.active & ~failed)
         if active[base]:
             look = look_at(outcome.inferrer, policies, active, len(seen.episodes))
             outcome.looks = [*outcome.looks, (len(seen.episodes), look.differences)]
@@ -440,6 +441,8 @@ def look_now(recorder: Recorder, policies: PolicySet) -> bool:
             for k in look.worse:
                 outcome.dropped.setdefault(k, len(seen.episodes))
         found = _comparison(recorder, policies, outcome)
+    if recorder.closed:
+        return False
     data = _data(found, seen.cursor)
     data["clear"] = {str(k): after for k, after in outcome.decided_after.items()}
     if look is not None:
@@ -493,7 +496,7 @@ def _data(found: Comparison, cursor: int) -> dict[str, Any]:
     }
 
 
-class Looking:
+class LookThread:
     """Looks in a thread of its own when that is due, one at a time.
 
     Args:
@@ -511,10 +514,10 @@ class Looking:
             self._thread = threading.Thread(target=self._run, name="scopeval-look", daemon=True)
             self._thread.start()
 
-    def wait(self) -> None:
-        """Wait until the one that runs has ended."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the one that runs has ended, at most so long."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         try:

@@ -22,7 +22,7 @@ from scopeval.campaign.audit import (
     verify_campaign,
 )
 from scopeval.campaign.comparison import (
-    Looking,
+    LookThread,
     compare_now,
     look_now,
     mixture_now,
@@ -64,6 +64,10 @@ from scopeval.question.promise import Promise
 from scopeval.question.question import Question
 
 __all__ = ["LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
+
+
+#: Seconds that `close` waits for a look to end.
+LAST_WAIT = 5.0
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,8 @@ class LocalBackend(Recorder):
         target = NoTarget() if policies.target is None else policies.target
         super().__init__(store, terms, target, designs, clock, policies.several)
         if policies.several is not None:
-            self.lookout = Looking(self, policies.several)
-            self.on_look = self.lookout.start
+            self.look_thread = LookThread(self, policies.several)
+            self.on_look = self.look_thread.start
         self.refitting = RefitProcess(self, policies.name)
         if self.refitting.able:
             self.on_refit = self.refitting.start
@@ -217,7 +221,10 @@ class LocalBackend(Recorder):
             return self.kept.records(connection)
 
     def episodes(self, plant: str | None) -> Episodes:
-        """All finished episodes, with the probabilities of the target policy."""
+        """All finished episodes, with the probabilities of the target policy.
+
+        Of several policies it is the baseline; `mixture` has the weights of all.
+        """
         with self.store.read() as connection:
             return read_episodes(connection, self.terms.horizon, plant=plant)
 
@@ -291,8 +298,9 @@ class LocalBackend(Recorder):
     def close(self) -> None:
         """Close the connections, with all that is committed in the one file."""
         self.refitting.leave()
-        if self.on_look is not None:
-            self.lookout.wait()
+        if self.policies is not None:
+            self.closed = True  # a look that takes longer is made again by whoever comes next
+            self.look_thread.wait(LAST_WAIT)
         self.store.checkpoint()
         self.store.close()
 

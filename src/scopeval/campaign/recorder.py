@@ -89,7 +89,7 @@ class Recorder:
         self.clock, self.policies = clock, policies
         self.on_refit: Callable[[], None] | None = None  # called when a new design is due
         self.on_look: Callable[[], None] | None = None  # called when a look is due
-        self.looking = threading.Lock()  # one look at a time
+        self.looking, self.closed = threading.Lock(), False  # one look at a time
         self.analyst: Analyst | None = None
         self.shape: tuple[int, ...] | None = None  # of an observation, once there was one
         self.holder = secrets.token_hex(8)  # this controller, for the leases of plants

@@ -616,8 +616,10 @@ class CampaignState:
         if self.stage + 1 >= len(ramp.shares):
             return None
         share = ramp.shares[self.stage + 1]
-        text = f"stage {self.stage + 2} of {len(ramp.shares)}: the behavior policy's share is "
-        return Event("stage", f"{text}{share:g}", data={"stage": self.stage + 1, "share": share})
+        whose = "new policies have so much of theirs: " if self.terms.policies else ""
+        whose = whose or "the behavior policy's share is "
+        text = f"stage {self.stage + 2} of {len(ramp.shares)}: {whose}{share:g}"
+        return Event("stage", text, data={"stage": self.stage + 1, "share": share})
 
     def next_refit(self) -> Event | None:
         """Tells that a new design is due, where it is and the one before was made."""

@@ -122,7 +122,8 @@ class PolicyStatus:
         share: of new episodes.
         verdict: "baseline", or against it "better", "worse", "undecided" or "failed".
         value, value_low, value_high: its value with its interval.
-        difference, low, high: its value less that of the baseline, anytime-valid.
+        difference, low, high: its value less that of the baseline, anytime-valid; where that is
+            clear, as it was first.
         more_episodes: about how many more would decide it; None: it is decided, or not known.
         decided_after: episodes after which it was clear; None: it is not.
         reason: why it has no share; None: it has.
@@ -337,18 +338,22 @@ def policies_of(state: CampaignState) -> list[PolicyStatus]:
             reason = f"another policy is surely better, after {state.dropped[k]:,} episodes"
         now = PolicyStatus(names[k], shares[k], verdict, reason=reason)
         if look is not None:
-            line = look.policies[k]
+            line, ends = look.policies[k], look.policies[k].difference
+            word, after = line.verdict, state.decided_after.get(k)
+            if after is not None:  # intervals hold at all times together: it stays clear
+                ends = next(one.differences[k] for one in state.looks if one.episodes == after)
+                word = "better" if ends.low > 0 else "worse"
             now = replace(
                 now,
-                verdict=verdict if verdict == "failed" else line.verdict,
+                verdict=verdict if verdict == "failed" else word,
                 value=line.value.estimate,
                 value_low=line.value.low,
                 value_high=line.value.high,
-                difference=line.difference.estimate,
-                low=line.difference.low,
-                high=line.difference.high,
-                more_episodes=line.more_episodes,
-                decided_after=state.decided_after.get(k),
+                difference=ends.estimate,
+                low=ends.low,
+                high=ends.high,
+                more_episodes=None if after is not None else line.more_episodes,
+                decided_after=after,
             )
         found.append(now)
     return found

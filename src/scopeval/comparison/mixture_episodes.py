@@ -80,7 +80,8 @@ class MixtureEpisodes:
     back: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        if self.back is None:
+        given: Ints | None = self.back
+        if given is None:
             object.__setattr__(self, "back", self.length)
 
     def __len__(self) -> int:

@@ -350,12 +350,15 @@ def _guard(guard: GuardStatus) -> Check:
 
 def _stages(status: CampaignStatus, designs: Sequence[DesignRecord], terms: Terms) -> list[Check]:
     found = []
+    whose = (
+        "new policies' part of their share" if status.policies else "the behavior policy's share"
+    )
     if terms.ramp is not None:
         found.append(
             Check(
                 "plain",
-                f"stage {status.stage + 1} of {len(terms.ramp.shares)}: the behavior policy's "
-                f"share in new episodes is {status.share:g}",
+                f"stage {status.stage + 1} of {len(terms.ramp.shares)}: {whose} in new episodes is "
+                f"{status.share:g}",
             )
         )
     for design in designs:
