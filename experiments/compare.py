@@ -542,7 +542,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             for b in blocks
         )
         shown.append(Table(_CAPTIONS[part], _HEADER, rows))
-        shown += [_until_known(b) for b in blocks if b["usual"] is not None]
+        shown += [_until_known(b) for b in blocks if b.get("usual")]
     config = content["config"]
     return [
         *shown,

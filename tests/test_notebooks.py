@@ -31,8 +31,9 @@ def tool():
     return module
 
 
-def test_there_are_three():
-    assert [path.stem for path in NOTEBOOKS] == ["a-campaign", "start-here", "the-frontier"]
+def test_there_are_four():
+    names = ["a-campaign", "is-it-better", "start-here", "the-frontier"]
+    assert [path.stem for path in NOTEBOOKS] == names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

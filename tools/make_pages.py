@@ -64,6 +64,7 @@ PARTS = (
     Part("reproduce-frontier.md", "frontier robots", "mujoco", ("mujoco-frontier/*.json",)),
     Part("reproduce-environments.md", "foreign", "unseen_envs", ("foreign/foreign.json",)),
     Part("adaptive.md", "adaptive", "adaptive", ("adaptive/*.json",)),
+    Part("compare.md", "compare", "compare", ("compare/*.json",)),
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
     Part("data-center.md", "weather", "energy", ("energy/2-energy.json",)),
     Part("data-center.md", "half", "energy", ("energy/3-half.json",)),

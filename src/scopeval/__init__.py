@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.behavior.methods import Method as Method
     from scopeval.behavior.policy import BehaviorPolicy as BehaviorPolicy
     from scopeval.campaign.campaign import Campaign as Campaign
+    from scopeval.campaign.terms import Ramp as Ramp
     from scopeval.collection.collector import collect as collect
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
     from scopeval.collection.episodes import Episodes as Episodes
@@ -89,6 +90,7 @@ _PUBLIC = {
     "Plant": "scopeval.collection.plant",
     "Promise": "scopeval.question.promise",
     "Question": "scopeval.question.question",
+    "Ramp": "scopeval.campaign.terms",
     "Simulator": "scopeval.models.model.simulator",
     "Solution": "scopeval.solver",
     "Stages": "scopeval.evaluation.stages",

@@ -75,6 +75,13 @@ def test_until_it_is_decided_with_shares_a_promise_and_a_discount():
     assert "safety" in done.stdout
 
 
+def test_a_ramp():
+    done = invoke("--env", "compared_world:make", *POLICIES, "--episodes", "90",
+                  "--horizon", "4", "--ramp", "0.2,1", "--ramp-episodes", "40")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "90 episodes" in done.stdout
+
+
 def test_by_the_file_of_an_ab_test(folder: Path):
     write_test(folder / "ab.csv")
     done = invoke("--episodes", "ab.csv", "--label", "arm", *POLICIES)
@@ -97,6 +104,8 @@ def test_by_the_file_of_an_ab_test(folder: Path):
         (("--episodes", "none.csv", *POLICIES), "no such file"),
         ((*HERE, *POLICIES, "--horizon", "4"), "episodes: needed"),
         ((*HERE, *POLICIES, "--horizon", "4", "--share", "today=x"), "name=number"),
+        ((*HERE, *POLICIES, "--ramp", "0.1", "--share", "today=1"), "one of the two"),
+        ((*HERE, *POLICIES, "--ramp", "0.1;1"), "expected shares such as"),
     ],
 )
 def test_wrong_words_are_one_line(words: tuple[str, ...], said: str):

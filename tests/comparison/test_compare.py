@@ -19,6 +19,7 @@ from scopeval import (
     Plant,
     Promise,
     Question,
+    Ramp,
     Stop,
     assess,
     compare,
@@ -199,11 +200,8 @@ def test_a_policy_that_fails_has_no_value_and_the_others_do():
 
 
 def test_a_ramp_gives_new_policies_small_shares_first_and_is_unbiased():
-    class Ramp:
-        shares = (0.1, 0.5, 1.0)
-        episodes = 100
-
-    result = compare(MDP, BOTH, Ramp(), episodes=600, inference=Inference(keep=True))
+    ramp = Ramp(shares=(0.1, 0.5, 1.0), episodes=100)
+    result = compare(MDP, BOTH, ramp, episodes=600, inference=Inference(keep=True))
     shares = result.recorded.shares
     assert shares[0] == pytest.approx([0.95, 0.05])
     assert shares[150] == pytest.approx([0.75, 0.25])

@@ -128,9 +128,10 @@ class Promise:
 class Ramp:
     """The share of the behavior policy in every decision grows by stages.
 
-    A decision is drawn from share * mu + (1 - share) * pi. The next stage begins with the episodes
-    that start after `episodes` of this one have finished without an alarm: it is decided by past
-    episodes only, so the estimate stays unbiased.
+    A decision is drawn from share * mu + (1 - share) * pi. In `compare` it is the part of a fair
+    share of the episodes that new policies have; what runs today has the rest. The next stage
+    begins with the episodes that start after `episodes` of this one have finished without an alarm:
+    it is decided by past episodes only, so the estimate stays unbiased.
 
     Attributes:
         shares: of the stages, increasing; the last may be below 1.

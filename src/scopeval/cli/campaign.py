@@ -12,7 +12,7 @@ from scopeval.cli.console import out, print_line
 
 if TYPE_CHECKING:
     from scopeval import Campaign
-    from scopeval.campaign.terms import Limit, Promise, Ramp
+    from scopeval.campaign.terms import Limit, Promise
 
 __all__ = ["campaign"]
 
@@ -118,6 +118,7 @@ def create(
         is_attribute,
         policies_from,
         policy_from,
+        ramp_from,
     )
     from scopeval.logs.read import read_logs
 
@@ -146,7 +147,7 @@ def create(
         seed=seed,
         guards=_guards(limit or [], several and epsilon is None),
         stop=Stop(episodes, precision, cost_budget, decided),
-        ramp=_ramp(ramp, ramp_episodes),
+        ramp=ramp_from(ramp, ramp_episodes),
         shadow=shadow,
         refit=refit,
         target_name=policy[0] if not several and is_attribute(policy[0]) else None,
@@ -390,16 +391,3 @@ def _guards(limits: list[str], several: bool) -> list[Limit | Promise] | None:
             Limit(signal, values["step"], values["episode"], values["total"], words)  # type: ignore[arg-type]
         )
     return found
-
-
-def _ramp(text: str | None, episodes: int) -> Ramp | None:
-    from scopeval.campaign.terms import Ramp
-    from scopeval.errors import InputError
-
-    if text is None:
-        return None
-    try:
-        shares = tuple(float(word) for word in text.split(","))
-    except ValueError as error:
-        raise InputError(f"ramp: got {text!r}, expected shares such as 0.1,0.3,1.0") from error
-    return Ramp(shares, episodes)

@@ -56,6 +56,13 @@ def compare(
         list[str] | None,
         typer.Option(help="name=share of the episodes, once for each.", show_default="equal"),
     ] = None,
+    ramp: Annotated[
+        str | None,
+        typer.Option(
+            help="Parts of their share that new policies have by stages, such as 0.1,0.3,1.0."
+        ),
+    ] = None,
+    ramp_episodes: Annotated[int, typer.Option(help="Finished episodes a stage needs.")] = 50,
     baseline: Annotated[
         str | None, typer.Option(help="Name of the policy that runs today.", show_default="first")
     ] = None,
@@ -92,7 +99,8 @@ def compare(
     named = {name: policy_from(text) for name, text in pairs_from(policy, "policy").items()}
     where, plan = _source(env, episodes, label, group, columns, cost)
     if env is not None:
-        plan |= _plan(plan, decided, precision, spend, share)
+        plan |= _plan(decided, precision, spend, share)
+        plan |= {} if ramp is None else {"run": _ramp(ramp, ramp_episodes, share)}
         plan["horizon"] = horizon
     asked: Any = named
     if gamma != 1.0:
@@ -152,7 +160,6 @@ def _source(
 
 
 def _plan(
-    plan: dict[str, Any],
     decided: bool,
     precision: float | None,
     spend: float | None,
@@ -170,6 +177,16 @@ def _plan(
         except ValueError:
             raise InputError(f"share: got {share!r}, expected name=number") from None
     return more
+
+
+def _ramp(text: str, episodes: int, share: list[str] | None) -> Any:
+    """How the shares of new policies grow."""
+    from scopeval.cli.sources import ramp_from
+    from scopeval.errors import InputError
+
+    if share:
+        raise InputError("ramp: got it with --share, expected one of the two")
+    return ramp_from(text, episodes)
 
 
 def _show(

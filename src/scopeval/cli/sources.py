@@ -9,7 +9,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from scopeval.errors import DataError, InputError
 from scopeval.policies.adapters import TorchPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior, Policy
 from scopeval.question.promise import Bound, Promise
+
+if TYPE_CHECKING:
+    from scopeval.campaign.terms import Ramp
 
 __all__ = [
     "attribute_from",
@@ -35,6 +38,7 @@ __all__ = [
     "policies_from",
     "policy_from",
     "promise_from",
+    "ramp_from",
 ]
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -258,3 +262,16 @@ def promise_from(
         bound=Bound(bound, step_bound),
         guarded=guarded,
     )
+
+
+def ramp_from(text: str | None, episodes: int) -> Ramp | None:
+    """Shares by stages, such as 0.1,0.3,1.0."""
+    from scopeval.campaign.terms import Ramp
+
+    if text is None:
+        return None
+    try:
+        shares = tuple(float(word) for word in text.split(","))
+    except ValueError as error:
+        raise InputError(f"ramp: got {text!r}, expected shares such as 0.1,0.3,1.0") from error
+    return Ramp(shares, episodes)
