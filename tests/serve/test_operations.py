@@ -283,6 +283,14 @@ def test_the_description_says_that_calls_need_a_token(served):
     file = described["paths"]["/v1/episodes"]["get"]["responses"]["200"]["content"]
     assert "application/octet-stream" in file
     assert json.dumps(described)
+    for place, field in (
+        ("/v1/status", "finished"), ("/v1/designs", "fingerprint"), ("/v1/audit", "who"),
+        ("/v1/shadow", "earned"), ("/v1/verification", "broken"),
+    ):  # fmt: skip
+        answer = described["paths"][place]["get"]["responses"]["200"]["content"]
+        schema = answer["application/json"]["schema"]
+        name = schema.get("items", schema)["$ref"].rpartition("/")[2]
+        assert field in described["components"]["schemas"][name]["properties"]
 
 
 def test_wrong_certificates_are_an_error_of_the_command_line(create, place):

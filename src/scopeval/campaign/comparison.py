@@ -1,4 +1,4 @@
-"""Campaigns over several policies: who decides, what was recorded, and what it shows.
+"""Campaigns over several policies: what was recorded, and what it shows.
 
 Episodes are those of a mixture (`scopeval.comparison`): the shares of an episode are fixed when it
 starts, and the running weight of every policy stands in the journal with each decision. From time
@@ -9,32 +9,26 @@ and the shares of later episodes follow from it.
 from __future__ import annotations
 
 import io
-import json
 import logging
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from scopeval._archive import open_archive, pack, reading
 from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
-from scopeval.campaign.deciding import Chosen, Deciding
-from scopeval.campaign.designs import Designs, logs_of_bytes
-from scopeval.campaign.episode import Episode
+from scopeval.campaign.designs import logs_of_bytes
+from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.result import read_lost, stopped_in_words
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.steps import weights_after
+from scopeval.campaign.steps import unanswered, weights_after
 from scopeval.campaign.store import Event, decode, reading_row
 from scopeval.campaign.terms import COST, Terms
 from scopeval.campaign.terms import Promise as PromiseGuard
-from scopeval.collection.choice import Choice
-from scopeval.collection.counter_streams import CounterStreams
 from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.compare import comparison_of
@@ -44,21 +38,15 @@ from scopeval.comparison.inference import Inferrer, Observed
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.result import Comparison
-from scopeval.comparison.rollout import choose
 from scopeval.comparison.runner import Outcome, judged, look_at
 from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
-from scopeval.policies.episode_state import EpisodeState, log_sum
 from scopeval.policies.protocols import Policy
 from scopeval.question.inference import Inference
 from scopeval.question.promise import Bound, Promise
 
-if TYPE_CHECKING:
-    from scopeval.campaign.recorder import Recorder
-
 __all__ = [
     "LookThread",
-    "MixtureDeciding",
     "bytes_of_episodes",
     "compare_now",
     "episodes_of_bytes",
@@ -68,98 +56,6 @@ __all__ = [
 ]
 
 log = logging.getLogger("scopeval.campaign")
-
-
-# -- deciding --------------------------------------------------------------------------------------
-
-
-class MixtureDeciding(Deciding):
-    """Decides steps by the mixture of several policies.
-
-    Args:
-        policies: of the comparison.
-        designs: what is kept of them.
-        streams: the random numbers.
-    """
-
-    def __init__(self, policies: PolicySet, designs: Designs, streams: CounterStreams) -> None:
-        super().__init__(policies.policies[policies.baseline], designs, streams, baseline=True)
-        self._policies = policies
-
-    def choose(self, state: CampaignState, episode: Episode, obs: Any, incumbent: Any) -> Chosen:
-        """The decision of an episode's next step.
-
-        Raises:
-            InputError: no policy has an answer.
-        """
-        t = episode.step
-        if episode.shadow:
-            return self._follow(episode, obs, t, incumbent)
-        if state.taken_over(episode.number):
-            return Chosen(self.by_baseline(episode.number, t, obs))
-        if state.started > 1 or t:
-            self._policies.begun()
-        assert episode.log_weights is not None
-        shares = np.array(state.lines[episode.number].shares)
-        return self._draw(episode.number, t, obs, episode.log_weights, shares)
-
-    def _draw(
-        self,
-        number: int,
-        t: int,
-        obs: NDArray[Any],
-        log_weights: Floats,
-        shares: Floats,
-        mute: Bools | None = None,
-    ) -> Chosen:
-        rng = self.streams.now_at(number, t)
-        uniform = np.array([rng.random()])
-        weights = EpisodeState(np.asarray(log_weights)[None], np.zeros(1))
-        made = choose(self._policies, obs[None], t, weights, shares, uniform, [rng], mute)
-        usable, log_probs = made.usable[0], made.log_probs[0]
-        if not usable.any():
-            k, reason = next(iter(made.reasons.items()))
-            raise InputError(
-                f"policies: none has an answer at t={t} (policies[{self._policies.names[k]!r}]: "
-                f"{reason}); nothing was recorded, try again with a good reading, or lose() the "
-                "episode"
-            )
-        with np.errstate(divide="ignore"):
-            drawn = np.log(made.acting[0]) + np.where(usable, log_probs, -np.inf)
-        log_mu = float(log_sum(drawn[None])[0])
-        # of continuous actions densities, all relative to one number, so that none exceeds 1
-        base, unit = self._policies.baseline, 0.0
-        if self._policies.continuous:
-            unit = log_mu - math.log(made.acting[0, base] or 1.0)
-        each = [math.exp(x - unit) if ok else None for x, ok in zip(log_probs, usable, strict=True)]
-        mu = math.exp(log_mu - unit)
-        own = each[base]
-        action: Any = made.actions[0]
-        choice = Choice(
-            action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
-            probability=mu,
-            target_probability=mu if own is None else own,
-            chooser="mixture",
-            uniform=float(uniform[0]),
-        )
-        return Chosen(choice, each=tuple(each), failed=dict(made.reasons))
-
-    def _follow(self, episode: Episode, obs: Any, t: int, incumbent: Any) -> Chosen:
-        """What runs today decides."""
-        if incumbent is None:
-            return Chosen(self.by_baseline(episode.number, t, obs))
-        return Chosen(self.by_incumbent(incumbent, t))
-
-    def again(
-        self, episode: sa.Row[Any], row: sa.Row[Any], weight: float, shares: Sequence[float]
-    ) -> Chosen:
-        """A decision of the journal, drawn again."""
-        obs = decode(row.obs)
-        if row.chooser == "baseline":
-            return Chosen(self.by_baseline(episode.number, row.step, obs))
-        self._policies.begun()
-        weights = np.array(json.loads(row.log_weights))
-        return self._draw(episode.number, row.step, obs, weights, np.array(shares), _mute(row))
 
 
 # -- what was recorded -----------------------------------------------------------------------------
@@ -239,7 +135,7 @@ def _episodes(
                 if row.chooser == "baseline":
                     columns["back"][i] = min(columns["back"][i], t)
                 else:
-                    now, mute = weights_after(row), _mute(row)
+                    now, mute = weights_after(row), unanswered(row)
                     columns["failed"][i, mute] = True
                     for k in np.flatnonzero(mute):
                         why = facts.failed.get(int(k), "no answer")
@@ -248,10 +144,6 @@ def _episodes(
         columns["last_obs"][i] = decode(rows[-1].next_obs)
         columns["terminated"][i] = bool(rows[-1].terminated)
     return MixtureEpisodes(**columns, failures=tuple(failures.values()), lost=lost)
-
-
-def _mute(row: sa.Row[Any]) -> Bools:
-    return np.array([p is None for p in json.loads(row.target_probabilities)], np.bool_)
 
 
 _COLUMNS = (

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
+from scopeval.arrays import Bools, Floats
 from scopeval.campaign.designs import BASELINE, Designs
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.state import CampaignState
+from scopeval.campaign.steps import unanswered
 from scopeval.campaign.store import decode
 from scopeval.collection.choice import Choice, Place, Target, shadow
 from scopeval.collection.counter_streams import CounterStreams
 from scopeval.collection.readings import check_reading
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.rollout import choose
 from scopeval.errors import InputError
+from scopeval.policies.episode_state import EpisodeState, log_sum
 
-__all__ = ["Chosen", "Deciding"]
+__all__ = ["Chosen", "Deciding", "MixtureDeciding"]
 
 
 @dataclass(frozen=True)
@@ -146,3 +154,91 @@ class Deciding:
             chooser="behavior" if row.chooser.startswith("fallback:") else row.chooser,
         )
         return Chosen(choice)
+
+
+class MixtureDeciding(Deciding):
+    """Decides steps by the mixture of several policies.
+
+    Args:
+        policies: of the comparison.
+        designs: what is kept of them.
+        streams: the random numbers.
+    """
+
+    def __init__(self, policies: PolicySet, designs: Designs, streams: CounterStreams) -> None:
+        super().__init__(policies.policies[policies.baseline], designs, streams, baseline=True)
+        self._policies = policies
+
+    def choose(self, state: CampaignState, episode: Episode, obs: Any, incumbent: Any) -> Chosen:
+        """The decision of an episode's next step.
+
+        Raises:
+            InputError: no policy has an answer.
+        """
+        t = episode.step
+        if episode.shadow:
+            return self._follow(episode, obs, t, incumbent)
+        if state.taken_over(episode.number):
+            return Chosen(self.by_baseline(episode.number, t, obs))
+        if state.started > 1 or t:
+            self._policies.begun()
+        assert episode.running is not None
+        shares = np.array(state.lines[episode.number].shares)
+        return self._draw(episode.number, t, obs, episode.running, shares)
+
+    def _draw(
+        self,
+        number: int,
+        t: int,
+        obs: NDArray[Any],
+        running: EpisodeState,
+        shares: Floats,
+        mute: Bools | None = None,
+    ) -> Chosen:
+        rng = self.streams.now_at(number, t)
+        uniform = np.array([rng.random()])
+        made = choose(self._policies, obs[None], t, running, shares, uniform, [rng], mute)
+        usable, log_probs = made.usable[0], made.log_probs[0]
+        if not usable.any():
+            k, reason = next(iter(made.reasons.items()))
+            raise InputError(
+                f"policies: none has an answer at t={t} (policies[{self._policies.names[k]!r}]: "
+                f"{reason}); nothing was recorded, try again with a good reading, or lose() the "
+                "episode"
+            )
+        with np.errstate(divide="ignore"):
+            drawn = np.log(made.acting[0]) + np.where(usable, log_probs, -np.inf)
+        log_mu = float(log_sum(drawn[None])[0])
+        # of continuous actions densities, all relative to one number, so that none exceeds 1
+        base, unit = self._policies.baseline, 0.0
+        if self._policies.continuous:
+            unit = log_mu - math.log(made.acting[0, base] or 1.0)
+        each = [math.exp(x - unit) if ok else None for x, ok in zip(log_probs, usable, strict=True)]
+        mu = math.exp(log_mu - unit)
+        own = each[base]
+        action: Any = made.actions[0]
+        choice = Choice(
+            action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
+            probability=mu,
+            target_probability=mu if own is None else own,
+            chooser="mixture",
+            uniform=float(uniform[0]),
+        )
+        return Chosen(choice, each=tuple(each), failed=dict(made.reasons))
+
+    def _follow(self, episode: Episode, obs: Any, t: int, incumbent: Any) -> Chosen:
+        """What runs today decides."""
+        if incumbent is None:
+            return Chosen(self.by_baseline(episode.number, t, obs))
+        return Chosen(self.by_incumbent(incumbent, t))
+
+    def again(
+        self, episode: sa.Row[Any], row: sa.Row[Any], weight: float, shares: Sequence[float]
+    ) -> Chosen:
+        """A decision of the journal, drawn again."""
+        obs = decode(row.obs)
+        if row.chooser == "baseline":
+            return Chosen(self.by_baseline(episode.number, row.step, obs))
+        self._policies.begun()
+        before = EpisodeState(np.array([json.loads(row.log_weights)]), np.array([row.returned]))
+        return self._draw(episode.number, row.step, obs, before, np.array(shares), unanswered(row))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scopeval.campaign.terms import COST
 from scopeval.collection.readings import check_cost_reading, check_number, check_reading
 from scopeval.errors import CampaignError, InputError
+from scopeval.policies.episode_state import EpisodeState
 
 __all__ = ["Decided", "Episode", "Observed", "RecordsEpisodes"]
 
@@ -115,7 +116,7 @@ class Episode:
         weight: product of target_probability / probability so far; on this machine only, as are
         returned: the sum of the rewards, and
         sums: of the guarded readings so far.
-        log_weights: of several policies the log of the running weight of each, [K], likewise.
+        running: of several policies the running weight of each, likewise.
     """
 
     backend: RecordsEpisodes = field(repr=False)
@@ -138,7 +139,7 @@ class Episode:
     weight: float = 1.0
     returned: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
-    log_weights: NDArray[Any] | None = field(default=None, compare=False)
+    running: EpisodeState | None = field(default=None, compare=False)
 
     @property
     def complete(self) -> bool:

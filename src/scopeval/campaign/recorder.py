@@ -20,8 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from scopeval.campaign import schema
 from scopeval.campaign.commands import command_of
-from scopeval.campaign.comparison import MixtureDeciding
-from scopeval.campaign.deciding import Deciding
+from scopeval.campaign.deciding import Deciding, MixtureDeciding
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
@@ -47,6 +46,7 @@ from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.episode_state import EpisodeState
 
 __all__ = ["Recorder"]
 
@@ -310,7 +310,7 @@ class Recorder:
             **{name: row[name] for name in names},
             horizon=self.terms.horizon,
             signals=self.terms.signals,
-            log_weights=np.zeros(many) if many else None,
+            running=EpisodeState.start(1, many) if many else None,
         )
 
     def refresh(self, episode: Episode) -> None:
@@ -360,10 +360,10 @@ class Recorder:
             self.shape = obs.shape
             episode.weight *= choice.target_probability / choice.probability
             if chosen.each is not None:
-                assert episode.log_weights is not None
-                episode.log_weights = next_log_weights(
-                    episode.log_weights, chosen.each, choice.probability
-                )
+                assert episode.running is not None
+                before = episode.running.log_weights[0]
+                after = next_log_weights(before, chosen.each, choice.probability)
+                episode.running = EpisodeState(after[None], np.array([episode.returned]))
             episode.take_decision(decided)
             return decided
 

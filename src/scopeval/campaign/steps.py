@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import decode, encode
 from scopeval.campaign.terms import COST
 from scopeval.collection.choice import Choice
 from scopeval.errors import CampaignError, InputError
+from scopeval.policies.episode_state import EpisodeState
 
 __all__ = [
     "action_of",
@@ -26,6 +27,7 @@ __all__ = [
     "observed_rows",
     "replay",
     "step_row",
+    "unanswered",
     "weights_after",
     "write_decision",
     "write_outcome",
@@ -90,8 +92,8 @@ def write_decision(
     """
     weight = episode.weight
     weights = [math.log(weight) if weight > 0 else -math.inf]
-    if episode.log_weights is not None:
-        weights = episode.log_weights.tolist()
+    if episode.running is not None:
+        weights = episode.running.log_weights[0].tolist()
     row = {
         "episode": episode.number,
         "step": episode.step,
@@ -171,11 +173,11 @@ def replay(connection: sa.Connection, episode: Episode) -> None:
     episode.step, episode.weight, episode.sums, episode.returned = 0, 1.0, {}, 0.0
     episode.decided = episode.last_obs = episode.back = episode.by = None
     episode.terminated = False
-    if episode.log_weights is not None:
-        episode.log_weights = np.zeros_like(episode.log_weights)
+    if episode.running is not None:
+        episode.running = EpisodeState.start(1, episode.running.log_weights.shape[1])
     for row in connection.execute(_all_steps, {"of_episode": episode.number}):
         if row.target_probabilities is not None:
-            episode.log_weights = weights_after(row)
+            episode.running = EpisodeState(weights_after(row)[None], np.array([row.returned]))
         episode.weight *= row.target_probability / row.probability
         episode.take_decision(Decided(decode(row.obs), action_of(row.action), row.chooser))
         if row.reward is not None:
@@ -199,6 +201,11 @@ def next_log_weights(before: Floats, each: Sequence[float | None], probability: 
     probs = np.array([probability if p is None else p for p in each], np.float64)
     with np.errstate(divide="ignore"):
         return np.asarray(before + np.log(probs) - math.log(probability))
+
+
+def unanswered(row: sa.Row[Any]) -> Bools:
+    """Which policies gave no answer when a step was decided, [K]."""
+    return np.array([p is None for p in json.loads(row.target_probabilities)], np.bool_)
 
 
 def action_of(text: str) -> Any:

@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,11 +21,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from scopeval._files import check_place, now, replace_file
+from scopeval.arrays import is_number
 from scopeval.campaign import schema
 from scopeval.campaign.store import Store
-from scopeval.errors import DataError
+from scopeval.errors import DataError, InputError
 
-__all__ = ["backup_campaign", "export_campaign", "import_campaign"]
+__all__ = ["backup_campaign", "export_campaign", "import_campaign", "prune_campaign"]
 
 KIND = "scopeval campaign"
 #: In an order in which rows refer to earlier ones only.
@@ -90,6 +91,38 @@ def export_campaign(store: Store, path: str | os.PathLike[str]) -> Path:
             packed.write(json.dumps(end).encode() + b"\n")
 
     return replace_file(goal, write)
+
+
+def prune_campaign(store: Store, days: float, clock: Callable[[], float]) -> dict[str, int]:
+    """Delete what no result and no audit of decisions needs: refused calls, and dead tokens.
+
+    Episodes, steps, events, and what operators did stay: they are the evidence. That something was
+    deleted is written into the audit log.
+
+    Args:
+        store: of the campaign.
+        days: what is older goes.
+        clock: seconds since 1970.
+
+    Returns:
+        How many rows of each.
+    """
+    if not (is_number(days) and days > 0):
+        raise InputError(f"days: got {days!r}, expected a number above 0")
+    now = clock()
+    before, audit, tokens = now - 86_400.0 * days, schema.audit, schema.tokens
+    with store.transaction() as connection:
+        refused = audit.delete().where(audit.c.outcome.like("refused%"), audit.c.time < before)
+        dead = tokens.delete().where(sa.or_(tokens.c.revoked < before, tokens.c.expires < before))
+        found = {
+            "refused calls": connection.execute(refused).rowcount,
+            "dead tokens": connection.execute(dead).rowcount,
+        }
+        said = ", ".join(f"{count:,} {name}" for name, count in found.items())
+        row = {"time": now, "who": "this machine", "role": "", "address": "", "verb": "prune"}
+        reason = f"{said} older than {days:g} days"
+        connection.execute(audit.insert().values(**row, reason=reason, outcome="done"))
+    return found
 
 
 def import_campaign(path: str | os.PathLike[str], where: str | os.PathLike[str]) -> None:

@@ -46,6 +46,9 @@ def create(
     ] = None,
     columns: options.Columns = None,
     separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    time: options.Time = None,
+    gap: options.Gap = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +131,10 @@ def create(
     logs = None
     if data is not None and runner is None:
         names = columns_from(columns or [])
-        logs = read_logs(data, columns=names, horizon=horizon, separator=separator)
+        logs = read_logs(
+            data, columns=names, horizon=horizon, separator=separator, decimal=decimal, time=time,
+            gap=gap,
+        )  # fmt: skip
     made = Campaign.create(
         where,
         target,
@@ -246,6 +252,23 @@ def backup(where: New, file: Annotated[Path, typer.Argument(help="A new file.")]
     with Campaign.open(where) as found:
         assert isinstance(found.backend, LocalBackend)
         print_line(out(), f"backup: {backup_campaign(found.backend.store, file)}")
+
+
+@campaign.command("prune")
+def prune(
+    where: New, days: Annotated[float, typer.Option(help="What is older is deleted.")]
+) -> None:
+    """Delete old refused calls and dead tokens; episodes, events and commands stay."""
+    import time
+
+    from scopeval import Campaign
+    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.transfer import prune_campaign
+
+    with Campaign.open(where) as found:
+        assert isinstance(found.backend, LocalBackend)
+        counts = prune_campaign(found.backend.store, days, time.time)
+    print_line(out(), "deleted: " + ", ".join(f"{n:,} {name}" for name, n in counts.items()))
 
 
 @campaign.command("export")

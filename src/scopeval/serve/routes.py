@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, ValidationError
 
+from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.commands import COMMANDS, command_of
+from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.view import CampaignStatus
 from scopeval.errors import CampaignError, InputError
 from scopeval.serve.auth import AuditEntry, Token, address_of
 from scopeval.serve.models import (
@@ -192,7 +195,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@viewers.get("/v1/status", tags=["viewers"], response_model=dict[str, Any])
+@viewers.get("/v1/status", tags=["viewers"], response_model=CampaignStatus)
 async def status(state: State, token: ViewerCaller) -> Any:
     """The state of the campaign, at most half a second old: a `CampaignStatus`."""
     found = await asyncio.to_thread(state.viewer.status)
@@ -225,7 +228,7 @@ async def events(
     return JSONResponse([to_wire(event) for event in found])
 
 
-@viewers.get("/v1/designs", tags=["viewers"], response_model=list[dict[str, Any]])
+@viewers.get("/v1/designs", tags=["viewers"], response_model=list[DesignRecord])
 async def designs(state: State, token: ViewerCaller) -> Any:
     """Every behavior policy that was used, and the baseline (number -1)."""
     found = await asyncio.to_thread(state.viewer.backend.designs)
@@ -262,14 +265,22 @@ async def terms(state: State, token: ViewerCaller) -> Any:
     return JSONResponse(to_wire(state.viewer.backend.terms.to_json()))
 
 
-@viewers.get("/v1/plants/episodes", tags=["viewers"], response_model=list[dict[str, Any]])
+class PlantEpisode(BaseModel):
+    """An episode of a plant: its number, its state and how many steps are recorded."""
+
+    number: int
+    state: Literal["open", "finished", "lost", "dropped"]
+    step: int
+
+
+@viewers.get("/v1/plants/episodes", tags=["viewers"], response_model=list[PlantEpisode])
 async def episodes_on(state: State, token: ViewerCaller, plant: Name) -> Any:
     """Number, state and recorded steps of all episodes of a plant, in order."""
     found = await asyncio.to_thread(state.viewer.backend.episodes_on, plant)
     return JSONResponse([{"number": n, "state": name, "step": k} for n, name, k in found])
 
 
-@viewers.get("/v1/shadow", tags=["viewers"], response_model=dict[str, Any])
+@viewers.get("/v1/shadow", tags=["viewers"], response_model=ShadowReport)
 async def shadow(state: State, token: ViewerCaller) -> Any:
     """What today's controller has earned, and what would have been done: a `ShadowReport`."""
     return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.backend.shadow)))
@@ -300,7 +311,7 @@ async def ready(state: State) -> Response:
 # -- operators -------------------------------------------------------------------------------------
 
 
-@viewers.get("/v1/verification", tags=["operators"], response_model=dict[str, Any])
+@viewers.get("/v1/verification", tags=["operators"], response_model=Verification)
 async def verification(
     state: State, token: OperatorCaller, head: Annotated[str | None, Query(max_length=100)] = None
 ) -> Any:
@@ -308,7 +319,7 @@ async def verification(
     return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.verify, head)))
 
 
-@viewers.get("/v1/audit", tags=["operators"], response_model=list[dict[str, Any]])
+@viewers.get("/v1/audit", tags=["operators"], response_model=list[AuditEntry])
 async def audit(
     state: State,
     token: OperatorCaller,
