@@ -117,7 +117,7 @@ def test_the_card_of_a_design_says_what_is_predicted(behavior):
 def test_a_design_that_falls_back_says_so_first(logs):
     few = design(logs.select(slice(0, 30)), POLICY, horizon=MDP.horizon, method="scope")
     assert few.falls_back
-    assert "Falls back to the target policy" in few._repr_html_()
+    assert "Runs your own policy" in few._repr_html_()
 
 
 def test_the_table_of_a_frontier_has_its_points(curve):

@@ -40,9 +40,6 @@ class CrossCheck:
         cost: [2, choices] relative cost, as each half judges the design of the other.
         errors: how far critics of the two halves disagree, by name.
         best: the choice with the least variance; of several, the first by `rank`.
-        drawn: share of the target's variance that its own draws of actions make, as the halves'
-            critics see it; the rest is the environment's. A control variate that knows every
-            action's value takes out just that.
     """
 
     choices: list[Recipe]
@@ -51,7 +48,6 @@ class CrossCheck:
     cost: Floats
     errors: dict[str, float]
     best: int
-    drawn: float = np.nan
 
 
 def cross_check(
@@ -66,7 +62,7 @@ def cross_check(
         for half in evidence.halves
     ]
     designed = [
-        evidence.sweep(half, _with_known_values(follow_own(method, *some)), 2 + len(some))
+        evidence.sweep(half, follow_own(method, *some), 1 + len(some))
         for half, some in zip(evidence.halves, recipes, strict=True)
     ]
     for k in range(2):
@@ -80,11 +76,10 @@ def cross_check(
     return CrossCheck(
         choices=choices,
         variance=relative,
-        own_variance=float(np.mean([_least_own(swept.variance[:-1]) for swept in designed])),
+        own_variance=float(np.mean([_least_own(swept) for swept in designed])),
         cost=costs,
         errors=evidence.held_out_errors | _disagreements(evidence, designed),
         best=least(relative, [rank(recipe) for recipe in choices]),
-        drawn=float(np.mean([1.0 - ratio(one.variance[-1], one.variance[0]) for one in designed])),
     )
 
 
@@ -107,22 +102,11 @@ def own_promise(evidence: Evidence, method: Method) -> float:
     recipe = replace(evidence.settings.recipe(method.name), budget="state")
     follow = follow_own(method, *(replace(recipe, share=share) for share in shares))
     swept = [evidence.sweep(half, follow, 1 + len(shares)) for half in evidence.halves]
-    return float(np.mean([_least_own(one.variance) for one in swept]))
+    return float(np.mean([_least_own(one) for one in swept]))
 
 
-def _least_own(variance: Floats) -> float:
-    return float(np.nan_to_num(ratio(variance[1:], variance[0]), nan=np.inf).min())
-
-
-def _with_known_values(follow: Follow) -> Follow:
-    """Follow also the target policy with b = q, which leaves the environment's noise alone."""
-
-    def both(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        q = np.where(np.isfinite(e.q), e.q, 0.0)
-        alone = Followed(pi, q, e.carried[..., -1], e.cost_behavior[..., -1])
-        return [*follow(t, points, pi, e), alone]
-
-    return both
+def _least_own(swept: Swept) -> float:
+    return float(np.nan_to_num(ratio(swept.variance[1:], swept.variance[0]), nan=np.inf).min())
 
 
 def _follow_fixed(

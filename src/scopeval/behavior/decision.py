@@ -40,7 +40,6 @@ class Decision:
     warnings: tuple[str, ...]
     fallback: str | None
     promised: float = np.inf  # least variance that the halves promised by their own critics
-    drawn: float = np.nan  # share of the target's variance that its own draws make
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
                 warnings=(*warnings, *notes(evidence.support, design, thresholds)),
                 fallback=decisive[-1] if decisive and not how.tilted else None,
                 promised=promised,
-                drawn=checked.drawn,
             )
         rejections.append(verdict)
     raise AssertionError("the target policy is never rejected")
@@ -323,7 +321,7 @@ def _why_no_gain(
     support, least = evidence.support, evidence.settings.least_gain
     found = f"(relative variance on held-out logs {variance:.2f})"
     if 1.0 - least <= checked.own_variance < np.inf:
-        noise = f" {where_noise_is(checked.drawn)}" if np.isfinite(checked.drawn) else ""
+        noise = f" {where_noise_is(evidence.drawn)}" if np.isfinite(evidence.drawn) else ""
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
             f"{least:.0%} {found}.{noise}{more_to_gain(evidence, method)}"

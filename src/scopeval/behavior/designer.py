@@ -249,6 +249,13 @@ def designs(
         evidence.finish()
 
 
+def _own_part(evidence: Evidence, decision: Decision) -> float | None:
+    """Where the target's variance comes from; None: it is not known, or nothing else was asked."""
+    if not decision.method.tilted and decision.fallback is None:
+        return None
+    return evidence.drawn if np.isfinite(evidence.drawn) else None
+
+
 def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorPolicy:
     """The behavior policy that was decided on, with its report."""
     target, log, design = evidence.target, evidence.log, decision.design
@@ -270,7 +277,7 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
         fallback=decision.fallback,
-        drawn=decision.drawn if np.isfinite(decision.drawn) else None,
+        drawn=_own_part(evidence, decision),
     )
     LOGGER.info(
         "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",

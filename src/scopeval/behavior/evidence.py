@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scopeval.arrays import Ints
+from scopeval.arrays import Floats, Ints
 from scopeval.behavior.action_codes import exchanged_codes
 from scopeval.behavior.methods import Method
 from scopeval.behavior.price import find_price
@@ -21,7 +21,15 @@ from scopeval.behavior.support import (
     table_support,
     vector_support,
 )
-from scopeval.behavior.sweep import Follow, Swept, follow_own, ratio, sweep
+from scopeval.behavior.sweep import (
+    Follow,
+    Followed,
+    Swept,
+    follow_own,
+    followed_target,
+    ratio,
+    sweep,
+)
 from scopeval.errors import InputError
 from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of, examine
 from scopeval.logs.statistics import LogStatistics
@@ -32,9 +40,16 @@ from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulated_data import ModelTask
 from scopeval.models.model.simulator import Simulator
 from scopeval.models.model.world import World
-from scopeval.models.protocols import USUAL_CAUTION, Caution, Cautious, Regression, Rows
+from scopeval.models.protocols import (
+    USUAL_CAUTION,
+    Caution,
+    Cautious,
+    Estimates,
+    Regression,
+    Rows,
+)
 from scopeval.models.streamed_rows import gather_stream
-from scopeval.models.sweep_data import SweepData, logged_sweep_data
+from scopeval.models.sweep_data import Points, SweepData, logged_sweep_data
 from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (
@@ -112,6 +127,21 @@ class Evidence:
         if isinstance(self.regression.dynamics, Simulator):
             return 1.0
         return vector_support(rows, simulated_steps(self.whole, seed), seed)
+
+    @cached_property
+    def drawn(self) -> float:
+        """Share of the target's variance that its own draws make; the rest is the environment's.
+
+        Beside the target policy it is followed with b = q, which takes out just that.
+        """
+
+        def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+            q = np.where(np.isfinite(e.q), e.q, 0.0)
+            known = Followed(pi, q, e.carried[..., 1], e.cost_behavior[..., 1])
+            return [followed_target(pi, e), known]
+
+        swept = self.sweep(self.whole, follow, 2)
+        return float(np.clip(1.0 - ratio(swept.variance[1], swept.variance[0]), 0.0, 1.0))
 
     def sweep(self, data: SweepData, follow: Follow, followed: int) -> Swept:
         """`sweep` over a half or all of the logs."""

@@ -27,7 +27,7 @@ def policy_card(recipe: Recipe, report: Report) -> Card:
         "expected cost."
     )
     if report.fallback is not None:
-        sentence = f"Falls back to the target policy: {report.fallback}."
+        sentence = f"Runs your own policy: {report.fallback}."
     rows = (
         ("relative variance", f"{p.variance:.3f}", f"{p.checked_variance:.3f}", _NONE),
         ("relative cost", f"{p.cost:.3f}", f"{p.checked_cost:.3f}", _allowed(recipe, report)),
