@@ -12,7 +12,7 @@ demo: $(VENV)/.core
 # The golden numbers first, beside mypy: they compile what the other tests then only load
 test: lint
 	$(MAKE) --no-print-directory -j 2 types golden
-	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/test_golden.py
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=30 --ignore tests/test_golden.py
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/test_golden.py
@@ -21,11 +21,14 @@ golden: $(VENV)/.dev
 test-heavy: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m heavy
 
-# What other processors round otherwise: golden numbers, decisions, and sums in two orders
-NUMERIC := tests/test_golden.py tests/test_simulate.py tests/solver tests/exact tests/experiments/baselines \
+# What other processors round otherwise: golden numbers, decisions, sums in two orders, linear algebra.
+# (Solver, simulator and intervals use no BLAS.)
+NUMERIC := tests/test_golden.py tests/exact/test_exact.py tests/exact/test_known.py tests/exact/test_assessment.py \
 	tests/behavior/test_ties.py tests/behavior/test_decision.py tests/behavior/test_designer.py \
-	tests/behavior/test_episode_budget.py tests/behavior/test_frontier.py tests/estimation tests/safety \
-	tests/evaluation/test_stages.py tests/campaign/test_campaign_stages.py
+	tests/behavior/test_episode_budget.py tests/behavior/test_frontier.py tests/estimation/test_estimators.py \
+	tests/estimation/test_staged_moments.py tests/safety/test_cost_control.py tests/context/test_control.py \
+	tests/comparison/test_joint_design.py tests/comparison/test_analysis.py tests/evaluation/test_stages.py \
+	tests/campaign/test_campaign_stages.py
 
 test-kernels: $(VENV)/.dev
 	$(BIN)/python tools/other_kernel.py -m pytest -q -n auto --dist worksteal $(NUMERIC)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from scopeval import (
+    Campaign,
     EpisodeLog,
     Inference,
     Promise,
@@ -70,8 +71,6 @@ def test_a_behavior_that_was_designed_for_another_target(kind, world, tmp_path):
 
 
 def test_a_campaign_with_the_behavior_of_another_target(world, tmp_path):
-    from scopeval import Campaign
-
     mdp, _, other, behavior = world
     refused(
         "is not the policy that the behavior policy was designed for",
@@ -134,6 +133,30 @@ def test_a_confidence_instead_of_a_probability_of_error(alpha):
 @pytest.mark.parametrize("at_most", [50, 105.0])
 def test_percent_instead_of_a_multiple(at_most):
     refused("1.1: 10 % more", lambda: Promise(at_most=at_most))
+
+
+@pytest.mark.parametrize("at_most", [0, -1, -0.3])
+def test_nothing_may_be_spent(at_most):
+    refused("expected a number above 0.*0.7: 30 % less", lambda: Promise(at_most=at_most))
+
+
+def test_a_number_says_when_a_campaign_stops(world, tmp_path):
+    mdp, target, _, _ = world
+    how = {"horizon": mdp.horizon}
+    with Campaign.create(tmp_path / "a.campaign", target, stop=50, **how) as campaign:
+        assert campaign.terms.stop.episodes == 50
+    words = r"stop: got '50', expected Stop\(episodes=...\) or a number of episodes"
+    refused(words, lambda: Campaign.create(tmp_path / "b.campaign", target, stop="50", **how))
+
+
+def test_an_observation_that_is_no_state_of_the_target(world, tmp_path):
+    mdp, target, _, _ = world
+    with Campaign.create(tmp_path / "a.campaign", target, horizon=mdp.horizon) as campaign:
+        episode = campaign.start("plant")
+        episode.act(0)
+        words = r"next_obs: got 16 at t=0, expected a state of the target policy, 0\.\.15"
+        refused(words, lambda: episode.observe(1.0, 1.0, SIZE * SIZE))
+        episode.observe(1.0, 1.0, SIZE * SIZE - 1)
 
 
 def test_numbers_instead_of_episodes():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign, Inference, Stop, Transitions
-from scopeval.campaign.terms import Limit, Promise, Ramp
+from scopeval import Campaign, Inference, Ramp, Stop, Transitions
+from scopeval.campaign.terms import Limit, Promise
 from scopeval.comparison.compare import comparison_of
 from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.mixture import running_weights

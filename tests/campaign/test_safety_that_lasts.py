@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign, Stop
-from scopeval.campaign.terms import Limit, Promise, Ramp
+from scopeval import Campaign, Ramp, Stop
+from scopeval.campaign.terms import Limit, Promise
 from scopeval.errors import CampaignError, InputError
 
 TARGET, BEHAVIOR = tables()

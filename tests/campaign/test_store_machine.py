@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from machine import HORIZON, Machine, tables
 
-from scopeval import Campaign, Stop
-from scopeval.campaign.terms import Limit, Promise, Ramp
+from scopeval import Campaign, Ramp, Stop
+from scopeval.campaign.terms import Limit, Promise
 from scopeval.errors import CampaignError, DataError
 
 TARGET, BEHAVIOR = tables()

@@ -9,8 +9,7 @@ import pytest
 from http_calls import Served
 
 from campaign.machine import HORIZON, run_episode, tables
-from scopeval import Campaign, Stop
-from scopeval.campaign.terms import Ramp
+from scopeval import Campaign, Ramp, Stop
 from scopeval.serve.app import Settings
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
