@@ -1,7 +1,7 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
     python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
-        [--refit] [--compare] [--bound episode|step]
+        [--refit] [--processes] [--compare] [--bound episode|step]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
 ``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
@@ -14,6 +14,9 @@ At the end
 
 With ``--refit`` the campaigns run in stages: the behavior policy is designed anew as episodes
 finish, in the process that is killed, also in the middle of a design.
+
+With ``--processes`` as well, designs are computed by processes that the campaign starts and that
+outlive it; when one arrives depends on the moment, so there is nothing to compare with.
 
 With ``--compare`` the campaigns compare three policies: the running weights of each are in the
 journal, and looks at all episodes, in the process that is killed, decide their shares.
@@ -100,6 +103,7 @@ class Driver:
         notes: file of the actions that plants were told.
         resume: whether plants go on with episodes that were cut.
         refit: whether the campaign runs in stages.
+        processes: whether processes of their own make the designs.
         several: whether it compares policies.
         bound: which bound is stated, a name in BOUNDS.
         only: the one plant that is run; None: all.
@@ -111,6 +115,7 @@ class Driver:
     notes: Path
     resume: bool
     refit: bool = False
+    processes: bool = False
     several: bool = False
     bound: str = "none"
     only: str | None = None
@@ -139,7 +144,9 @@ class Driver:
 
     def _by_hand(self, campaign: Campaign) -> Campaign:
         """Designs and looks are made by `run`, at once, so that they arrive at the same episode."""
-        campaign.backend.on_refit = campaign.backend.on_look = None
+        campaign.backend.on_look = None
+        if not self.processes:
+            campaign.backend.on_refit = None
         return campaign
 
     def run(self) -> None:
@@ -162,7 +169,7 @@ class Driver:
             while turns or (self.several and campaign.look()):
                 if not turns:
                     continue
-                if self.refit:
+                if self.refit and not self.processes:
                     campaign.refit()
                 if self.several:
                     campaign.look()
@@ -317,6 +324,7 @@ def main() -> int:
     parser.add_argument("--lose", action="store_true", help="plants do not resume their episodes")
     parser.add_argument("--apart", action="store_true", help="a process for every plant")
     parser.add_argument("--refit", action="store_true", help="in stages, with new designs")
+    parser.add_argument("--processes", action="store_true", help="which compute the designs")
     parser.add_argument("--compare", action="store_true", help="several policies, with looks")
     parser.add_argument("--bound", choices=tuple(BOUNDS), default="none", help="on the cost")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -331,7 +339,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             while total["kills"] < asked.kills:
                 number = total["campaigns"]
-                alone = asked.lose or asked.apart
+                alone = asked.lose or asked.apart or asked.processes
                 names = [f"{number}-disturbed"] + ([] if alone else [f"{number}-calm"])
                 drivers = [
                     Driver(
@@ -341,6 +349,7 @@ def main() -> int:
                         Path(folder, f"{name}.notes"),
                         not asked.lose,
                         asked.refit,
+                        asked.processes,
                         asked.compare,
                         asked.bound,
                     )

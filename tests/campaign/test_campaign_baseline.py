@@ -21,9 +21,10 @@ def create(place, **settings):
     return Campaign.create(place / "c", TARGET, **settings)
 
 
-def test_a_design_that_is_not_confirmed_waits_for_an_operator(place):
+def test_a_design_that_is_not_confirmed_waits_for_an_operator(place, caplog):
     """Nobody has confirmed the target itself: today's controller runs until an operator says so."""
     with create(place, behavior=None) as campaign:
+        assert "not confirmed: what runs today goes on" in caplog.text  # said at once
         status = campaign.status()
         assert not status.live
         assert (

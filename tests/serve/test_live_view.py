@@ -6,7 +6,7 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Stop
 from scopeval.campaign.store import Event
 from scopeval.serve.live import LINES, LivePage, _rows, view_of
-from scopeval.serve.viewer import Viewer
+from scopeval.serve.service import Viewer
 
 
 def test_events_that_repeat_themselves_are_one_line():

@@ -21,6 +21,7 @@ OPTIONS = [
     ["--apart"],
     ["--lose", "--bound", "episode"],
     ["--lose", "--bound", "step"],
+    ["--refit", "--processes"],
     ["--compare"],
     ["--compare", "--lose"],
 ]

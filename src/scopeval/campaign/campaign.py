@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +15,10 @@ import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.audit import ShadowReport, Verification
-from scopeval.campaign.backend import Backend
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.local import (
+    Backend,
     LocalBackend,
     Policies,
     create_local,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["Campaign", "draw_band", "refit_task"]
+
+log = logging.getLogger("scopeval.campaign")
 
 _LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False}
 
@@ -231,7 +234,11 @@ class Campaign:
             reference=given.several.baseline if given.several else 0,
             shares=shares,
         )
-        return cls(create_local(where, terms, given, first, logs, clock))
+        made = cls(create_local(where, terms, given, first, logs, clock))
+        waits = made.status().unconfirmed
+        if waits is not None:
+            log.warning("%s: %s", made.backend.name, waits)
+        return made
 
     @classmethod
     def open(

@@ -1,12 +1,16 @@
-"""A campaign in a database of this machine: how it is created and opened, and all that looks."""
+"""What a campaign needs of a backend, and a database of this machine as one.
+
+How a campaign is created and opened there, and all that looks.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
@@ -38,13 +42,14 @@ from scopeval.campaign.designs import (
     kept_policies,
     remember_target,
 )
-from scopeval.campaign.migration import migrate
+from scopeval.campaign.episode import Episode, RecordsEpisodes
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.refit import RefitProcess, confirmed, keep_logs, refit_now
 from scopeval.campaign.result import evaluation_of, read_episodes
 from scopeval.campaign.stages import StagePlan
 from scopeval.campaign.store import Event, Store, reading_row
 from scopeval.campaign.terms import Ramp, Terms, check_name
+from scopeval.campaign.transfer import migrate
 from scopeval.campaign.view import QUIET, CampaignStatus, campaign_section, status_of
 from scopeval.collection.choice import Target
 from scopeval.collection.episodes import Episodes
@@ -63,8 +68,7 @@ from scopeval.policies.protocols import Observations, Time
 from scopeval.question.promise import Promise
 from scopeval.question.question import Question
 
-__all__ = ["LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
-
+__all__ = ["Backend", "LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
 
 #: Seconds that `close` waits for a look to end.
 LAST_WAIT = 5.0
@@ -508,3 +512,109 @@ def _found(store: Store, connection: sa.Connection, terms: Terms, given: Policie
     several = with_kept_design(several, kept_design(store, connection))
     first = several.policies[several.baseline]
     return Policies(first, None, first, given.name, several)
+
+
+# -- what a campaign needs of any backend ----------------------------------------------------------
+
+
+class Backend(RecordsEpisodes, Protocol):
+    """What a `Campaign` needs: a database of this machine, or a service over HTTP."""
+
+    @property
+    def terms(self) -> Terms:
+        """Of the campaign."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+        ...
+
+    def start(self, plant: str, *, resume: bool, request: str | None, take_over: bool) -> Episode:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def resume_episode(self, plant: str) -> Episode:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def episode(self, number: int) -> Episode:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def command(
+        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
+    ) -> bool:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def heartbeat(self, plant: str) -> str:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def tell_silence(self) -> list[str]:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def group(self) -> contextlib.AbstractContextManager[None]:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def status(self) -> CampaignStatus:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        most: int | None = None,
+        kinds: tuple[str, ...] | None = None,
+        last: bool = False,
+    ) -> list[Event]:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def designs(self) -> list[DesignRecord]:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def episodes(self, plant: str | None) -> Episodes:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def verify(self, head: str | None) -> Verification:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def logs(self) -> Transitions:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def shadow(self) -> ShadowReport:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def look(self) -> bool:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def mixture(self) -> MixtureEpisodes:
+        """Finished episodes with the weights of several policies."""
+        ...
+
+    def result(self) -> Evaluation | Comparison:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def report(self, path: str | os.PathLike[str], title: str) -> Path:
+        """As of `Campaign` and `Episode`."""
+        ...
+
+    def close(self) -> None:
+        """As of `Campaign` and `Episode`."""
+        ...

@@ -189,8 +189,8 @@ def _book(where: str) -> TokenStore:
     import time
 
     _needs_extra()
-    from scopeval.campaign.migration import migrate
     from scopeval.campaign.store import Store
+    from scopeval.campaign.transfer import migrate
     from scopeval.serve.auth import TokenStore
 
     store = Store(where, create=False)

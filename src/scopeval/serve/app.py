@@ -30,11 +30,11 @@ from scopeval.serve.models import Problem
 from scopeval.serve.service import (
     CampaignService,
     OverloadedError,
+    Viewer,
     WriteQueue,
     problem_of,
 )
 from scopeval.serve.state import AppState
-from scopeval.serve.viewer import Viewer
 from scopeval.serve.webhooks import Webhook, Webhooks
 
 __all__ = ["Settings", "create_app"]

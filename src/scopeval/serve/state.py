@@ -16,8 +16,7 @@ from scopeval.serve.auth import Access, AuditLog, Sessions, Token
 from scopeval.serve.limits import Limits
 from scopeval.serve.live import LivePage
 from scopeval.serve.metrics import Counts, Metrics
-from scopeval.serve.service import CampaignService, OverloadedError, WriteQueue
-from scopeval.serve.viewer import Viewer
+from scopeval.serve.service import CampaignService, OverloadedError, Viewer, WriteQueue
 from scopeval.serve.webhooks import Webhooks
 
 __all__ = ["AppState", "OperatorCaller", "State", "ViewerCaller", "get_state"]

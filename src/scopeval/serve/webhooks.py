@@ -38,6 +38,7 @@ log = logging.getLogger("scopeval.serve")
 DEFAULT_KINDS = (
     *("alarm", "silent", "lost", "dropped", "pause", "resume", "hand over", "stop", "live"),
     *("fallback", "stage", "design", "refit failed"),
+    *("policy failed", "policy dropped", "decided"),
 )
 
 #: Seconds that an address has for an answer in all.
