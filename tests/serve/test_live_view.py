@@ -6,6 +6,7 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Stop
 from scopeval.campaign.store import Event
 from scopeval.serve.live import LINES, LivePage, _rows, view_of
+from scopeval.serve.metrics import TOTALS, Counts, Metrics
 from scopeval.serve.service import Viewer
 
 
@@ -84,3 +85,8 @@ def test_several_policies_are_on_the_page(tmp_path):
         assert key == "n60k3"
         assert "less that of today" in figures[0].label
         assert viewer.result().differences["new"].n == 60
+        totals = dict.fromkeys(TOTALS, 0)
+        text = Metrics().text(status, Counts(totals, 0, 0, {})).decode()
+        assert 'scopeval_difference{baseline="today",policy="new"}' in text
+        assert 'scopeval_policy_share{policy="today"} 0.5' in text
+        assert "scopeval_looked_episodes 60.0" in text
