@@ -26,7 +26,7 @@ from scopeval import (
     load,
 )
 from scopeval.behavior import evidence as evidence_module
-from scopeval.behavior._frontier_kernel import priced
+from scopeval.behavior._frontier_kernel import split
 from scopeval.behavior.file_header import FileHeader
 from scopeval.behavior.frontier import LEAST_SHARE
 from scopeval.behavior.frontier_point import Point
@@ -98,12 +98,12 @@ def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 10**6), st.floats(-6.0, 6.0), st.floats(0.0, 1.0))
 @example(28, 0.0, 1.724414286944836e-206)  # its powers overflow
-def test_the_priced_program_is_the_solvers(seed, power, guess):
+def test_the_program_without_a_bound_is_the_solvers(seed, power, guess):
     """Also with ties, weights of zero and costs of zero, and from any first guess."""
     rng = np.random.default_rng(seed)
     weight, cost = rng.random(4) * (rng.random(4) < 0.7), rng.random(4) * (rng.random(4) < 0.7)
     price, mu = 10.0**power, np.empty(4)
-    multiplier = priced(weight, cost, price, mu, guess)
+    multiplier = split(weight, price * cost, np.zeros(4), mu, guess)
     assert multiplier >= 0.0
     expected = solve_priced(weight[None], cost[None], price)
     if expected.status[0] == 0:
@@ -113,9 +113,28 @@ def test_the_priced_program_is_the_solvers(seed, power, guess):
     assert mu.sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def test_the_priced_program_refuses_numbers_that_overflow():
-    assert priced(np.array([1.0, np.inf]), np.ones(2), 1.0, np.empty(2), 0.5) < 0.0
-    assert priced(np.ones(2), np.array([1.0, np.nan]), 1.0, np.empty(2), 0.5) < 0.0
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-4.0, 4.0), st.floats(0.0, 1.0))
+def test_the_program_with_a_bound_is_optimal(seed, power, share):
+    """Its slopes are the same wherever mu is above the bound, and no smaller where it is at it."""
+    rng = np.random.default_rng(seed)
+    weight, cost = rng.random(4) + 0.01, 10.0**power * rng.random(4)
+    floor, mu = share * rng.dirichlet(np.ones(4)), np.empty(4)
+    assert split(weight, cost, floor, mu, 0.5) >= 0.0
+    assert mu.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (mu >= floor * (1.0 - 1e-12)).all()
+    above = mu > floor * (1.0 + 1e-6)
+    slopes = cost - (weight / mu) ** 2
+    if share < 1.0 - 1e-6 and above.any():
+        scale = np.abs(slopes).max() + 1.0
+        assert np.ptp(slopes[above]) <= 1e-6 * scale
+        assert (slopes >= slopes[above].min() - 1e-6 * scale).all()
+
+
+def test_the_program_refuses_numbers_that_overflow():
+    none = np.zeros(2)
+    assert split(np.array([1.0, np.inf]), np.ones(2), none, np.empty(2), 0.5) < 0.0
+    assert split(np.ones(2), np.array([1.0, np.nan]), none, np.empty(2), 0.5) < 0.0
 
 
 @settings(max_examples=100, deadline=None)
@@ -211,7 +230,7 @@ def test_half_of_the_cost_is_kept_and_the_estimate_is_right(learned):
         mean, variance, cost, largest = simulated(mdp, pi, policy, 40_000, 5)
         assert abs(mean - own.value) < 4.5 * np.sqrt(variance / 40_000)
         assert cost / own.cost <= 1.01 * asked
-        assert policy.predicted.variance == pytest.approx(variance / own.variance, rel=0.25)
+        assert policy.predicted.variance == pytest.approx(variance / own.variance, rel=0.3)
         assert variance < 0.5 * own.variance
         assert largest <= 30.0 + 1e-9
 

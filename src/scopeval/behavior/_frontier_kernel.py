@@ -12,11 +12,10 @@ from scopeval.solver._kernel import HUGE, LARGE, TINY
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
-#: Repetitions of the tangent step at most, and the change of mu below which they end.
-ROUNDS, CHANGE = 8, 5e-4
-#: Its steps are made longer by this factor. They are cautious by nature (the tangent lies above the
-#: function), and 2 is the limit of what converges.
-RELAXATION = 1.8
+#: Repetitions of the step at most, and the change of mu below which they end.
+ROUNDS, CHANGE = 12, 5e-4
+#: Least part of a weight's square that the curvature of what follows leaves.
+LEAST_BEND = 0.1
 #: A multiplier below is not used as a first guess.
 LEAST_GUESS = 1e-60
 
@@ -61,6 +60,16 @@ def between(row: Any, where: float) -> Any:
 
 
 @compiled  # type: ignore[untyped-decorator]
+def slope_at(row: Any, where: float) -> float:
+    """How much an entry changes from one price to the next about there; 0 beyond the ends."""
+    last = len(row) - 2
+    if not 0.0 < where < last:
+        return 0.0
+    k = int(where)
+    return min(row[k + 2] - row[k + 1], 0.0)
+
+
+@compiled  # type: ignore[untyped-decorator]
 def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: float, out: Any) -> Any:
     """Rest = q - b, b and the probability of known actions of one row; False if not finite."""
     rest, b = out
@@ -79,75 +88,101 @@ def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: floa
 
 
 @compiled  # type: ignore[untyped-decorator]
-def priced(weight: Any, cost: Any, price: float, mu: Any, guess: float) -> float:
-    """Minimize sum weight^2 / mu + price sum cost mu for one row: `solver.solve_priced`, in place.
+def split(weight: Any, cost: Any, floor: Any, mu: Any, guess: float) -> float:
+    """Minimize sum weight^2 / mu + sum cost mu, with sum mu = 1 and mu >= floor, for one row.
 
-    It begins with the multiplier of a similar row, and ends where mu is known to about 1e-9: a
-    repetition of the tangent step follows anyway.
+    Stationarity gives mu = max(floor, weight / sqrt(eta + cost)). The sum of these falls as eta
+    rises, so that eta is found by Newton's steps in a bracket, for the (nearly straight) power -2
+    of the part that lies above the floor.
 
     Args:
         weight: [A], at least 0.
-        cost: [A].
-        price: at least 0.
+        cost: [A]; only differences count.
+        floor: [A], at least 0, with a sum of at most 1.
         mu: [A], the answer.
-        guess: of the multiplier in units of (sum of weights)^2.
+        guess: of eta in units of (sum of weights)^2; the answer of a similar row.
 
     Returns:
-        The multiplier; 0 where nothing can be gained (the cheapest actions share the probability),
-        -1 where a number is too large.
+        Eta above the least cost in the same units; 0 where the cheapest actions carry no weight and
+        share what is left over, -1 where a number is too large.
     """
     A = len(weight)
-    total, cheapest = 0.0, np.inf
+    total = kept = free = 0.0
+    cheapest = np.inf
     for a in range(A):
-        if not (0.0 <= weight[a] < LARGE and abs(cost[a]) < LARGE):
+        if not (0.0 <= weight[a] < LARGE and abs(cost[a]) < LARGE and floor[a] >= 0.0):
             return -1.0
         total += weight[a]
+        kept += floor[a]
         cheapest = min(cheapest, cost[a])
-    costly, count = 0.0, 0
+    if kept >= 1.0 - 1e-14:
+        for a in range(A):
+            mu[a] = floor[a] / kept
+        return max(guess, 0.0)
     scale = 1.0 / total if total >= TINY else 0.0
-    for a in range(A):  # at a multiplier of 0
-        x = price * ((cost[a] - cheapest) * scale) * scale
-        w = weight[a] * scale
-        mu[a] = w / np.sqrt(x) if x > 0.0 else 0.0
-        costly += mu[a] if x > 0.0 or w == 0.0 else np.inf
-        count += cost[a] == cheapest
-    if costly <= 1.0:  # probability is left over: for the cheapest, at no variance
-        for a in range(A):
-            mu[a] += (1.0 - costly) / count if cost[a] == cheapest else 0.0
+    for a in range(A):
+        free += weight[a] if cost[a] <= cheapest else 0.0
+    if free <= 1e-12 * total and leave_rest(weight, cost, cheapest, scale, floor, mu):
         return 0.0
-    low, high = 0.0, 1.0
-    eta = guess if LEAST_GUESS < guess < high else 0.5  # powers of less would overflow
+    low, high = 0.0, 1.0 / (1.0 - kept) ** 2
+    eta = guess if LEAST_GUESS < guess < high else 0.5 * high  # powers of less would overflow
     for _ in range(100):
-        f = slope = 0.0
+        above = slope = 0.0
+        left = 1.0
         for a in range(A):
-            r = 1.0 / np.sqrt(eta + min(price * ((cost[a] - cheapest) * scale) * scale, HUGE))
-            mu[a] = weight[a] * scale * r
-            f += mu[a]
-            slope += mu[a] * r * r
-        if f > 1.0:
+            r = 1.0 / np.sqrt(eta + min(((cost[a] - cheapest) * scale) * scale, HUGE))
+            p = weight[a] * scale * r
+            if p > floor[a]:
+                above += p
+                slope += p * r * r
+            else:
+                p = floor[a]
+                left -= p
+            mu[a] = p
+        if above > left:
             low = eta
         else:
             high = eta
-        step = (f * f - 1.0) * f / slope  # (1 - f^-2) over the derivative of f^-2
-        if abs(step) <= 1e-9 * eta or high - low <= 4e-16 * high:
+        if high - low <= 4e-16 * high:
+            break
+        step = (above * above / (left * left) - 1.0) * above / slope if above > 0.0 else -eta
+        if abs(step) <= 1e-9 * eta:
             break
         eta += step
         if not low < eta < high:
             eta = 0.5 * (low + high)
+    above, left = 0.0, 1.0
     for a in range(A):
-        mu[a] /= f
+        above += mu[a] - floor[a]
+        left -= floor[a]
+    for a in range(A):
+        mu[a] = floor[a] + (mu[a] - floor[a]) * (left / above)
     return eta
 
 
 @compiled  # type: ignore[untyped-decorator]
-def relaxed(new: Any, mu: Any, floor: Any) -> None:
-    """A longer step from mu towards new, unless a probability would become too small."""
-    valid = True
+def leave_rest(weight: Any, cost: Any, cheapest: float, scale: float, floor: Any, mu: Any) -> bool:
+    """The cheapest actions carry no weight: whether even eta = 0 leaves probability over for them.
+
+    They share it equally. It costs no variance there.
+    """
+    spent = 0.0
+    count = 0
     for a in range(len(mu)):
-        ahead = mu[a] + RELAXATION * (new[a] - mu[a])
-        valid = valid and ahead >= max(0.3 * new[a], floor[a])
+        mu[a] = floor[a]
+        x = ((cost[a] - cheapest) * scale) * scale
+        if cost[a] > cheapest:
+            w = weight[a] * scale
+            mu[a] = max(floor[a], w / np.sqrt(x) if x > 0.0 else (np.inf if w > 0.0 else 0.0))
+        else:
+            count += 1
+        spent += mu[a]
+    if not spent <= 1.0:
+        return False
     for a in range(len(mu)):
-        mu[a] = mu[a] + RELAXATION * (new[a] - mu[a]) if valid else new[a]
+        if cost[a] <= cheapest:
+            mu[a] += (1.0 - spent) / count
+    return True
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -155,57 +190,92 @@ def improve(
     j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
     mass: float, shift: float, per_log: float, share: float, room: Any, mu: Any,
 ) -> bool:  # fmt: skip
-    """Repeat the tangent step at one price until mu rests; False where there is no answer.
+    """The best mu at one price, from mu = pi on; False where there is no answer.
+
+    Where it begins and ends depends on the row and its price only, so that an episode runs what the
+    sweep has assessed.
 
     g_t(s, u) = A + u B is concave in u, so its tangent at the last u' lies above it, and every
-    solution of the program with A and B taken there is at least as good as the last.
+    solution of the program with A and B taken there is at least as good as the last. The tangent
+    alone is slow where much of the variance is still to come: so the curvature of g (dA = -u dB)
+    is taken into the weights, and where that does not improve the objective, the tangent alone.
     """
-    weight, charged, found, floor, eta = room
+    weight, charged, floor, found, best, near = room
     A, top = len(pi), float(carried.shape[1] - 2)
+    n = 0
     for a in range(A):
-        floor[a] = share * pi[a]
-    for left in range(ROUNDS - 1, -1, -1):
-        most = 0.0
+        mu[a] = best[a] = pi[a]
+        if known[a]:
+            floor[n] = min(share, 1.0) * (pi[a] / mass)
+            n += 1
+    price = u * mass * mass
+    eta, least, tangent = -1.0, np.inf, False
+    for left in range(ROUNDS, 0, -1):
+        value = 0.0
+        n = 0
         for a in range(A):
+            if not known[a]:
+                continue
             where = place(j, mu[a], pi[a], shift, per_log, top)
+            ahead = max(between(cost[a], where), 0.0)
             second = rest[a] * rest[a] + max(noise[a], 0.0) + max(between(carried[a], where), 0.0)
-            weight[a] = weigh_action(pi[a], second) if known[a] else 0.0
-            charged[a] = max(between(cost[a], where), 0.0)
-            if known[a]:
-                most = max(most, charged[a])
-        for a in range(A):
-            if not known[a]:  # never given left-over probability
-                charged[a] = most
-        eta[0] = priced(weight, charged, u * mass * mass, found, eta[0])
-        if eta[0] < 0.0:
+            w = weigh_action(pi[a], second)
+            if w > 0.0:
+                value += w * (w / mu[a])
+            value += u * mu[a] * ahead
+            weight[n], charged[n] = w, price * ahead
+            near[n] = price * slope_at(cost[a], where) * per_log
+            n += 1
+        if not value < np.inf:
             return False
-        lost = 0.0
-        for a in range(A):  # left-over probability where a known action costs as much as most
-            lost += 0.0 if known[a] else found[a]
+        if value > least * (1.0 + 1e-12) and not tangent:
+            tangent = True
+            for a in range(A):
+                mu[a] = best[a]
+            continue
+        if value < least:
+            least = value
+            for a in range(A):
+                best[a] = mu[a]
+        plain = tangent or left <= 2
+        if not plain:
+            n = 0
+            for a in range(A):
+                if known[a]:
+                    if weight[n] > 0.0:
+                        m = mu[a] / mass
+                        w2 = weight[n] * weight[n]
+                        bent = max(w2 + 2.0 * m * m * near[n], LEAST_BEND * w2)
+                        charged[n] -= (w2 - bent) / (m * m)
+                        weight[n] = np.sqrt(bent)
+                    n += 1
+        tangent = False
+        eta = split(weight[:n], charged[:n], floor[:n], found[:n], eta)
+        if eta < 0.0:
+            return False
         change, fine = 0.0, True
+        n = 0
         for a in range(A):
-            new = mass * found[a] / (1.0 - lost) if known[a] else pi[a]
-            found[a] = (1.0 - share) * new + floor[a]
-            gap = abs(found[a] - mu[a])
-            fine = fine and gap < 1.0  # False for what is not a number, which max would pass over
-            change = max(change, gap)
+            if known[a]:
+                new = mass * found[n]
+                gap = abs(new - mu[a])
+                fine = fine and gap < 1.0 + 1e-9  # False for what is not a number
+                change = max(change, gap)
+                mu[a] = new
+                n += 1
         if not fine:
             return False
-        if left > 0 and change >= CHANGE:
-            relaxed(found, mu, floor)
-        else:
-            for a in range(A):
-                mu[a] = found[a]
+        if change < CHANGE:
             break
     return True
 
 
 @compiled  # type: ignore[untyped-decorator]
 def weigh_grid(
-    q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, prices: Any,
+    q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, prices: Any, places: Any,
     floors: Any, share: float, gamma: float, largest: float,
 ) -> Any:  # fmt: skip
-    """Mu [U, B, A] and b [B, A] at every price; how many rows were not seen, not finite.
+    """Mu [V, B, A] and b [B, A] at many places of the grid.
 
     Args:
         q: [B, A] estimate, and
@@ -215,41 +285,33 @@ def weigh_grid(
         known: [B, A].
         pi: [B, A].
         prices: [U], each the same multiple of the one before.
-        floors: [U] share of pi that is mixed in at each.
+        places: [V] where on the grid; need not be whole, or within.
+        floors: [V] least mu in units of pi at each.
         share: of the control variate; negative: none.
         gamma: discount.
         largest: magnitude of a number that is believed.
     """
     B, A = pi.shape
-    U = len(prices)
-    per_log = 1.0 / np.log(prices[1] / prices[0])
-    shift = -np.log(gamma) * per_log
-    mu, b = np.empty((U, B, A)), np.zeros((B, A))
-    rest, own = np.empty(A), np.empty(A)
-    room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
-    now = np.empty(A)
-    unseen, not_finite = 0, 0
+    V, top = len(places), float(len(prices) - 1)
+    step = np.log(prices[1] / prices[0])
+    shift = -np.log(gamma) / step
+    mu, b = np.empty((V, B, A)), np.zeros((B, A))
+    rest, control = np.empty(A), np.empty(A)
+    room, now = np.empty((6, A)), np.empty(A)
     for i in range(B):
-        room[4][0] = 0.0  # rows do not look at each other
-        mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, own))
+        mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
         if fine:
-            b[i] = own
-        for a in range(A):
-            now[a] = pi[i, a]
-        for j in range(U):
-            if fine and mass > 0.0:
-                good = improve(
-                    float(j), prices[j], rest, noise[i], carried[i], cost[i], known[i], pi[i],
-                    mass, shift, per_log, floors[j], room, now,
+            b[i] = control
+        for k in range(V):
+            j = min(max(places[k], 0.0), top)  # beyond the grid: as at its end
+            solved = fine and mass > 0.0
+            if solved:
+                solved = improve(
+                    j, prices[0] * np.exp(j * step), rest, noise[i], carried[i], cost[i], known[i],
+                    pi[i], mass, shift, 1.0 / step, floors[k], room, now,
                 )  # fmt: skip
-                if not good:
-                    fine = False
-                    for a in range(A):
-                        now[a] = pi[i, a]
-            mu[j, i] = now
-        not_finite += not fine
-        unseen += mass < 1.0 - 1e-9
-    return mu, b, (unseen, not_finite)
+            mu[k, i] = now if solved else pi[i]
+    return mu, b
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -281,10 +343,9 @@ def weigh_weighted(
     shift, top = -np.log(gamma) / step, float(len(prices) - 1)
     mu, b = np.empty((B, A)), np.zeros((B, A))
     rest, control = np.empty(A), np.empty(A)
-    room = np.empty(A), np.empty(A), np.empty(A), np.empty(A), np.zeros(1)
+    room = np.empty((6, A))
     why = np.zeros(B, np.uint8)
     for i in range(B):
-        room[4][0] = 0.0  # rows do not look at each other
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
         if fine:
             b[i] = control

@@ -34,11 +34,12 @@ from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.behavior.weighted_step import PriceGrid, follow_prices
+from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
+from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 from scopeval.question.inference import Check
@@ -62,6 +63,11 @@ HIGHEST = 3.0
 #: are cross-checked without the cap, which in a design gives a share of 1/30 at weight 1. With much
 #: less a few simulated episodes of enormous weight would deny every point.
 LEAST_SHARE, MODEL_SHARE = 0.005, 0.05
+#: What a chosen design costs is computed on a grid so many times as fine, that ends with so small a
+#: weight. With tables only: others would have to learn as many functions.
+FINER, LEAST_WEIGHT = 2, 1e-5
+#: How often the search is repeated with what that says.
+SEARCHES = 3
 #: Weight that no episode exceeds.
 CAP = 30.0
 
@@ -158,7 +164,7 @@ class Frontier(FrontierViews):
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
         self._need_points("best")
-        return self._designed(self._capped(self.least_needed.price))
+        return self._designed(self._run_of(self._capped(self.least_needed.price)))
 
     def _cheapest(self, variance: float) -> BehaviorPolicy:
         self._need_points("variance")
@@ -202,12 +208,48 @@ class Frontier(FrontierViews):
         places = np.array(sorted(known))
         tried: dict[float, _Capped] = {}
 
-        def reached(place: float) -> float:
-            tried[place] = self._capped(float(np.exp(sign * place)))
-            point = tried[place].point
-            return point.safe_cost if by == "cost" else point.safe_variance
+        def read(found: _Capped) -> float:
+            return found.point.safe_cost if by == "cost" else found.point.safe_variance
 
-        return tried[approach(reached, asked, places, np.array([known[x] for x in places]))]
+        def reached(place: float) -> float:
+            if place not in tried:
+                tried[place] = self._capped(float(np.exp(sign * place)))
+            return read(tried[place])
+
+        aim = asked
+        for _ in range(SEARCHES):
+            found = tried[approach(reached, aim, places, np.array([known[x] for x in places]))]
+            runs = self._run_of(found)
+            if not (read(runs) > asked * (1.0 + 1e-6) and read(found) <= aim * (1.0 + 1e-6)):
+                break
+            aim *= asked / read(runs)
+        return runs
+
+    @one_blas_thread()
+    def _run_of(self, found: _Capped) -> _Capped:
+        """The same design; its variance and cost are those of what runs between two prices."""
+        method, recipe, e = self._decision.method, self._recipe, self._evidence
+        if not isinstance(e.regression, Table):
+            return found
+        (swept, grid, point), finer = (
+            found,
+            found.grid.refined(FINER, found.point.price / LEAST_WEIGHT**2),
+        )
+        follow = follow_fixed_prices(method, recipe, grid, swept.critics, point.price, finer)
+        runs = e.sweep(e.whole, follow, 1 + finer.count)
+        k = 1 + FINER * grid.place_of(point.price)
+        more = [
+            float(ratio(x[k], x[0])) - before
+            for x, before in ((runs.variance, point.variance), (runs.cost, point.cost))
+        ]
+        point = replace(
+            point,
+            variance=point.variance + more[0],
+            cost=point.cost + more[1],
+            checked_variance=max(point.checked_variance + more[0], 0.0),
+            checked_cost=point.checked_cost + more[1],
+        )
+        return found._replace(point=point)
 
     @one_blas_thread()
     def _capped(self, price: float) -> _Capped:

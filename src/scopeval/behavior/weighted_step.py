@@ -12,7 +12,14 @@ carry A and B for a grid of prices; one backward sweep gives every point between
 least cost. Among all behavior policies, also those that depend on the whole history, this has the
 least variance at its cost (if values are exact).
 
-The cap: mu is mixed with a share W/K of pi, so that rho <= K/W and the weight never exceeds K.
+The cap: mu >= (W/K) pi, so that rho <= K/W and the weight never exceeds K. It is a bound within the
+program, as the floor is.
+
+**What runs is what was assessed.** At run time the program is solved again for the episode's own
+price, which lies between those of the grid. Its solution follows from the observation and the price
+alone, by the same steps in the sweep and at run time; and A and B of a chosen point are computed
+again on a finer and longer grid (`follow_fixed_prices`): between two prices mu may change abruptly,
+and weights fall far below those of the grid's last price, from where they do not come back soon.
 """
 
 from __future__ import annotations
@@ -75,8 +82,24 @@ class PriceGrid:
         """[count] prices."""
         return np.asarray(self.low * self.ratio ** np.arange(self.count))
 
+    def place_of(self, price: float) -> int:
+        """Where one of these prices lies."""
+        return round(float(np.log(price / self.low) / np.log(self.ratio)))
+
+    def refined(self, times: int, last: float) -> PriceGrid:
+        """The same grid with so many steps in place of one, and on to a last price."""
+        more = max(int(np.ceil((np.log(last / self.low)) / np.log(self.ratio))), self.count - 1)
+        return PriceGrid(self.low, self.ratio ** (1.0 / times), times * more + 1)
+
+    def places(self, within: PriceGrid) -> Floats:
+        """[count] where these prices lie on another grid."""
+        step = np.log(within.ratio)
+        return np.asarray(
+            (np.log(self.low / within.low) + np.arange(self.count) * np.log(self.ratio)) / step
+        )
+
     def floors(self, recipe: Recipe, t: int, price: float | None) -> Floats:
-        """[count] shares of pi at each price; with a price lambda at t = 0 those of the cap.
+        """[count] least mu in units of pi at each price; with a price lambda those of the cap.
 
         Given lambda, the place on the grid determines the weight: W^2 = lambda / (gamma^t u).
         """
@@ -100,7 +123,7 @@ def follow_prices(
     """
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        mu, b = _weigh_grid(method, recipe, grid, pi, e, grid.floors(recipe, t, price))
+        mu, b = _weigh_grid(method, recipe, grid, pi, e, grid, grid.floors(recipe, t, price))
         return follow_each(pi, mu, b, e, recipe.gamma, grid)
 
     return follow
@@ -112,13 +135,27 @@ def follow_fixed_prices(
     grid: PriceGrid,
     critics: list[Critic],
     price: float | None = None,
+    finer: PriceGrid | None = None,
 ) -> Follow:
-    """Follow the behavior policies that other critics determine: the cross-check."""
+    """Follow the behavior policies that other critics determine, at all prices of a grid.
+
+    In the cross-check these are critics of other rows. Of the same rows, and on a finer grid, what
+    is followed is what runs.
+
+    Args:
+        method: gives the control variate.
+        recipe: floor, discount, share, cap.
+        grid: of prices that these critics know.
+        critics: one per time step.
+        price: lambda, if the cap is to be in force; None: no cap.
+        finer: of prices to follow; None: the same.
+    """
+    within = grid if finer is None else finer
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        own = points.estimates(critics[t])
-        mu, b = _weigh_grid(method, recipe, grid, pi, own, grid.floors(recipe, t, price))
-        return follow_each(pi, mu, b, e, recipe.gamma, grid)
+        own, floors = points.estimates(critics[t]), within.floors(recipe, t, price)
+        mu, b = _weigh_grid(method, recipe, grid, pi, own, within, floors)
+        return follow_each(pi, mu, b, e, recipe.gamma, within)
 
     return follow
 
@@ -140,19 +177,25 @@ def follow_each(
 
 
 def _weigh_grid(
-    method: Method, recipe: Recipe, grid: PriceGrid, pi: Floats, e: Estimates, floors: Floats
+    method: Method,
+    recipe: Recipe,
+    grid: PriceGrid,
+    pi: Floats,
+    e: Estimates,
+    within: PriceGrid,
+    floors: Floats,
 ) -> tuple[Floats, Floats]:
-    """Mu [U, B, A] and b [B, A]."""
+    """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another."""
     from scopeval.behavior._frontier_kernel import weigh_grid
 
     share = float(recipe.share) if method.control_variate else -1.0
-    prices = grid.prices
+    prices, places = grid.prices, within.places(grid)
 
     def work(start: int) -> tuple[Floats, Floats]:
         some = slice(start, start + TOGETHER)
-        mu, b, _ = weigh_grid(
+        mu, b = weigh_grid(
             e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some], e.known[some],
-            pi[some], prices, floors, share, recipe.gamma, LARGEST,
+            pi[some], prices, places, floors, share, recipe.gamma, LARGEST,
         )  # fmt: skip
         return mu, b
 
