@@ -17,7 +17,8 @@ test: lint
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/test_golden.py
 
-# What takes long, and guards what changes seldom: benchmarks, Ray, kills at random, fuzzed calls
+# What takes long, and guards what changes seldom: benchmarks, worlds of the laboratory whose results
+# are stored, notebooks, Ray, kills at random
 test-heavy: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m heavy
 

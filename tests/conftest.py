@@ -28,16 +28,38 @@ ENERGYPLUS = (("linux", "x86_64"), ("darwin", "arm64"))
 if (sys.platform, platform.machine()) not in ENERGYPLUS:
     EXCUSED = (*EXCUSED, "no EnergyPlus here.*")
 
-#: Folders whose tests are all `heavy`.
-HEAVY = ("benchmarks",)
+#: Folders and files whose tests are all `heavy`: benchmarks, and worlds of the laboratory whose
+#: results are stored.
+HEAVY = tuple(
+    Path(__file__).parent / name
+    for name in (
+        "benchmarks",
+        "experiments/robots",
+        "experiments/test_data_center.py",
+        "experiments/test_energy_experiment.py",
+        "experiments/test_lunar_lander.py",
+        "experiments/test_mujoco_experiment.py",
+        "experiments/test_vectors.py",
+    )
+)
+
+
+def is_heavy(path: Path) -> bool:
+    """Whether all tests of a file are."""
+    return any(path.is_relative_to(place) for place in HEAVY)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what is left out anyway."""
+    left_out = config.getoption("markexpr") == "not heavy"
+    return True if left_out and is_heavy(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is in these folders."""
-    folders = [Path(__file__).parent / name for name in HEAVY]
     for item in items:
-        if any(item.path.is_relative_to(folder) for folder in folders):
+        if is_heavy(item.path):
             item.add_marker("heavy")
 
 

@@ -36,6 +36,7 @@ def test_there_are_four():
     assert [path.stem for path in NOTEBOOKS] == names
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_shows_what_is_stored(path, tmp_path):
     for name in ("nbclient", "ipykernel"):

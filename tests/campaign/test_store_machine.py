@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -268,13 +269,20 @@ class Store(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-TestStore = Store.TestCase
+class LongStore(Store):
+    """The same, in many more examples."""
+
+
 #: The same examples in every run.
-TestStore.settings = settings(
-    max_examples=60,
+FEW = settings(
+    max_examples=20,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestStore = Store.TestCase
+TestStore.settings = FEW
+TestLongStore = pytest.mark.heavy(LongStore.TestCase)
+TestLongStore.settings = settings(FEW, max_examples=200)
