@@ -220,16 +220,23 @@ EDITS = (
     Edit(
         "left-over probability is lost",
         "solver/_kernel.py",
-        "rest = max(0.0, 1.0 - mass / spend)",
-        "rest = 0.0",
+        "_finish(mu, floor, 1.0, r, 0.0, rest)",
+        "_finish(mu, floor, 1.0, r, 0.0, 0.0)",
         (f"{SOLVER}::test_left_over_probability_goes_to_the_free_cheapest_action",),
     ),
     Edit(
         "a budget below the cheapest action is accepted",
         "solver/_kernel.py",
-        "        if gap < -tie:\n            status[i] = INFEASIBLE",
-        "        if gap < -tie:\n            status[i] = SOLVED",
+        "    if affordable < -tie:\n        return INFEASIBLE, 0.0",
+        "    if affordable < -tie:\n        return SOLVED, 0.0",
         (f"{SOLVER}::test_solution_is_feasible_and_proves_itself_optimal",),
+    ),
+    Edit(
+        "what the floors cost is forgotten",
+        "solver/_kernel.py",
+        "lack = fixed / left if left > 0.0 else 0.0",
+        "lack = 0.0",
+        (f"{SOLVER}::test_a_budget_with_a_floor_agrees_with_clarabel",),
     ),
     # -- the cross-check and the decision ----------------------------------------------------------
     Edit(

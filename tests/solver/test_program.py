@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopeval.errors import InputError
-from scopeval.solver import Solution, Status, solve
+from scopeval.solver import Solution, Status, solve, solve_priced
+from scopeval.solver._kernel import solve_row
 
 EPS = np.finfo(float).eps
 
@@ -118,15 +119,22 @@ def test_no_dual_bound_beats_it_and_one_reaches_it(problem):
     np.testing.assert_allclose(value, bound, rtol=1e-2)
 
 
-def clarabel(weight: np.ndarray, cost: np.ndarray, budget: float) -> np.ndarray:
+def clarabel(
+    weight: np.ndarray,
+    cost: np.ndarray,
+    budget: float | None = None,
+    *,
+    price: float = 0.0,
+    floor: np.ndarray | float = 0.0,
+) -> np.ndarray:
     import cvxpy as cp
 
     mu = cp.Variable(len(weight))
     scale = weight.max()
     terms = [cp.quad_over_lin(float(w / scale), mu[a]) for a, w in enumerate(weight) if w > 0]
-    problem = cp.Problem(
-        cp.Minimize(cp.sum(terms)), [cp.sum(mu) == 1, mu >= 0, cost @ mu <= budget]
-    )
+    paid = (price / scale**2) * (cost @ mu)
+    limits = [cp.sum(mu) == 1, mu >= floor, *([] if budget is None else [cost @ mu <= budget])]
+    problem = cp.Problem(cp.Minimize(cp.sum(terms) + paid), limits)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         problem.solve(solver=cp.CLARABEL)
@@ -159,6 +167,114 @@ def test_agrees_with_clarabel(seed, A, share, zeros, ties):
     bought = ours.multiplier[0] * max(cost @ theirs - budget, 0.0)  # what its tolerance won it
     assert objective(weight[None], ours.mu)[0] <= (f + bought) * (1 + 1e-6)
     np.testing.assert_allclose(ours.mu[0][weight > 0], theirs[weight > 0], atol=2e-4)
+
+
+# -- a floor, and a price --------------------------------------------------------------------------
+
+
+def drawn_row(seed: int, A: int, zeros: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weight, cost and floor [A] of one row; the floor binds somewhere in most of them."""
+    rng = np.random.default_rng(seed)
+    weight = rng.random(A) ** 3 + 0.01
+    if zeros:
+        weight[rng.random(A) < 0.4] = 0.0
+        weight[rng.integers(A)] = 1.0
+    return weight, rng.random(A), rng.dirichlet(np.ones(A)) * rng.uniform(0.0, 0.9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.floats(0.02, 1.2), st.booleans())
+def test_a_budget_with_a_floor_agrees_with_clarabel(seed, A, share, zeros):
+    weight, cost, floor = drawn_row(seed, A, zeros)
+    cheapest = floor @ cost + (1.0 - floor.sum()) * cost.min()
+    budget = cheapest + share * (cost.max() - cheapest)
+    ours = solve(weight[None], cost[None], [budget], floor=floor[None])
+    assert ours.status[0] == Status.SOLVED
+    mu = ours.mu[0]
+    assert (mu >= floor * (1 - 1e-12)).all()
+    assert mu @ cost <= budget + 1e-12
+    assert mu.sum() == pytest.approx(1.0, abs=1e-14)
+    theirs = clarabel(weight, cost, budget, floor=floor)
+    np.testing.assert_allclose(mu[weight > 0], theirs[weight > 0], atol=2e-4)
+    # one program: at the price that the budget has, the answer is the same
+    again = solve_priced(weight[None], cost[None], ours.multiplier[0], floor=floor[None]).mu[0]
+    np.testing.assert_allclose(again[weight > 0], mu[weight > 0], atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.floats(-3, 3), st.booleans())
+def test_a_price_with_a_floor_agrees_with_clarabel(seed, A, log_price, zeros):
+    weight, cost, floor = drawn_row(seed, A, zeros)
+    price = 10.0**log_price
+    mu = solve_priced(weight[None], cost[None], price, floor=floor[None]).mu[0]
+    assert (mu >= floor * (1 - 1e-12)).all()
+    assert mu.sum() == pytest.approx(1.0, abs=1e-14)
+    value = objective(weight, mu) + price * cost @ mu
+    theirs = np.maximum(clarabel(weight, cost, price=price, floor=floor), 1e-300)
+    assert value <= (objective(weight, theirs) + price * cost @ theirs) * (1 + 1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems(), st.floats(-6, 6), st.sampled_from([0.0, 0.02, 0.5]), st.floats(-6, 2))
+def test_a_price_is_stationary_whatever_the_first_guess(problem, log_price, share, log_guess):
+    """mu = max(floor, weight / sqrt(eta + price cost)) for one eta: it is convex."""
+    weight, cost, _ = problem
+    cost = cost / np.abs(cost).max()
+    A = weight.shape[1]
+    floor = share * np.random.default_rng(A).dirichlet(np.ones(A), len(weight))
+    price = 10.0**log_price
+    sol = solve_priced(weight, cost, price, floor=floor)
+    for w, c, f, mu in zip(weight, cost, floor, sol.mu, strict=True):
+        if w.sum() == 0.0:
+            continue
+        assert mu.sum() == pytest.approx(1.0, abs=1e-13)
+        assert (mu >= f * (1 - 1e-12)).all()
+        guessed = np.empty(A)
+        eta = solve_row(w, c, price, f, guessed, 10.0**log_guess)
+        np.testing.assert_allclose(guessed, mu, rtol=1e-9, atol=1e-12)
+        eta *= w.sum() ** 2
+        size = eta + price * (c - c.min())
+        wanted = np.maximum(f, w / np.sqrt(np.where(size > 0.0, size, np.inf)))
+        dear = size > 1e-9 * w.sum() ** 2  # else eta is what cancellation leaves of it
+        np.testing.assert_allclose(mu[dear], wanted[dear], rtol=1e-6, atol=1e-12)
+
+
+def test_a_floor_that_is_a_bound_costs_no_variance_where_it_does_not_bind():
+    """Mixing in the floor afterwards is never better, and it is worse where mu was above it."""
+    rng = np.random.default_rng(4)
+    pi = rng.dirichlet(np.ones(5), 300)
+    weight, cost = pi * rng.random((300, 5)), rng.random((300, 5))
+    floor = 0.2 * pi
+    budget = (pi * cost).sum(1)
+    bound = solve(weight, cost, budget, floor=floor)
+    mixed = 0.8 * solve(weight, cost, budget).mu + floor
+    assert (bound.status == Status.SOLVED).all()
+    gain = objective(weight, mixed) / objective(weight, bound.mu)
+    assert (gain > 1 - 1e-9).all()
+    assert gain.mean() > 1.01
+
+
+def test_a_floor_that_cannot_be_paid():
+    sol = solve([[1.0, 1.0]], [[0.0, 1.0]], [0.2], floor=[[0.0, 0.3]])
+    assert sol.status[0] == Status.INFEASIBLE
+    sol = solve([[1.0, 1.0]], [[0.0, 1.0]], [0.4], floor=[[0.7, 0.0]])
+    np.testing.assert_allclose(sol.mu, [[0.7, 0.3]])
+
+
+@pytest.mark.parametrize(
+    ("floor", "message"),
+    [
+        ([[0.1]], "floor: got shape"),
+        ([[0.1, -0.1]], "floor: row 0"),
+        ([[0.6, 0.4]], "floor: row 0 holds .* expected a sum of less than 1"),
+        ([[np.nan, 0.0]], "floor: row 0"),
+    ],
+)
+def test_bad_floors(floor, message):
+    with pytest.raises(InputError, match=message):
+        solve([[1.0, 1.0]], [[1.0, 2.0]], [1.5], floor=floor)
+    with pytest.raises(InputError, match=message):
+        solve_priced([[1.0, 1.0]], [[1.0, 2.0]], 1.0, floor=floor)
 
 
 def test_a_thousand_actions():

@@ -110,18 +110,19 @@ def solve_step(
     mu, multiplier, status = out
     B, A = weight.shape
     refused = -1
+    floor = np.zeros((1, A))  # it is mixed in afterwards
     if kind.constrained and kind.price >= 0.0:
         for i in range(B):  # the known actions share the probability that pi gives them
             own = kind.price * mass[i] * mass[i]
             multiplier[i] = kind.price
-            if price_rows(weight, cost, own, mu, status, i, i + 1) >= 0:
+            if price_rows(weight, cost, own, floor, mu, status, i, i + 1) >= 0:
                 status[i] = INFEASIBLE
                 refused = i if refused < 0 else refused
     elif kind.constrained:
         first = np.int64(0)  # a literal 0 would make the compiler build the solver twice
-        if solve_rows(weight, cost, budget, mu, multiplier, status, first, B) >= 0:
+        if solve_rows(weight, cost, budget, floor, mu, multiplier, status, first, B) >= 0:
             for i in range(B):  # which ones?
-                if solve_rows(weight, cost, budget, mu, multiplier, status, i, i + 1) >= 0:
+                if solve_rows(weight, cost, budget, floor, mu, multiplier, status, i, i + 1) >= 0:
                     status[i] = INFEASIBLE
                     refused = i if refused < 0 else refused
     else:

@@ -1,29 +1,33 @@
-r"""The program of every step, for a batch of rows. It knows no reinforcement learning.
+r"""The program of every row (a state), in two forms. It knows no reinforcement learning.
 
-    minimize    sum_a  weight_a^2 / mu_a
-    subject to  sum_a mu_a = 1,   mu >= 0,   sum_a mu_a cost_a <= budget
+    minimize    sum_a  weight_a^2 / mu_a   [ + price sum_a mu_a cost_a ]
+    subject to  sum_a mu_a = 1,   mu >= floor,   [ sum_a mu_a cost_a <= budget ]
 
-(the paper's Eq. "optimization object rl", with weight = pi sqrt(r~), cost = q^c, budget = delta).
+(the paper's Eq. "optimization object rl", with weight = pi sqrt(r~), cost = q^c, budget = delta;
+the floor is a share of pi). Cost has a price (`solve_priced`), or a budget (`solve`): with the
+price at which the budget is just spent both have the same answer. Several costs with a price each
+are one: sum_j price_j cost_j.
 
-**Solution.** With d = cost - budget, stationarity gives mu_a proportional to weight_a /
-sqrt(1 + theta d_a). If theta = 0 is affordable it is the answer (ODI's). Otherwise theta is the
-root of f(theta) = sum weight d / sqrt(1 + theta d), where 1 + theta d cancels badly near the end of
-the interval. Writing e = cost - min cost >= 0, D = budget - min cost and 1 - theta D = y^2 with
-y in (0, 1], the same curve reads, without cancellation,
+**At a price**, stationarity gives mu_a = max(floor_a, weight_a / sqrt(eta + price cost_a)), eta
+such that mu sums to one. The sum of what lies above the floor, to the power -2, is a power mean of
+the eta + price cost_a, hence concave in eta: Newton's steps rise to the root and never pass it.
 
-    mu_a  proportional to  weight_a  y / sqrt(s_a),        s_a = (e_a/D) (1 - y^2) + y^2
-    h(y)  =  sum_a weight_a (e_a - D) y / sqrt(s_a)  =  0
+**With a budget** the price is searched, and eta with it. If price 0 is affordable it is the answer
+(ODI's). Otherwise write e = cost - min cost >= 0, D = budget - min cost, r = e/D, and price / eta =
+(1 - y^2) / (y^2 D) with y in (0, 1]:
 
-and h is *convex* on [0, 1]: a term's second derivative has the sign of (e_a/D - 1) weight_a
-(e_a - D) >= 0. As h(0) <= 0 < h(1), Newton started at y = 1 falls monotonically to the root; no
-bracket is needed. The kernel takes Halley's steps, one order faster, and falls back to Newton's.
-y and 1 - y^2 are both carried, so that neither end of the interval loses digits.
+    mu_a = max(floor_a, k weight_a / sqrt(s_a)),        s_a = y^2 + (1 - y^2) r_a
+    h(y) = (y / k) sum_a mu_a (r_a - 1) = 0             (costs what may be spent)
 
-**Corners.** No weight on the cheapest actions and h positive down to y = 0: theta sits at its end,
-the weighted actions spend the whole budget and the left-over probability goes to the cheapest
-actions, where it buys safety and costs no variance. All weights zero: any mu will do
-(`Status.INDIFFERENT`). Budget below the cheapest action, or equal to it while more expensive
-actions carry weight: no mu has a finite objective (`Status.INFEASIBLE`).
+with k such that mu sums to one. Without a floor y/k = sum weight y / sqrt(s), and h is *convex*: a
+term's second derivative has the sign of (r_a - 1)^2 weight_a >= 0. The kernel takes Halley's steps
+from y = 1, in a bracket; y and 1 - y^2 are both carried, so that neither end loses digits.
+
+**Corners.** No weight on the cheapest actions and h positive down to y = 0: the weighted actions
+spend the whole budget and the left-over probability goes to the cheapest actions, where it buys
+safety and costs no variance. All weights zero: any mu will do (`Status.INDIFFERENT`). Budget below
+what the cheapest action and the floors cost, or equal to it while more expensive actions carry
+weight: no mu has a finite objective (`Status.INFEASIBLE`).
 """
 
 from __future__ import annotations
@@ -77,17 +81,19 @@ class Solution:
         return np.asarray(self.multiplier > 0.0)
 
 
-def solve_priced(weight: ArrayLike, cost: ArrayLike, price: float) -> Solution:
+def solve_priced(
+    weight: ArrayLike, cost: ArrayLike, price: float, *, floor: ArrayLike | None = None
+) -> Solution:
     """Minimize ``sum weight^2 / mu + price * sum mu cost``, for each of B rows.
 
-    The budget of `solve` moved into the objective: stationarity gives mu_a = weight_a / sqrt(eta +
-    price cost_a), eta such that mu sums to one. With the price at which the budget is just spent
+    The budget of `solve` moved into the objective. With the price at which the budget is just spent
     both have the same answer.
 
     Args:
         weight: [B, A], at least zero, and less than 1e100.
         cost: [B, A], numbers of less than 1e100.
         price: at least zero.
+        floor: [B, A], what mu is at least; sums of less than 1 (default: zero).
 
     Returns:
         A `Solution` without INFEASIBLE rows; INDIFFERENT ones, all weights zero, hold the cheapest
@@ -102,9 +108,10 @@ def solve_priced(weight: ArrayLike, cost: ArrayLike, price: float) -> Solution:
         raise InputError(f"cost: got shape {q.shape}, expected weight's shape {w.shape}")
     if not (is_number(price) and 0.0 <= price < np.inf):
         raise InputError(f"price: got {price!r}, expected a number >= 0")
+    least = _floors(floor, w)
     mu, status = np.empty_like(w), np.empty(len(w), np.int8)
     multiplier = np.full(len(w), float(price))
-    refused = int(price_rows(w, q, float(price), mu, status, 0, len(w)))
+    refused = int(price_rows(w, q, float(price), least, mu, status, 0, len(w)))
     if refused >= 0:
         raise InputError(
             f"weight, cost: row {refused} holds {w[refused]} and {q[refused]}, expected weights of "
@@ -119,6 +126,7 @@ def solve(
     cost: ArrayLike,
     budget: ArrayLike,
     *,
+    floor: ArrayLike | None = None,
     fallback: ArrayLike | None = None,
     threads: int | None = None,
 ) -> Solution:
@@ -128,6 +136,7 @@ def solve(
         weight: [B, A], at least zero.
         cost: [B, A], any finite numbers.
         budget: [B], or one number for all rows.
+        floor: [B, A], what mu is at least; sums of less than 1 (default: zero).
         fallback: [B, A] probabilities to put into the rows that are not SOLVED.
         threads: how many threads may work (default: all cores). The result does not depend on it.
 
@@ -147,13 +156,14 @@ def solve(
     if delta.shape not in ((), (len(w),)):
         raise InputError(f"budget: got shape {delta.shape}, expected ({len(w)},), one per row")
     delta = np.ascontiguousarray(np.broadcast_to(delta, (len(w),)))
+    least = _floors(floor, w)
 
     mu = np.empty_like(w)
     multiplier = np.empty(len(w))
     status = np.empty(len(w), dtype=np.int8)
 
     def work(start: int, stop: int) -> int:
-        return int(solve_rows(w, q, delta, mu, multiplier, status, start, stop))
+        return int(solve_rows(w, q, delta, least, mu, multiplier, status, start, stop))
 
     bad = fan_out_rows(work, len(w), least=ROWS_PER_THREAD, threads=threads)
     if max(bad) >= 0:
@@ -167,6 +177,20 @@ def _matrix(name: str, value: ArrayLike) -> Floats:
         return np.asarray(value, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: cannot be read as an array of numbers ({error})") from error
+
+
+def _floors(floor: ArrayLike | None, weight: Floats) -> Floats:
+    """The floors [B, A], or [1, A] for all rows."""
+    if floor is None:
+        return np.zeros((1, weight.shape[1]))
+    least = _matrix("floor", floor)
+    if least.shape != weight.shape:
+        raise InputError(f"floor: got shape {least.shape}, expected weight's shape {weight.shape}")
+    wrong = ~((least >= 0.0).all(axis=1) & (least.sum(axis=1) < 1.0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"floor: row {row} holds {least[row]}, expected a sum of less than 1")
+    return least
 
 
 def _refuse(row: int, weight: Floats, cost: Floats, budget: Floats) -> None:
