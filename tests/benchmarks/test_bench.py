@@ -184,9 +184,7 @@ def test_a_design_that_falls_back_is_not_timed():
         collect.run(config)
 
 
-def test_the_policies_that_act_are_tilted_and_quick_ones():
-    from scopeval.models.fast_estimates import look
-
+def test_the_policies_that_act_are_tilted_ones():
     config = act.Config(**TINY["act"])
     for policy, observations in (
         act._gridworld(config),
@@ -197,8 +195,6 @@ def test_the_policies_that_act_are_tilted_and_quick_ones():
         pi = policy.target.probs(np.asarray(obs)[None], 0)
         mu = policy.probs(np.asarray(obs)[None], 0)
         assert np.abs(mu - pi).max() > 1e-3
-        how = {"follows": True, "own_cost": True}
-        assert look(policy.critics[0], np.asarray(obs)[None], None, pi.shape[1], **how) is not None
 
 
 def test_the_slope_is_that_of_the_last_decades(monkeypatch):

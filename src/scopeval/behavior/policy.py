@@ -23,7 +23,6 @@ from scopeval.behavior.step import LARGEST, Recipe, StepResult, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.errors import InputError
-from scopeval.models.fast_estimates import look, model_inputs
 from scopeval.models.model.critic import ModelCritic
 from scopeval.models.protocols import Critic, Estimates
 from scopeval.policies._random_kernel import drawn
@@ -207,12 +206,6 @@ class BehaviorPolicy:
                     "target_probability / probability over the episode's actions so far, 1 at t = 0"
                 )
             own = EpisodeState.of_weights(np.array([weight])).weight
-        elif 0 <= t < len(self.critics):
-            given = model_inputs(self.critics[t], batch, candidates, pi.shape[1])
-            fast = given and self._weigher.draw(pi, given, uniform)
-            if fast:
-                self.counts.add_rows(np.array([fast[-1]], np.uint8))
-                return fast[:-1]
         mu, b, why = self._step(t, batch, pi, candidates, own)
         self.counts.add_rows(why)
         k = drawn(mu[0], uniform)
@@ -241,20 +234,10 @@ class BehaviorPolicy:
         """Mu and b at one time step, with every doubt resolved in favor of pi."""
         if not 0 <= t < len(self.critics):
             return StepResult(pi, np.zeros_like(pi), np.full(len(pi), Why.UNSEEN, np.uint8))
+        e = self._estimates(t, obs, pi, actions)
         if self._grid is not None and weight is not None:
-            e = self._estimates(t, obs, pi, actions)
             return weigh_weighted(self._method, self.recipe, self._grid, pi, e, t, weight)
-        fast = look(
-            self.critics[t],
-            obs,
-            actions,
-            pi.shape[1],
-            follows=self._weigher.follows,
-            own_cost=self._weigher.own_cost,
-        )
-        if fast is not None:
-            return self._weigher.parts(pi, *fast)
-        return self._weigher.rows(pi, self._estimates(t, obs, pi, actions))
+        return self._weigher.rows(pi, e)
 
     def _estimates(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None

@@ -128,9 +128,8 @@ class Weigher:
 
     def __init__(self, method: Method, recipe: Recipe) -> None:
         from scopeval.behavior import _step_kernel as kernel
-        from scopeval.behavior._act_kernel import act_by_model
 
-        self._kernel, self._act = kernel, act_by_model
+        self._kernel = kernel
         self._step = method.step
         self._share = float(recipe.share) if method.control_variate else -1.0
         # plain tuples: compiled code takes named ones more slowly
@@ -141,37 +140,32 @@ class Weigher:
         self.follows = method.follows_behavior
         #: Whether the cost in the constraint is the behavior policy's own, or the target policy's.
         self.own_cost = recipe.constraint == "behavior"
-        rest = (self._share, self._rule, self._kind, self._floor)
-        self._how = (self.follows, self.own_cost, *rest)
 
     def rows(self, pi: Floats, e: Estimates) -> StepResult:
         """Mu, b and why from estimates; see `weigh_rows`."""
         if len(pi) <= TOGETHER:
-            return self._some(pi, e)
+            return self._block(pi, e)
         out = StepResult(np.empty(pi.shape), np.empty(pi.shape), np.empty(len(pi), np.uint8))
 
         def work(start: int) -> None:
-            some = slice(start, start + TOGETHER)
-            part = self._some(pi[some], e.select(some))
-            out.mu[some], out.control[some], out.why[some] = part
+            rows = slice(start, start + TOGETHER)
+            out.mu[rows], out.control[rows], out.why[rows] = self._block(pi[rows], e.select(rows))
 
         fan_out(work, range(0, len(pi), TOGETHER))
         return out
 
-    def _some(self, pi: Floats, e: Estimates) -> StepResult:
+    def _block(self, pi: Floats, e: Estimates) -> StepResult:
+        """Mu, b and why of rows that fit into the cache; see `_step_kernel.programs`.
+
+        Actions that are not known keep pi, and the program is solved over the others with the
+        probability and the budget that pi leaves them.
+        """
         parts = np.empty((5, *pi.shape))
         parts[0], parts[1] = e.q, e.noise
         parts[2] = e.carried[..., -1 if self.follows else 0]
         parts[3] = e.cost_target
         parts[4] = e.cost_behavior[..., -1] if self.own_cost else e.cost_target
-        return self.parts(pi, parts, np.array(e.known))
-
-    def parts(self, pi: Floats, parts: Floats, known: Bools) -> StepResult:
-        """Mu, b and why from the five arrays that matter: see `_step_kernel.programs`.
-
-        Actions that are not known keep pi, and the program is solved over the others with the
-        probability and the budget that pi leaves them.
-        """
+        known = np.array(e.known)
         kernel = self._kernel
         pi = np.ascontiguousarray(pi, np.float64)
         if self._step is None:
@@ -185,24 +179,6 @@ class Weigher:
             ended = np.zeros(len(pi), np.int8), np.zeros(len(pi))
             why = kernel.settle(mu, *ended, program, pi, self._floor)
         return StepResult(mu, parts[0], why)
-
-    def draw(
-        self, pi: Floats, given: tuple[Any, ...], uniform: float
-    ) -> tuple[int, float, float, float, Floats, int] | None:
-        """One action for one row by learned dynamics: what `rows` and a draw would give, sooner.
-
-        Args:
-            pi: [1, K].
-            given: `models.fast_estimates.model_inputs` of the observation.
-            uniform: which action is drawn.
-
-        Returns:
-            The action's number, its mu, pi and b, b [K] and why; None if line 6 is a user's own.
-        """
-        if self._step is not None:
-            return None
-        pi = np.ascontiguousarray(pi, np.float64)
-        return self._act(given, pi, uniform, self._how)  # type: ignore[no-any-return]
 
 
 def budget(recipe: Recipe, pi: Floats, cost_target: Floats, cost: Floats, known: Bools) -> Floats:

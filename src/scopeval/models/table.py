@@ -19,8 +19,7 @@ t, so one count serves the whole sweep. What matters is how it treats pairs with
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -301,17 +300,6 @@ class _TableLearner:
         return np.repeat(spread * each, self.A)
 
 
-class TableArrays(NamedTuple):
-    """What compiled code needs of a `TableCritic`."""
-
-    q: Floats
-    cost_target: Floats
-    cost_behavior: Floats
-    carried: Floats
-    noise: Floats
-    known: Bools
-
-
 @dataclass(frozen=True)
 class TableCritic:
     """One time step's table: every field of `Estimates`, for all states."""
@@ -350,18 +338,6 @@ class TableCritic:
             self.noise[s],
             self.error[s],
             self.known[s] & inside[:, None],
-        )
-
-    @cached_property
-    def compiled(self) -> TableArrays:
-        """For `fast_estimates`."""
-        return TableArrays(
-            self.q,
-            self.cost_target,
-            self.cost_behavior,
-            self.carried,
-            self.noise,
-            self.known,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,8 @@
-"""The compiled forward pass of the model's small networks at many rows."""
+"""The compiled forward pass of the model's small networks, for one row or many.
+
+Rows pass in blocks of a fixed size, the last one filled up with zeros: BLAS adds up in another
+order for other sizes, and a row's bits must not depend on the batch that it comes in.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-__all__ = ["BLOCK", "activate", "forward"]
+__all__ = ["BLOCK", "forward", "products"]
 
 #: Rows that pass a network together: they stay in the cache, and the products of the usual networks
 #: are too small for BLAS to start threads of its own.
@@ -44,18 +48,32 @@ def forward(
     out: Any,  # [n, O], written at rows start .. stop - 1
 ) -> None:
     """The outputs of one network for the rows start .. stop - 1."""
+    given = np.zeros((BLOCK, x.shape[1]), np.float32)
     first = np.empty((BLOCK, w1.shape[1]), np.float32)
     second = np.empty((BLOCK, w2.shape[1]), np.float32)
     line = np.empty((BLOCK, w3.shape[1]), np.float32)
+    last = np.empty((BLOCK, w3.shape[1]), np.float32)
     for at in range(start, stop, BLOCK):
-        upto = min(at + BLOCK, stop)
-        some, rows = x[at:upto], upto - at
-        np.dot(some, w1, first[:rows])
-        activate(first[:rows], b1)
-        np.dot(first[:rows], w2, second[:rows])
-        activate(second[:rows], b2)
-        np.dot(second[:rows], w3, out[at:upto])
-        np.dot(some, skip, line[:rows])
+        rows = min(BLOCK, stop - at)
+        given[:rows] = x[at : at + rows]
+        np.dot(given, w1, first)
+        activate(first, b1)
+        np.dot(first, w2, second)
+        activate(second, b2)
+        np.dot(second, w3, last)
+        np.dot(given, skip, line)
         for i in range(rows):
             for j in range(line.shape[1]):
-                out[at + i, j] += line[i, j] + b3[j]
+                out[at + i, j] = last[i, j] + (line[i, j] + b3[j])
+
+
+@exactly  # type: ignore[untyped-decorator]
+def products(x: Any, heads: Any, out: Any) -> None:
+    """Write the products of rows [n, F] with heads [F, H] into out [n, H]."""
+    given = np.zeros((BLOCK, x.shape[1]), np.float32)
+    some = np.empty((BLOCK, heads.shape[1]), np.float32)
+    for at in range(0, len(x), BLOCK):
+        rows = min(BLOCK, len(x) - at)
+        given[:rows] = x[at : at + rows]
+        np.dot(given, heads, some)
+        out[at : at + rows] = some[:rows]

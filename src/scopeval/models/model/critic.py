@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from scopeval.arrays import Bools, Floats
 from scopeval.errors import InputError
-from scopeval.models.model.layers import StackedLayers
-from scopeval.models.model.network import Dynamics, StackedNetworks, stack, unstack
-from scopeval.models.model.return_features import REACH as RETURN_REACH
+from scopeval.models.model.network import Dynamics, stack, unstack
 from scopeval.models.model.return_features import ReturnNetworks
 from scopeval.models.model.simulator import SimulatorModel
 from scopeval.models.model.step_model import StepPrediction, Weights
@@ -163,36 +161,6 @@ class _ModelLearner:
         )
 
 
-class HeadArrays(NamedTuple):
-    """All that compiled code needs of a critic beside its networks."""
-
-    heads: Weights  # [3 + 2 k, features]
-    size: Floats
-    mean: Floats
-    scale: Floats
-    least: Floats
-    most: Floats
-    low: Floats
-    high: Floats
-    logged: Bools
-    reward_noise: float
-    followed: int
-    reach: float
-    products: bool
-
-
-class ModelArrays(NamedTuple):
-    """All that compiled code needs of a `ModelCritic`."""
-
-    dynamics: StackedNetworks
-    predicted: Bools
-    time: float
-    returns: StackedLayers
-    return_time: np.float32
-    return_reach: np.float32
-    critic: HeadArrays
-
-
 @dataclass(frozen=True)
 class ModelCritic:
     """The critics of one time step: the model, and `heads` [features, 3 + 2 k].
@@ -224,15 +192,17 @@ class ModelCritic:
             step: where K actions lead.
             returns: [B, K, 2] return features there.
         """
+        from scopeval.models.model._forward_kernel import products
+
         k, model = self.followed, self.model
         ahead = step.next_obs.reshape(-1, step.next_obs.shape[-1])
         returns = returns.reshape(len(ahead), -1)
         heads, size = self._scaled
-        parts = [
-            features(ahead[some], self.mean, self.scale, returns[some], np.float32) @ heads
-            for some in (slice(i, i + BLOCK) for i in range(0, max(len(ahead), 1), BLOCK))
-        ]
-        then = np.clip(np.concatenate(parts) * size, self.least, self.most)
+        then = np.empty((len(ahead), heads.shape[1]), np.float32)
+        for some in (slice(i, i + BLOCK) for i in range(0, len(ahead), BLOCK)):
+            x = features(ahead[some], self.mean, self.scale, returns[some], np.float32)
+            products(x, heads, then[some])
+        then = np.clip(then * size, self.least, self.most)
         then = then.reshape(*step.end.shape, -1)
         goes_on = 1.0 - step.end
         value = then[..., 0]
@@ -269,36 +239,6 @@ class ModelCritic:
         """The heads in float32, and the factors that keep diverging ones within its range."""
         size = np.maximum(np.abs(self.heads).max(axis=0) / 1e30, 1.0)
         return (self.heads / size).astype(np.float32), size
-
-    @cached_property
-    def compiled(self) -> tuple[Any, ...]:
-        """`ModelArrays` for `fast_estimates`, as plain tuples: numba passes these faster."""
-        model, encoder = self.model, self.dynamics.encoder
-        heads, size = self._scaled
-        arrays = ModelArrays(
-            dynamics=self.dynamics.stacked,
-            predicted=encoder.predicted,
-            time=self.t / encoder.horizon if encoder.horizon else 0.0,
-            returns=model.returns.stacked,
-            return_time=model.returns.time_input(self.t),
-            return_reach=np.float32(RETURN_REACH),
-            critic=HeadArrays(
-                heads=np.ascontiguousarray(heads.T),
-                size=size,
-                mean=self.mean,
-                scale=self.scale,
-                least=self.least,
-                most=self.most,
-                low=model.low,
-                high=model.high,
-                logged=model.logged,
-                reward_noise=float(self.reward_noise),
-                followed=int(self.followed),
-                reach=REACH,
-                products=with_products(len(self.mean)),
-            ),
-        )
-        return _plain(arrays)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What differs from step to step."""
@@ -344,10 +284,6 @@ class ModelCritic:
             rest: dict[str, Any] = {**own, "reward_noise": float(noise), "followed": int(k)}
             critics.append(cls(model, int(t), **rest))
         return critics
-
-
-def _plain(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_plain(x) if isinstance(x, tuple) else x for x in arrays)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@
     output = hidden w3 + x skip + b3
 
 The linear path `skip` lets the hidden layers learn only what is not linear. Compiled code trains it
-(`fitting`) and evaluates it: here at many rows, in `_fast_estimates_kernel` at a few.
+(`fitting`) and evaluates it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out_rows
 from scopeval.models.model.step_model import Weights
 
-__all__ = ["GAIN", "LAYERS", "StackedLayers", "forward", "fresh_layers", "hidden_layers"]
+__all__ = ["GAIN", "LAYERS", "NETWORK", "forward", "fresh_layers", "hidden_layers"]
 
 #: Blocks of rows that are worth a thread of their own.
 BLOCKS_PER_THREAD = 128
@@ -31,20 +31,8 @@ GAIN = 3.0
 
 #: The layers in the order in which compiled code takes them.
 LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3")
-
-
-class StackedLayers(NamedTuple):
-    """The layers of several networks for compiled code: [networks, ...] each."""
-
-    w1: Weights
-    b1: Weights
-    w2: Weights
-    b2: Weights
-    w3: Weights
-    skip: Weights
-    b3: Weights
-    mean: Weights  # of the inputs
-    scale: Weights  # of the inputs
+#: All of a network: the layers, mean and scale of its inputs.
+NETWORK = (*LAYERS, "mean", "scale")
 
 
 def fresh_layers(

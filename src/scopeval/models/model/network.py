@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
 from scopeval.models.model.identities import NO_IDENTITIES, Identities
-from scopeval.models.model.layers import StackedLayers, forward
+from scopeval.models.model.layers import forward
 from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
 
 __all__ = ["Dynamics", "Network", "stack", "unstack"]
@@ -105,16 +105,6 @@ class Network:
         return out.reshape(*x.shape[:-1], -1)
 
 
-class StackedNetworks(NamedTuple):
-    """All that compiled code needs of the networks, [networks, ...] each."""
-
-    layers: StackedLayers
-    centre: Weights  # of the outputs
-    spread: Weights  # of the outputs
-    low: Floats
-    high: Floats
-
-
 @dataclass(frozen=True)
 class Dynamics:
     """One or several step models; what they predict is their mean."""
@@ -130,25 +120,6 @@ class Dynamics:
     def learned(self) -> tuple[Network, ...]:
         """The networks that were learned: all, or none where a simulator is used."""
         return tuple(n for n in self.networks if isinstance(n, Network))
-
-    @cached_property
-    def stacked(self) -> StackedNetworks:
-        """The networks for compiled code; w3 and skip transposed, for they have few outputs."""
-        networks = self.learned
-
-        def stacked(name: str) -> Weights:
-            parts = [n.weights[name] for n in networks]
-            if name in ("w3", "skip"):
-                parts = [part.T for part in parts]
-            return np.ascontiguousarray(np.stack(parts))
-
-        return StackedNetworks(
-            StackedLayers(*map(stacked, StackedLayers._fields)),
-            stacked("centre"),
-            stacked("spread"),
-            np.stack([n.low for n in networks]),
-            np.stack([n.high for n in networks]),
-        )
 
     def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
         """The mean of what the networks predict."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.models.model.fitting import Examples, Schedule, fit_layers
-from scopeval.models.model.layers import GAIN, StackedLayers, forward, fresh_layers
+from scopeval.models.model.layers import GAIN, NETWORK, forward, fresh_layers
 from scopeval.models.model.step_model import Weights
 
 __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
@@ -78,12 +77,6 @@ class ReturnNetworks:
     networks: tuple[dict[str, Weights], ...]
     horizon: int
 
-    @cached_property
-    def stacked(self) -> StackedLayers:
-        """All networks for compiled code."""
-        each = ([network[name] for network in self.networks] for name in StackedLayers._fields)
-        return StackedLayers(*(np.ascontiguousarray(np.stack(some)) for some in each))
-
     def time_input(self, t: int | Ints) -> Any:
         """Time as an input, float32."""
         half = self.horizon / 2.0
@@ -101,16 +94,14 @@ class ReturnNetworks:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that `restored` needs."""
-        layers = self.stacked._asdict()
-        saved = {f"{PREFIX}{name}": value for name, value in layers.items()}
+        saved = {f"{PREFIX}{name}": np.stack([p[name] for p in self.networks]) for name in NETWORK}
         return saved | {f"{PREFIX}horizon": np.asarray(self.horizon)}
 
     @classmethod
     def restored(cls, arrays: dict[str, NDArray[Any]]) -> ReturnNetworks:
         """From `arrays`, which is emptied of them."""
-        names = StackedLayers._fields
-        layers = [arrays.pop(f"{PREFIX}{name}") for name in names]
-        networks = (dict(zip(names, some, strict=True)) for some in zip(*layers, strict=True))
+        layers = [arrays.pop(f"{PREFIX}{name}") for name in NETWORK]
+        networks = (dict(zip(NETWORK, some, strict=True)) for some in zip(*layers, strict=True))
         return cls(tuple(networks), int(arrays.pop(f"{PREFIX}horizon")))
 
     @classmethod

@@ -26,20 +26,16 @@ from scopeval import (
 )
 from scopeval.behavior.methods import METHODS, method_named
 from scopeval.behavior.step import weigh_rows
-from scopeval.models.fast_estimates import look
 from scopeval.models.model.critic import ModelCritic
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 from scopeval.models.protocols import Estimates
 from scopeval.models.table import TableCritic
-from scopeval.policies.protocols import Candidates, Counts, offer
+from scopeval.policies.protocols import Candidates, Counts, Why, offer
 
 
 def vector_target(obs, t):
     return three_ways(obs[:, :2], t)
-
-
-BOTH = {"follows": True, "own_cost": True}
 
 
 class Fixed:
@@ -99,7 +95,6 @@ def test_a_table_for_any_numbers(case):
     critic = TableCritic(**{field.name: getattr(e, field.name) for field in fields(Estimates)})
     policy = BehaviorPolicy(TabularPolicy(pi), [critic], recipe, REPORT)
     for state in range(2):
-        assert look(critic, np.array([state]), None, 3, **BOTH) is not None
         with np.errstate(all="ignore"):
             same(policy, state, 0, rtol=1e-9)
 
@@ -172,38 +167,18 @@ def continuous_model():
     return model_of(target, np.random.default_rng(1).uniform(-1, 1, (600, 2)))
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [finite_model, lambda: finite_model(varying=True), continuous_model],
-    ids=["finite", "depending on time", "continuous"],
-)
-def test_a_model_of_the_world(policy):
-    """Every number that counts, to the rounding of float32; and NaN is no number in both."""
-    policy = policy()
-    rng = np.random.default_rng(3)
+def test_where_a_model_knows_nothing():
+    """Far outside of the logs, and where an observation is no number: the target policy."""
+    policy = finite_model(varying=True)
     for critic in policy.critics:
         assert type(critic) is ModelCritic
-        for obs in [*rng.normal(size=(10, 3)), np.array([9.0, 0.0, 0.0]), np.full(3, np.nan)]:
-            finite = not isinstance(policy.target, GaussianPolicy)
-            offered = None if finite else rng.uniform(-1, 1, (1, 10, 2))
-            e = critic.at(obs[None], offered)
-            for follows in (True, False):
-                for own_cost in (True, False):
-                    how = {"follows": follows, "own_cost": own_cost}
-                    found, known = look(critic, obs[None], offered, e.q.shape[1], **how)
-                    wanted = np.stack(
-                        [
-                            e.q,
-                            e.noise,
-                            e.carried[..., -1 if follows else 0],
-                            e.cost_target,
-                            e.cost_behavior[..., -1] if own_cost else e.cost_target,
-                        ]
-                    )
-                    np.testing.assert_array_equal(known, e.known)
-                    found[2:] = np.maximum(found[2:], 0.0)  # done by the program
-                    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
-        assert look(critic, np.zeros((1, 4)), None, 3, **BOTH) is None
+    for obs in (np.array([[9.0, 0.0, 0.0]]), np.full((1, 3), np.nan)):
+        for t in range(3):
+            assert not policy.critics[t].at(obs).known.any()
+            offered = offer(policy.target, np.zeros((1, 3)), t, np.random.default_rng(0))
+            weighing = policy.weigh(offered, obs, t)
+            np.testing.assert_array_equal(weighing.probs, offered.probs)
+            assert weighing.why[0] & (Why.UNSEEN | Why.NOT_FINITE)
 
 
 def test_acting_by_a_model():
@@ -221,7 +196,11 @@ def test_acting_by_a_model():
     assert policy.counts.asked == 1
 
 
-@pytest.mark.parametrize("make", [finite_model, continuous_model])
+@pytest.mark.parametrize(
+    "make",
+    [finite_model, lambda: finite_model(varying=True), continuous_model],
+    ids=["finite", "depending on time", "continuous"],
+)
 def test_many_rows_are_the_rows_one_by_one(make, monkeypatch):
     """Whatever the number of threads, bit for bit."""
     policy = make()
@@ -247,7 +226,7 @@ def test_float32_observations_and_lists():
     np.testing.assert_allclose([d.probability for d in drawn], drawn[0].probability, rtol=1e-5)
 
 
-def test_other_critics_go_the_general_way():
+def test_other_critics():
     network = finite_model()
 
     class Other:
@@ -262,7 +241,6 @@ def test_other_critics_go_the_general_way():
     others = [Other(critic) for critic in network.critics]
     policy = BehaviorPolicy(network.target, others, network.recipe, REPORT)
     obs = np.array([0.3, -0.2, 0.1])
-    assert look(others[0], obs[None], None, 3, **BOTH) is None
     same(policy, obs, 0, rtol=0)
     same(policy, obs, 7, rtol=0)  # beyond the horizon
 
