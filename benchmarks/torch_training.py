@@ -9,7 +9,7 @@ import numpy as np
 
 from scopeval._parallel import one_torch_thread
 from scopeval.models.model.fitting import Examples
-from scopeval.models.model.layers import LAYERS, fresh_layers
+from scopeval.models.model.network import LAYERS, fresh_layers
 
 __all__ = ["torch_step_seconds"]
 

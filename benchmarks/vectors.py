@@ -22,7 +22,7 @@ from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.designer import design
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.fitting import Examples, Schedule, fit_layers
-from scopeval.models.model.layers import fresh_layers
+from scopeval.models.model.network import fresh_layers
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.training import Training
 from scopeval.models.model.world import World

@@ -111,7 +111,7 @@ def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
     from scopeval import _parallel
     from scopeval.models.model import _training_kernel
     from scopeval.models.model.fitting import Examples, Schedule, fit_layers
-    from scopeval.models.model.layers import LAYERS
+    from scopeval.models.model.network import LAYERS
 
     begun = {"before": 0, "after": 0}
 

@@ -27,7 +27,7 @@ from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import Thresholds
 from scopeval.models.model.critic import ModelCritic
 from scopeval.models.model.regression import Networks
-from scopeval.models.model.rollouts import first_observations, redrawn
+from scopeval.models.model.simulated_data import first_observations, redrawn
 from scopeval.models.model.simulator import Simulator
 from scopeval.models.model.step_model import StepModel
 from scopeval.policies.drawing import draw_actions

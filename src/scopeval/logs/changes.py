@@ -189,7 +189,7 @@ def unit_changes(spread: Spread) -> tuple[UnitChange, ...]:
     vectors = spread.obs.ndim > 1 or spread.action.ndim > 1
     least = LEAST_VECTOR_FACTOR if vectors else LEAST_FACTOR
     cell = None if vectors else cells_of(spread)
-    found = []
+    changes = []
     for name, views in columns.items():
         if not np.ptp(views[0]) > 0.0:
             continue
@@ -202,8 +202,8 @@ def unit_changes(spread: Spread) -> tuple[UnitChange, ...]:
             size, moved = _sizes(x, cells, late)
             if min(size) == 0.0 or moved >= (least - 1.0) * min(size):
                 row = int(spread.row[split])
-                found.append(UnitChange(name, row, *size, chance * tests))
-    return tuple(found)
+                changes.append(UnitChange(name, row, *size, chance * tests))
+    return tuple(changes)
 
 
 def cells_of(spread: Spread) -> Ints:
@@ -272,8 +272,8 @@ def _largest(x: Floats, cell: Ints, stretches: int) -> tuple[float, int]:
     sums: Floats = np.bincount(stretch, score).astype(np.float64)
     after = sums[::-1].cumsum()[::-1]
     splits = [stretches * k // SPLITS for k in range(1, SPLITS)]
-    found = [(tail_bound(sums, stretches - k, float(after[k])), k) for k in splits]
-    chance, k = min(found)
+    bounds = [(tail_bound(sums, stretches - k, float(after[k])), k) for k in splits]
+    chance, k = min(bounds)
     return chance, int(np.searchsorted(stretch, k))
 
 
@@ -365,16 +365,16 @@ def _late(spread: Spread, pair: Ints) -> tuple[float, float] | None:
     if not rows.size:
         return None
     x = spread.cost[rows]
-    (own, alike), (before, as_before) = (_left_out(x, pair[rows - k]) for k in (0, 1))
+    (same_row, alike), (before, as_before) = (_left_out(x, pair[rows - k]) for k in (0, 1))
     both = (alike > 0.0) & (as_before > 0.0)
     variance = float(x[both].var()) if both.any() else 0.0
     if variance <= 0.0:
         return None
-    explained = tuple(1.0 - float(error[both].mean()) / variance for error in (own, before))
+    explained = tuple(1.0 - float(error[both].mean()) / variance for error in (same_row, before))
     if explained[1] < explained[0] + LEAST_GAIN:
         return None
     episode = np.cumsum(np.diff(spread.t, prepend=spread.t[0]) != 1)[rows]
-    gain = np.bincount(episode, np.where(both, own - before, 0.0))
+    gain = np.bincount(episode, np.where(both, same_row - before, 0.0))
     total, largest = float(gain.sum()), float(np.abs(gain).max())
     chance = math.exp(-(total**2) / (2.0 * (float((gain**2).sum()) + largest * total / 3.0)))
     return (explained[0], explained[1]) if chance < FALSE_ALARM else None

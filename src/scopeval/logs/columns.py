@@ -221,10 +221,10 @@ def refuse_other_columns(
     for field in ALIASES:
         if field in choices or field in (columns or {}) or field in _NAMED_ONLY:
             continue
-        found = _find(field, names, source)
-        if found is not None:
+        choice = _find(field, names, source)
+        if choice is not None:
             raise DataError(
-                f"{source}: has a column {found.names[0]!r} ({field}), which {first} lacks; all "
+                f"{source}: has a column {choice.names[0]!r} ({field}), which {first} lacks; all "
                 f"files of a folder must have the same columns, to ignore it pass columns="
                 f'{{"{field}": None}}'
             )
@@ -317,17 +317,17 @@ def _named(field: str, value: str | Sequence[str], names: Sequence[str]) -> Choi
 
 def _find(field: str, names: Sequence[str], source: str) -> Choice | None:
     for candidates in ((field,), ALIASES[field]):
-        found = [Choice((name,)) for name in candidates if name in names]
-        if field in _VECTORS and not found:
-            found = [choice for name in candidates if (choice := _numbered(name, names, source))]
-        if len(found) > 1:
-            several = " and ".join(repr(choice.names[0]) for choice in found)
+        choices = [Choice((name,)) for name in candidates if name in names]
+        if field in _VECTORS and not choices:
+            choices = [choice for name in candidates if (choice := _numbered(name, names, source))]
+        if len(choices) > 1:
+            several = " and ".join(repr(choice.names[0]) for choice in choices)
             raise DataError(
                 f"{source}: {several} could both be {field}; choose with "
-                f'columns={{"{field}": "{found[0].names[0]}"}}'
+                f'columns={{"{field}": "{choices[0].names[0]}"}}'
             )
-        if found:
-            return found[0]
+        if choices:
+            return choices[0]
     return None
 
 

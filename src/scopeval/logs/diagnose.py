@@ -287,26 +287,26 @@ def columns(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
 
 def costs(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     """A cost is that of its own row, and of no other."""
-    found = facts.costs
-    if found.late is not None and not found.rises:
-        own, before = found.late
+    column = facts.costs
+    if column.late is not None and not column.rises:
+        same_row, before = column.late
         yield Finding(
             False,
             f"the state and action of the row before explain more of the cost ({before:.0%} of its "
-            f"variance) than those of its own row ({own:.0%}): is the cost stored one step late, "
-            "or does the state leave something out?",
+            f"variance) than those of its own row ({same_row:.0%}): is the cost stored one step "
+            "late, or does the state leave something out?",
         )
-    if found.rises:
+    if column.rises:
         yield Finding(
             False,
             "costs never fall within an episode, and rise in "
-            f"{found.rises:,} of the rows looked at: are they totals since the start of the "
+            f"{column.rises:,} of the rows looked at: are they totals since the start of the "
             "episode? The cost of a step is the difference",
         )
-    if found.clipped:
+    if column.clipped:
         yield Finding(
             False,
-            f"{found.clipped:.1%} of the costs equal the largest one, {facts.largest_cost:.6g}, "
+            f"{column.clipped:.1%} of the costs equal the largest one, {facts.largest_cost:.6g}, "
             "and the others come close to it and hardly repeat: are they clipped? Larger costs are "
             "then in no number",
         )
@@ -336,27 +336,28 @@ def _changed(change: UnitChange) -> str:
 
 def repeats(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
     """Every row is stored once."""
-    found = facts.repeats
-    if found.copies > 1:
+    repeats = facts.repeats
+    if repeats.copies > 1:
         yield Finding(
             False,
-            f"every row occurs {found.copies:,} times or a multiple of it: the log holds the "
-            f"information of {facts.rows // found.copies:,} rows, not of {facts.rows:,}",
+            f"every row occurs {repeats.copies:,} times or a multiple of it: the log holds the "
+            f"information of {facts.rows // repeats.copies:,} rows, not of {facts.rows:,}",
         )
-    elif found.nearly > 1 and not facts.vectors:
+    elif repeats.nearly > 1 and not facts.vectors:
         yield Finding(
             False,
-            f"{found.share:.0%} of the distinct rows occur {found.nearly:,} times or a multiple of "
-            "it, with rewards and costs rounded: were episodes stored several times, with small "
-            "differences? Held-out rows are then copies of the others; keep each episode once",
+            f"{repeats.share:.0%} of the distinct rows occur {repeats.nearly:,} times or a "
+            "multiple of it, with rewards and costs rounded: were episodes stored several times, "
+            "with small differences? Held-out rows are then copies of the others; keep each "
+            "episode once",
         )
-    elif facts.vectors and found.repeated:
-        count = round(found.repeated * facts.rows)
+    elif facts.vectors and repeats.repeated:
+        count = round(repeats.repeated * facts.rows)
         yield Finding(
             False,
-            f"{'' if found.exact else 'about '}{count:,} of {facts.rows:,} rows repeat another row "
-            "exactly (same t, obs, action, reward, cost, next_obs): was a part of the log stored "
-            "twice?",
+            f"{'' if repeats.exact else 'about '}{count:,} of {facts.rows:,} rows repeat another "
+            "row exactly (same t, obs, action, reward, cost, next_obs): was a part of the log "
+            "stored twice?",
         )
 
 
@@ -504,13 +505,13 @@ def facts_of(
 
 def diagnosis_of(facts: LogFacts, problem: Problem) -> Diagnosis:
     """The diagnosis from the statistics of a log."""
-    findings = [found for rule in RULES if facts.rows for found in rule(facts, problem)]
+    findings = [finding for rule in RULES if facts.rows for finding in rule(facts, problem)]
     return Diagnosis(
-        errors=tuple(found.text for found in findings if found.hard),
-        warnings=tuple(found.text for found in findings if not found.hard),
+        errors=tuple(finding.text for finding in findings if finding.hard),
+        warnings=tuple(finding.text for finding in findings if not finding.hard),
         copies=facts.repeats.copies,
         facts=facts,
-        contradictory=any(found.hard and not found.misfit for found in findings),
+        contradictory=any(finding.hard and not finding.misfit for finding in findings),
     )
 
 
@@ -540,6 +541,6 @@ def examine(
         episode=None if episode is None else episode[rows],
         truncated=None if truncated is None else truncated[rows],
     )
-    said = f"every row occurs {copies:,} times or a multiple of it, and counts once for {copies:,}"
-    warnings = (said, *once.diagnosis.warnings)
+    note = f"every row occurs {copies:,} times or a multiple of it, and counts once for {copies:,}"
+    warnings = (note, *once.diagnosis.warnings)
     return Examined(once.log, replace(once.diagnosis, warnings=warnings, copies=copies))

@@ -113,17 +113,17 @@ def _lengths(facts: LogFacts) -> list[str]:
     """How many episodes have which length; from stretches, or from the rows with each t."""
     times = facts.times
     if facts.ordered:
-        ends, how = times.ends, ""
+        ends, note = times.ends, ""
     else:  # rows that are not followed by a row one step later
         ends = np.maximum(times.rows - np.append(times.rows[1:], 0), 0)
-        how = ", estimated from the number of rows with each t"
+        note = ", estimated from the number of rows with each t"
     total = int(ends.sum())
     if ends[-1] == total:
-        return [f"  {total:,} episodes, all of {ends.size:,} steps{how}"]
+        return [f"  {total:,} episodes, all of {ends.size:,} steps{note}"]
     groups = _groups(0, ends.size)
     rows = [int(ends[a:b].sum()) for a, b in groups]
     labels = [_label(a + 1, b) for a, b in groups]
-    return [f"  {total:,} episodes{how}", *_bars(labels, rows, total)]
+    return [f"  {total:,} episodes{note}", *_bars(labels, rows, total)]
 
 
 def _bars(labels: Sequence[str], rows: Sequence[int], total: int) -> list[str]:

@@ -426,8 +426,10 @@ def examine_logged(
 ) -> Examined:
     """Read a log like `read_logs`, but return its diagnosis instead of raising its errors."""
     batch, notes = read_whole(source, columns, problem, cost, discrete, csv, clock)
-    found = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
-    return Examined(found.log.with_notes((*notes, *found.diagnosis.warnings)), found.diagnosis)
+    examined = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
+    return Examined(
+        examined.log.with_notes((*notes, *examined.diagnosis.warnings)), examined.diagnosis
+    )
 
 
 def read_whole(
@@ -452,10 +454,10 @@ def read_whole(
     if "terminated" not in fields:
         fields["terminated"] = np.zeros(len(fields["obs"]), np.bool_)
     if clock is not None:
-        fields["episode"], said = episodes_by_time(
+        fields["episode"], clock_notes = episodes_by_time(
             clock, fields.pop("time"), fields.get("episode"), reader.table.source
         )
-        notes += said
+        notes += clock_notes
     notes += rebuild(fields, borders, reader.table.source)
     if cost is not None:
         fields["cost"] = computed_cost(cost, fields)

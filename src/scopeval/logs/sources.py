@@ -175,29 +175,29 @@ def _steps(
     record: dict[str, Any], choices: Mapping[str, Choice], where: str
 ) -> dict[str, NDArray[Any]]:
     """The columns of one episode, each with one entry per step; none if it has no steps."""
-    found = {field: _values(record, choice, field, where) for field, choice in choices.items()}
-    length = len(found["action"])
+    fields = {field: _values(record, choice, field, where) for field, choice in choices.items()}
+    length = len(fields["action"])
     if not length:
         return {}
-    if "next_obs" not in found:
-        if len(found["obs"]) != length + 1:
+    if "next_obs" not in fields:
+        if len(fields["obs"]) != length + 1:
             advice = (
                 "; if the last one was not stored, drop the last step of every episode that did "
                 "not terminate, as scopeval.integrations.tables.episodes does"
             )
             raise DataError(
-                f"{where} has {len(found['obs'])} observations for {length} actions, expected "
+                f"{where} has {len(fields['obs'])} observations for {length} actions, expected "
                 f"{length + 1} (the last one follows the last action), or next_obs"
-                + (advice if len(found["obs"]) == length else "")
+                + (advice if len(fields["obs"]) == length else "")
             )
-        found["obs"], found["next_obs"] = found["obs"][:-1], found["obs"][1:]
-    if "cost" in found and len(found["cost"]) == length + 1:
-        found["cost"] = found["cost"][1:]  # the first info belongs to the reset
-    found.setdefault("t", np.arange(length))
-    terminated = found.setdefault("terminated", np.zeros(length, np.bool_))
+        fields["obs"], fields["next_obs"] = fields["obs"][:-1], fields["obs"][1:]
+    if "cost" in fields and len(fields["cost"]) == length + 1:
+        fields["cost"] = fields["cost"][1:]  # the first info belongs to the reset
+    fields.setdefault("t", np.arange(length))
+    terminated = fields.setdefault("terminated", np.zeros(length, np.bool_))
     if terminated.ndim == 0:
-        found["terminated"] = terminated = np.append(np.zeros(length - 1, np.bool_), terminated)
-    for field, values in found.items():
+        fields["terminated"] = terminated = np.append(np.zeros(length - 1, np.bool_), terminated)
+    for field, values in fields.items():
         if len(values) != length:
             raise DataError(f"{where}: {field} has {len(values)} entries for {length} actions")
     if terminated[:-1].any():
@@ -205,7 +205,7 @@ def _steps(
             f"{where} is terminated at step {int(np.argmax(terminated))} of {length}, before its "
             "end; split it into two episodes"
         )
-    return found
+    return fields
 
 
 def _values(record: dict[str, Any], choice: Choice, field: str, where: str) -> NDArray[Any]:

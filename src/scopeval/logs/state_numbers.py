@@ -84,8 +84,8 @@ class StateNumbers:
         if outside.any():
             worst = numbers[outside][0]
             raise InputError(f"state: got {worst}, expected numbers from 0 to {self.states - 1}")
-        found = np.unravel_index(numbers, self.sizes)
+        parts = np.unravel_index(numbers, self.sizes)
         return tuple(
             np.asarray(part + start, np.int64)
-            for part, start in zip(found, self.starts, strict=True)
+            for part, start in zip(parts, self.starts, strict=True)
         )

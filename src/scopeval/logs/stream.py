@@ -181,12 +181,12 @@ class LoggedStream:
 
     def pieces(self) -> list[LogPiece]:
         """The files, or blocks, that have rows."""
-        found, row = [], 0
+        pieces, row = [], 0
         for table in self._table.pieces():
             if table.rows:
-                found.append(LogPiece(table, row))
+                pieces.append(LogPiece(table, row))
             row += table.rows
-        return found
+        return pieces
 
     def row_groups(self, batch_rows: int) -> list[LoggedStream]:
         """The row groups of the files, or the blocks, each alone, in smaller batches.
@@ -377,7 +377,7 @@ class SampleWork:
         rng = np.random.default_rng((self.seed, 17, first_row))
         statistics = LogStatistics(first_row)
         left, wanted = table.rows, job.wanted
-        found: list[Transitions] = []
+        samples: list[Transitions] = []
         kinds: dict[str, Kind] = {}
         for batch in self.stream.of(table).batches():
             log, n = batch.log, len(batch.log)
@@ -386,9 +386,9 @@ class SampleWork:
             # of the rows that are left, so many of the sample are in this batch
             count = int(rng.hypergeometric(n, left - n, wanted)) if wanted else 0
             if count:
-                found.append(log.select(np.sort(rng.choice(n, count, replace=False))))
+                samples.append(log.select(np.sort(rng.choice(n, count, replace=False))))
             left, wanted = left - n, wanted - count
-        return SampledPiece(table.source, found, statistics, kinds)
+        return SampledPiece(table.source, samples, statistics, kinds)
 
 
 def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:

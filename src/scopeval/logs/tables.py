@@ -228,9 +228,9 @@ def reading(source: str, kind: str) -> Iterator[None]:
             "is sound, read it in batches with stream_logs"
         ) from cause
     except Exception as cause:
-        said = str(cause).strip().partition("\n")[0]
+        reason = str(cause).strip().partition("\n")[0]
         raise DataError(
-            f"{source}: cannot be read as {kind} ({type(cause).__name__}: {said}); it may be "
+            f"{source}: cannot be read as {kind} ({type(cause).__name__}: {reason}); it may be "
             "truncated, corrupt, or of another format than its name says"
         ) from cause
 
@@ -340,19 +340,19 @@ class ParquetTable:
 
         Checksums of pages are still compared.
         """
-        found = []
+        pieces = []
         for file in self.files:
             with reading(str(file.path), "Parquet"), _opened(file.path) as content:
                 sizes = [
                     content.metadata.row_group(k).num_rows for k in range(content.num_row_groups)
                 ]
             part = replace(file, fingerprints={})
-            found += [
+            pieces += [
                 replace(self, files=(replace(part, rows=rows, group=k),))
                 for k, rows in enumerate(sizes)
                 if rows
             ]
-        return found
+        return pieces
 
     def without_rows(self) -> ParquetTable:
         """No file."""
@@ -400,12 +400,12 @@ def open_parquet(path: Path) -> ParquetTable:
     paths = [path]
     if path.is_dir():
         paths = sorted(
-            found
-            for found in path.rglob("*")
-            if found.suffix.lower() in SUFFIXES and not found.name.startswith((".", "_"))
+            file
+            for file in path.rglob("*")
+            if file.suffix.lower() in SUFFIXES and not file.name.startswith((".", "_"))
         )
         if not paths:
-            others = sorted(found.name for found in path.iterdir())[:5]
+            others = sorted(file.name for file in path.iterdir())[:5]
             raise DataError(
                 f"{path}: no Parquet files in this folder (it has {', '.join(others) or 'nothing'})"
                 "; name a single CSV or NPZ file by its own path"
@@ -577,7 +577,7 @@ def open_ray_dataset(source: Any, batch_rows: int) -> BlockTable:
         raise InputError("source: got a Ray dataset without blocks, expected rows")
     shape = ray.remote(_shape)  # counted where the blocks are
     shapes = ray.get([shape.remote(block) for block in blocks])
-    names = next((found for size, found in shapes if size), shapes[0][1])
+    names = next((names for size, names in shapes if size), shapes[0][1])
     return BlockTable("Ray dataset", names, blocks, tuple(size for size, _ in shapes), batch_rows)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scopeval._archive import Header
 from scopeval.errors import InputError
-from scopeval.models.model import layers
+from scopeval.models.model import network
 from scopeval.models.model.critic import RETURN_FEATURES, ModelCritic, with_products
 from scopeval.models.protocols import Critic
 from scopeval.models.table import TableCritic
@@ -124,20 +124,20 @@ RETURNS = {
     "mean": Layout(np.float32, "n w"),
     "scale": Layout(np.float32, "n w"),
 }
-assert set(NETWORK) == {*layers.NETWORK, "centre", "spread", "low", "high"}
-assert set(RETURNS) == set(layers.NETWORK)
+assert set(NETWORK) == {*network.NETWORK, "centre", "spread", "low", "high"}
+assert set(RETURNS) == set(network.NETWORK)
 
 
 def _layouts(kind: str, names: Mapping[str, Header]) -> dict[str, Layout]:
     """The layouts of all arrays of a kind; networks of the dynamics are counted."""
     if kind != "model":
         return TABLE
-    found = dict(MODEL)
-    found |= {f"{SHARED}fore_{name}": layout for name, layout in RETURNS.items()}
+    layouts = dict(MODEL)
+    layouts |= {f"{SHARED}fore_{name}": layout for name, layout in RETURNS.items()}
     count = sum(name.startswith(f"{SHARED}net") and name.endswith("_w1") for name in names)
     for i in range(max(count, 1)):
-        found |= {f"{SHARED}net{i}_{name}": layout for name, layout in NETWORK.items()}
-    return found
+        layouts |= {f"{SHARED}net{i}_{name}": layout for name, layout in NETWORK.items()}
+    return layouts
 
 
 def check_shapes(kind: str, headers: Mapping[str, Header], width: int | None) -> Sizes:
@@ -262,9 +262,9 @@ def arrays_of(critics: list[Critic], width: int | None) -> dict[str, NDArray[Any
 def restore(kind: str, arrays: Arrays) -> list[Critic]:
     """The critics that `arrays_of` took apart."""
     shared = {k.removeprefix(SHARED): v for k, v in arrays.items() if k.startswith(SHARED)}
-    own = {k: v for k, v in arrays.items() if not k.startswith(SHARED)}
-    horizon = len(next(iter(own.values())))
-    steps = [{k: value[t] for k, value in own.items()} for t in range(horizon)]
+    each = {k: v for k, v in arrays.items() if not k.startswith(SHARED)}
+    horizon = len(next(iter(each.values())))
+    steps = [{k: value[t] for k, value in each.items()} for t in range(horizon)]
     if kind == "model":
         return [*ModelCritic.restored(shared, steps)]
     return [KINDS[kind](**step) for step in steps]

@@ -46,10 +46,10 @@ class SupervisedRegression:
 
 
 class _SupervisedLearner:
-    def __init__(self, how: SupervisedRegression, rows: Rows, actions: int, seed: int) -> None:
+    def __init__(self, settings: SupervisedRegression, rows: Rows, actions: int, seed: int) -> None:
         if len(rows) < 4:
             raise InputError(f"logged: got {len(rows)} rows, expected at least 4 for two folds")
-        self.how, self.actions, self.states = how, actions, how.states
+        self.settings, self.actions, self.states = settings, actions, settings.states
         if rows.obs.ndim == 1 and self.states is None:
             self.states = int(max(rows.obs.max(), rows.next_obs.max())) + 1
         both = np.concatenate([rows.obs, rows.next_obs])
@@ -79,7 +79,7 @@ class _SupervisedLearner:
         return np.asarray(self.pairs[np.where(inside, obs, 0)] & inside[:, None])
 
     def fitted(self, inputs: Floats, target: Floats) -> Any:
-        model = self.how.make()
+        model = self.settings.make()
         model.fit(inputs, target)
         return model
 

@@ -242,12 +242,12 @@ def _range(column: Floats) -> tuple[float, float]:
 class _TableLearner:
     """The count: which rows belong to which pair, and which lead to which state."""
 
-    def __init__(self, rows: Rows, states: int, actions: int, how: Table) -> None:
+    def __init__(self, rows: Rows, states: int, actions: int, settings: Table) -> None:
         from scopeval.models._table_kernel import grouped
 
         self.S, self.A = states, actions
-        self.shrinkage = how.shrinkage
-        self.guess_error, self.state_error = how.guess_error, how.state_error
+        self.shrinkage = settings.shrinkage
+        self.guess_error, self.state_error = settings.guess_error, settings.state_error
         pair = rows.obs * actions + rows.action
         size = states * actions
         self.weight, self.source = rows.weight, rows.obs
@@ -276,8 +276,8 @@ class _TableLearner:
         if unseen.any() and not unseen.all():
             error[unseen] += self._guess_errors(table[:, 0])[unseen]
             # what follows a state that was never left has at least the variance of the target
-            own, lost = 2 + k, np.repeat(self.never_left, self.A)
-            table[lost, own:] = np.maximum(table[lost, own:], table[lost, own, None])
+            first, lost = 2 + k, np.repeat(self.never_left, self.A)
+            table[lost, first:] = np.maximum(table[lost, first:], table[lost, first, None])
 
         def shaped(column: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])
@@ -330,15 +330,9 @@ class TableCritic:
             return Estimates(**self.arrays())  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
         s = np.where(inside, states, 0)
-        return Estimates(
-            self.q[s],
-            self.cost_target[s],
-            self.cost_behavior[s],
-            self.carried[s],
-            self.noise[s],
-            self.error[s],
-            self.known[s] & inside[:, None],
-        )
+        fields = {name: table.take(s, axis=0) for name, table in self.arrays().items()}
+        fields["known"] &= inside[:, None]
+        return Estimates(**fields)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""

@@ -32,8 +32,7 @@ from scopeval.estimation.estimators import doubly_robust, monte_carlo, pdis, pdi
 from scopeval.models.model.critic import LearnedModel, RolloutRegression, features
 from scopeval.models.model.network import Dynamics, Network
 from scopeval.models.model.return_features import ReturnSamples, Study, learn_returns
-from scopeval.models.model.rollouts import sample_returns, simulate_episodes
-from scopeval.models.model.simulated_data import ModelTask
+from scopeval.models.model.simulated_data import ModelTask, sample_returns, simulate_episodes
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import Training, learn_network
 from scopeval.models.protocols import Caution, Rows, Targets
@@ -282,7 +281,7 @@ def test_where_episodes_end_is_found_in_few_steps(monkeypatch):
     encoder = Encoder(np.empty((0, 1)), np.ones(2, bool))
     how, entropies = Training(hidden=32, steps=400), []
     for steps in (0, 8):
-        monkeypatch.setattr("scopeval.models.model.last_layer.NEWTON_STEPS", steps)
+        monkeypatch.setattr("scopeval.models.model.fitting.NEWTON_STEPS", steps)
         network = learn_network(*rows, encoder, how, 0)
         said = network.predict(np.asarray(rows[1].obs), rows[1].action[:, None], 0).end[:, 0]
         ended = rows[1].alive == 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scopeval._parallel import fan_out
 from scopeval.models.model.fitting import PIECE, Examples, Schedule, fit_layers
-from scopeval.models.model.layers import forward, fresh_layers, hidden_layers
+from scopeval.models.model.network import forward, fresh_layers, hidden_layers
 from scopeval.models.model.training import LEAST_STEPS, MOST_STEPS, Training
 
 NONE = np.empty((0, 0), np.float32)

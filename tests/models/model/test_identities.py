@@ -17,7 +17,7 @@ from scopeval.models.model.identities import (
     find_identities,
     identities_of,
 )
-from scopeval.models.model.rollouts import sample_returns, simulate_episodes
+from scopeval.models.model.simulated_data import sample_returns, simulate_episodes
 from scopeval.models.model.training import Training
 
 N = 3000

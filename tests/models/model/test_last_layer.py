@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from scopeval.models.model import last_layer
-from scopeval.models.model.last_layer import fit_ends, fit_means
-from scopeval.models.model.layers import fresh_layers, hidden_layers
+from scopeval.models.model import fitting
+from scopeval.models.model.fitting import fit_ends, fit_means
+from scopeval.models.model.network import fresh_layers, hidden_layers
 
 HIDDEN, INPUTS = 6, 3
 
@@ -59,12 +59,12 @@ def test_a_sample_of_a_long_log_says_the_same(monkeypatch):
     hidden, x, end = problem(30_000, 0)
     every, some = layers(1), layers(1)
     fit_ends(every, hidden, x, end, np.random.default_rng(0))
-    monkeypatch.setattr(last_layer, "ALL_ROWS", 10_000)
-    monkeypatch.setattr(last_layer, "END_ROWS", 4_000)
+    monkeypatch.setattr(fitting, "ALL_ROWS", 10_000)
+    monkeypatch.setattr(fitting, "END_ROWS", 4_000)
     asked = []
-    fit = last_layer._fitted_to
+    fit = fitting._fitted_to
     monkeypatch.setattr(
-        last_layer, "_fitted_to", lambda *given: asked.append(len(given[1])) or fit(*given)
+        fitting, "_fitted_to", lambda *given: asked.append(len(given[1])) or fit(*given)
     )
     fit_ends(some, hidden, x, end, np.random.default_rng(0))
     assert len(asked) == 2
@@ -84,8 +84,8 @@ def test_a_sample_of_a_long_log_says_the_same(monkeypatch):
 @pytest.mark.parametrize("block", [700, 10**6])
 def test_means_are_least_squares(monkeypatch, block):
     """All rows together, or in parts."""
-    monkeypatch.setattr(last_layer, "ALL_ROWS", block)
-    monkeypatch.setattr(last_layer, "MEAN_BLOCK", block)
+    monkeypatch.setattr(fitting, "ALL_ROWS", block)
+    monkeypatch.setattr(fitting, "MEAN_BLOCK", block)
     hidden, x, _ = problem(2000, 3)
     rng = np.random.default_rng(4)
     y = (hidden[:, :2] + x[:, :1] + rng.normal(size=(2000, 2))).astype(np.float32)
@@ -112,5 +112,5 @@ def test_the_hidden_layers_of_many_rows_are_those_of_few(monkeypatch):
     weights = layers(7)
     x = np.random.default_rng(8).normal(size=(900, INPUTS)).astype(np.float32)
     whole = hidden_layers(weights, x)
-    monkeypatch.setattr("scopeval.models.model.layers.HIDDEN_BLOCK", 400)
+    monkeypatch.setattr("scopeval.models.model.network.HIDDEN_BLOCK", 400)
     np.testing.assert_allclose(hidden_layers(weights, x), whole, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The compiled forward pass of the model's small networks, for one row or many.
+"""What compiled code predicts: the forward pass of small networks, and the features of critics.
 
 Rows pass in blocks of a fixed size, the last one filled up with zeros: BLAS adds up in another
 order for other sizes, and a row's bits must not depend on the batch that it comes in.
@@ -10,8 +10,9 @@ from typing import Any
 
 import numba as nb
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "forward", "products"]
+__all__ = ["BLOCK", "fill", "forward", "products"]
 
 #: Rows that pass a network together: they stay in the cache, and the products of the usual networks
 #: are too small for BLAS to start threads of its own.
@@ -77,3 +78,37 @@ def products(x: Any, heads: Any, out: Any) -> None:
         given[:rows] = x[at : at + rows]
         np.dot(given, heads, some)
         out[at : at + rows] = some[:rows]
+
+
+@exactly  # type: ignore[untyped-decorator]
+def fill(
+    points: NDArray[Any],
+    mean: NDArray[Any],
+    scale: NDArray[Any],
+    reach: float,
+    products: bool,
+    seen: NDArray[Any],
+    out: NDArray[Any],
+) -> None:
+    """Write 1, inputs, squares (and products) of every row [n, d], and of seen [n, 2], into out."""
+    n, d = points.shape
+    z = np.empty(d, out.dtype)
+    for i in range(n):
+        row = out[i]
+        row[0] = 1.0
+        for j in range(d):
+            value = (points[i, j] - mean[j]) / scale[j]
+            z[j] = min(max(value, -reach), reach)
+            row[1 + j] = z[j]
+        at = 1 + d
+        for j in range(d):
+            if products:
+                for k in range(j, d):
+                    row[at + k - j] = z[j] * z[k]
+                at += d - j
+            else:
+                row[at] = z[j] * z[j]
+                at += 1
+        earned, spent = seen[i, 0], seen[i, 1]
+        row[at], row[at + 1] = earned, spent
+        row[at + 2], row[at + 3], row[at + 4] = earned * earned, earned * spent, spent * spent

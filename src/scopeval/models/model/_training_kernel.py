@@ -11,18 +11,32 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval.models._adam_kernel import adam
 from scopeval.policies._random_kernel import next_random
 
-__all__ = ["train"]
+__all__ = ["adam", "train"]
 
 #: Every operation rounds as it is written: with fast arithmetic, code just compiled and the
 #: same code from the cache differ in their last bits, which training makes large.
 exactly = nb.njit(cache=True, nogil=True, error_model="numpy")
-#: Not cached by itself: the file would be that of the other loop, which rounds otherwise.
-_adam = nb.njit(nogil=True, error_model="numpy")(adam)
 
 ONE, HALF = np.float32(1.0), np.float32(0.5)
+
+
+def adam(w: Any, g: Any, m: Any, v: Any, scale: Any, over: Any) -> None:
+    """One step of Adam on the weights w, with gradient g and running means m and v.
+
+    scale is the rate / (1 - 0.9^step) and over is 1 / (1 - 0.999^step), as float32: they correct
+    m and v for their start at zero.
+    """
+    a, b = np.float32(0.9), np.float32(0.999)
+    for i in range(len(w)):
+        m[i] = a * m[i] + (ONE - a) * g[i]
+        v[i] = b * v[i] + (ONE - b) * g[i] * g[i]
+        w[i] -= scale * m[i] / (np.sqrt(v[i] * over) + np.float32(1e-8))
+
+
+#: Not cached by itself: another loop may compile `adam` with rules of rounding of its own.
+_adam = nb.njit(nogil=True, error_model="numpy")(adam)
 
 
 @exactly  # type: ignore[untyped-decorator]

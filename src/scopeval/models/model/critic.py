@@ -277,11 +277,11 @@ class ModelCritic:
         returns = ReturnNetworks.restored(shared)
         dynamics = unstack(shared)
         critics = []
-        for own in steps:
-            low, high, logged = (own.pop(name) for name in ("low", "high", "logged"))
-            t, noise, k = (own.pop(name) for name in ("step", "reward_noise", "followed"))
+        for arrays in steps:
+            low, high, logged = (arrays.pop(name) for name in ("low", "high", "logged"))
+            t, noise, k = (arrays.pop(name) for name in ("step", "reward_noise", "followed"))
             model = LearnedModel(2, dynamics, returns, low, high, logged)
-            rest: dict[str, Any] = {**own, "reward_noise": float(noise), "followed": int(k)}
+            rest: dict[str, Any] = {**arrays, "reward_noise": float(noise), "followed": int(k)}
             critics.append(cls(model, int(t), **rest))
         return critics
 
@@ -311,7 +311,7 @@ def features(
     points: Floats, mean: Floats, scale: Floats, returns: NDArray[Any], kind: type = np.float64
 ) -> NDArray[Any]:
     """1, standardized inputs, squares, products (if not too many), and return features."""
-    from scopeval.models.model._features_kernel import fill
+    from scopeval.models.model._forward_kernel import fill
 
     d = points.shape[1]
     products = with_products(d)

@@ -122,14 +122,14 @@ def find_identities(obs: Floats, change: Floats) -> Identities:
     scaled = features[:, varying] / sizes[varying]
     values, vectors = np.linalg.eigh(scaled.T @ scaled / len(z))
     exact = np.sqrt(np.maximum(values, 0.0)) <= EXACT
-    found = np.zeros((many, int(exact.sum())))
-    found[varying] = vectors[:, exact] / sizes[varying, None]
+    coefficients = np.zeros((many, int(exact.sum())))
+    coefficients[varying] = vectors[:, exact] / sizes[varying, None]
     step = np.array([_usual(one) for one in np.abs(change / scale).T])
-    found = found[:, _holds(found, z, step)]
-    if not found.shape[1]:
+    coefficients = coefficients[:, _holds(coefficients, z, step)]
+    if not coefficients.shape[1]:
         return NO_IDENTITIES
-    linear, square = (np.ascontiguousarray(found[k : k + w]) for k in (1, 1 + w))
-    return Identities(mean, scale, found[0].copy(), linear, square)
+    linear, square = (np.ascontiguousarray(coefficients[k : k + w]) for k in (1, 1 + w))
+    return Identities(mean, scale, coefficients[0].copy(), linear, square)
 
 
 def _is_switch(z: Floats) -> bool:
@@ -145,11 +145,11 @@ def _usual(change: Floats) -> float:
     return float(np.median(some)) if len(some) else 0.0
 
 
-def _holds(found: Floats, z: Floats, step: Floats) -> Bools:
+def _holds(coefficients: Floats, z: Floats, step: Floats) -> Bools:
     """Whether every row obeys an identity, compared with what a usual step would change."""
     w = z.shape[1]
-    missed = np.abs(found[0] + z @ found[1 : 1 + w] + (z * z) @ found[1 + w :])
-    linear, square = found[1 : 1 + w], found[1 + w :]
+    missed = np.abs(coefficients[0] + z @ coefficients[1 : 1 + w] + (z * z) @ coefficients[1 + w :])
+    linear, square = coefficients[1 : 1 + w], coefficients[1 + w :]
     weight = (step * step)[:, None]  # of sum_i step_i^2 (b_i + 2 c_i z_i)^2
     reach = (weight * linear**2).sum(axis=0) + 4.0 * (
         z @ (weight * linear * square) + (z * z) @ (weight * square**2)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
 from scopeval.models.model.fitting import Examples, Schedule, fit_layers
-from scopeval.models.model.layers import GAIN, NETWORK, forward, fresh_layers
+from scopeval.models.model.network import GAIN, NETWORK, forward, fresh_layers
 from scopeval.models.model.step_model import Weights
 
 __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
@@ -114,7 +114,7 @@ class ReturnNetworks:
 def learn_returns(
     samples: ReturnSamples,
     horizon: int,
-    how: Study,
+    settings: Study,
     seed: int,
     tick: Callable[[int], None] = lambda steps: None,
 ) -> ReturnNetworks:
@@ -123,13 +123,13 @@ def learn_returns(
     Args:
         samples: from `rollouts.sample_returns`.
         horizon: T.
-        how: width, steps and rate.
+        settings: width, steps and rate.
         seed: of the first weights and the batches.
         tick: called with the number of steps just taken.
     """
     rng = np.random.default_rng((seed, 41))
     where, returns = samples.next_obs, samples.returns
-    blank = _without_features(where.shape[1], horizon, how.hidden)
+    blank = _without_features(where.shape[1], horizon, settings.hidden)
     if not len(where):
         return blank
     mean, scale = where.mean(axis=0, dtype=np.float64), where.std(axis=0, dtype=np.float64)
@@ -139,8 +139,8 @@ def learn_returns(
     y = _by_time(returns, samples.t, horizon)
     squared = np.empty((0, 0), np.float32)
     examples = Examples(x, y, squared, np.empty(0, np.float32))
-    fresh = fresh_layers(x.shape[1], how.hidden, OUTPUTS, rng, how.gain)
-    schedule = Schedule(how.steps, how.batch, how.rate)
+    fresh = fresh_layers(x.shape[1], settings.hidden, OUTPUTS, rng, settings.gain)
+    schedule = Schedule(settings.steps, settings.batch, settings.rate)
     weights = fit_layers(fresh, examples, schedule, rng, tick)
     weights |= {"mean": mean.astype(np.float32), "scale": scale.astype(np.float32)}
     if not all(np.isfinite(value).all() for value in weights.values()):

@@ -1,8 +1,9 @@
-"""Data for the sweeps of a design by a model of the world: one for each half of the logs, and both.
+"""Simulated episodes of the target policy, and the data for the sweeps of a design by them.
 
 The dynamics are learned from each half of the logs, or a simulator is compared with them. Episodes
 of the target policy are then simulated in the model of each half. What every model predicts at the
 observations of these episodes is stored with them, because a design sweeps over them many times.
+There are such data for each half of the logs, and for both together.
 """
 
 from __future__ import annotations
@@ -11,26 +12,205 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out
-from scopeval.arrays import Floats, Ints
+from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.models.log_rows import Log
 from scopeval.models.model.critic import LearnedModel, RolloutRegression, StoredPredictions
 from scopeval.models.model.network import Dynamics
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
-from scopeval.models.model.rollouts import Rollouts, sample_returns, simulate_episodes
 from scopeval.models.model.simulator import Simulator, SimulatorModel
 from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
 from scopeval.models.model.training import learn_halves
 from scopeval.models.protocols import Rows
 from scopeval.models.sweep_data import Points, SweepData
-from scopeval.policies.protocols import ContinuousPolicy, EmbedsActions, Policy, Redraws
+from scopeval.policies.drawing import draw_actions
+from scopeval.policies.gaussian import GaussianPolicy
+from scopeval.policies.protocols import (
+    ContinuousPolicy,
+    EmbedsActions,
+    Observations,
+    Policy,
+    Redraws,
+    offer,
+    probs_of,
+)
 
-__all__ = ["ModelTask", "SimulatedData"]
+__all__ = [
+    "ModelTask",
+    "Rollouts",
+    "SimulatedData",
+    "first_observations",
+    "redrawn",
+    "sample_returns",
+    "simulate_episodes",
+]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Simulated episodes, one entry for each time step.
+
+    Attributes:
+        obs: T + 1 entries [paths, d]; the last is what follows the last step.
+        candidates: [paths, K, m] offered there; None: all actions of a finite set.
+        predictions: of the model in which they were simulated.
+        taken: [paths] which of the actions was taken.
+        rows: the steps that were taken; row i leads to observation i of the next step.
+    """
+
+    obs: list[Observations]
+    candidates: list[NDArray[Any] | None]
+    predictions: list[StepPrediction]
+    taken: list[Ints]
+    rows: list[Rows]
+
+
+def simulate_episodes(
+    model: StepModel,
+    starts: Rows,
+    target: Policy | ContinuousPolicy,
+    *,
+    horizon: int,
+    paths: int,
+    rng: np.random.Generator,
+) -> Rollouts:
+    """Episodes of the target policy, from where logged episodes start.
+
+    An episode that ends is replaced by a copy of one that goes on, so that every step has enough
+    rows. That it ended is in the rows' `alive`.
+    """
+    rollouts = Rollouts([first_observations(starts, paths, rng)], [], [], [], [])
+    every = np.arange(paths)
+    for t in range(horizon):
+        obs = rollouts.obs[t] = redrawn(target, rollouts.obs[t], t, rng)
+        offered = offer(target, obs, t, rng)
+        candidates = None if offered.actions.ndim == 2 else offered.actions
+        ahead = model.predict(obs, candidates, t)
+        # candidates are draws already, so the first will do; of a finite set, draw one
+        taken = (
+            np.zeros(paths, np.int64)
+            if candidates is not None
+            else draw_actions(offered.probs, rng.random(paths))
+        )
+        ends = rng.random(paths) < ahead.end[every, taken]
+        following = obs.copy()
+        action = np.ascontiguousarray(offered.actions[every, taken])
+        wrong = model.draw_errors(obs, action, t, rng)
+        following[:, model.encoder.predicted] = np.clip(
+            model.settle(ahead.next_obs[every, taken] + wrong), model.low, model.high
+        )
+        rollouts.candidates.append(candidates)
+        rollouts.predictions.append(ahead)
+        rollouts.taken.append(taken)
+        rollouts.rows.append(
+            Rows(
+                t=np.full(paths, t),
+                obs=obs,
+                action=action,
+                reward=ahead.reward[every, taken],
+                reward_noise=np.full(paths, model.reward_noise),
+                cost=ahead.cost[every, taken],
+                next_obs=following,
+                alive=np.where(ends, 0.0, 1.0),
+                weight=np.ones(paths),
+                borrowed=np.zeros(paths, np.bool_),
+            )
+        )
+        alive = np.flatnonzero(~ends)
+        after = following.copy()
+        if len(alive):
+            after[ends] = following[rng.choice(alive, size=int(ends.sum()))]
+        rollouts.obs.append(after)
+    return rollouts
+
+
+class _Taken(NamedTuple):
+    """One step of the episodes that had not ended."""
+
+    path: Ints  # [n] which they are
+    goes_on: Bools  # [n]
+    next_obs: Weights  # of those that go on
+    reward: Floats  # [n]
+    cost: Floats  # [n]
+
+
+def sample_returns(
+    model: StepModel,
+    starts: Rows,
+    target: Policy | ContinuousPolicy,
+    *,
+    horizon: int,
+    gamma: float,
+    paths: int,
+    rng: np.random.Generator,
+) -> ReturnSamples:
+    """What followed each step of many simulated episodes, to learn return features from.
+
+    Without the model's errors: the critics account for them, and here they would only add noise.
+    Only steps after which the episode went on are returned.
+    """
+    obs, path, steps = first_observations(starts, paths, rng), np.arange(paths), []
+    for t in range(horizon):
+        obs = redrawn(target, obs, t, rng)
+        action = _one_action(target, obs, t, rng)
+        prediction = model.predict(obs, action[:, None], t)
+        on = rng.random(len(obs)) >= prediction.end[:, 0]
+        ahead = prediction.next_obs[on, 0]
+        reward, cost = prediction.reward[:, 0], prediction.cost[:, 0]
+        steps.append(_Taken(path, on, ahead.astype(np.float32), reward, cost))
+        following = obs[on]
+        following[:, model.encoder.predicted] = np.clip(model.settle(ahead), model.low, model.high)
+        path, obs = path[on], following
+        if not len(path):
+            break
+    after = np.zeros((paths, 2))
+    samples: list[ReturnSamples] = []
+    for t, step in reversed(list(enumerate(steps))):
+        count = len(step.next_obs)
+        samples.append(
+            ReturnSamples(step.next_obs, np.full(count, t), after[step.path[step.goes_on]])
+        )
+        after[step.path] = np.column_stack([step.reward, step.cost]) + gamma * after[step.path]
+    return ReturnSamples(
+        np.concatenate([part.next_obs for part in samples]),
+        np.concatenate([part.t for part in samples]),
+        np.concatenate([part.returns for part in samples]),
+    )
+
+
+def first_observations(starts: Rows, paths: int, rng: np.random.Generator) -> Observations:
+    """First observations, drawn as often as they were logged."""
+    share = starts.weight / starts.weight.sum()
+    return np.asarray(starts.obs)[rng.choice(len(starts), size=paths, p=share)]
+
+
+def redrawn(
+    target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
+) -> Observations:
+    """Observations with the entries that the target policy draws itself drawn anew, if any."""
+    return target.redraw(obs, t, rng) if isinstance(target, Redraws) else obs
+
+
+def _one_action(
+    target: Policy | ContinuousPolicy, obs: Observations, t: int, rng: np.random.Generator
+) -> NDArray[Any]:
+    """One draw of the target policy for each observation."""
+    if isinstance(target, ContinuousPolicy):
+        if isinstance(target, GaussianPolicy):  # cheaper than candidates
+            return target.sample(obs, t, rng)
+        return target.candidates(obs, t, rng).actions[:, 0]
+    return draw_actions(probs_of(target, obs, t), rng.random(len(obs)))
+
+
+# -- the data of a design --------------------------------------------------------------------------
+
 
 #: Numbers of the models: see `LearnedModel.number`.
 HALVES, BOTH = (0, 1), 2
@@ -64,7 +244,7 @@ class ModelTask:
     """Models of the world for one log and one target policy.
 
     Attributes:
-        how: the settings.
+        settings: the settings.
         target: pi.
         horizon: T.
         time_varying: whether the dynamics depend on time.
@@ -73,7 +253,7 @@ class ModelTask:
         progress: called with (what, done, total).
     """
 
-    how: Networks
+    settings: Networks
     target: Policy | ContinuousPolicy
     horizon: int
     time_varying: bool
@@ -92,7 +272,7 @@ class ModelTask:
                 log.starts,
                 self.target,
                 horizon=self.horizon,
-                paths=self.how.paths,
+                paths=self.settings.paths,
                 rng=np.random.default_rng((self.seed, 22, k)),
             )
             for k, step in enumerate(steps)
@@ -111,15 +291,15 @@ class ModelTask:
         They are those of the settings, where these have them. A simulator serves both halves, each
         with episodes of its own.
         """
-        given = self.how.dynamics
+        given = self.settings.dynamics
         if isinstance(given, Simulator):
             known = given.model(self._encoder(log))
             return [known, known], known.compare(log.rows, self.seed)
         if given is None:
             ticker = partial(self._ticker, "learning the dynamics")
-            how = self.how.trainings
+            settings = self.settings.trainings
             networks: list[StepModel] = [
-                *learn_halves(halves, self._encoder(log), how, self.seed, ticker)
+                *learn_halves(halves, self._encoder(log), settings, self.seed, ticker)
             ]
         elif given.learned:
             networks = list(given.networks)
@@ -139,7 +319,7 @@ class ModelTask:
 
     def _learn_returns(self, steps: list[StepModel], log: Log) -> list[ReturnNetworks]:
         """The return features in the model of each half."""
-        how = self.how.study
+        settings = self.settings.study
         # the target policy is the user's code, so it is not called in several threads
         samples = [
             sample_returns(
@@ -148,15 +328,15 @@ class ModelTask:
                 self.target,
                 horizon=self.horizon,
                 gamma=self.gamma,
-                paths=how.paths_of(self.horizon),
+                paths=settings.paths_of(self.horizon),
                 rng=np.random.default_rng((self.seed, 23, k)),
             )
             for k, step in enumerate(steps)
         ]
-        tick = self._ticker("learning how episodes go on", len(steps) * how.steps)
+        tick = self._ticker("learning how episodes go on", len(steps) * settings.steps)
 
         def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
-            return learn_returns(given[k], self.horizon, how, 2 * self.seed + k, tick)
+            return learn_returns(given[k], self.horizon, settings, 2 * self.seed + k, tick)
 
         return fan_out(learn, range(len(steps)))
 
@@ -165,21 +345,21 @@ class ModelTask:
 
         The other half's model is needed because its designs are cross-checked here.
         """
-        share = np.full(self.how.paths, 1.0 / self.how.paths)
+        share = np.full(self.settings.paths, 1.0 / self.settings.paths)
         points, taken = [], []
-        for t, own in enumerate(rollouts.predictions):
+        for t, prediction in enumerate(rollouts.predictions):
             obs, candidates = rollouts.obs[t], rollouts.candidates[t]
             stored = {}
             for model in models:
-                step = own
+                step = prediction
                 if model.number != k:
                     step = model.dynamics.predict(obs, candidates, t)
                 stored[model.number] = step, model.returns.at(step.next_obs, t)
             taken.append(_taken(*stored[k], rollouts.taken[t]))
             points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
         points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
-        successor = [np.arange(self.how.paths)] * self.horizon
-        regression = RolloutRegression(models[k], self.how.ridge, taken)
+        successor = [np.arange(self.settings.paths)] * self.horizon
+        regression = RolloutRegression(models[k], self.settings.ridge, taken)
         return SweepData(rollouts.rows, points, successor, regression, {})
 
     def _both(
@@ -205,7 +385,7 @@ class ModelTask:
                 taken.append(_taken(step, seen, chosen))
             points.append(Points(obs, initial, initial, candidates, stored))
         successor = [np.arange(len(part)) for part in rows]
-        regression = RolloutRegression(model, self.how.ridge, taken)
+        regression = RolloutRegression(model, self.settings.ridge, taken)
         return SweepData(rows, points, successor, regression, {})
 
     def _ticker(self, what: str, total: int) -> Callable[[int], None]:
@@ -243,8 +423,8 @@ def _taken(step: StepPrediction, seen: Weights, taken: Ints) -> tuple[Floats, We
 
 def _joined(k: int, parts: Sequence[Points]) -> StepPrediction:
     """What the model of half k predicts at the points of both halves."""
-    found = []
+    predictions = []
     for part in parts:
         assert isinstance(part.stored, StoredPredictions)
-        found.append(part.stored.by_model[k][0])
-    return StepPrediction.join(found)
+        predictions.append(part.stored.by_model[k][0])
+    return StepPrediction.join(predictions)

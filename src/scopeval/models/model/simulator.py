@@ -144,13 +144,13 @@ class SimulatorModel:
         """
         rng = np.random.default_rng((seed, 24))
         some = rows.select(rng.permutation(len(rows))[:COMPARED])
-        said = self._predict_rows(some)
+        prediction = self._predict_rows(some)
         goes_on = some.alive > 0
         errors = {}
         for name, answer, logged in (
-            ("reward", said.reward, some.reward),
-            ("cost", said.cost, some.cost),
-            ("end", said.end, 1.0 - goes_on),
+            ("reward", prediction.reward, some.reward),
+            ("cost", prediction.cost, some.cost),
+            ("end", prediction.end, 1.0 - goes_on),
         ):
             square = float(np.mean((answer[:, 0] - logged) ** 2))
             variance = float(np.var(logged))
@@ -161,7 +161,7 @@ class SimulatorModel:
         after, before = (
             np.asarray(x)[:, self.encoder.predicted] for x in (some.next_obs, some.obs)
         )
-        wrong = (after - said.next_obs[:, 0])[goes_on]
+        wrong = (after - prediction.next_obs[:, 0])[goes_on]
         if len(wrong):
             spread = np.std((after - before)[goes_on], axis=0)
             self._errors = wrong
@@ -185,20 +185,23 @@ class SimulatorModel:
             self.predict(np.asarray(rows.obs)[at], rows.action[at][:, None], int(rows.t[at[0]]))
             for at in places
         ]
-        said, back = StepPrediction.join(parts), np.argsort(np.concatenate(places))
+        prediction, back = StepPrediction.join(parts), np.argsort(np.concatenate(places))
         return StepPrediction(
-            said.next_obs[back], said.reward[back], said.cost[back], said.end[back]
+            prediction.next_obs[back],
+            prediction.reward[back],
+            prediction.cost[back],
+            prediction.end[back],
         )
 
     def _answers(
         self, obs: Floats, actions: NDArray[Any], t: int
     ) -> tuple[Floats, Floats, Floats, Bools]:
         n, w, full = len(obs), len(self.low), obs.shape
-        found: Any = self._step(obs, actions, t)
-        if not isinstance(found, tuple) or len(found) != 4:
-            many = f" of {len(found)}" if isinstance(found, tuple) else ""
-            raise TypeError(f"got {type(found).__name__}{many}")
-        ahead, reward, cost, ends = (np.array(part, np.float64) for part in found)
+        answer: Any = self._step(obs, actions, t)
+        if not isinstance(answer, tuple) or len(answer) != 4:
+            many = f" of {len(answer)}" if isinstance(answer, tuple) else ""
+            raise TypeError(f"got {type(answer).__name__}{many}")
+        ahead, reward, cost, ends = (np.array(part, np.float64) for part in answer)
         if ahead.shape == full:
             ahead = ahead[:, self.encoder.predicted]
         parts = {"next_obs": (ahead, (n, w)), "reward": (reward, (n,)), "cost": (cost, (n,))}

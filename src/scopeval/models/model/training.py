@@ -2,7 +2,7 @@
 
 Large errors of the next observation count by their size and not by their square, so that a rare
 contact which nobody can predict does not spoil the fit elsewhere. Reward, cost and the probability
-of an end are then fitted to the last layer again (`last_layer`).
+of an end are then fitted to the last layer again (`fitting`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out, one_blas_thread
 from scopeval.arrays import Bools, Floats, Ints, check_whole
 from scopeval.errors import InputError
-from scopeval.models.model.fitting import Examples, Schedule, fit_layers
+from scopeval.models.model.fitting import (
+    CERTAIN,
+    Examples,
+    Schedule,
+    fit_ends,
+    fit_layers,
+    fit_means,
+)
 from scopeval.models.model.identities import identities_of
-from scopeval.models.model.last_layer import CERTAIN, fit_ends, fit_means
-from scopeval.models.model.layers import GAIN, LAYERS, fresh_layers, hidden_layers
-from scopeval.models.model.network import Network
+from scopeval.models.model.network import GAIN, LAYERS, Network, fresh_layers, hidden_layers
 from scopeval.models.model.step_model import Encoder, Weights
 from scopeval.models.protocols import Rows
 
 if TYPE_CHECKING:
-    from scopeval.models.model.streamed_examples import StreamedRows
+    from scopeval.models.streamed_rows import StreamedRows
 
 __all__ = ["WIDE", "Training", "learn_halves", "learn_network"]
 
@@ -134,16 +139,20 @@ def learn_halves(
     if min(len(half) for half in halves) < 4:
         raise InputError(f"logged: got {rows} rows, expected at least 8 for a model")
     warm = start is not None
-    tick = ticker(sum(how.schedule(len(half), warm=warm).steps for how in tried for half in halves))
+    tick = ticker(
+        sum(settings.schedule(len(half), warm=warm).steps for settings in tried for half in halves)
+    )
 
-    def learn(how: Training, k: int) -> Network:
-        own = None if start is None else start[k]
+    def learn(settings: Training, k: int) -> Network:
+        begin = None if start is None else start[k]
         more = None if streamed is None else streamed[k]
-        return learn_network(halves[k], halves[1 - k], encoder, how, 2 * seed + k, tick, own, more)
+        return learn_network(
+            halves[k], halves[1 - k], encoder, settings, 2 * seed + k, tick, begin, more
+        )
 
     each = [
-        fan_out(partial(learn, how), range(2))
-        for how in tried  # a recording of CUDA must not see another thread
+        fan_out(partial(learn, settings), range(2))
+        for settings in tried  # a recording of CUDA must not see another thread
     ]
     losses = [np.mean([network.loss for network in both]) for both in each]
     return each[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
@@ -154,7 +163,7 @@ def learn_network(
     rows: Rows,
     held_out: Rows,
     encoder: Encoder,
-    how: Training,
+    settings: Training,
     seed: int,
     tick: Callable[[int], None] = lambda steps: None,
     start: Network | None = None,
@@ -168,7 +177,7 @@ def learn_network(
         rows: to learn from.
         held_out: rows that the network does not see.
         encoder: of its inputs.
-        how: width, steps and rate.
+        settings: width, steps and rate.
         seed: of the first weights, the batches and the errors that are kept.
         tick: called with the number of steps just taken.
         start: a network of some of these rows, from which training goes on; one that does not fit
@@ -177,10 +186,10 @@ def learn_network(
             those of the rows in memory, which must be a random sample of all.
     """
     for _ in range(4):
-        network = _trained(rows, held_out, encoder, how, seed, tick, start, streamed)
+        network = _trained(rows, held_out, encoder, settings, seed, tick, start, streamed)
         if all(np.isfinite(value).all() for value in network.weights.values()):
             return network
-        how = replace(how, rate=how.rate / 4.0)
+        settings = replace(settings, rate=settings.rate / 4.0)
     raise InputError(
         "logged: the dynamics cannot be learned, training diverges; expected observations and "
         "actions of moderate size, try scaling them, or a smaller Training(rate=...)"
@@ -191,7 +200,7 @@ def _trained(
     rows: Rows,
     held_out: Rows,
     encoder: Encoder,
-    how: Training,
+    settings: Training,
     seed: int,
     tick: Callable[[int], None],
     start: Network | None,
@@ -199,11 +208,11 @@ def _trained(
 ) -> Network:
     rng = np.random.default_rng((seed, 21))
     problem, layers = _standardized(rows, encoder), None
-    if start is not None and _still_fits(start, problem, how):
+    if start is not None and _still_fits(start, problem, settings):
         problem = _standardized(rows, encoder, _units_of(start))
         layers = {k: start.weights[k] for k in LAYERS}
     more = None if streamed is None else _standardized_buffers(streamed, encoder, problem)
-    weights = _fitted(problem, how, rng, tick, layers, more)
+    weights = _fitted(problem, settings, rng, tick, layers, more)
     weights |= {"mean": problem.mean, "scale": problem.scale}
     weights["centre"] = np.append(problem.centre, 0.0).astype(np.float32)
     weights["spread"] = np.append(problem.spread, 1.0).astype(np.float32)
@@ -217,10 +226,10 @@ def _trained(
     return network
 
 
-def _still_fits(start: Network, problem: _Problem, how: Training) -> bool:
+def _still_fits(start: Network, problem: _Problem, settings: Training) -> bool:
     """Whether a trained network can go on with these rows: its units are about theirs."""
     w = start.weights
-    if w["w1"].shape != (problem.x.shape[1], how.hidden):
+    if w["w1"].shape != (problem.x.shape[1], settings.hidden):
         return False
     ended = bool(0 < problem.end.mean() < 1)
     if ended != bool(w["w3"][:, -1].any()):
@@ -276,9 +285,9 @@ def _standardized_buffers(
     units = _Units(like.mean, like.scale, like.centre, like.spread)
     ends = len(like.examples().end) > 0
     for rows in streamed.buffers():
-        found = _standardized(rows, encoder, units)
-        end = found.end.astype(np.float32) if ends else np.empty(0, np.float32)
-        yield Examples(found.x, found.y, found.counts, end)
+        standardized = _standardized(rows, encoder, units)
+        end = standardized.end.astype(np.float32) if ends else np.empty(0, np.float32)
+        yield Examples(standardized.x, standardized.y, standardized.counts, end)
 
 
 def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> _Problem:
@@ -312,7 +321,7 @@ def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> 
 
 def _fitted(
     problem: _Problem,
-    how: Training,
+    settings: Training,
     rng: np.random.Generator,
     tick: Callable[[int], None],
     start: dict[str, Weights] | None = None,
@@ -323,8 +332,10 @@ def _fitted(
     sometimes_ends = len(examples.end) > 0
     layers = start
     if layers is None:
-        layers = fresh_layers(x.shape[1], how.hidden, y.shape[1] + 1, rng, how.gain_for(len(x)))
-    schedule = how.schedule(len(x), warm=start is not None)
+        layers = fresh_layers(
+            x.shape[1], settings.hidden, y.shape[1] + 1, rng, settings.gain_for(len(x))
+        )
+    schedule = settings.schedule(len(x), warm=start is not None)
     kept = min(int(WATCHED * len(x)), MOST_WATCHED)
     held_out = None
     if kept:  # rows of this half: those of the other half must not decide anything

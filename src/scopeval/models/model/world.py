@@ -33,14 +33,14 @@ from scopeval.logs.transitions import Transitions, not_a_log
 from scopeval.models.log_rows import halved
 from scopeval.models.model.network import Dynamics, Network
 from scopeval.models.model.step_model import Encoder
-from scopeval.models.model.streamed_examples import (
+from scopeval.models.model.training import Training, learn_halves
+from scopeval.models.protocols import Rows
+from scopeval.models.streamed_rows import (
     IN_MEMORY,
     StreamedRows,
     halves_by_content,
     rows_to_learn,
 )
-from scopeval.models.model.training import Training, learn_halves
-from scopeval.models.protocols import Rows
 
 if TYPE_CHECKING:
     from typing import Self
@@ -117,8 +117,8 @@ class World:
             log = _examined(logged, horizon)
             fold = halved(len(log), np.random.default_rng((seed, 11)))
         encoder = _encoder(log, actions, embedding, drawn, horizon)
-        with follow_phases(progress) as told:
-            networks = _learned(log, fold, encoder, trainings, seed, told, streamed=streamed)
+        with follow_phases(progress) as report:
+            networks = _learned(log, fold, encoder, trainings, seed, report, streamed=streamed)
         return cls(log, fold, Dynamics(networks), trainings, seed)
 
     @one_blas_thread()
@@ -146,9 +146,9 @@ class World:
         refits = self.refits + 1
         rng = np.random.default_rng((self.seed, 11, refits))
         fold = np.concatenate([self.fold, halved(len(new), rng, len(self.logged))])
-        with follow_phases(progress) as told:
+        with follow_phases(progress) as report:
             networks = _learned(
-                log, fold, encoder, self.trainings, self.seed, told, self.dynamics.learned
+                log, fold, encoder, self.trainings, self.seed, report, self.dynamics.learned
             )
         return replace(self, logged=log, fold=fold, dynamics=Dynamics(networks), refits=refits)
 
@@ -190,9 +190,9 @@ def _examined(logged: Transitions, horizon: int | None) -> Transitions:
             "logged: holds state numbers, and a World is learned from vectors; try "
             "design(logged, ...), which is quick for tables"
         )
-    found = examine(logged, Problem(horizon))
-    found.diagnosis.raise_errors("logged")
-    return found.log.with_notes(found.diagnosis.warnings)
+    examined = examine(logged, Problem(horizon))
+    examined.diagnosis.raise_errors("logged")
+    return examined.log.with_notes(examined.diagnosis.warnings)
 
 
 def _sampled(logged: LoggedStream, horizon: int | None, seed: int) -> Transitions:
@@ -242,11 +242,11 @@ def _learned(
     encoder: Encoder,
     trainings: tuple[Training, ...],
     seed: int,
-    told: Progress,
+    report: Progress,
     start: Sequence[Network] | None = None,
     streamed: Sequence[StreamedRows] | None = None,
 ) -> tuple[Network, ...]:
-    ticker = partial(_ticker, told)
+    ticker = partial(_ticker, report)
     return tuple(
         learn_halves(halves_of(log, fold), encoder, trainings, seed, ticker, start, streamed)
     )
@@ -258,7 +258,7 @@ def halves_of(log: Transitions, fold: Ints) -> list[Rows]:
     return [rows.select(np.flatnonzero(fold == k)) for k in range(2)]
 
 
-def _ticker(told: Progress, total: int) -> Callable[[int], None]:
+def _ticker(report: Progress, total: int) -> Callable[[int], None]:
     """Counts and reports the steps of several threads."""
     lock, done = Lock(), 0
 
@@ -266,7 +266,7 @@ def _ticker(told: Progress, total: int) -> Callable[[int], None]:
         nonlocal done
         with lock:
             done += steps
-            told("learning the dynamics", min(done, total), total)
+            report("learning the dynamics", min(done, total), total)
 
     return tick
 

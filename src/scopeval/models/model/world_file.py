@@ -69,7 +69,7 @@ def write_world(path: str | os.PathLike[str], world: World) -> None:
         "horizon": np.asarray(encoder.horizon, np.int64),
     }
     for i, network in enumerate(world.dynamics.learned):
-        own: dict[str, NDArray[Any]] = {
+        arrays_of_network: dict[str, NDArray[Any]] = {
             **network.weights,
             "low": network.low,
             "high": network.high,
@@ -78,7 +78,7 @@ def write_world(path: str | os.PathLike[str], world: World) -> None:
             "size_weights": network.size_weights,
             "judged": np.array([network.reward_noise, network.loss]),
         }
-        arrays |= {f"net{i}_{name}": value for name, value in own.items()}
+        arrays |= {f"net{i}_{name}": value for name, value in arrays_of_network.items()}
     header = {
         "format": FORMAT,
         "seed": world.seed,
@@ -103,18 +103,18 @@ def read_world(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Worl
 
 
 def _header(archive: Archive) -> dict[str, Any]:
-    found = json.loads(read_header(archive, LARGEST_HEADER))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"format {found.get('format') if isinstance(found, dict) else found!r}")
-    numbers = (found.get("seed"), found.get("refits"))
+    header = json.loads(read_header(archive, LARGEST_HEADER))
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError(f"format {header.get('format') if isinstance(header, dict) else header!r}")
+    numbers = (header.get("seed"), header.get("refits"))
     if not all(type(n) is int and 0 <= n < 2**62 for n in numbers):
         raise ValueError(f"seed and refits {numbers}")
-    notes, trainings = found.get("notes"), found.get("trainings")
+    notes, trainings = header.get("notes"), header.get("trainings")
     if not isinstance(notes, list) or not all(isinstance(text, str) for text in notes):
         raise ValueError("notes that are not text")
     if not isinstance(trainings, list) or not 1 <= len(trainings) <= MOST_TRAININGS:
         raise ValueError("trainings that are not a list of settings")
-    return found
+    return header
 
 
 def _check_shapes(headers: Mapping[str, Header]) -> None:
@@ -174,17 +174,17 @@ def _world(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> World:
 
 
 def _network(encoder: Encoder, start: str, arrays: dict[str, NDArray[Any]]) -> Network:
-    own = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
-    low, high = own.pop("low"), own.pop("high")
-    errors, sizes, weights = (own.pop(k) for k in ("errors", "expected_sizes", "size_weights"))
-    noise, loss = own.pop("judged")
-    if not ((own["scale"] > 0).all() and (own["spread"] > 0).all()):
+    layers = {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+    low, high = layers.pop("low"), layers.pop("high")
+    errors, sizes, weights = (layers.pop(k) for k in ("errors", "expected_sizes", "size_weights"))
+    noise, loss = layers.pop("judged")
+    if not ((layers["scale"] > 0).all() and (layers["spread"] > 0).all()):
         raise ValueError("units that are not above 0")
     if not (low <= high).all() or not (np.diff(sizes) >= 0).all():
         raise ValueError("a range, or expected sizes, in the wrong order")
     if not 0 <= noise < np.inf or loss < 0 or np.isinf(loss):
         raise ValueError(f"held-out errors {noise}, {loss}")
-    return Network(encoder, own, low, high, errors, float(noise), float(loss), sizes, weights)
+    return Network(encoder, layers, low, high, errors, float(noise), float(loss), sizes, weights)
 
 
 def _training(given: Any) -> dict[str, Any]:
