@@ -338,6 +338,44 @@ def test_one_state_of_an_episode():
     assert holders == {"policies.episode_state.EpisodeState"}
 
 
+#: Frontiers have a row program of their own until they call `solver._kernel.solve_row`.
+TO_GO = {"behavior._frontier_kernel", "exact._frontier_kernel"}
+
+
+def test_one_row_program():
+    """weight / sqrt(eta + price cost), by the only places that write it."""
+    places = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith("np.sqrt(eta +")
+    }
+    assert places - TO_GO == {"solver._kernel"}
+
+
+def test_one_forward_pass_and_one_training_of_small_networks():
+    """The soft step of the networks is computed in two places: to predict, and to train."""
+    swish = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and ast.unparse(node.right).startswith(("ONE + abs(", "1.0 + abs(", "(1.0 + np.abs("))
+    }
+    assert swish == {"models.model._forward_kernel", "models.model._training_kernel"}
+    adam = {
+        (module, node.name)
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and "adam" in node.name
+    }
+    assert {module for module, _ in adam} == {
+        "models.model._training_kernel",
+        "models.model.fitting",
+    }
+
+
 def test_one_drawing_of_an_action_and_one_stream_of_random_numbers():
     """For arrays, and the same for compiled code; SplitMix64 by its multiplier."""
     names = {"draw_action", "draw_actions", "drawn", "_drawn", "_draw_action", "_draw_actions"}

@@ -106,7 +106,13 @@ def test_a_forward_pass_is_the_formula(rows, hidden, outputs, seed):
     p = fresh_layers(3, hidden, outputs, rng)
     p["skip"] = rng.standard_normal((3, outputs)).astype(np.float32)
     x = rng.standard_normal((rows, 3)).astype(np.float32)
-    expected = hidden_layers(p, x) @ p["w3"] + x @ p["skip"] + p["b3"]
+
+    def swish(z):
+        return 0.5 * z * (1.0 + z / (1.0 + np.abs(z)))
+
+    last = swish(swish(x @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"])
+    np.testing.assert_allclose(hidden_layers(p, x), last, atol=1e-5)
+    expected = last @ p["w3"] + x @ p["skip"] + p["b3"]
     np.testing.assert_allclose(forward(p, x), expected, atol=1e-4)
 
 

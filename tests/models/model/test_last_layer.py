@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from scopeval.models.model import fitting
 from scopeval.models.model.fitting import fit_ends, fit_means
-from scopeval.models.model.network import fresh_layers, hidden_layers
+from scopeval.models.model.network import fresh_layers
 
 HIDDEN, INPUTS = 6, 3
 
@@ -106,11 +106,3 @@ def test_no_more_episodes_are_simulated_than_training_uses(horizon, paths):
     from scopeval.models.model.return_features import Study
 
     assert Study().paths_of(horizon) == paths
-
-
-def test_the_hidden_layers_of_many_rows_are_those_of_few(monkeypatch):
-    weights = layers(7)
-    x = np.random.default_rng(8).normal(size=(900, INPUTS)).astype(np.float32)
-    whole = hidden_layers(weights, x)
-    monkeypatch.setattr("scopeval.models.model.network.HIDDEN_BLOCK", 400)
-    np.testing.assert_allclose(hidden_layers(weights, x), whole, rtol=1e-5, atol=1e-6)
