@@ -73,9 +73,9 @@ def problem_of(task: Job) -> tuple[Any, Any, Any]:
 
     size = int(task.world)
     mdp = Gridworld(size, "same-tilt", task.seed).mdp()
-    pi = target_policies(1, size, seed=task.seed)[0]
+    policy = target_policies(1, size, seed=task.seed)[0]
     controllers = logging_policies(30, mdp, seed=task.seed)
-    return mdp, pi, logs_of(mdp, controllers, int(task.logs), seed=task.seed)
+    return mdp, policy, logs_of(mdp, controllers, int(task.logs), seed=task.seed)
 
 
 def job(task: Job) -> dict[str, Any]:

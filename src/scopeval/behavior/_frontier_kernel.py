@@ -66,7 +66,8 @@ def slope_at(row: Any, where: float) -> float:
     if not 0.0 < where < last:
         return 0.0
     k = int(where)
-    return min(row[k + 2] - row[k + 1], 0.0)
+    change: float = min(row[k + 2] - row[k + 1], 0.0)
+    return change
 
 
 @compiled  # type: ignore[untyped-decorator]
