@@ -18,9 +18,10 @@ golden: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/test_golden.py
 
 # What takes long, and guards what changes seldom: benchmarks, worlds of the laboratory whose results
-# are stored, notebooks, Ray, kills at random
+# are stored, notebooks, Ray, kills at random; and new random examples of all tests by hypothesis
 test-heavy: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m heavy
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "hypothesis and not heavy" --hypothesis-profile search
 
 # What other processors round otherwise: golden numbers, decisions, sums in two orders, linear algebra.
 # (Solver, simulator and intervals use no BLAS.)

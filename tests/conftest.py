@@ -13,6 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+#: No example may fail because a machine is busy, and no new one by chance: `make test` has the same
+#: examples in every run. `make test-heavy` searches further ones (the profile "search").
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same examples", derandomize=True, **PATIENT)
+settings.register_profile("search", derandomize=False, print_blob=True, **PATIENT)
+settings.load_profile("same examples")
 
 #: Reasons to skip that hold on a machine where everything that `make test` and .ci/run install is
 #: there. Python packages of `make test`, a browser and PostgreSQL are not among them.

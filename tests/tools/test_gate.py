@@ -82,3 +82,38 @@ def test_heavy_tests_are_left_out_unless_they_are_asked_for():
     assert "test_campaigns_survive_kills" in heavy
     assert "tests/benchmarks/" in heavy
     assert "::" not in collected().replace("no tests", "")
+
+
+EXAMPLES = """
+import time
+from hypothesis import given, settings, strategies as st
+numbers = []
+@given(st.integers())
+@settings(max_examples=20)
+def test_numbers(number):
+    numbers.append(number)
+    time.sleep(0.3 * (len(numbers) == 5))  # more than Hypothesis allows by itself
+def test_written():
+    print("drawn:", numbers)
+"""
+
+
+def test_examples_are_the_same_in_every_run_and_none_fails_by_the_clock(tmp_path):
+    def drawn(*more: str) -> list[str]:
+        (tmp_path / "test_it.py").write_text(EXAMPLES, encoding="utf-8")
+        (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        plugins = ("-p", "_hypothesis_pytestplugin", "-p", "conftest", "-p", "no:cacheprovider")
+        env = os.environ | {
+            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        env.pop("CI", None)  # there Hypothesis has such a profile of its own
+        command = (sys.executable, "-m", "pytest", *plugins, "-s", "-q", *more)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout
+        return [line for line in done.stdout.splitlines() if "drawn:" in line]
+
+    assert drawn() == drawn() != []
+    assert drawn("--hypothesis-profile", "search") != drawn()
