@@ -11,10 +11,8 @@ from scipy import sparse
 
 from experiments.user_worlds import world_of
 from random_mdps import random_case
-from scopeval import Check, Table, exact
-from scopeval.behavior.frontier import frontier
+from scopeval import Check, Table, Transitions, exact, frontier
 from scopeval.exact import TabularMDP
-from scopeval.logs.transitions import Transitions
 
 ROWS = 4000
 
