@@ -39,7 +39,7 @@ import numpy as np
 import tyro
 
 import scopeval
-from scopeval import exact
+from scopeval import __version__, exact
 from scopeval._files import check_place, machine, now, replace_file, versions, write_json
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.policy import BehaviorPolicy
@@ -227,11 +227,14 @@ def markdown_of(module: ModuleType, content: Mapping[str, Any], *, notes: bool =
             parts.append(part.markdown())
         elif notes or not isinstance(part, Note):
             parts.append(str(part))
-    told = content.get("machine", {})
-    cores = told.get("cores", "?")
-    where = f"on a machine with {cores} core{'s' * (cores != 1)} ({told.get('cpu', 'unknown')})."
+    machine_facts = content.get("machine", {})
+    cores, processor = machine_facts.get("cores", "?"), machine_facts.get("cpu", "unknown")
+    where = f"on a machine with {cores} core{'s' * (cores != 1)} ({processor})"
     whole = content.get("seconds", 0) >= 1 and not content.get("kept")
-    took = f"Run time: {content['seconds']:.0f} s {where}" if whole else f"Computed {where}"
+    took = f"Run time: {content['seconds']:.0f} s {where}." if whole else f"Computed {where}."
+    version = content.get("versions", {}).get("scopeval")
+    if version and version != __version__:
+        took += f" By version {version} ({content['date'][:10]}), older than the code you have."
     return "\n\n".join([*parts, took])
 
 
