@@ -118,6 +118,8 @@ def test_functions_that_are_no_policies(world):
     best = table.argmax(axis=1)
     words = r"whole numbers, which look like actions.*np.eye\(A\)"
     refused(words, lambda: evaluate(mdp, lambda obs, t: best[obs], episodes=9))
+    words = r"returned 1, which looks like an action.*deterministic\(f, actions=A\)"
+    refused(words, lambda: evaluate(mdp, lambda obs, t: 1, episodes=9))
     evaluate(mdp, lambda obs, t, scale=1.0: table[obs], episodes=9)  # a third may have a default
     evaluate(mdp, lambda *asked: table[asked[0]], episodes=9)
 

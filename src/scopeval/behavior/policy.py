@@ -361,7 +361,7 @@ class BehaviorPolicy:
             target,
             self.recipe.horizon,
             "the behavior policy",
-            "run it for its own target, and ask estimate(episodes, target=...) about this one",
+            "run it for its own target, and ask estimate(episodes, policy) about this one",
         )
 
     def identify(self) -> Identity:

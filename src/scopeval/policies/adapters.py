@@ -130,11 +130,17 @@ class CallablePolicy:
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, A]."""
         answer = np.asarray(self._function(obs, t))
-        if answer.shape == (len(obs),) and answer.dtype.kind in "iu":
+        if answer.shape in ((len(obs),), ()) and answer.dtype.kind in "iu":
+            got = (
+                f"{len(obs)} whole numbers, which look like actions"
+                if answer.ndim
+                else f"{answer}, which looks like an action"
+            )
             raise InputError(
-                f"policy: {self._name(self._function)} returned {len(obs)} whole numbers, which "
-                "look like actions, expected their probabilities [B, A]; of a policy that always "
-                "takes action f(obs) these are np.eye(A)[f(obs)]"
+                f"policy: {self._name(self._function)} returned {got}, expected the probabilities "
+                "of all actions [B, A]; of a policy that always takes action f(obs) these are "
+                "np.eye(A)[f(obs)]; of one that is asked for one observation at a time try "
+                "deterministic(f, actions=A)"
             )
         return _checked("policy", answer, len(obs))
 
@@ -320,7 +326,7 @@ def as_policy(source: object) -> Policy | ContinuousPolicy:
     if isinstance(source, LearnedBehavior):
         raise InputError(
             "policy: got a behavior policy from design or frontier, expected the target policy; "
-            "are the two arguments swapped? Try evaluate(env, target, behavior)"
+            "are the two arguments swapped? Try evaluate(env, policy, behavior)"
         )
     if isinstance(source, Policy | ContinuousPolicy):
         return source
