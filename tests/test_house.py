@@ -208,7 +208,6 @@ HOLDERS = {
     "evaluation.source_choice.Terms": "after defaults are filled in",
     "evaluation.source_choice.Sources": "after defaults are filled in",
     "evaluation.stage_design.Plan": "a stage's own promise",
-    "evaluation.staged_totals.StagedTotals": "a stage's own promise",
     "safety.certificate.CostDifference": "the multiple in D",
     "safety.promise.Judged": "after defaults are filled in",
 }

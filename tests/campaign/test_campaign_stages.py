@@ -22,8 +22,8 @@ from scopeval.errors import InputError
 from scopeval.evaluation import source_choice
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_design import StageDesigner, agreement_level
-from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stages import Shares, expected_variance, stage_sizes
+from scopeval.evaluation.totals import Totals
 from scopeval.report.evaluation_figures import running
 from scopeval.serve.live import view_of
 from wearing_machine import ACTIONS, HORIZON, STATES, policy
@@ -204,8 +204,14 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
         0,
     )
     shares = Shares(EPISODES, SETTINGS)
-    totals = StagedTotals(
-        alpha=0.05, epsilon=0.0, method="sequence", target_n=EPISODES, variance=0.4, keep=False
+    totals = Totals(
+        alpha=0.05,
+        epsilon=0.0,
+        method="sequence",
+        target_n=EPISODES,
+        on_policy=False,
+        keep=False,
+        settings=SETTINGS,
     )
     agreements, begin = [], 0
     for number, size in enumerate(sizes):

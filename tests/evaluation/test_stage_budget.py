@@ -17,7 +17,7 @@ from scopeval.envs.gridworld import (
     logs_of,
     target_policies,
 )
-from scopeval.evaluation import stage_runner
+from scopeval.evaluation import loop
 from scopeval.evaluation.stage_budget import MOST_UNSPENT, unspent
 from scopeval.evaluation.stage_design import StageDesigner
 from scopeval.evaluation.stages import Shares, expected_progress
@@ -82,7 +82,7 @@ def test_stages_are_run_with_the_margin_and_the_progress(monkeypatch):
 
     monkeypatch.setattr(StageDesigner, "_designed", designed)
     monkeypatch.setattr(Shares, "next", weighed)
-    monkeypatch.setattr(stage_runner, "unspent", lambda stages, size: 0.001 * len(stages))
+    monkeypatch.setattr(loop, "unspent", lambda stages, size: 0.001 * len(stages))
     found = evaluate(GRID, PI, episodes=150, seed=1, run=Stages(learn=Table(features=cells(5))))
     assert margins == [0.001 * k for k in range(1, len(found.stages))]
     assert told == [expected_progress(stage.prediction) for stage in found.stages]

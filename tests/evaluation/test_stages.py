@@ -27,15 +27,14 @@ from scopeval.behavior.summary import Prediction
 from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation.loop import EvaluationLoop, StoppingPlan
 from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan, StageDesigner
-from scopeval.evaluation.stage_runner import evaluate_in_stages
-from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stages import Shares, expected_progress, expected_variance, stage_sizes
-from scopeval.evaluation.stopping import StoppingPlan
 from scopeval.evaluation.task import EvaluationTask
+from scopeval.evaluation.totals import Totals
 from scopeval.report import page_of_evaluation
 from small_worlds import random_mdp, random_rows
 
@@ -196,14 +195,14 @@ def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_
     """
     monkeypatch.setattr(StageDesigner, "_designed", greedy)
     # four episodes may tell too little for a value to be told; what is hidden then is unbiased too
-    monkeypatch.setattr(StagedTotals, "_tells_nothing", lambda *_: False)
+    monkeypatch.setattr(Totals, "_tells_nothing", lambda *_: False)
     settings = Stages(first=2, growth=1.5, least_variance=0.01)
     task = EvaluationTask(Terms(1, 1.0, 0.0), Inference(estimator="pdis"), True, (), True, 0)
     total = mean = naive = square = expected = 0.0
     for outcomes in itertools.product(OUTCOMES, repeat=4):
         script = Script(list(outcomes))
         plan = StoppingPlan(Stop(4))
-        found = evaluate_in_stages(task, script, plan, settings, None, None)
+        found = EvaluationLoop(task, script, plan, None, None, settings).evaluate()
         assert [stage.episodes for stage in found.stages] == [2, 1, 1]
         total += script.chance
         mean += script.chance * found.estimate

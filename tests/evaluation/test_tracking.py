@@ -9,7 +9,7 @@ import pytest
 from scopeval import Stages, Stop, evaluate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
-from scopeval.evaluation.stopping import Running
+from scopeval.evaluation.loop import Running
 from scopeval.evaluation.tracking import listener_of
 
 MDP = Gridworld(size=3, seed=0).mdp()
@@ -84,8 +84,8 @@ def test_what_cannot_be_called_is_refused_before_any_episode(wrong, message, run
     def no_batch(*_, **__):
         raise AssertionError("an episode was run")
 
-    monkeypatch.setattr("scopeval.evaluation.evaluator.run_batches", no_batch)
-    monkeypatch.setattr("scopeval.evaluation.stage_runner.run_batches", no_batch)
+    monkeypatch.setattr("scopeval.evaluation.loop.EvaluationLoop", no_batch)
+    monkeypatch.setattr("scopeval.evaluation.evaluator.EvaluationLoop", no_batch)
     with pytest.raises(InputError, match=message):
         evaluate(MDP, POLICY, episodes=100, progress=wrong, run=run)
 

@@ -34,9 +34,9 @@ from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
 from scopeval.errors import InputError
+from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import no_interval
 from scopeval.evaluation.stages import Stages
-from scopeval.evaluation.stopping import Running
 from scopeval.evaluation.tracking import Listener, listener_of
 from scopeval.logs.transitions import Transitions
 from scopeval.notebook.axes import axes_or_new, write_in

@@ -22,11 +22,10 @@ from scopeval.campaign.terms import COST, Promise
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.result import Evaluation, GuardReport
-from scopeval.evaluation.running_totals import RunInfo, RunningTotals
 from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.stage_report import Learning, precise_after
-from scopeval.evaluation.staged_totals import StagedTotals
 from scopeval.evaluation.stages import Stages
+from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = [
@@ -258,7 +257,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     if state.terms.refit is not None:
         return _staged(state, state.terms.refit, numbers, lost, run)
     terms = state.terms
-    totals = RunningTotals(
+    totals = Totals(
         alpha=terms.alpha,
         epsilon=terms.epsilon,
         method="sequence",
@@ -281,14 +280,15 @@ def _staged(
 ) -> Evaluation:
     """The stages, combined as `evaluate` does, by the weights of the journal."""
     terms = state.terms
-    totals = StagedTotals(
+    totals = Totals(
         alpha=terms.alpha,
         epsilon=terms.epsilon,
         method="sequence",
         target_n=narrowest_at(terms),
-        variance=settings.prior_variance,
+        on_policy=False,
         keep=False,
         bound=terms.bound(),
+        settings=settings,
     )
     segment_of = state.allotment.of
     finished = groupby(numbers, key=lambda one: segment_of(one["number"]))
@@ -305,7 +305,8 @@ def _staged(
         refuted = state.refuted_in
         why = refuted[1] if refuted is not None and refuted[0] == number else None
         totals.end(one.plan, why, covered=True, costs=run.costs, anytime=True)
-    stages = totals.finished_stages()
+    result = totals.result(run)
+    stages = result.stages
     budget = budget_after(terms, state.plans, [stage.episodes for stage in stages])
     learning = Learning(
         refits=sum(stage.designed for stage in stages),
@@ -315,7 +316,7 @@ def _staged(
         payback=budget.payback if terms.epsilon < 0.0 else None,
         precise_after=precise_after(stages),
     )
-    return replace(totals.result(run), stages=stages, learning=learning)
+    return replace(result, learning=learning)
 
 
 def stopped_in_words(state: CampaignState) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ import numpy as np
 
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.terms import Terms
-from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence, Interval
+from scopeval.estimation.running_moments import Interval
 from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan
@@ -264,11 +263,10 @@ class RunningValue:
         self._counted: list[_Counted] = []
         self._moments = self._empty()
 
-    def _empty(self) -> AsymptoticSequence | StagedMoments:
-        goal, alpha = narrowest_at(self._terms), self._terms.alpha
-        if self._terms.refit is None:
-            return AsymptoticSequence(alpha, goal, fewest_events=FEWEST_EVENTS)
-        return StagedMoments(alpha, max(round(goal / self._terms.refit.prior_variance), 1))
+    def _empty(self) -> StagedMoments:
+        goal, refit = narrowest_at(self._terms), self._terms.refit
+        prior = 1.0 if refit is None else refit.prior_variance
+        return StagedMoments(self._terms.alpha, max(round(goal / prior), 1))
 
     def add(self, number: int, segment: Segment, value: float) -> None:
         """Take in an episode."""
@@ -276,7 +274,9 @@ class RunningValue:
         self._count(self._counted[-1])
 
     def _count(self, one: _Counted) -> None:
-        if isinstance(self._moments, StagedMoments):
+        if self._terms.refit is None:
+            self._moments.enter(0, 1.0)
+        else:
             self._moments.enter(one.stage, one.weight)
         self._moments.update(np.array([one.value]))
 
@@ -290,9 +290,4 @@ class RunningValue:
     @property
     def interval(self) -> Interval:
         """Anytime-valid."""
-        if isinstance(self._moments, AsymptoticSequence):
-            return self._moments.interval
-        if not self._counted:
-            name = "asymptotic sequence"
-            return Interval(math.nan, -math.inf, math.inf, self._terms.alpha, name, 0)
         return self._moments.sequence()

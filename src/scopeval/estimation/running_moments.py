@@ -115,18 +115,25 @@ class Moments:
         centred = x - mean
         square = float(np.dot(centred, centred))
         cube = float(np.dot(centred * centred, centred))
+        self.join(Moments(k, mean, square, cube, float(x.min()), float(x.max())))
+
+    def join(self, other: Moments) -> None:
+        """Take in the moments of other values."""
+        k = other.n
+        if k == 0:
+            return
         n, total = self.n, self.n + k
-        gap = mean - self.mean
+        gap = other.mean - self.mean
         self.cube += (
-            cube
+            other.cube
             + gap * gap * gap * n * k * (n - k) / total**2
-            + 3 * gap * (n * square - k * self.square) / total
+            + 3 * gap * (n * other.square - k * self.square) / total
         )
-        self.square += square + gap * gap * n * k / total
+        self.square += other.square + gap * gap * n * k / total
         self.mean += gap * k / total
         self.n = total
-        self.low = min(self.low, float(x.min()))
-        self.high = max(self.high, float(x.max()))
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
 
     @property
     def constant(self) -> bool:

@@ -121,6 +121,14 @@ class StagedMoments:
         return sum(stage.moments.n for stage in self.stages)
 
     @property
+    def whole(self) -> Moments:
+        """Of all values, each counted once."""
+        every = Moments()
+        for stage in self.stages:
+            every.join(stage.moments)
+        return every
+
+    @property
     def total_weight(self) -> float:
         """sum_k w_k n_k."""
         return math.fsum(weight * m.n for weight, m in self._parts())

@@ -1,37 +1,24 @@
-"""The whole flow: run a policy in place of the target, and report what the target is worth.
-
-source (environments or simulator)        episodes by number, in batches
-  -> batch: one value per episode         mean J(pi) given all earlier episodes
-  -> running totals                       estimate, interval, certificate, diagnostics
-  -> guard: switch to the target?         when the promise is refuted, or a limit is passed
-  -> stopping plan: another batch?        episodes, precision or cost budget, whichever is first
-running totals -> Evaluation
-"""
+"""The verb `evaluate`: its arguments become a task, environments are opened, the loop runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from scopeval.arrays import check_whole
 from scopeval.collection.plant import Plant, plant_of
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.evaluation.context_control import adjusted, context_control, with_signals
-from scopeval.evaluation.result import Evaluation, GuardReport
-from scopeval.evaluation.running_totals import RunInfo, RunningTotals
+from scopeval.evaluation.context_control import with_signals
+from scopeval.evaluation.loop import INTERRUPTED, EvaluationLoop, Running, StoppingPlan
+from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.source_choice import (
-    Sources,
     bound_of,
-    decisions_of,
     open_sources,
     terms_of,
     unbiased_estimator,
 )
-from scopeval.evaluation.stage_runner import evaluate_in_stages
 from scopeval.evaluation.stages import Stages
-from scopeval.evaluation.stopping import INTERRUPTED, Running, StoppingPlan, run_batches
 from scopeval.evaluation.task import EvaluationTask, limits_of_guard
 from scopeval.evaluation.tracking import Listener, follow_batches
 from scopeval.policies.adapters import as_behavior
@@ -65,7 +52,7 @@ def evaluate(
 
     The evaluation ends after `episodes`, or as `stop` says. With a number of episodes alone the
     interval is the one for a fixed number of episodes; otherwise, or when the guard has switched,
-    it is an anytime-valid sequence (see `running_totals`).
+    it is an anytime-valid sequence (see `totals`).
 
     Args:
         env: where: a Gymnasium environment, the name of a registered one, a function that makes
@@ -113,13 +100,13 @@ def evaluate(
     check_whole("seed", seed, 0)
     stages = run if isinstance(run, Stages) else None
     asked, today = question_of(policy, horizon), baseline_of(baseline)
-    how = as_behavior(run if stages is None else stages.design, asked.policy)
-    unconfirmed = _unconfirmed(how, today)
+    behavior = as_behavior(run if stages is None else stages.design, asked.policy)
+    unconfirmed = _unconfirmed(behavior, today)
     task = _task(
         plant,
         asked.horizon,
         asked.gamma,
-        how,
+        behavior,
         promise,
         today,
         inference or Inference(),
@@ -137,19 +124,19 @@ def evaluate(
         seed=seed,
         baseline=None if today is None else today.policy,
     )
-    with follow_batches(progress) as told, opened as sources:
-        if stages is None:
-            return _evaluate_one(task, plan, sources, how, told, unconfirmed)
-        return evaluate_in_stages(task, sources, plan, stages, how, told)
+    with follow_batches(progress) as listener, opened as sources:
+        return EvaluationLoop(
+            task, sources, plan, listener, behavior, stages, unconfirmed
+        ).evaluate()
 
 
-def _unconfirmed(how: Behavior | Policy | None, baseline: Baseline | None) -> str | None:
+def _unconfirmed(behavior: Behavior | Policy | None, baseline: Baseline | None) -> str | None:
     """Why the logs confirm no design; None: they do, or nothing was designed from logs.
 
     Raises:
         InputError: they do not, and then nothing is to be run.
     """
-    why = how.fallback if isinstance(how, LearnedBehavior) else None
+    why = behavior.fallback if isinstance(behavior, LearnedBehavior) else None
     if why is not None and baseline is not None and baseline.unconfirmed == "refuse":
         raise InputError(
             f"run: the logs confirm no design ({why}), so that the target itself would run; "
@@ -162,7 +149,7 @@ def _task(
     plant: Plant,
     horizon: int | None,
     gamma: float | None,
-    how: Behavior | Policy | None,
+    behavior: Behavior | Policy | None,
     promise: Promise | Limit | Sequence[Promise | Limit] | None,
     baseline: Baseline | None,
     inference: Inference,
@@ -174,10 +161,10 @@ def _task(
     """What is asked for, with defaults filled in."""
     promises, limits = promises_and_limits(promise, limits=True)
     stated = promises[0] if promises else None
-    judged = judged_promise(how, stated, baseline)
+    judged = judged_promise(behavior, stated, baseline)
     if in_stages:
         _check_stages(inference)
-    terms = terms_of(plant.env, how, horizon=horizon, gamma=gamma, promise=judged)
+    terms = terms_of(plant.env, behavior, horizon=horizon, gamma=gamma, promise=judged)
     limits_of_guard(limits)
     given = stated or Promise()
     return EvaluationTask(
@@ -188,68 +175,9 @@ def _task(
         costs=plant.cost != "none",
         seed=seed,
         context=context,
-        bound=bound_of(plant.env, terms, None if in_stages else how, given.bound),
+        bound=bound_of(plant.env, terms, None if in_stages else behavior, given.bound),
         baseline=baseline is not None,
     )
-
-
-def _evaluate_one(
-    task: EvaluationTask,
-    plan: StoppingPlan,
-    sources: Sources,
-    how: Behavior | Policy | None,
-    told: Callable[[Running], None] | None,
-    unconfirmed: str | None = None,
-) -> Evaluation:
-    """Run one behavior policy, or the target itself, until the plan ends."""
-    terms, by, episodes = task.terms, task.inference, plan.stop.episodes
-    promise = terms.promise
-    name = unbiased_estimator(by.estimator, on_policy=how is None)
-    counts = decisions_of(how)
-    own = promise.whose == "target"  # the target then keeps the promise by itself
-    watch = task.guard() if how is not None or not own else None
-    control = context_control(task.context, how, episodes or 1000, by.return_bound, sources)
-    totals = RunningTotals(
-        alpha=by.alpha,
-        epsilon=terms.epsilon,
-        method=by.interval,
-        target_n=episodes or 1000,
-        on_policy=how is None,
-        keep=by.keep,
-        bound=task.bound,
-        whose=promise.whose,
-        return_bound=by.return_bound,
-        context=control,
-    )
-    keep = by.keep or control is not None
-    source = adjusted(sources.of(how, name, watch, keep=keep), control)
-    plan.suit(source, watch)
-    own = own and sources.baseline is None
-    switched = run_batches(source, plan, totals, watch, told, episodes, hands_over=own)
-    if switched is not None and sources.baseline is not None:
-        plan.stopped += "; the baseline goes on"
-    if not totals.finished:
-        raise KeyboardInterrupt  # before there was anything to report
-    run = RunInfo(
-        estimator=name,
-        stopped=plan.stopped,
-        anytime=plan.adaptive or switched is not None,
-        uncovered=source.uncovered,
-        costs=task.costs,
-        guard=None if watch is None else GuardReport(switched, watch.state),
-        behavior={key: n - counts[key] for key, n in decisions_of(how).items()},
-        notes=() if promise.note is None else (promise.note,),
-        unconfirmed=unconfirmed,
-        baseline=sources.baseline is not None,
-    )
-    return _described(totals.result(run), sources, how)
-
-
-def _described(result: Evaluation, sources: Sources, how: Behavior | Policy | None) -> Evaluation:
-    """The result; its episodes, if they were kept, say where they come from."""
-    if result.episodes is None:
-        return result
-    return replace(result, episodes=sources.described(result.episodes, how))
 
 
 def _check_stages(inference: Inference) -> None:

@@ -14,11 +14,11 @@ from scopeval.context.history import History
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import QFunction, controlled
 from scopeval.evaluation.context_control import context_control
+from scopeval.evaluation.loop import INTERRUPTED
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.running_totals import RunInfo, RunningTotals
 from scopeval.evaluation.source_choice import unbiased_estimator
 from scopeval.evaluation.sources import Batch, summarize
-from scopeval.evaluation.stopping import INTERRUPTED
+from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
@@ -94,7 +94,7 @@ def estimate(
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
     # what the episodes showed must not decide how much of the context is removed
     control = context_control(context, run, 1 if anytime else len(episodes), by.return_bound)
-    totals = RunningTotals(
+    totals = Totals(
         alpha=by.alpha,
         epsilon=float(judged.epsilon or 0.0),
         method=by.interval,

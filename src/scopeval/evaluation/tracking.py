@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from scopeval._progress import LINE_SECONDS, LOGGER, show_progress
 from scopeval.errors import InputError
-from scopeval.evaluation.stopping import Running
+from scopeval.evaluation.loop import Running
 
 __all__ = ["Listener", "Tracker", "follow_batches", "listener_of"]
 

@@ -24,14 +24,13 @@ from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
 from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
 from scopeval.estimation.running_moments import (
-    FEWEST_EVENTS,
-    AsymptoticSequence,
     Interval,
     Moments,
     few_events,
     moments_interval,
 )
 from scopeval.estimation.scatter import Scatter
+from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.estimation.weight_diagnostics import (
     HEAVY_TAIL,
     RunningWeights,
@@ -47,12 +46,15 @@ from scopeval.evaluation.result import (
     Spent,
 )
 from scopeval.evaluation.sources import Batch
+from scopeval.evaluation.stage_design import Plan
+from scopeval.evaluation.stage_report import Stage
+from scopeval.evaluation.stages import Stages
 from scopeval.question.inference import IntervalMethod
-from scopeval.safety.certificate import Ledger
+from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.promise import Whose
 
-__all__ = ["RunInfo", "RunningTotals"]
+__all__ = ["RunInfo", "Totals"]
 
 
 _OFTEN = 0.05  # share of decisions that fell back above which it is a warning
@@ -96,13 +98,17 @@ class RunInfo:
     baseline: bool = False
 
 
-class RunningTotals:
-    """What is known after the batches so far.
+class Totals:
+    """What is known after the batches so far; without stages there is one, of weight 1.
+
+    In stages each is judged by its own promise, and all episodes together by what was asked.
 
     Args:
         alpha: probability with which an interval may miss.
-        epsilon: the promise to certify.
+        epsilon: the promise to certify. In stages, below 0, all episodes are also judged by the
+            target policy's own cost, which the guard watches.
         method: of the interval for a fixed number of episodes; "sequence": always anytime-valid.
+            Several stages have the studentized interval of a martingale instead of "t".
         target_n: number of episodes at which the anytime-valid intervals are to be narrowest.
         on_policy: the target is what was to be run.
         keep: keep the episodes.
@@ -110,6 +116,7 @@ class RunningTotals:
         whose: what the promise compares with.
         return_bound: (low, high) that contain every possible return; None: unknown.
         context: what has adjusted the values; None: nothing.
+        settings: of the stages; None: there are none.
     """
 
     def __init__(
@@ -125,6 +132,7 @@ class RunningTotals:
         whose: Whose = "target",
         return_bound: tuple[float, float] | None = None,
         context: ContextControl | None = None,
+        settings: Stages | None = None,
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
@@ -133,17 +141,26 @@ class RunningTotals:
         self._context = context
         self._noise = NoiseMeter()
         self._fixed: Moments | None = None  # values of a fixed number of episodes, if others
-        own = alpha if context is None else context.sequence_alpha(alpha)
-        self._sequence = AsymptoticSequence(own, target_n, fewest_events=FEWEST_EVENTS)
+        level = alpha if context is None else context.sequence_alpha(alpha)
+        # a martingale's time runs as fast as information does: 1 / variance for each episode
+        prior = 1.0 if settings is None else settings.prior_variance
+        self._values = StagedMoments(level, max(round(target_n / prior), 1))
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
         self._ledger = Ledger(
             epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound, whose=whose
         )
+        self._at_own_cost = (
+            Ledger(epsilon=0.0, alpha=alpha, target_n=target_n, bound=bound)
+            if settings is not None and epsilon < 0.0 and whose == "target"
+            else None
+        )
         self._returns = None if return_bound is None else BoundedReturns(return_bound, alpha)
         self._outcomes = FewOutcomes()
         self._alpha, self._method = alpha, method
-        self._on_policy = on_policy
+        self._bound, self._whose = bound, whose
+        # in stages episodes of the target policy count for the whole promise too
+        self._on_policy = on_policy or settings is not None
         self._center: float | None = None  # c, which keeps digits where returns are large
         self._spent = 0.0
         self._by_target = self._fallbacks = self._guarded = self._steps = self._lost = 0
@@ -154,6 +171,26 @@ class RunningTotals:
         self.finished = self.started = self.lost_in_a_row = 0
         self.total = 0.0  # what all started episodes cost
         self.interrupted = False
+        self.stages: list[Stage] = []  # that have ended
+        self._staged = settings is not None
+        self._stage: _StageTotals | None = None
+        if not self._staged:
+            self._values.begin(1.0)
+
+    def begin(self, weight: float, epsilon: float) -> None:
+        """Begin a stage whose episodes have this weight, and this promise of its own."""
+        self._values.begin(weight)
+        if self._context is not None:
+            self._context.weigh(weight)
+        self._stage = _StageTotals(
+            Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound, whose=self._whose)
+        )
+
+    def reweigh(self, weight: float) -> None:
+        """The episodes of this stage that follow have another weight."""
+        self._values.enter(len(self._values.stages) - 1, weight)
+        if self._context is not None:
+            self._context.weigh(weight)
 
     @property
     def mean_cost(self) -> float:
@@ -167,7 +204,7 @@ class RunningTotals:
             self._center = float(batch.value.mean())
         gap = batch.returned - (self._center or 0.0)
         w = batch.weight
-        self._sequence.update(batch.value)
+        self._values.update(batch.value)
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
         self._weights.update(w)
         self._outcomes.update(batch.returned)
@@ -175,6 +212,10 @@ class RunningTotals:
             self._returns.update(w, batch.returned)
         judged = ~batch.by_target | self._on_policy
         self._ledger.add(batch.costs.select(judged))
+        if self._at_own_cost is not None:
+            self._at_own_cost.add(batch.costs)
+        if self._stage is not None:
+            self._stage.add(batch, by_target=self._whose != "target")
         self._spent += float(batch.spent.sum())
         self.total += float(batch.spent.sum()) + sum(x.cost for x in batch.lost)
         self.finished += k
@@ -196,31 +237,97 @@ class RunningTotals:
             self._kept.append(batch.episodes)
 
     @property
+    def stage_episodes(self) -> Episodes | None:
+        """The episodes of the stage that was begun last, if they were recorded."""
+        kept = [] if self._stage is None else self._stage.kept
+        return Episodes.concat(kept) if kept else None
+
+    @property
     def _moments(self) -> Moments:
         """Of the values that the estimate is the mean of."""
-        return self._fixed or self._sequence.moments
+        return self._fixed or self._values.whole
 
     @property
     def squared_error(self) -> float:
-        """Squared standard error of the estimate."""
-        moments = self._moments
+        """Squared standard error of the estimate; NaN before the first value."""
         of_history = 0.0 if self._context is None else self._context.error**2
-        return moments.std**2 / max(moments.n, 1) + of_history
+        fixed = self._fixed
+        if fixed is not None:
+            return fixed.std**2 / max(fixed.n, 1) + of_history
+        return self._values.squared_error + of_history
 
     def interval(self, *, anytime: bool) -> Interval:
-        """Of the value: exact, the running sequence, or the one for a fixed number of episodes."""
+        """Of the value: by stated bounds, the running sequence, or for a plan fixed in advance."""
         if self._returns is not None and self._returns.violated is None:
-            mean, (low, high) = self._sequence.moments.mean, self._returns.ends
-            return Interval(mean, low, high, self._alpha, "bets", self.finished)
+            low, high = self._returns.ends
+            return Interval(self._values.estimate, low, high, self._alpha, "bets", self.finished)
         self._fixed = None
-        if anytime or self._method == "sequence":
-            found = self._sequence.interval
-            return found if self._context is None else self._context.widened(found, self._alpha)
-        if self._context is None or not self.finished:
-            moments = self._sequence.moments
-            return moments_interval(moments, alpha=self._alpha, method=self._method)
-        found, self._fixed = self._context.fixed(self._alpha, self._method)
-        return found
+        if not (anytime or self._method == "sequence"):
+            if self._staged:
+                return self._widened(self._values.interval())
+            if self._context is None or not self.finished:
+                return moments_interval(self._moments, alpha=self._alpha, method=self._method)
+            interval, self._fixed = self._context.fixed(self._alpha, self._method)
+            return interval
+        return self._widened(self._values.sequence())
+
+    def _widened(self, interval: Interval) -> Interval:
+        """The interval, with the error of the history counted."""
+        return interval if self._context is None else self._context.widened(interval, self._alpha)
+
+    def end(
+        self,
+        plan: Plan,
+        refuted: str | None,
+        *,
+        covered: bool,
+        costs: bool,
+        anytime: bool = False,
+    ) -> None:
+        """End the stage that was begun last; `anytime`: it is looked at while it runs."""
+        assert self._stage is not None
+        stage, moments = self._stage, self._values.stages[-1].moments
+        certificate: Certificate | None = None
+        watched = anytime or refuted is not None
+        if costs and stage.ledger.episodes:
+            certificate = stage.ledger.certificate(covered=covered, anytime=watched)
+            if refuted is not None:
+                certificate = replace(certificate, verdict="refuted")
+        error = self.squared_error
+        self.stages.append(
+            Stage(
+                number=len(self.stages) + 1,
+                episodes=moments.n,
+                by_target=stage.by_target,
+                why=plan.why,
+                designed=plan.new,
+                rows=plan.rows,
+                seconds=plan.seconds,
+                prediction=plan.prediction,
+                share=0.0,  # of the whole, which is known at the end
+                estimate=moments.mean if moments.n else math.nan,
+                variance=moments.std**2,
+                cost=stage.spent / max(moments.n, 1),
+                epsilon=plan.epsilon,
+                certificate=certificate,
+                refuted=refuted,
+                standard_error=math.sqrt(error) if error >= 0 else math.nan,
+                warnings=plan.warnings,
+                behavior=plan.behavior,
+            )
+        )
+
+    def finished_stages(self) -> tuple[Stage, ...]:
+        """The stages, with their shares of the whole estimate."""
+        total = self._values.total_weight or 1.0
+        return tuple(
+            replace(
+                stage,
+                share=values.total / total,
+                parts=tuple((m.n, weight / total) for weight, m in values.parts.items()),
+            )
+            for stage, values in zip(self.stages, self._values.stages, strict=False)
+        )
 
     def result(self, run: RunInfo) -> Evaluation:
         """The evaluation."""
@@ -229,13 +336,8 @@ class RunningTotals:
         weights = self._weights.diagnostics if self.finished else None
         if weights is not None and self._tells_nothing(weights, interval):
             interval = replace(interval, estimate=math.nan, low=-math.inf, high=math.inf)
-        certificate = None
-        if run.costs and self._ledger.episodes:
-            certificate = self._ledger.certificate(
-                covered=run.uncovered is None,
-                anytime=run.anytime,
-                refuted=run.guard is not None and run.guard.state.refuted,
-            )
+        certificate = self._certificate(self._ledger, run)
+        own = None if certificate is None else self._certificate(self._at_own_cost, run)
         context = self._context_report()
         diagnostics = self._diagnostics(run, weights, weight_error, context)
         estimator = run.estimator
@@ -257,8 +359,20 @@ class RunningTotals:
             episodes=Episodes.concat(self._kept) if self._kept else None,
             context=context,
             advice=self._noise.advice,
+            stages=self.finished_stages(),
+            certificate_at_own_cost=own,
             unconfirmed=run.unconfirmed,
             standard_error=self._standard_error(interval),
+        )
+
+    @staticmethod
+    def _certificate(ledger: Ledger | None, run: RunInfo) -> Certificate | None:
+        if ledger is None or not run.costs or not ledger.episodes:
+            return None
+        return ledger.certificate(
+            covered=run.uncovered is None,
+            anytime=run.anytime,
+            refuted=run.guard is not None and run.guard.state.refuted,
         )
 
     def _standard_error(self, interval: Interval) -> float:
@@ -285,8 +399,9 @@ class RunningTotals:
     @property
     def _events(self) -> float:
         """About how many values their spread comes from; 0: they have none."""
-        moments = self._moments
-        return 0.0 if moments.flat else moments.events
+        if self._fixed is not None:
+            return 0.0 if self._fixed.flat else self._fixed.events
+        return self._values.events
 
     def _caveats(self, weights: WeightDiagnostics | None) -> list[str]:
         """What speaks against trusting the interval, in words.
@@ -375,14 +490,36 @@ class RunningTotals:
         return OnPolicy(variance, error, cost, episodes, episodes * cost)
 
 
+class _StageTotals:
+    """Sums of one stage.
+
+    Args:
+        ledger: judges its own promise.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.by_target = 0
+        self.spent = 0.0
+        self.kept: list[Episodes] = []
+
+    def add(self, batch: Batch, *, by_target: bool) -> None:
+        """Take in a batch; `by_target`: the promise is about episodes of the target too."""
+        self.ledger.add(batch.costs.select(~batch.by_target | by_target))
+        self.by_target += int(batch.by_target.sum())
+        self.spent += float(batch.spent.sum())
+        if batch.episodes is not None:
+            self.kept.append(batch.episodes)
+
+
 def _often_fell_back(behavior: Mapping[str, int], failed: int, steps: int) -> list[str]:
     """A warning for every reason for which many decisions were the target policy's own."""
     asked = behavior.get("asked", 0)
-    found = {name: (n, asked) for name, n in behavior.items() if name != "asked"}
-    found["failed"] = (failed, steps)
+    counts = {name: (n, asked) for name, n in behavior.items() if name != "asked"}
+    counts["failed"] = (failed, steps)
     return [
         f"the behavior policy fell back to the target policy in {100 * n / of:.3g}% of {of:,} "
         f"decisions ({name.replace('_', ' ')}): {_REASONS.get(name, 'see summary()')}"
-        for name, (n, of) in found.items()
+        for name, (n, of) in counts.items()
         if of and n > _OFTEN * of
     ]

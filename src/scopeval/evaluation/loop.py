@@ -1,0 +1,458 @@
+"""The one loop of an evaluation: design, run a batch, count, watch, until the plan ends it.
+
+designer: logs and earlier episodes      -> behavior policy of the stage, with its own promise
+shares: expected variance of the design  -> weight of the stage, decided before it begins
+source: episodes by number, in batches   -> one value per episode, mean J(pi) given the past
+totals, guards, stopping plan            -> another batch? does the target policy take over?
+agreement: older data, new episodes      -> are the logs still right? has the environment changed?
+
+Without `Stages` there is one stage: its policy is given, its weight is 1, and nothing is learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from scopeval.errors import InputError
+from scopeval.estimation.running_moments import Interval
+from scopeval.evaluation.context_control import adjusted, context_control
+from scopeval.evaluation.result import Evaluation, GuardReport
+from scopeval.evaluation.source_choice import (
+    Sources,
+    decisions_of,
+    unbiased_estimator,
+)
+from scopeval.evaluation.sources import Source
+from scopeval.evaluation.stage_budget import StageBudget, unspent
+from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_level
+from scopeval.evaluation.stage_report import Agreement, Learning, Stage, precise_after
+from scopeval.evaluation.stages import (
+    Shares,
+    Stages,
+    expected_progress,
+    expected_variance,
+    stage_sizes,
+)
+from scopeval.evaluation.task import EvaluationTask
+from scopeval.evaluation.totals import RunInfo, Totals
+from scopeval.policies.protocols import Behavior, Policy
+from scopeval.question.stop import Stop
+from scopeval.safety.guard import Guard
+
+__all__ = ["INTERRUPTED", "EvaluationLoop", "Running", "StoppingPlan"]
+
+INTERRUPTED = "interrupted by the user"
+
+
+class StoppingPlan:
+    """When an evaluation stops, and how many episodes it runs until it checks again.
+
+    Stopping rules are checked after every batch. Only anytime-valid intervals are compared with the
+    wanted precision, so that checking often does not affect coverage.
+
+    Args:
+        stop: when no more episodes are started.
+    """
+
+    #: Episodes between two checks, unless given; in the simulator it grows up to LARGEST.
+    CHUNK, LARGEST = 64, 1 << 16
+    #: Where only precision or budget is given, and neither is ever reached.
+    MOST = 10**9
+    #: So many episodes lost one after the other: the environment does not work any more.
+    DEAD = 64
+
+    def __init__(self, stop: Stop) -> None:
+        if stop.decided:
+            raise InputError(
+                "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
+            )
+        self.stop = stop
+        self._episodes = self.MOST if stop.episodes is None else stop.episodes
+        self._precision, self._budget, self._given = stop.precision, stop.cost, stop.every
+        self._side_by_side = 1
+        self._grows = self._checks = self._careful = False
+        self.stopped = ""  # why, once it has
+        self.adaptive = stop.precision is not None or stop.cost is not None  # data influence n
+
+    def suit(self, source: Source, guards: Sequence[Guard]) -> None:
+        """Check as often as the source allows and the guards ask for."""
+        self._side_by_side = source.side_by_side
+        self._grows = source.quick
+        self._checks = bool(guards) or self._precision is not None or self._budget is not None
+        self._careful = any(guard.limited for guard in guards)
+
+    def next(self, totals: Totals) -> int:
+        """How many episodes to run now; 0: no more, and `stopped` says why."""
+        left = self._episodes - totals.started
+        if left <= 0 and not totals.interrupted:
+            self.stopped = f"all {self._episodes:,} episodes were run"
+            return 0
+        if totals.interrupted:
+            self.stopped = INTERRUPTED
+        elif self._precision and totals.interval(anytime=True).half_width <= self._precision:
+            self.stopped = f"stopped when the interval was +- {self._precision:g} or narrower"
+        elif self._budget and totals.total >= self._budget:
+            self.stopped = f"stopped when the cost budget of {self._budget:g} was reached"
+        elif totals.lost_in_a_row >= self.DEAD:
+            lost = totals.lost_in_a_row
+            self.stopped = f"stopped after {lost:,} lost episodes one after the other"
+        if self.stopped:
+            self.adaptive = True
+            return 0
+        return max(1, min(left, self._chunk(totals.started), self._affordable(totals)))
+
+    def _chunk(self, done: int) -> int:
+        if self._given is not None:
+            return self._given
+        if self._careful:
+            return self._side_by_side
+        if self._grows:
+            return min(max(self.CHUNK, done // 4), self.LARGEST) if self._checks else self.LARGEST
+        return -(-self.CHUNK // self._side_by_side) * self._side_by_side
+
+    def _affordable(self, totals: Totals) -> int:
+        """So few that the budget is hardly overspent: nine tenths of the rest, by the mean cost."""
+        if self._budget is None:
+            return self._episodes
+        doubled = max(self._side_by_side, totals.started)  # at most twice as many as were seen
+        if totals.mean_cost == 0:
+            return doubled
+        return min(doubled, int(0.9 * (self._budget - totals.total) / totals.mean_cost))
+
+
+@dataclass(frozen=True)
+class Running:
+    """The state of an evaluation that is running.
+
+    Attributes:
+        done: episodes started and over.
+        total: of how many; None: until precision or budget is reached.
+        interval: anytime-valid, so that checking it often does not affect coverage.
+        cost: spent so far.
+        error: standard error of the estimate; NaN: not known.
+        stage: number of the stage that runs, from 1; None: there are no stages.
+        more: other numbers by name, of a campaign.
+    """
+
+    done: int
+    total: int | None
+    interval: Interval
+    cost: float
+    error: float = math.nan
+    stage: int | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    def values(self) -> dict[str, float]:
+        """The numbers by name, for a `Tracker`; what is not finite is left out."""
+        numbers = {
+            "estimate": self.interval.estimate,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "cost": self.cost,
+            **self.more,
+        }
+        return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+class EvaluationLoop:
+    """One evaluation that runs.
+
+    Args:
+        task: what is asked for.
+        sources: run episodes.
+        plan: when it ends.
+        progress: called after every batch.
+        run: the behavior policy; None: the target itself. In stages: of the first one; None: it is
+            designed from the logs, or the target itself runs.
+        stages: settings of the stages; None: there is one, which runs `run`.
+        unconfirmed: why the logs confirm no design, so that the target itself runs.
+    """
+
+    def __init__(
+        self,
+        task: EvaluationTask,
+        sources: Sources,
+        plan: StoppingPlan,
+        progress: Callable[[Running], None] | None,
+        run: Behavior | Policy | None,
+        stages: Stages | None = None,
+        unconfirmed: str | None = None,
+    ) -> None:
+        self._task, self._sources, self._plan = task, sources, plan
+        self._progress, self._run, self._unconfirmed = progress, run, unconfirmed
+        by, episodes, promise = task.inference, plan.stop.episodes, task.terms.promise
+        self._episodes = episodes
+        #: The promise is about the target's own cost, which the target then keeps by itself.
+        self._of_target = promise.whose == "target"
+        self._switched: int | None = None  # the target policy runs everything from here on
+        self._report: GuardReport | None = None
+        self._decisions: dict[str, int] = {}
+        self._uncovered: str | None = None
+        self._context = context_control(
+            task.context, run, episodes or 1000, by.return_bound, sources
+        )
+        self.totals = Totals(
+            alpha=by.alpha,
+            epsilon=task.terms.epsilon,
+            method=by.interval,
+            target_n=episodes or 1000,
+            on_policy=run is None,
+            keep=by.keep,
+            bound=task.bound,
+            whose=promise.whose,
+            return_bound=by.return_bound,
+            context=self._context,
+            settings=stages,
+        )
+        self._staging = None if stages is None else _Staging(task, sources, stages, run, episodes)
+        self._watch = self._watch_of_all()
+
+    def evaluate(self) -> Evaluation:
+        """Run stages until the plan ends."""
+        for size in self._sizes():
+            try:
+                self._stage(size)
+            except KeyboardInterrupt:  # while a design was made; batches end by themselves
+                self._plan.stopped, self._plan.adaptive = INTERRUPTED, True
+            if self._plan.stopped:
+                break
+        if not self.totals.finished:
+            raise KeyboardInterrupt  # before there was anything to report
+        return self._result()
+
+    def _sizes(self) -> Iterator[int | None]:
+        """Episodes of each stage; None: until the plan ends."""
+        if self._staging is None:
+            return iter([None])
+        return stage_sizes(self._staging.settings, self._episodes)
+
+    def _stage(self, size: int | None) -> None:
+        """Design, run and judge one stage."""
+        task, totals, staging = self._task, self.totals, self._staging
+        plan = Plan(self._run, None, task.terms.epsilon, "the policy that was given")
+        if staging is not None:
+            assert size is not None
+            plan = staging.next(size, totals)
+        guards = self._guards(plan)
+        limited = next((guard for guard in guards if guard.limited), None)
+        keep = staging is not None or task.inference.keep or self._context is not None
+        source = self._sources.of(plan.behavior, self._estimator(plan), limited, keep=keep)
+        source = adjusted(source, self._context)
+        before = decisions_of(plan.behavior)
+        self._plan.suit(source, guards)
+        refuted = self._batches(source, guards, None if size is None else totals.started + size)
+        for key, n in decisions_of(plan.behavior).items():
+            self._decisions[key] = self._decisions.get(key, 0) + n - before[key]
+        self._uncovered = self._uncovered or source.uncovered
+        if staging is not None:
+            totals.end(plan, refuted, covered=source.uncovered is None, costs=task.costs)
+            staging.learn(plan, totals)
+
+    def _batches(self, source: Source, guards: Sequence[Guard], until: int | None) -> str | None:
+        """Run batches until the stage or the plan ends; returns why a guard has switched in it.
+
+        Args:
+            source: runs the episodes.
+            guards: any of them may switch to the target policy.
+            until: end when so many episodes were started, also if the plan goes on.
+        """
+        plan, totals, refuted = self._plan, self.totals, None
+        try:
+            while count := plan.next(totals):
+                if until is not None and totals.started >= until:
+                    break
+                count = count if until is None else min(count, until - totals.started)
+                batch = source.run(totals.started, count, by_target=self._switched is not None)
+                totals.add(batch)
+                if guards and self._switched is None:
+                    states = [
+                        guard.add(
+                            batch.costs,
+                            spent=batch.spent,
+                            lost=sum(x.cost for x in batch.lost),
+                            covered=source.uncovered is None,
+                        )
+                        for guard in guards
+                    ]
+                    state = next((one for one in states if one.tripped), states[0])
+                    if state.tripped:
+                        refuted, self._switched = state.reason, totals.started
+                        if not self._of_target or self._sources.baseline is not None:
+                            plan.stopped = f"stopped by the guard: {state.reason}"
+                            plan.adaptive = True
+                    self._report = GuardReport(self._switched, state)
+                self._tell()
+        except KeyboardInterrupt:
+            plan.stopped, plan.adaptive = INTERRUPTED, True
+        return refuted
+
+    def _tell(self) -> None:
+        """Tell who wants to know how far it is."""
+        if self._progress is None:
+            return
+        totals, staging = self.totals, self._staging
+        now, square = totals.interval(anytime=True), totals.squared_error
+        error = math.sqrt(square) if square > 0 else math.nan
+        stage = None if staging is None else len(totals.stages) + 1
+        self._progress(Running(totals.started, self._episodes, now, totals.total, error, stage))
+
+    def _estimator(self, plan: Plan) -> str:
+        """A stage without control variate, or of the target policy itself, has fewer choices."""
+        name = self._task.inference.estimator
+        if self._staging is not None and name == "dr" and plan.behavior is None:
+            name = "auto"
+        return unbiased_estimator(name, on_policy=plan.behavior is None)
+
+    # -- guards --------------------------------------------------------------------------------
+
+    def _watch_of_all(self) -> Guard | None:
+        """The guard that watches all episodes; in stages each has its own if there is no limit."""
+        task = self._task
+        if self._staging is not None:
+            return task.guard(self._watched(task.terms.epsilon)) if task.limits else None
+        return task.guard() if self._run is not None or not self._of_target else None
+
+    def _watched(self, epsilon: float) -> float:
+        """The promise that a guard watches: never below the cost of what it hands over to."""
+        return max(epsilon, 0.0) if self._of_target else epsilon
+
+    def _guards(self, plan: Plan) -> tuple[Guard, ...]:
+        """What watches a stage; the first one that trips says why.
+
+        In stages: the stage's own promise, and that of all stages together; below the target
+        policy's own cost that cost instead, because only then is the target policy cheaper. A short
+        stage alone cannot refute anything, but several of them can: differences of costs are those
+        of a martingale over all stages. Half of alpha is for all stages together, the stages share
+        the other half.
+        """
+        task, staging = self._task, self._staging
+        if self._switched is not None:
+            return ()
+        if self._watch is not None:
+            return (self._watch,)
+        if staging is None or not task.guarded or not task.costs:
+            return ()
+        if plan.behavior is None and self._of_target:
+            return ()
+        half, terms = 0.5 * task.inference.alpha, task.terms
+        if staging.whole is None:
+            staging.whole = Guard(
+                epsilon=self._watched(terms.epsilon),
+                alpha=half,
+                bound=task.bound,
+                whose=terms.promise.whose,
+            )
+        stage = Guard(
+            epsilon=self._watched(plan.epsilon),
+            alpha=half * staging.part(len(self.totals.stages) + 1),
+            bound=task.bound,
+            whose=terms.promise.whose,
+        )
+        return stage, staging.whole
+
+    # -- the result ----------------------------------------------------------------------------
+
+    def _result(self) -> Evaluation:
+        task, plan, staging = self._task, self._plan, self._staging
+        baseline, promise = self._sources.baseline is not None, task.terms.promise
+        if baseline and self._switched is not None:
+            plan.stopped += "; the baseline goes on"
+        run = RunInfo(
+            estimator=self._estimator_of_all(),
+            stopped=plan.stopped or "all stages were run",
+            anytime=plan.adaptive or self._switched is not None,
+            uncovered=self._uncovered,
+            costs=task.costs,
+            guard=self._report,
+            behavior=self._decisions,
+            notes=() if promise.note is None else (promise.note,),
+            unconfirmed=self._unconfirmed if staging is None else None,
+            baseline=baseline,
+        )
+        result = self.totals.result(run)
+        if staging is not None:
+            payback = task.terms.epsilon < 0.0 and self._of_target
+            result = replace(result, learning=staging.learning(result.stages, payback=payback))
+        if result.episodes is None:
+            return result
+        one, stages = self._run, result.stages
+        if stages:  # of several policies, none is named
+            same = all(stage.behavior is stages[0].behavior for stage in stages)
+            one = stages[0].behavior if same else None
+        return replace(result, episodes=self._sources.described(result.episodes, one))
+
+    def _estimator_of_all(self) -> str:
+        name = self._task.inference.estimator
+        if self._staging is not None:
+            return name
+        return unbiased_estimator(name, on_policy=self._run is None)
+
+
+class _Staging:
+    """What stages add to the loop: designs, weights and what is asked of the next one.
+
+    Args:
+        task: what is asked for.
+        sources: run episodes.
+        settings: of the stages.
+        first: the behavior policy of the first stage; None: see `StageDesigner`.
+        episodes: of the whole plan; None where it has no end.
+    """
+
+    def __init__(
+        self,
+        task: EvaluationTask,
+        sources: Sources,
+        settings: Stages,
+        first: Behavior | Policy | None,
+        episodes: int | None,
+    ) -> None:
+        self.settings, self._episodes = settings, episodes
+        terms = task.terms._replace(horizon=sources.steps)
+        self._designer = StageDesigner(
+            sources.target, terms, settings, first, settings.logs, task.seed
+        )
+        self._shares = Shares(episodes, settings)
+        epsilon = terms.epsilon if terms.promise.whose == "target" else 0.0
+        self._budget = StageBudget(epsilon, settings.promise_of, episodes)
+        self._planned = len(list(stage_sizes(settings, episodes))) if episodes else None
+        self._agreements: list[Agreement] = []
+        self.whole: Guard | None = None  # watches the promise of all stages together
+
+    def part(self, number: int) -> float:
+        """The part of the guards' alpha that is for this stage, from 1."""
+        return 1.0 / self._planned if self._planned else 6.0 / (math.pi * number) ** 2
+
+    def next(self, size: int, totals: Totals) -> Plan:
+        """Design the next stage, and begin it with a weight that is decided before it."""
+        left = None if self._episodes is None else self._episodes - totals.started
+        plan = self._designer.next(left, self._budget.asked, unspent(totals.stages, size))
+        weight = self._shares.next(
+            size,
+            expected_variance(plan.prediction, self.settings),
+            fell_back=plan.new and plan.prediction is None,
+            progress=expected_progress(plan.prediction),
+        )
+        totals.begin(weight, plan.epsilon)
+        return plan
+
+    def learn(self, plan: Plan, totals: Totals) -> None:
+        """Learn from the stage that has ended, and from older data that agree with it."""
+        self._budget.add(totals.stages[-1].episodes, plan.cost)
+        episodes = totals.stage_episodes
+        if episodes is not None and len(episodes):
+            level = agreement_level(self.settings, self._episodes)
+            self._agreements += self._designer.learn(episodes, len(totals.stages), level)
+
+    def learning(self, stages: tuple[Stage, ...], *, payback: bool) -> Learning:
+        """What was learned; `payback`: less than the target's own cost was asked."""
+        return Learning(
+            refits=sum(stage.designed for stage in stages),
+            seconds=math.fsum(stage.seconds for stage in stages),
+            stopped=self._designer.stopped,
+            agreements=tuple(self._agreements),
+            payback=self._budget.payback if payback else None,
+            precise_after=precise_after(stages),
+        )
