@@ -375,6 +375,25 @@ def test_one_forward_pass_and_one_training_of_small_networks():
     }
 
 
+def test_one_evaluation_loop():
+    """Stages are the same loop, totals and guard: nothing derives from these."""
+    kinds = {"Totals", "Guard", "EvaluationLoop", "StoppingPlan"}
+    children = {
+        f"{module}.{node.name}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and kinds & {ast.unparse(base) for base in node.bases}
+    }
+    assert children == set()
+    loops = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.While) and ast.unparse(node.test).startswith("(count := plan.next(")
+    }
+    assert loops == {"evaluation.loop"}
+
+
 def test_one_drawing_of_an_action_and_one_stream_of_random_numbers():
     """For arrays, and the same for compiled code; SplitMix64 by its multiplier."""
     names = {"draw_action", "draw_actions", "drawn", "_drawn", "_draw_action", "_draw_actions"}

@@ -10,7 +10,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 
-__all__ = ["EpisodeRecord", "LostEpisode", "Recorded", "exogenous_of"]
+__all__ = ["EpisodeRecord", "LostEpisode", "exogenous_of"]
 
 
 @dataclass(frozen=True)
@@ -63,35 +63,6 @@ class EpisodeRecord:
     guarded: int = 0
     signals: tuple[str, ...] = ()
     exogenous: Any = field(default_factory=list)
-
-
-@dataclass
-class Recorded:
-    """What became of some episodes.
-
-    Attributes:
-        finished: those that were.
-        lost: those that could not be finished.
-        controlled: the behavior policy has brought a control variate.
-        interrupted: the user stopped it before all were run.
-    """
-
-    finished: list[EpisodeRecord] = field(default_factory=list)
-    lost: list[LostEpisode] = field(default_factory=list)
-    controlled: bool = False
-    interrupted: bool = False
-
-    @property
-    def count(self) -> int:
-        """How many are over."""
-        return len(self.finished) + len(self.lost)
-
-    def add(self, other: Recorded) -> None:
-        """Take in other episodes."""
-        self.finished += other.finished
-        self.lost += other.lost
-        self.controlled |= other.controlled
-        self.interrupted |= other.interrupted
 
 
 def exogenous_of(

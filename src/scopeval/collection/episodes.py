@@ -21,7 +21,6 @@ from scopeval.arrays import Bools, Floats, Ints, where_first
 from scopeval.collection.episode_records import (
     EpisodeRecord,
     LostEpisode,
-    Recorded,
     exogenous_of,
 )
 from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
@@ -256,14 +255,12 @@ class Episodes:
         )
 
     @staticmethod
-    def of_recorded(found: Recorded, horizon: int) -> Episodes:
-        """All that was recorded, in the order of the episodes' numbers."""
+    def none(
+        horizon: int, lost: Sequence[LostEpisode] = (), *, interrupted: bool = False
+    ) -> Episodes:
+        """No finished episode; some that were lost."""
         return Episodes.of_records(
-            sorted(found.finished, key=lambda record: record.index),
-            horizon,
-            controlled=found.controlled,
-            lost=sorted(found.lost, key=lambda episode: episode.index),
-            interrupted=found.interrupted,
+            [], horizon, controlled=False, lost=lost, interrupted=interrupted
         )
 
     @staticmethod

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import unwanted
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
 from scopeval.collection.environments import EnvironmentPool
-from scopeval.collection.episode_records import EpisodeRecord, LostEpisode, Recorded
+from scopeval.collection.episode_records import LostEpisode
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.errors import InputError
@@ -100,6 +100,8 @@ class _Tape:
         self.cost_so_far = np.zeros(B)
         self.terminated, self.switched = np.zeros(B, np.bool_), np.zeros(B, np.bool_)
         self.fallbacks, self.guarded = np.zeros(B, np.int64), np.zeros(B, np.int64)
+        self.controlled = False  # the behavior policy has brought a control variate
+        self.lost: list[LostEpisode] = []
         self.signals = signals
         self.exogenous = np.full((B, horizon + 1, len(signals)), np.nan)
 
@@ -140,29 +142,46 @@ class _Tape:
         """What is known of some of the episodes."""
         return replace(EpisodeState.of_weights(self.weight[rows]), returned=self.returned[rows])
 
-    def record(self, row: int, *, by_target: bool) -> EpisodeRecord:
-        """A finished episode."""
-        n = int(self.length[row])
-        return EpisodeRecord(
-            index=self.indices[row],
-            obs=self.obs[row, : n + 1],
-            action=[] if self.action is None else self.action[row, :n],
-            reward=self.reward[row, :n],
-            cost=self.cost[row, :n],
-            probs=self.probs[row, :n],
-            controls=self.controls[row, :n],
-            terminated=bool(self.terminated[row]),
-            by_target=by_target,
-            fallbacks=int(self.fallbacks[row]),
-            guarded=int(self.guarded[row]),
-            signals=self.signals,
-            exogenous=self.exogenous[row],
-        )
+    def end(self, row: int, failure: str | None) -> None:
+        """An episode is over; `failure`: why it could not be finished."""
+        self.running[row] = False
+        if failure is not None:
+            so_far = float(self.cost_so_far[row])
+            self.lost.append(LostEpisode(self.indices[row], int(self.length[row]), failure, so_far))
 
-    def lost(self, row: int, reason: str) -> LostEpisode:
-        """An episode that could not be finished."""
-        so_far = float(self.cost_so_far[row])
-        return LostEpisode(self.indices[row], int(self.length[row]), reason, so_far)
+    def episodes(self, *, by_target: bool) -> Episodes:
+        """All that are over, in the order of their numbers."""
+        lost = sorted(self.lost, key=lambda one: one.index)
+        done = ~self.running
+        done[[one.index - self.indices.start for one in lost]] = False
+        rows, horizon = np.flatnonzero(done), self.reward.shape[1]
+        if self.action is None or not len(rows):
+            return Episodes.none(horizon, lost)
+        length = self.length[rows]
+        padding = np.arange(horizon) >= length[:, None]
+        obs, probs = self.obs[rows, :horizon], self.probs[rows]
+        obs[padding], probs[padding] = 0, 1.0
+        controls = self.controls[rows] if self.controlled else None
+        return Episodes(
+            obs=obs,
+            action=self.action[rows],
+            reward=self.reward[rows],
+            cost=self.cost[rows],
+            behavior_prob=probs[..., 0],
+            target_prob=probs[..., 1],
+            length=length,
+            last_obs=self.obs[rows, length],
+            terminated=self.terminated[rows],
+            control=None if controls is None else controls[..., 0],
+            baseline=None if controls is None else controls[..., 1],
+            by_target=np.full(len(rows), by_target),
+            index=rows + self.indices.start,
+            fallbacks=self.fallbacks[rows],
+            guarded=self.guarded[rows],
+            exogenous=self.exogenous[rows] if self.signals else None,
+            signals=self.signals,
+            lost=tuple(lost),
+        )
 
 
 @dataclass
@@ -192,7 +211,6 @@ class Rollout:
     baseline: Policy | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
     _answered: bool = False  # the behavior policy has answered before
-    _found: Recorded = field(default_factory=Recorded)
 
     def run(
         self,
@@ -213,20 +231,7 @@ class Rollout:
             progress: called as progress(done, count) after every episode, finished or lost.
             stop: asked before episodes are begun; True begins no more, those running are finished.
         """
-        found = self.record(first, count, by_target=by_target, progress=progress, stop=stop)
-        return Episodes.of_recorded(found, self.horizon)
-
-    def record(
-        self,
-        first: int,
-        count: int,
-        *,
-        by_target: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> Recorded:
-        """`run`, with the episodes one by one."""
-        found = self._found = Recorded()
+        parts: list[Episodes] = []
         self._by_target = by_target
         self._answered = self._answered or first > 0
         try:
@@ -234,28 +239,30 @@ class Rollout:
                 if stop is not None and stop():
                     break
                 last = min(begin + len(self.environments), first + count)
-                self._side_by_side(range(begin, last), count, progress)
+                told = None
+                if progress is not None:
+                    told = partial(_tell, progress, begin - first, count)
+                self._side_by_side(range(begin, last), parts, told)
         except KeyboardInterrupt:
-            found.interrupted = True
-        return found
+            parts.append(Episodes.none(self.horizon, interrupted=True))
+        return Episodes.concat(parts or [Episodes.none(self.horizon)])
 
     def _side_by_side(
-        self, indices: range, count: int, progress: Callable[[int, int], None] | None
+        self,
+        indices: range,
+        parts: list[Episodes],
+        progress: Callable[[int], None] | None,
     ) -> None:
-        """One episode in each environment, all at the same time step."""
+        """One episode in each environment, all at the same time step; they are a new part."""
         noise = self.target.noise_shape if isinstance(self.target, NoisePolicy) else None
         signals = self.environments.signals
-        tape, found = _Tape(indices, self.seed, self.horizon, noise, signals), self._found
+        tape = _Tape(indices, self.seed, self.horizon, noise, signals)
         by_target = self._by_target or self.behavior is None
 
         def end(row: int, failure: EnvironmentFailure | None) -> None:
-            tape.running[row] = False
-            if failure is None:
-                found.finished.append(tape.record(row, by_target=by_target))
-            else:
-                found.lost.append(tape.lost(row, str(failure)))
+            tape.end(row, None if failure is None else str(failure))
             if progress is not None:
-                progress(found.count, count)
+                progress(int((~tape.running).sum()))
 
         try:
             first, failures = self.environments.reset([one.env_seed for one in tape.streams])
@@ -277,10 +284,11 @@ class Rollout:
                     raise KeyboardInterrupt
                 self._ask_guard(tape)
         except KeyboardInterrupt:
-            found.lost += [
-                tape.lost(row, INTERRUPTED) for row in np.flatnonzero(tape.running).tolist()
-            ]
+            for row in np.flatnonzero(tape.running).tolist():
+                tape.end(row, INTERRUPTED)
             raise
+        finally:
+            parts.append(tape.episodes(by_target=by_target))
 
     def _turns(self, tape: _Tape) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
         """Time, rows and actions of every turn; the next group chooses while this one moves.
@@ -315,7 +323,7 @@ class Rollout:
         obs = tape.obs[rows, t]
         offered = self._offers(tape, rows, obs, t)
         p = offered.probs
-        mu, control, failed = self._weighs(offered, obs, t, tape.state(rows))
+        mu, control, failed = self._weighs(tape, rows, offered, obs, t)
         if self.baseline is not None:
             tape.switched[rows] |= failed
         forced = tape.switched[rows]
@@ -371,9 +379,10 @@ class Rollout:
         return own
 
     def _weighs(
-        self, offered: Candidates, obs: Observations, t: int, state: EpisodeState
+        self, tape: _Tape, rows: Ints, offered: Candidates, obs: Observations, t: int
     ) -> tuple[Floats, Floats, Bools]:
-        """Mu and b [B, K], and the rows where the behavior policy failed: they hold pi and 0."""
+        """Mu and b [B, K], and which of the rows failed: they hold pi and 0."""
+        state = tape.state(rows)
         mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
         failed = np.zeros(len(mu), np.bool_)
         # a plain policy has no control variate to record while the target runs
@@ -392,15 +401,15 @@ class Rollout:
                     failed[i] = True
             if isinstance(error, InputError) and failed.all() and not (self._answered or t):
                 raise  # it never worked: a mistake to correct, and nothing has been run yet
-        for rows, weighing in parts:
+        for part, weighing in parts:
             good = _valid(weighing)
-            failed[rows] = ~good
+            failed[part] = ~good
             if good.any():
                 probs = weighing.probs[good]
-                at = np.arange(rows.start, rows.stop)[good]
+                at = np.arange(part.start, part.stop)[good]
                 mu[at] = probs / probs.sum(axis=1, keepdims=True)
                 if weighing.control is not None:
-                    self._found.controlled = True
+                    tape.controlled = True
                     control[at] = weighing.control[good]
         self._answered = self._answered or not failed.all()
         return mu, control, failed
@@ -431,6 +440,11 @@ class Rollout:
         except Exception:
             switch = np.ones(len(cost), np.bool_)  # in doubt, the target
         tape.switched[rows] |= switch
+
+
+def _tell(progress: Callable[[int, int], None], before: int, count: int, ended: int) -> None:
+    """Tell how many episodes are over, of all groups."""
+    progress(before + ended, count)
 
 
 def _valid(weighing: Weighing) -> Bools:

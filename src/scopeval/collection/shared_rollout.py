@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pickle import loads
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from scopeval.collection.environments import (
     check_batch,
     open_environments,
 )
-from scopeval.collection.episode_records import LostEpisode, Recorded
+from scopeval.collection.episode_records import LostEpisode
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.protocols import Fleet, Steppable
 from scopeval.collection.provenance import name_of
@@ -68,7 +68,7 @@ class Group:
 class GroupDone(NamedTuple):
     """What a worker answers: the episodes, and what the behavior policy has counted."""
 
-    found: Recorded
+    episodes: Episodes
     counts: dict[str, int]
 
 
@@ -122,9 +122,9 @@ class EpisodeWork:
             baseline=self.baseline,
         )
         before = _counts(self.behavior)
-        found = run.record(group.first, group.count, by_target=group.by_target)
+        episodes = run.run(group.first, group.count, by_target=group.by_target)
         after = _counts(self.behavior)
-        return GroupDone(found, {name: n - before[name] for name, n in after.items()})
+        return GroupDone(episodes, {name: n - before[name] for name, n in after.items()})
 
 
 @dataclass
@@ -265,29 +265,34 @@ class SharedRollout:
         if not self._loaded:
             crew.load(self._work)
             self._loaded = True
-        done: dict[int, Recorded] = {}
+        none = Episodes.none(self._horizon)
+        done: dict[int, Episodes] = {}
+        over = 0
 
         def keep(begin: int, answer: GroupDone) -> None:
-            before = sum(part.count for part in done.values())
-            done[begin] = answer.found
+            nonlocal over
+            done[begin] = answer.episodes
             _add_counts(self._behavior, answer.counts)
-            for k in range(answer.found.count if progress is not None else 0):
-                assert progress is not None
-                progress(before + k + 1, count)
+            for _ in range(len(answer.episodes) + len(answer.episodes.lost)):
+                over += 1
+                if progress is not None:
+                    progress(over, count)
 
         queue = _Groups(self._jobs(first, count, by_target), keep, stop=stop)
+        queue.none = none
         interrupted = False
         try:
             crew.run(queue)
         except KeyboardInterrupt:
             interrupted = True
             for begin in queue.running:
-                done[begin] = _lost(queue.jobs[begin].content, f"{INTERRUPTED}; {_UNKNOWN}")
-        found = Recorded(interrupted=interrupted)
-        for begin in sorted(done):
-            found.add(done[begin])
-        _check_observations(found)
-        return Episodes.of_recorded(found, self._horizon)
+                why = f"{INTERRUPTED}; {_UNKNOWN}"
+                done[begin] = _lost(queue.jobs[begin].content, why, none)
+        parts = [done[begin] for begin in sorted(done)]
+        _check_observations(parts)
+        if interrupted or not parts:
+            parts.append(replace(none, interrupted=interrupted))
+        return Episodes.concat(parts)
 
     def _jobs(self, first: int, count: int, by_target: bool) -> dict[int, Job]:
         """Groups by the number of their first episode; they begin where `Rollout` begins them."""
@@ -307,15 +312,18 @@ class SharedRollout:
 class _Groups(Queue[int]):
     """Groups of episodes."""
 
+    none: Episodes  # no finished episode, of the horizon that is run
+
     def give_up(self, key: int, why: str) -> None:
         """An environment that kills its process loses its episodes, like one that raises."""
-        self.keep(key, GroupDone(_lost(self.jobs[key].content, f"{why}; {_UNKNOWN}"), {}))
+        lost = _lost(self.jobs[key].content, f"{why}; {_UNKNOWN}", self.none)
+        self.keep(key, GroupDone(lost, {}))
 
 
-def _lost(group: Group, why: str) -> Recorded:
+def _lost(group: Group, why: str, none: Episodes) -> Episodes:
     """A group without an answer."""
     numbers = range(group.first, group.first + group.count)
-    return Recorded(lost=[LostEpisode(index, 0, why) for index in numbers])
+    return replace(none, lost=tuple(LostEpisode(index, 0, why) for index in numbers))
 
 
 def _counts(behavior: Behavior | Policy | None) -> dict[str, int]:
@@ -329,9 +337,9 @@ def _add_counts(behavior: Behavior | Policy | None, more: dict[str, int]) -> Non
             setattr(behavior.counts, name, getattr(behavior.counts, name) + n)
 
 
-def _check_observations(found: Recorded) -> None:
+def _check_observations(parts: Sequence[Episodes]) -> None:
     """Every worker knows only the observations of its own episodes."""
-    shapes = {record.obs.shape[1:]: record.index for record in reversed(found.finished)}
+    shapes = {part.obs.shape[2:]: part.index[0] for part in reversed(parts) if len(part)}
     if len(shapes) > 1:
         (one, a), (other, b), *_ = shapes.items()
         raise PlantError(

@@ -276,7 +276,7 @@ class EvaluationLoop:
                         )
                         for guard in guards
                     ]
-                    state = next((one for one in states if one.tripped), states[0])
+                    state = next((one for one in states if one.tripped), states[-1])
                     if state.tripped:
                         refuted, self._switched = state.reason, totals.started
                         if not self._of_target or self._sources.baseline is not None:
