@@ -26,7 +26,7 @@ from scopeval.estimation.running_moments import (
     Moments,
     count_events,
 )
-from scopeval.estimation.weight_diagnostics import diagnose_weights
+from scopeval.estimation.weight_diagnostics import HEAVY_TAIL, diagnose_weights
 
 ERROR = 1e-6
 ALPHA = 0.05
@@ -488,6 +488,14 @@ def test_tail_index_of_pareto_weights(k: float) -> None:
     g = np.random.default_rng(11)
     found = [diagnose_weights(np.abs(g.standard_t(1 / k, 5000))).tail_index for _ in range(200)]
     assert np.mean(np.array(found, dtype=float)) == pytest.approx(k, abs=0.07)
+
+
+@pytest.mark.parametrize(("capped", "heavy"), [(9, True), (24, False)])
+def test_weights_that_end_at_a_cap_have_no_heavy_tail(capped: int, heavy: bool) -> None:
+    """Many small weights and a lump at a cap look like a Pareto law of k = 1.8."""
+    g = np.random.default_rng(13)
+    found = diagnose_weights(np.r_[3 * g.random(2000 - capped), np.full(capped, 30.0)])
+    assert (found.tail_index is not None and found.tail_index > HEAVY_TAIL) == heavy
 
 
 def test_warnings_in_words() -> None:

@@ -205,7 +205,7 @@ def test_the_page_is_small():
     ("options", "tone", "words"),
     [
         ({}, "good", "and safely"),
-        ({"run": GREEDY}, "bad", "but the guard switched to the policy itself"),
+        ({"run": GREEDY}, "bad", "not safely as far as seen, so that the guard switched to"),
         (
             {"run": GREEDY, "promise": Promise(guarded=False)},
             "open",

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from scopeval.arrays import TIE
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import FloatArray, finite_column
 
@@ -43,7 +44,7 @@ class WeightDiagnostics:
         largest_share: Share of the largest weight in the sum of all.
         tail_index: Pareto k of the largest weights: moments of order 1/k and above are infinite.
             Below 0.5 the variance is finite; above 0.7 the mean is unreliable. None when there
-            are fewer than 25 weights, or no spread among the largest.
+            are fewer than 25 weights, no spread among the largest, or ten that end the tail.
         warnings: Problems, in words; empty when there are none.
     """
 
@@ -138,12 +139,13 @@ class RunningWeights:
 def _tail_index(w: FloatArray, n: int) -> float | None:
     """Shape of a generalized Pareto law of the largest of n weights (Zhang and Stephens 2009).
 
-    `w` holds at least the largest ones.
+    `w` holds at least the largest ones. None where ten or more of them are equal: there the weights
+    end, as those of a behavior policy with a cap do, and their moments are finite.
 
     With k(b) = mean log(1 - b x) the profile likelihood is l(b) = m (log(-b / k(b)) - k(b) - 1);
     b is its mean under that likelihood and a weak prior, and k = k(b) is drawn a little to 1/2.
     """
-    if n < 25:
+    if n < 25 or np.count_nonzero(w > w.max() * (1 - TIE)) >= FEWEST_EFFECTIVE:
         return None
     m = min(n // 5, math.ceil(3 * math.sqrt(n)), w.size - 1)
     tail = np.sort(w)[-m - 1 :]

@@ -83,8 +83,9 @@ def _safety(e: Evaluation) -> str:
     if c is None:
         return ""
     said = f", {_words(e, c)[0]}{_seen(c)}"
-    if c.verdict != "refuted" and e.guard is not None and e.guard.switched_after is not None:
-        said = ", but the guard switched to the policy itself"
+    if e.guard is not None and e.guard.switched_after is not None:
+        switched = "the guard switched to the policy itself"
+        said = f"{said}, so that {switched}" if c.verdict == "refuted" else f", but {switched}"
     if c.verdict == "not covered":
         return f"{said}, because it leaves out actions of the policy"
     if math.isnan(c.ratio.estimate):
