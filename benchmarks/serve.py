@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,15 +227,21 @@ class Hosted:
 
 
 @contextlib.contextmanager
-def _hosted(kind: str, where: str, seed: int) -> Iterator[Hosted]:
-    program = "import json, sys; from benchmarks.serve import host; host(*json.loads(sys.argv[1]))"
+def _hosted(
+    kind: str,
+    where: str,
+    seed: int,
+    module: str = "benchmarks.serve",
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Hosted]:
+    program = f"import json, sys; from {module} import host; host(*json.loads(sys.argv[1]))"
     words = json.dumps([kind, where, seed])
     process = subprocess.Popen(
         [sys.executable, "-c", program, words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=dict(os.environ),
+        env=dict(os.environ if env is None else env),
     )
     assert process.stdin is not None
     assert process.stdout is not None

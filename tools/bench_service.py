@@ -1,17 +1,74 @@
 """`python -m benchmarks serve` for as long as one likes, in SQLite or PostgreSQL.
 
 python tools/bench_service.py [--seconds 120] [--turns 6] [--plants 200] [--postgres]
+python tools/bench_service.py --beside FOLDER [--seconds 120] [--turns 6] [--plants 200]
 
-With ``--postgres`` a PostgreSQL server is started for it, as for the tests.
+With ``--postgres`` a PostgreSQL server is started for it, as for the tests. With ``--beside`` the
+service alternates with that of an older version, whose tree lies in FOLDER (made by
+``git worktree add --detach FOLDER 562c33e``), and with the bare endpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from benchmarks.serve import Config, run
+import numpy as np
+
+from benchmarks.serve import Config, Hosted, _create, _driven, _hosted, run
+from benchmarks.serve_load import Load, Mode
 from postgres_server import MISSING, PostgresServer, binaries
+
+#: Makes a campaign with the code of 562c33e; prints the token of its plants.
+OLDER_CREATE = """
+import sys, time
+from scopeval.campaign.journal import Journal
+from scopeval.paper.benchmarks.serve import _create
+from scopeval.serve.tokens import TokenBook
+_create(sys.argv[1], 0)
+print(TokenBook(Journal(sys.argv[1], create=False), time.time).create("the plants", "plant"))
+"""
+
+
+def beside(config: Config, older: Path) -> None:
+    """Print this version, the older one and the bare endpoint, which take turns."""
+    path = os.environ | {"PYTHONPATH": str(older / "src")}
+    with tempfile.TemporaryDirectory() as folder:
+        where, before = str(Path(folder, "now.campaign")), str(Path(folder, "before.campaign"))
+        token = _create(where, config.seed)
+        made = [sys.executable, "-c", OLDER_CREATE, before]
+        old_token = subprocess.run(made, env=path, capture_output=True, text=True, check=True)
+        program = "scopeval.paper.benchmarks.serve"
+        with (
+            _hosted("campaign", where, config.seed) as now,
+            _hosted("campaign", before, config.seed, program, path) as old,
+            _hosted("bare", where, config.seed) as bare,
+        ):
+            rows: list[tuple[str, Hosted, Mode, str]] = [
+                ("this version, act and observe", now, "act", token),
+                ("562c33e, act and observe", old, "act", old_token.stdout.strip()),
+                ("this version, advance", now, "advance", token),
+                ("562c33e, advance", old, "advance", old_token.stdout.strip()),
+                ("one row, committed", bare, "commit", ""),
+            ]
+            loads = [Load() for _ in rows]
+            for turn in range(config.turns + 1):
+                for load, (_, hosted, mode, word) in zip(loads, rows, strict=True):
+                    each = _driven(config, hosted, config.seconds / config.turns, mode, word)
+                    if turn:  # the first is a warm-up
+                        load.add(each)
+    print("| | a second | computing | median | 99 % | errors |\n|---|---|---|---|---|---|")
+    for load, (name, *_) in zip(loads, rows, strict=True):
+        median, late = (1e3 * float(np.quantile(load.waits, q)) for q in (0.5, 0.99))
+        print(
+            f"| {name} | {load.decisions / load.seconds:,.0f} "
+            f"| {1e3 * load.computed / load.decisions:.2f} ms | {median:.0f} ms | {late:.0f} ms "
+            f"| {len(load.errors)} |"
+        )
 
 
 def main() -> int:
@@ -21,7 +78,11 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--plants", type=int, default=200)
     parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--beside", type=Path, metavar="FOLDER")
     asked = parser.parse_args()
+    if asked.beside is not None:
+        beside(Config(asked.plants, asked.seconds, asked.turns), asked.beside)
+        return 0
     if asked.postgres and binaries() is None:
         print(MISSING, file=sys.stderr)
         return 2

@@ -1,13 +1,15 @@
 """Kill campaigns at random moments, and compare them with campaigns that nobody disturbed.
 
     python tools/crash_campaigns.py [--kills 200] [--plants 4] [--postgres] [--lose] [--apart]
-        [--refit] [--processes] [--compare] [--bound episode|step]
+        [--refit] [--processes] [--compare] [--bound episode|step] [--power] [--unsynced]
 
 Campaigns with several plants run in a process that is killed (SIGKILL) again and again; with
-``--postgres`` the database server is crashed too. Every plant notes each action that it was told.
-At the end
+``--postgres`` the database server is crashed too. Every plant notes each action that it was told,
+and each outcome that was taken.
 
-- every noted action is in the journal, and no step was told two actions;
+- After every kill, before anything is started again, all that was noted is in the journal. (Later
+  it would say nothing: a decision that was lost is drawn again, and is the same.)
+- At the end every noted action is in the journal, and no step was told two actions;
 - episodes, steps and result are bit for bit those of a campaign with the same seed that ran without
   a break (plants resume), or all cut episodes are counted as lost (``--lose``);
 - every decision is drawn again from the journal and is the same.
@@ -23,6 +25,12 @@ journal, and looks at all episodes, in the process that is killed, decide their 
 
 With ``--bound`` the most that an episode or a step can cost is stated, so that guards are proofs.
 
+With ``--power`` a kill is a loss of power: of the files of the campaign only what was synced is
+sure to be left, and every sector of 512 bytes that was written since then is there or not, at
+random (`keep_synced.c`, which needs a C compiler). With ``--unsynced`` as well, SQLite does not
+wait for the disk: decisions must then be lost, and the tool must say so. PostgreSQL is not tested
+in this way.
+
 With ``--apart`` every plant has a process of its own, all work on one campaign at the same time,
 and each is killed by itself. Which episode has which number then depends on the moment, so there is
 no undisturbed campaign to compare with.
@@ -35,8 +43,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -51,14 +62,16 @@ import sqlalchemy as sa
 from postgres_server import MISSING, PostgresServer, binaries
 from scopeval import Campaign, Check, Stop
 from scopeval.campaign import schema
+from scopeval.campaign.store import Store
 from scopeval.campaign.terms import Limit, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stages import Stages
 
 HORIZON, STATES, ACTIONS, EPISODES = 6, 5, 3, 60
-#: Mean seconds until a process is killed.
-MEAN = 0.25
+#: When a process is killed: mostly after a random number of answers, with this mean, in the middle
+#: of what follows; else after a random number of seconds, which may be in the middle of its start.
+ANSWERS, SECONDS, EARLY = 12.0, 0.25, 0.2
 
 STAGES = Stages(first=15, method="odi", check=Check(least_gain=0.0))
 
@@ -107,6 +120,7 @@ class Driver:
         several: whether it compares policies.
         bound: which bound is stated, a name in BOUNDS.
         only: the one plant that is run; None: all.
+        unsynced: whether commits do not wait for the disk.
     """
 
     where: str
@@ -119,6 +133,7 @@ class Driver:
     several: bool = False
     bound: str = "none"
     only: str | None = None
+    unsynced: bool = False
 
     def open(self) -> Campaign:
         """The campaign; it is created by whoever comes first."""
@@ -144,6 +159,10 @@ class Driver:
 
     def _by_hand(self, campaign: Campaign) -> Campaign:
         """Designs and looks are made by `run`, at once, so that they arrive at the same episode."""
+        if self.unsynced:
+            engine = campaign.backend.store.engine
+            engine.dispose()
+            sa.event.listen(engine, "connect", lambda c, _: c.execute("PRAGMA synchronous=OFF"))
         campaign.backend.on_look = None
         if not self.processes:
             campaign.backend.on_refit = None
@@ -191,13 +210,46 @@ class Driver:
         state = state if obs is None else int(obs)
         t = episode.step
         action = episode.act(state)
-        with self.notes.open("ab") as file:
-            file.write(f"{episode.number} {t} {action}\n".encode())
+        self.note(f"{episode.number} {t} {action}")
         reward, cost, following, ended = outcome(episode.number, t, state, action)
         episode.observe(reward, cost, following, terminated=ended)
+        self.note(f"{episode.number} {t} observed")
         if episode.over:
             episode.end()
         return bool(episode.over)
+
+    def note(self, line: str) -> None:
+        """Note what the campaign has answered; what is noted survives."""
+        with self.notes.open("ab") as file:
+            file.write(f"{line}\n".encode())
+
+    def noted(self) -> list[tuple[int, int, str]]:
+        """Episode, step and what was answered."""
+        lines = (line.split() for line in self.notes.read_text().splitlines())
+        return [(int(episode), int(t), text) for episode, t, text in lines]
+
+    def missing(self) -> int:
+        """Answers that are not in the journal, as it lies there now."""
+        noted = self.noted()
+        if not noted:
+            return 0
+        with tempfile.TemporaryDirectory() as folder:
+            where = self.where
+            if "://" not in where and self.only is None:  # looking must not repair it
+                for path in Path(where).parent.glob(f"{Path(where).name}*"):
+                    if not path.name.endswith(("-shm", ".notes")):
+                        shutil.copy(path, folder)
+                where = str(Path(folder, Path(where).name))
+            store = Store(where, create=False)
+            with store.read() as connection:
+                steps = schema.steps
+                rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.reward))
+                journal = {(e, t): reward for e, t, reward in rows}
+            store.close()
+        return sum(
+            (e, t) not in journal or (text == "observed" and journal[e, t] is None)
+            for e, t, text in noted
+        )
 
 
 def forked(driver: Driver, server: Any) -> int:
@@ -219,19 +271,118 @@ def forked(driver: Driver, server: Any) -> int:
         os._exit(code)
 
 
-def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, server: Any) -> int:
-    """Run drivers side by side and kill them at random moments; returns how often."""
-    done = 0
-    running: dict[int, tuple[Driver, float]] = {}
+@dataclass(frozen=True)
+class Fate:
+    """When a process is killed.
+
+    Attributes:
+        until: a moment.
+        size: of its file of notes.
+    """
+
+    until: float = math.inf
+    size: float = math.inf
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator, driver: Driver) -> Fate:
+        """At random."""
+        if rng.random() < EARLY:
+            return cls(until=time.monotonic() + rng.exponential(SECONDS))
+        return cls(size=driver.notes.stat().st_size + LINE * rng.exponential(ANSWERS))
+
+    def due(self, driver: Driver) -> bool:
+        """Whether it is killed now."""
+        return time.monotonic() >= self.until or driver.notes.stat().st_size >= self.size
+
+
+#: Bytes of a line of notes, about.
+LINE = 8.0
+
+#: Bytes that a disk writes whole, or not at all.
+SECTOR = 512
+
+
+@dataclass(frozen=True)
+class Power:
+    """What is left of a folder's files when the power is lost.
+
+    Attributes:
+        folder: of the campaigns; only this one loses what was not synced.
+        synced: the content that files had when they were synced last.
+    """
+
+    folder: Path
+    synced: Path
+
+    @classmethod
+    def ready(cls) -> Power | None:
+        """Of this process; None: it was not started with the library."""
+        names = ("SYNCED_OF", "SYNCED_TO")
+        return cls(*(Path(os.environ[n]) for n in names)) if names[0] in os.environ else None
+
+    def lose(self, rng: np.random.Generator) -> None:
+        """Leave what was synced, and any of the sectors that were written since then."""
+        for path in self.folder.iterdir():
+            if path.name.endswith("-shm"):  # not on the disk
+                path.unlink()
+                continue
+            kept = self.synced / path.name
+            before = kept.read_bytes() if kept.exists() else b""
+            now = path.read_bytes()
+            size = int(rng.choice([len(before), len(now)]))
+            content = bytearray(before[:size].ljust(size, b"\0"))
+            for start in range(0, size, SECTOR):
+                if rng.random() < 0.5 and start < len(now):
+                    content[start : start + SECTOR] = now[start : min(start + SECTOR, size)]
+            if size or kept.exists():
+                path.write_bytes(content[:size])
+            else:
+                path.unlink()
+        for kept in self.synced.iterdir():
+            path = self.folder / kept.name
+            if "." in kept.name:  # a copy that the kill has cut
+                kept.unlink()
+            elif not path.exists() and rng.random() < 0.5:
+                shutil.copy(kept, path)  # deleted, and that is not on the disk yet
+        for path in self.folder.iterdir():
+            shutil.copy(path, self.synced / path.name)
+
+
+def start_with_power(folder: str) -> int:
+    """Run this command again, with the library that keeps what was synced."""
+    library, campaigns, synced = (Path(folder, name) for name in ("keep.so", "disk", "synced"))
+    source = Path(__file__).with_name("keep_synced.c")
+    made = ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(made, check=True)
+    campaigns.mkdir()
+    synced.mkdir()
+    added = {"LD_PRELOAD": library, "SYNCED_OF": campaigns, "SYNCED_TO": synced}
+    environment = os.environ | {name: str(value) for name, value in added.items()}
+    return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
+
+
+def disturbed(
+    drivers: list[Driver],
+    rng: np.random.Generator,
+    kills: int,
+    server: Any,
+    power: Power | None = None,
+) -> tuple[int, int]:
+    """Run drivers side by side and kill them at random moments.
+
+    Returns:
+        How often, and answers that were not in the journal after a kill.
+    """
+    done = lost = 0
+    running: dict[int, tuple[Driver, Fate]] = {}
     waiting = list(drivers)
     while waiting or running:
         for driver in waiting:
-            mean = MEAN * len(drivers) * (4.0 if driver.refit else 1.0)
-            later = rng.exponential(mean) if done < kills else 1e9
-            running[forked(driver, server)] = (driver, time.monotonic() + later)
+            fate = Fate.drawn(rng, driver) if done < kills else Fate()
+            running[forked(driver, server)] = (driver, fate)
         waiting = []
         time.sleep(0.002)
-        for child, (driver, until) in list(running.items()):
+        for child, (driver, fate) in list(running.items()):
             finished, status = os.waitpid(child, os.WNOHANG)
             if finished:
                 del running[child]
@@ -239,8 +390,9 @@ def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, serve
                 if code not in (0, 3):
                     raise SystemExit("a campaign failed: see above")
                 waiting += [driver] if code else []
-            elif done < kills and time.monotonic() >= until:
+            elif done < kills and fate.due(driver):
                 done += 1
+                time.sleep(rng.exponential(0.005))  # so that it is hit in the middle of a call
                 if server is not None and rng.random() < 0.5:
                     server.stop("immediate")
                     server.start()
@@ -248,7 +400,16 @@ def disturbed(drivers: list[Driver], rng: np.random.Generator, kills: int, serve
                 os.waitpid(child, 0)
                 del running[child]
                 waiting.append(driver)
-    return done
+                if power is not None:  # all others stop, too
+                    for other in list(running):
+                        os.kill(other, signal.SIGKILL)
+                        os.waitpid(other, 0)
+                        waiting.append(running.pop(other)[0])
+                    power.lose(rng)
+                lost += driver.missing()
+                if power is not None:
+                    break
+    return done, lost
 
 
 def digest(campaign: Campaign) -> str:
@@ -289,9 +450,9 @@ def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
             rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.action))
             journal = {(e, t): action for e, t, action in rows}
         told: dict[tuple[int, int], set[str]] = {}
-        for line in driver.notes.read_text().splitlines():
-            episode, t, action = line.split()
-            told.setdefault((int(episode), int(t)), set()).add(action)
+        for episode, t, text in driver.noted():
+            if text != "observed":
+                told.setdefault((episode, t), set()).add(text)
         numbers: dict[str, Any] = {
             "decisions": checked.decisions,
             "told": len(told),
@@ -327,8 +488,17 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true", help="which compute the designs")
     parser.add_argument("--compare", action="store_true", help="several policies, with looks")
     parser.add_argument("--bound", choices=tuple(BOUNDS), default="none", help="on the cost")
+    parser.add_argument("--power", action="store_true", help="what was not synced is lost, too")
+    parser.add_argument("--unsynced", action="store_true", help="do not wait for the disk")
     parser.add_argument("--json", action="store_true", help="print JSON")
     asked = parser.parse_args()
+    power = Power.ready() if asked.power else None
+    if asked.power and power is None:
+        if shutil.which("cc") is None or asked.postgres:
+            print("--power: expected a C compiler (cc), and not --postgres", file=sys.stderr)
+            return 2
+        with tempfile.TemporaryDirectory() as folder:
+            return start_with_power(folder)
     if asked.postgres and binaries() is None:
         print(MISSING, file=sys.stderr)
         return 2
@@ -343,7 +513,9 @@ def main() -> int:
                 names = [f"{number}-disturbed"] + ([] if alone else [f"{number}-calm"])
                 drivers = [
                     Driver(
-                        str(Path(folder, name)) if server is None else server.url(),
+                        str(Path(power.folder if power else folder, name))
+                        if server is None
+                        else server.url(),
                         asked.seed + number,
                         asked.plants,
                         Path(folder, f"{name}.notes"),
@@ -352,6 +524,7 @@ def main() -> int:
                         asked.processes,
                         asked.compare,
                         asked.bound,
+                        unsynced=asked.unsynced,
                     )
                     for name in names
                 ]
@@ -363,7 +536,9 @@ def main() -> int:
                     drivers[0].open().close()
                     plants = [f"plant-{i}" for i in range(asked.plants)]
                     parts = [replace(drivers[0], only=plant) for plant in plants]
-                total["kills"] += disturbed(parts, rng, left, server)
+                kills, lost = disturbed(parts, rng, left, server, power)
+                total["kills"] += kills
+                total["lost at a kill"] = total.get("lost at a kill", 0) + lost
                 for driver in drivers[1:]:
                     disturbed([driver], rng, 0, None)
                 found = compare(drivers[0], drivers[1] if len(drivers) > 1 else None)
@@ -378,7 +553,7 @@ def main() -> int:
     else:
         for name, n in total.items():
             print(f"{name:<28}{n:>8,}")
-    wrong = ("lost decisions", "doubled decisions", "drawn again and different")
+    wrong = ("lost at a kill", "lost decisions", "doubled decisions", "drawn again and different")
     wrong += ("not accounted for", "results that differ")
     return int(any(total.get(name, 0) for name in wrong))
 

@@ -24,6 +24,7 @@ OPTIONS = [
     ["--refit", "--processes"],
     ["--compare"],
     ["--compare", "--lose"],
+    ["--power"],
 ]
 
 
@@ -45,7 +46,20 @@ def test_campaigns_survive_kills(options):
     found = json.loads(done.stdout)
     assert found["kills"] >= kills
     assert found["decisions"] > 200
-    assert found["lost decisions"] == found["doubled decisions"] == 0
+    assert found["lost at a kill"] == found["lost decisions"] == found["doubled decisions"] == 0
     assert found["drawn again and different"] == found["not accounted for"] == 0
     assert found.get("results that differ", 0) == 0
     assert found["lost episodes"] > 0 or "--lose" not in options
+
+
+@pytest.mark.heavy
+def test_commits_that_do_not_wait_for_the_disk_are_noticed():
+    """The loss of power loses what it must: without synchronous=FULL the tool fails."""
+    options = ["--power", "--unsynced", "--kills", "8"]
+    done = subprocess.run(
+        [sys.executable, str(TOOL), *options], capture_output=True, text=True, timeout=600
+    )
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 1
+    assert "rows are missing" in done.stderr or "lost at a kill" in done.stdout
