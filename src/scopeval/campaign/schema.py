@@ -236,17 +236,12 @@ def _sqlite(path: str, create: bool, patience: float) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def configure(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # transactions begin below, and not by the driver
+        connection.isolation_level = None  # transactions are begun by the store, not by the driver
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        reads = connection.get_execution_options().get("reads", False)
-        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
 

@@ -134,6 +134,13 @@ class _Group(threading.local):
     head: tuple[int, str] | None = None
 
 
+def _tell(connection: sa.Connection, words: str) -> None:
+    """Begin or end a part of a transaction: words of the driver, at every call."""
+    cursor = connection.connection.cursor()
+    cursor.execute(words)
+    cursor.close()
+
+
 class Store:
     """The database of one campaign.
 
@@ -150,6 +157,7 @@ class Store:
         wait = schema.PATIENCE if patience is None else patience
         self.engine = schema.open_engine(where, create=create, patience=wait)
         self._server = self.engine.dialect.name == "postgresql"
+        self._dbapi_error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         self._group = _Group()
         if create:
             return  # `create_tables` follows, in the transaction of the first facts
@@ -183,16 +191,16 @@ class Store:
             return
         head = self._group.head
         with self._translated():
-            outer.exec_driver_sql("SAVEPOINT part")
+            _tell(outer, "SAVEPOINT part")
             try:
                 yield outer
             except BaseException:
                 self._group.ordered = False  # a lock that was taken in this part is given back
                 self._group.head = head
-                outer.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
-                outer.exec_driver_sql("RELEASE SAVEPOINT part")
+                _tell(outer, "ROLLBACK TO SAVEPOINT part")
+                _tell(outer, "RELEASE SAVEPOINT part")
                 raise
-            outer.exec_driver_sql("RELEASE SAVEPOINT part")
+            _tell(outer, "RELEASE SAVEPOINT part")
 
     @contextlib.contextmanager
     def group(self) -> Iterator[sa.Connection]:
@@ -207,6 +215,8 @@ class Store:
             return
         with self._translated():
             with self.engine.begin() as connection:
+                if not self._server:
+                    _tell(connection, "BEGIN IMMEDIATE")
                 group.connection = connection
                 group.current = group.ordered = False
                 group.head = None
@@ -222,10 +232,10 @@ class Store:
         if self._group.connection is not None:
             yield self._group.connection
             return
-        with self._translated(), self.engine.connect() as connection:
-            viewed = connection.execution_options(reads=True)
-            with viewed.begin():
-                yield viewed
+        with self._translated(), self.engine.begin() as connection:
+            if not self._server:
+                _tell(connection, "BEGIN")
+            yield connection
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -234,8 +244,9 @@ class Store:
             yield
         except IntegrityError:
             raise  # the caller knows which row was there already
-        except DBAPIError as error:
-            reason = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "?"
+        except (DBAPIError, self._dbapi_error) as error:
+            text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            reason = text.splitlines()[0] if text else "?"
             raise DataError(
                 f"{self.name}: the database refused ({reason}); nothing of this call was recorded, "
                 "try it again"
@@ -402,7 +413,8 @@ class Store:
         """Bring all that is committed into the one file (SQLite)."""
         if self._server:
             return
-        with contextlib.suppress(DBAPIError), self.engine.connect() as connection:
+        problems = DBAPIError, self._dbapi_error  # the disk is full, or another process reads
+        with contextlib.suppress(*problems), self.engine.connect() as connection:
             driver = connection.connection.driver_connection
             assert driver is not None
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -26,7 +26,6 @@ from scopeval.serve.auth import Access, AuditLog, Sessions, TokenStore, is_loopb
 from scopeval.serve.limits import BodyLimit, Limits, refuse
 from scopeval.serve.live import LivePage
 from scopeval.serve.metrics import Metrics
-from scopeval.serve.models import Problem
 from scopeval.serve.service import (
     CampaignService,
     OverloadedError,
@@ -119,7 +118,6 @@ def create_app(backend: LocalBackend, viewing: LocalBackend, settings: Settings)
         title=settings.title,
     )
     tasks = (lambda: _reread(tokens), lambda: _tell_silence(state, settings.silence_every))
-    codes = (400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 503)
     app = FastAPI(
         title="scopeval",
         version=__version__,
@@ -128,11 +126,10 @@ def create_app(backend: LocalBackend, viewing: LocalBackend, settings: Settings)
         redoc_url=None,
         redirect_slashes=False,  # it would repeat the caller's Host
         lifespan=lambda app: _running(state, tasks),
-        responses={code: {"model": Problem} for code in codes},
     )
     app.state.parts = state
     for router in (routes.plants, routes.viewers, page.router):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # one list: an included router is searched twice
     _describe_security(app)
     _handle_errors(app)
     return SecurityMiddleware(BodyLimit(app, settings.limits), state, settings.access_log)

@@ -8,13 +8,14 @@ read by pydantic straight from their bytes, and answers are written without anot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from scopeval.campaign.audit import ShadowReport, Verification
@@ -36,6 +37,7 @@ from scopeval.serve.models import (
     Name,
     ObserveAnswer,
     ObserveBody,
+    Problem,
     StartBody,
     StateAnswer,
 )
@@ -45,13 +47,29 @@ from scopeval.serve.wire import to_wire
 
 __all__ = ["OperatorCommand", "plants", "viewers"]
 
-plants = APIRouter(prefix="/v1", tags=["plants"])
-viewers = APIRouter()
 Given = TypeVar("Given", bound=BaseModel)
 
 #: Largest number of an episode.
 LAST = 2**31 - 1
 
+
+#: What may be refused, in the description of every call.
+REFUSED: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem} for code in (400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 503)
+}
+
+
+class PlantRoute(APIRoute):
+    """A call of a plant, which reads what it is given by itself: there is nothing to be solved."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a request."""
+        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return endpoint
+
+
+plants = APIRouter(prefix="/v1", tags=["plants"], route_class=PlantRoute, responses=REFUSED)
+viewers = APIRouter(responses=REFUSED)
 
 # -- plants ----------------------------------------------------------------------------------------
 
@@ -105,33 +123,7 @@ async def _answer(
     return JSONResponse(await state.queue.do(lambda: verb(state.service, token, number, body)))
 
 
-@plants.post(
-    "/episodes", response_model=EpisodeAnswer, openapi_extra=_described(StartBody, number=False)
-)
-async def start(request: Request) -> Response:
-    """Begin an episode on a plant; or resume its open one."""
-    state, token = _caller(request)
-    body = await _body(request, StartBody)
-    return JSONResponse(await state.queue.do(lambda: state.service.start(token, body)))
-
-
-@plants.get(
-    "/open-episode", response_model=EpisodeAnswer, openapi_extra=_described(None, number=False)
-)
-async def open_episode(request: Request, plant: Name) -> Response:
-    """The open episode of a plant, with all that was recorded of it."""
-    state, token = _caller(request)
-    return JSONResponse(await state.queue.do(lambda: state.service.open_on(token, plant)))
-
-
-@plants.get("/episodes/{number}", response_model=EpisodeAnswer, openapi_extra=_described(None))
-async def episode(request: Request) -> Response:
-    """An episode, as it stands in the journal."""
-    state, token = _caller(request)
-    number = _number(request)
-    return JSONResponse(await state.queue.do(lambda: state.service.look_up(token, number)))
-
-
+# those of every step first: routes are compared in this order
 @plants.post(
     "/episodes/{number}/act", response_model=ActionAnswer, openapi_extra=_described(ActBody)
 )
@@ -161,6 +153,16 @@ async def advance(request: Request) -> Response:
 
 
 @plants.post(
+    "/episodes", response_model=EpisodeAnswer, openapi_extra=_described(StartBody, number=False)
+)
+async def start(request: Request) -> Response:
+    """Begin an episode on a plant; or resume its open one."""
+    state, token = _caller(request)
+    body = await _body(request, StartBody)
+    return JSONResponse(await state.queue.do(lambda: state.service.start(token, body)))
+
+
+@plants.post(
     "/episodes/{number}/end", response_model=EpisodeAnswer, openapi_extra=_described(EndBody)
 )
 async def end(request: Request) -> Response:
@@ -186,6 +188,29 @@ async def heartbeat(request: Request) -> Response:
     state, token = _caller(request)
     body = await _body(request, HeartbeatBody)
     return JSONResponse(await state.queue.do(lambda: state.service.heartbeat(token, body.plant)))
+
+
+_PLANT = {"name": "plant", "in": "query", "required": True, "schema": {"type": "string"}}
+
+
+@plants.get(
+    "/open-episode",
+    response_model=EpisodeAnswer,
+    openapi_extra=_described(None, number=False) | {"parameters": [_PLANT]},
+)
+async def open_episode(request: Request) -> Response:
+    """The open episode of a plant, with all that was recorded of it."""
+    state, token = _caller(request)
+    plant = request.query_params.get("plant", "")
+    return JSONResponse(await state.queue.do(lambda: state.service.open_on(token, plant)))
+
+
+@plants.get("/episodes/{number}", response_model=EpisodeAnswer, openapi_extra=_described(None))
+async def episode(request: Request) -> Response:
+    """An episode, as it stands in the journal."""
+    state, token = _caller(request)
+    number = _number(request)
+    return JSONResponse(await state.queue.do(lambda: state.service.look_up(token, number)))
 
 
 # -- viewers ---------------------------------------------------------------------------------------
