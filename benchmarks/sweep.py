@@ -34,8 +34,15 @@ from scopeval.behavior.sweep import Swept, follow_own, sweep
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.exact import values
 from scopeval.logs.transitions import Transitions
-from scopeval.models.protocols import Critic, Estimates, Learner, Regression, Rows, Targets
-from scopeval.models.sweep_data import logged_sweep_data
+from scopeval.models.protocols import (
+    Critic,
+    Estimates,
+    Learner,
+    Regression,
+    Targets,
+    logged_sweep_data,
+)
+from scopeval.models.rows import Rows
 
 __all__ = ["Config", "run"]
 

@@ -29,7 +29,8 @@ from experiments.mlp.ridge import ONE_HOT_NOISE_RIDGE, ONE_HOT_RIDGE, Ridge
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.protocols import Critic, Learner, Rows, Targets
+from scopeval.models.protocols import Critic, Learner, Targets
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations
 
 __all__ = ["MLPRegression"]

@@ -26,14 +26,13 @@ from scopeval._files import replace_file
 from scopeval.errors import DataError
 from scopeval.logs.read import read_logs
 from scopeval.logs.transitions import Transitions
-from scopeval.models.log_rows import Log, gather
 from scopeval.models.model.identities import identities_of
 from scopeval.models.model.network import Dynamics, stack, unstack
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulated_data import ModelTask
 from scopeval.models.model.step_model import StepModel
 from scopeval.models.model.training import Training
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Log, Rows, gather
 
 __all__ = ["DYNAMICS", "Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
 

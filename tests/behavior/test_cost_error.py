@@ -16,7 +16,7 @@ from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
-from scopeval.models.sweep_data import SweepData
+from scopeval.models.protocols import SweepData
 
 GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
 METHOD = METHODS["scope-dr"]

@@ -96,7 +96,7 @@ def test_batches_of_any_size():
 
 def test_episodes_start_where_time_starts():
     """A batch without t = 0 adds nothing to the distribution of first states."""
-    from scopeval.models.log_rows import gather
+    from scopeval.models.rows import gather
 
     late = Transitions([1, 2, 1], [2, 2, 1], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])
     early = Transitions([0, 0, 1], [0, 1, 2], [0, 1, 1], [1.0] * 3, [1.0] * 3, [0, 0, 1])

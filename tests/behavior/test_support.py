@@ -13,8 +13,8 @@ from scopeval.behavior.support import (
     single_steps,
     vector_support,
 )
-from scopeval.models.protocols import Rows
-from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.protocols import Points, SweepData
+from scopeval.models.rows import Rows
 
 LENGTH = 20
 

@@ -18,7 +18,7 @@ from scopeval.comparison.joint_design import (
 )
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 
 
 @st.composite

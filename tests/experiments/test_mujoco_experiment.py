@@ -20,7 +20,7 @@ from scopeval.errors import DataError, InputError
 from scopeval.models.model.network import Dynamics
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import WIDE, Training, learn_network
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 
 TINY = {**mujoco.QUICK, "targets": 1, "runs": 3, "episodes": 4, "logged": 60}
 WHAT = Preparation("Hopper", "bins", seed=0, logged=2, training=(Training(hidden=1, steps=1),))

@@ -14,10 +14,10 @@ from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import Check, Table, design, exact
 from scopeval.errors import InputError
-from scopeval.models import table as critic_table
-from scopeval.models.protocols import Rows, Targets
+from scopeval.models import rows as log_rows
+from scopeval.models.protocols import Targets
+from scopeval.models.rows import Rows, merge_rows
 from scopeval.models.supervised import SupervisedRegression
-from scopeval.models.table import merge_rows
 
 WORLDS = {
     "pooled": {},
@@ -163,7 +163,7 @@ def test_merging_a_part_at_a_time_gives_the_same(monkeypatch):
     case, _ = world("pooled, random rewards", 2)
     rows = Rows.of(rows_of(case, 3000, seed=1))
     whole = merge_rows(rows)
-    monkeypatch.setattr(critic_table, "BLOCK", 700)
+    monkeypatch.setattr(log_rows, "BLOCK", 700)
     parts = merge_rows(rows)
     for name in Rows.__dataclass_fields__:
         one, other = getattr(whole, name), getattr(parts, name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from scopeval.arrays import Floats
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["exchanged_codes"]

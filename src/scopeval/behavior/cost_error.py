@@ -23,8 +23,8 @@ from scopeval.arrays import Floats
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.sweep import Follow, Followed, Swept
 from scopeval.behavior.weighted_step import PriceGrid, follow_each
-from scopeval.models.protocols import Critic, Estimates, Rows
-from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.protocols import Critic, Estimates, Points, SweepData
+from scopeval.models.rows import Rows
 from scopeval.models.table import Table
 
 __all__ = ["Recorded", "cost_error", "sweep_recorded"]

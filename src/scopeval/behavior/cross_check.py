@@ -23,8 +23,7 @@ from scopeval.behavior.sweep import (
     followed_target,
     ratio,
 )
-from scopeval.models.protocols import Critic, Estimates
-from scopeval.models.sweep_data import Points
+from scopeval.models.protocols import Critic, Estimates, Points
 
 __all__ = ["CrossCheck", "cross_check", "own_promise", "rank"]
 

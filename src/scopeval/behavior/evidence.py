@@ -35,7 +35,6 @@ from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of, examine
 from scopeval.logs.statistics import LogStatistics
 from scopeval.logs.stream import LoggedStream
 from scopeval.logs.transitions import Transitions
-from scopeval.models.log_rows import Log, check_batch, gather
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulated_data import ModelTask
 from scopeval.models.model.simulator import Simulator
@@ -45,11 +44,13 @@ from scopeval.models.protocols import (
     Caution,
     Cautious,
     Estimates,
+    Points,
     Regression,
-    Rows,
+    SweepData,
+    logged_sweep_data,
 )
+from scopeval.models.rows import Log, Rows, check_batch, gather
 from scopeval.models.streamed_rows import gather_stream
-from scopeval.models.sweep_data import Points, SweepData, logged_sweep_data
 from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (

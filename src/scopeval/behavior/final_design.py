@@ -14,8 +14,7 @@ from scopeval.behavior.step import Recipe, budget
 from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
 from scopeval.behavior.thresholds import Thresholds
 from scopeval.behavior.unseen_cost import unseen_cost
-from scopeval.models.protocols import Estimates
-from scopeval.models.sweep_data import Points
+from scopeval.models.protocols import Estimates, Points
 from scopeval.policies.protocols import Why
 
 __all__ = ["Design", "cautious", "design_on_all"]

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, as_floats
 from scopeval.errors import DataError, InputError
-from scopeval.models.log_rows import Log
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulator import Simulator
 from scopeval.models.protocols import Regression
+from scopeval.models.rows import Log
 from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import ContinuousPolicy, Policy

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.models.log_rows import Log
-from scopeval.models.protocols import Rows
-from scopeval.models.sweep_data import SweepData
+from scopeval.models.protocols import SweepData
+from scopeval.models.rows import Log, Rows
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import ContinuousPolicy, Policy, offer, probs_of
 

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Bools, Floats
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
-from scopeval.models.protocols import Critic, Estimates, Targets
-from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.protocols import Critic, Estimates, Points, SweepData, Targets
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = [

@@ -20,7 +20,7 @@ from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Swept
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 
 __all__ = ["unseen_cost"]
 

@@ -35,8 +35,7 @@ from scopeval.arrays import Floats
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import LARGEST, Recipe, StepResult
 from scopeval.behavior.sweep import Follow, Followed
-from scopeval.models.protocols import Critic, Estimates
-from scopeval.models.sweep_data import Points
+from scopeval.models.protocols import Critic, Estimates, Points
 
 __all__ = ["PriceGrid", "follow_each", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
 

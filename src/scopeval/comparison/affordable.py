@@ -22,7 +22,7 @@ from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations, Policy, Time
 from scopeval.question.promise import Promise
 

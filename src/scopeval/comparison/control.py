@@ -121,8 +121,8 @@ class TableLearner:
     def learn(self, rows: Sequence[Transitions]) -> Controls | None:
         """One table for each policy and step."""
         from scopeval.behavior.sweep import followed_target, sweep
-        from scopeval.models.protocols import Rows
-        from scopeval.models.sweep_data import logged_sweep_data
+        from scopeval.models.protocols import logged_sweep_data
+        from scopeval.models.rows import Rows
         from scopeval.models.table import Table
 
         some = [Rows.of(part) for part in rows if len(part)]

@@ -20,8 +20,7 @@ from scopeval.exact.tables import (
 from scopeval.exact.values import values
 
 if TYPE_CHECKING:
-    from scopeval.models.protocols import Critic, Estimates
-    from scopeval.models.sweep_data import Points
+    from scopeval.models.protocols import Critic, Estimates, Points
 
 __all__ = ["Assessment", "assess"]
 

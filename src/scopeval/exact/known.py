@@ -15,8 +15,8 @@ from scopeval.arrays import Floats, Ints
 from scopeval.behavior.sweep import Follow, SweepStep, sweep_steps
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
-from scopeval.models.protocols import Critic, Learner, Rows, Targets
-from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.protocols import Critic, Learner, Points, SweepData, Targets
+from scopeval.models.rows import Rows
 from scopeval.models.table import TableCritic
 from scopeval.policies.adapters import TabularPolicy
 

@@ -29,8 +29,7 @@ from scopeval.policies.protocols import (
 
 if TYPE_CHECKING:
     from scopeval.behavior.sweep import Swept
-    from scopeval.models.protocols import Estimates
-    from scopeval.models.sweep_data import Points
+    from scopeval.models.protocols import Estimates, Points
 
 __all__ = ["Design", "design", "design_at_price"]
 

@@ -22,16 +22,16 @@ from scopeval.logs.read import Kind, kind_of, refuse_other_kind
 from scopeval.logs.statistics import LogStatistics, hash_rows
 from scopeval.logs.stream import LoggedStream, LogPiece, PieceJob, read_pieces, shuffled_batches
 from scopeval.logs.transitions import Transitions
-from scopeval.models.log_rows import (
+from scopeval.models.rows import (
     JoinedParts,
     Log,
     Part,
+    Rows,
     check_batch,
     following_obs,
     log_of,
     part_of,
 )
-from scopeval.models.protocols import Rows
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = ["IN_MEMORY", "StreamedRows", "gather_stream", "halves_by_content", "rows_to_learn"]

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.protocols import Critic, Estimates, Learner, Rows, Targets
+from scopeval.models.protocols import Critic, Estimates, Learner, Targets
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations
 
 __all__ = ["SupervisedRegression"]

@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.protocols import Critic, Estimates, Learner, Rows, Targets
+from scopeval.models.protocols import Critic, Estimates, Learner, Targets
+from scopeval.models.rows import Rows, merge_rows
 from scopeval.policies.protocols import Observations
 
-__all__ = ["Table", "merge_rows"]
+__all__ = ["Table"]
 
-#: Rows that are merged at a time: they stay in the processor's cache.
-BLOCK = 1 << 19
 #: An action seen in fewer states than this has no trend along the features.
 LEAST_TREND = 10
 
@@ -88,65 +87,6 @@ class Table:
                 f"{self._states(rows)}, one row of coordinates per state"
             )
         return points
-
-
-def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
-    """Rows with the same (t, s, a, s', alive) as one, weighted by their number.
-
-    A table cannot tell them apart. Ten million logged rows become a few thousand.
-    """
-    if len(rows) > BLOCK:
-        spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
-        rows = Rows.joined([_merged(rows.select(span), by_time) for span in spans])
-    return _merged(rows, by_time)
-
-
-def _merged(rows: Rows, by_time: bool) -> Rows:
-    keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
-    if by_time:
-        keys.insert(0, rows.t)
-    first, group = _groups(keys)
-    weight = np.bincount(group, rows.weight).astype(np.float64)
-
-    def mean(column: Floats) -> Floats:
-        return np.asarray(np.bincount(group, rows.weight * column) / weight)
-
-    reward = mean(rows.reward)
-    spread = mean(rows.reward_noise + (rows.reward - reward[group]) ** 2)
-    return Rows(
-        t=rows.t[first],
-        obs=rows.obs[first],
-        action=rows.action[first],
-        reward=reward,
-        reward_noise=spread,
-        cost=mean(rows.cost),
-        next_obs=rows.next_obs[first],
-        alive=rows.alive[first],
-        weight=weight,
-        borrowed=rows.borrowed[first],
-    )
-
-
-def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
-    """The first row of each combination of keys, and every row's combination, in keys' order."""
-    from scopeval.models._table_kernel import sorted_by
-
-    rows = len(keys[0])
-    order, new = np.arange(rows), np.zeros(rows, np.bool_)
-    new[:1] = True
-    for k in reversed(range(len(keys))):
-        key = np.ascontiguousarray(keys[k], np.int64)
-        size = int(key.max(initial=0)) + 1
-        if size > 4 * rows + 1024:  # numbers with gaps
-            key = np.unique(key, return_inverse=True)[1]
-            size = int(key.max(initial=0)) + 1
-        if size > 1:
-            order = sorted_by(order, key, size)
-    for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
-    group = np.empty(rows, np.int64)
-    group[order] = np.cumsum(new) - 1
-    return order[new], group
 
 
 def _borrow(rows: Rows, points: Floats, actions: int, neighbors: int, reach: float) -> Rows:

@@ -35,7 +35,8 @@ from scopeval.models.model.return_features import ReturnSamples, Study, learn_re
 from scopeval.models.model.simulated_data import ModelTask, sample_returns, simulate_episodes
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import Training, learn_network
-from scopeval.models.protocols import Caution, Rows, Targets
+from scopeval.models.protocols import Caution, Targets
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Candidates, Weighing, Why
 from scopeval.solver import solve
 
@@ -179,7 +180,7 @@ def test_unbiased_with_a_critic_that_is_badly_wrong(made, target, name):
 
 
 def rows_of(logged, target):
-    from scopeval.models.log_rows import gather
+    from scopeval.models.rows import gather
 
     log = gather(logged, target, T, 0, False)
     return [log.rows.select(log.fold == k) for k in range(2)], log

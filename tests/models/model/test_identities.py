@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopeval import Transitions, World, as_policy
-from scopeval.models.log_rows import gather
 from scopeval.models.model.identities import (
     DAMPING,
     NO_IDENTITIES,
@@ -19,6 +18,7 @@ from scopeval.models.model.identities import (
 )
 from scopeval.models.model.simulated_data import sample_returns, simulate_episodes
 from scopeval.models.model.training import Training
+from scopeval.models.rows import gather
 
 N = 3000
 

@@ -29,7 +29,7 @@ from scopeval.estimation.estimators import doubly_robust, pdis
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.simulator import SimulatorModel
 from scopeval.models.model.step_model import Encoder
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Redraws, Why
 
 T = 3

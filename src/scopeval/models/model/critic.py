@@ -26,7 +26,8 @@ from scopeval.models.model.network import Dynamics, stack, unstack
 from scopeval.models.model.return_features import ReturnNetworks
 from scopeval.models.model.simulator import SimulatorModel
 from scopeval.models.model.step_model import StepPrediction, Weights
-from scopeval.models.protocols import Critic, Estimates, Learner, Rows, Targets
+from scopeval.models.protocols import Critic, Estimates, Learner, Targets
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations
 
 __all__ = ["LearnedModel", "ModelCritic", "RolloutRegression", "StoredPredictions", "features"]

@@ -24,7 +24,7 @@ import numpy as np
 from scopeval._parallel import one_blas_thread
 from scopeval.arrays import Bools, Floats
 from scopeval.models.model.step_model import Encoder
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 
 __all__ = ["NO_IDENTITIES", "Identities", "find_identities", "identities_of"]
 

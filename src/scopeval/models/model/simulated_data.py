@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.log_rows import Log
 from scopeval.models.model.critic import LearnedModel, RolloutRegression, StoredPredictions
 from scopeval.models.model.network import Dynamics
 from scopeval.models.model.regression import Networks
@@ -28,8 +27,8 @@ from scopeval.models.model.return_features import ReturnNetworks, ReturnSamples,
 from scopeval.models.model.simulator import Simulator, SimulatorModel
 from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
 from scopeval.models.model.training import learn_halves
-from scopeval.models.protocols import Rows
-from scopeval.models.sweep_data import Points, SweepData
+from scopeval.models.protocols import Points, SweepData
+from scopeval.models.rows import Log, Rows
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import (

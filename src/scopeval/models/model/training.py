@@ -29,7 +29,7 @@ from scopeval.models.model.fitting import (
 from scopeval.models.model.identities import identities_of
 from scopeval.models.model.network import GAIN, LAYERS, Network, fresh_layers, hidden_layers
 from scopeval.models.model.step_model import Encoder, Weights
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows
 
 if TYPE_CHECKING:
     from scopeval.models.streamed_rows import StreamedRows

@@ -30,11 +30,10 @@ from scopeval.errors import InputError
 from scopeval.logs.diagnose import Problem, examine
 from scopeval.logs.stream import LoggedStream, sample_logs
 from scopeval.logs.transitions import Transitions, not_a_log
-from scopeval.models.log_rows import halved
 from scopeval.models.model.network import Dynamics, Network
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import Training, learn_halves
-from scopeval.models.protocols import Rows
+from scopeval.models.rows import Rows, halved
 from scopeval.models.streamed_rows import (
     IN_MEMORY,
     StreamedRows,

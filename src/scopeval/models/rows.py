@@ -1,34 +1,111 @@
-"""A log as rows to learn from: read once, in batches if need be, and halved for the cross-check."""
+"""A log as rows to learn from: read once, in batches if need be, and halved for the cross-check.
+
+A table cannot tell equal rows apart, so for state numbers equal rows become one, with a weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scopeval.arrays import Ints
+from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions, not_a_log
-from scopeval.models.protocols import Rows
-from scopeval.models.table import merge_rows
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
 __all__ = [
     "JoinedParts",
     "Log",
     "Part",
+    "Rows",
     "check_batch",
     "following_obs",
     "gather",
     "halved",
     "log_of",
+    "merge_rows",
     "part_of",
 ]
 
+#: Rows that are merged at a time: they stay in the processor's cache.
+BLOCK = 1 << 19
 #: Batches of a stream that are kept apart before they are merged into one.
 MOST_PARTS = 8
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Logged rows as the learners see them; equal rows of a table problem are merged.
+
+    Attributes:
+        t: [n] time steps.
+        obs: [n] state numbers or [n, d].
+        action: [n] action numbers, or [n, k] continuous actions.
+        reward: [n] reward (mean of the merged rows).
+        reward_noise: [n] variance of the reward within the merged rows.
+        cost: [n].
+        next_obs: like obs.
+        alive: [n] 1.0 where the episode goes on, 0.0 where it terminated.
+        weight: [n] how many logged rows this one stands for.
+        borrowed: [n] True for rows that a table copied from neighbors of a pair that was never
+            logged; they are a guess, not evidence.
+    """
+
+    t: Ints
+    obs: Observations
+    action: NDArray[Any]
+    reward: Floats
+    reward_noise: Floats
+    cost: Floats
+    next_obs: Observations
+    alive: Floats
+    weight: Floats
+    borrowed: Bools
+
+    @classmethod
+    def of(cls, log: Transitions) -> Rows:
+        """Every row of a log as it is: nothing is merged."""
+        n = len(log)
+        return cls(
+            t=log.t,
+            obs=log.obs,
+            action=log.action,
+            reward=log.reward,
+            reward_noise=np.zeros(n),
+            cost=log.cost,
+            next_obs=log.next_obs,
+            alive=(~log.terminated).astype(np.float64),
+            weight=np.ones(n),
+            borrowed=np.zeros(n, np.bool_),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of all parts, one part after the other."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def select(self, which: NDArray[Any] | slice) -> Rows:
+        """Some of the rows."""
+        return Rows(
+            self.t[which],
+            self.obs[which],
+            self.action[which],
+            self.reward[which],
+            self.reward_noise[which],
+            self.cost[which],
+            self.next_obs[which],
+            self.alive[which],
+            self.weight[which],
+            self.borrowed[which],
+        )
 
 
 @dataclass(frozen=True)
@@ -237,3 +314,62 @@ def _merged(parts: list[Part]) -> Part:
     starts = merge_rows(Rows.joined([part.starts for part in parts]))
     fold = np.repeat(np.arange(2), [len(half) for half in halves])
     return Part(Rows.joined(halves), starts, fold)
+
+
+def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
+    """Rows with the same (t, s, a, s', alive) as one, weighted by their number.
+
+    A table cannot tell them apart. Ten million logged rows become a few thousand.
+    """
+    if len(rows) > BLOCK:
+        spans = (slice(i, i + BLOCK) for i in range(0, len(rows), BLOCK))
+        rows = Rows.joined([_merged_block(rows.select(span), by_time) for span in spans])
+    return _merged_block(rows, by_time)
+
+
+def _merged_block(rows: Rows, by_time: bool) -> Rows:
+    keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
+    if by_time:
+        keys.insert(0, rows.t)
+    first, group = _groups(keys)
+    weight = np.bincount(group, rows.weight).astype(np.float64)
+
+    def mean(column: Floats) -> Floats:
+        return np.asarray(np.bincount(group, rows.weight * column) / weight)
+
+    reward = mean(rows.reward)
+    spread = mean(rows.reward_noise + (rows.reward - reward[group]) ** 2)
+    return Rows(
+        t=rows.t[first],
+        obs=rows.obs[first],
+        action=rows.action[first],
+        reward=reward,
+        reward_noise=spread,
+        cost=mean(rows.cost),
+        next_obs=rows.next_obs[first],
+        alive=rows.alive[first],
+        weight=weight,
+        borrowed=rows.borrowed[first],
+    )
+
+
+def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
+    """The first row of each combination of keys, and every row's combination, in keys' order."""
+    from scopeval.models._table_kernel import sorted_by
+
+    rows = len(keys[0])
+    order, new = np.arange(rows), np.zeros(rows, np.bool_)
+    new[:1] = True
+    for k in reversed(range(len(keys))):
+        key = np.ascontiguousarray(keys[k], np.int64)
+        size = int(key.max(initial=0)) + 1
+        if size > 4 * rows + 1024:  # numbers with gaps
+            key = np.unique(key, return_inverse=True)[1]
+            size = int(key.max(initial=0)) + 1
+        if size > 1:
+            order = sorted_by(order, key, size)
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    group = np.empty(rows, np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group
