@@ -171,7 +171,7 @@ def _timed_sweep(
         actions=world.actions,
         followed=2,
         seed=seed,
-        tick=lambda: ticks.append(time.perf_counter()),
+        watch=(lambda _: ticks.append(time.perf_counter()),),
     )
     return swept, np.diff(ticks).tolist()
 

@@ -82,7 +82,7 @@ def job(task: Job) -> dict[str, Any]:
     """Every candidate, and what the library decides."""
     import scopeval
     from scopeval import exact
-    from scopeval.behavior.evidence import evidence_of, gather_logs
+    from scopeval.behavior.evidence import evidence_of
     from scopeval.behavior.methods import METHODS
     from scopeval.behavior.settings import Settings
 
@@ -94,11 +94,9 @@ def job(task: Job) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     true = exact.assess(mdp, pi, chosen)
     settings = Settings(horizon=mdp.horizon, seed=task.seed)
-    gathered = gather_logs(logged, pi, settings)
-    evidence = evidence_of(gathered)
+    evidence = evidence_of(logged, pi, settings)
     splits = [evidence] + [
-        evidence_of(gather_logs(logged, pi, replace(settings, seed=task.seed + 1000 * k)))
-        for k in range(1, 4)
+        evidence_of(logged, pi, replace(settings, seed=task.seed + 1000 * k)) for k in range(1, 4)
     ]
     candidates: list[dict[str, Any]] = []
     for name in ("scope-dr", "scope"):

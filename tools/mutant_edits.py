@@ -197,14 +197,14 @@ EDITS = (
     ),
     Edit(
         "the cost of the behavior policy is that of the target policy",
-        "behavior/_sweep_kernel.py",
+        "behavior/_step_kernel.py",
         "spent += m * cost[i, a]",
         "spent += p * cost[i, a]",
         (f"{SWEEP}::test_predictions_are_exact_where_nothing_is_random",),
     ),
     Edit(
         "the variance is a second moment",
-        "behavior/_sweep_kernel.py",
+        "behavior/_step_kernel.py",
         "gap = rho * (q[i, a] - b[i, a]) - lead",
         "gap = rho * (q[i, a] - b[i, a])",
         (f"{SWEEP}::test_predictions_are_exact_where_nothing_is_random",),
@@ -318,7 +318,7 @@ EDITS = (
     ),
     Edit(
         "only visits beyond the target policy's are doubted",
-        "behavior/unseen_cost.py",
+        "behavior/support.py",
         "np.abs(under_mu - under_pi)",
         "np.maximum(under_mu - under_pi, 0.0)",
         ("behavior/test_unseen_cost.py::test_doubt_is_what_depends_on_the_guess",),

@@ -7,7 +7,7 @@ import pytest
 
 from logged_worlds import gridworld_logs
 from scopeval import Transitions, as_policy, design, simulate
-from scopeval.behavior.action_codes import exchanged_codes
+from scopeval.behavior.support import exchanged_codes
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.models.rows import Rows
 from small_worlds import random_mdp, random_rows

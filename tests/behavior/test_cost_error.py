@@ -11,7 +11,7 @@ from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import Table, Transitions
 from scopeval.behavior.cost_error import Recorded, cost_error, sweep_recorded
-from scopeval.behavior.evidence import evidence_of, gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
@@ -25,7 +25,7 @@ METHOD = METHODS["scope-dr"]
 def evidence_in(case, rows, seed, gamma=1.0, shrinkage=0.0, varying=False):
     learn = Table(shrinkage=shrinkage, time_varying=varying)
     settings = Settings(case.horizon, gamma=gamma, learn=learn, floor=0.1)
-    return evidence_of(gather_logs(rows_of(case, rows, seed=seed), case.target, settings))
+    return evidence_of(rows_of(case, rows, seed=seed), case.target, settings)
 
 
 def designed(evidence):
@@ -108,7 +108,7 @@ def test_pairs_without_rows_raise_the_error():
     settings = Settings(case.horizon, learn=Table(), floor=0.1)
     errors = []
     for kept in (np.ones(len(log), bool), ~((log.obs == 1) & (log.action == 0))):
-        evidence = evidence_of(gather_logs(log.select(np.flatnonzero(kept)), case.target, settings))
+        evidence = evidence_of(log.select(np.flatnonzero(kept)), case.target, settings)
         recipe = replace(settings.recipe("scope-dr"), cap=None)
         errors.append(judged(evidence, follow_prices(METHOD, recipe, GRID))[2])
     assert errors[1] > errors[0]
@@ -134,7 +134,7 @@ def test_the_bias_of_a_design_that_its_own_critics_chose():
             next_obs=rng.integers(S, size=rows),
             terminated=np.zeros(rows, bool),
         )
-        evidence = evidence_of(gather_logs(log, pi, Settings(T, learn=Table(), seed=seed)))
+        evidence = evidence_of(log, pi, Settings(T, learn=Table(), seed=seed))
         told = judge(evidence, METHOD, recipe, GRID)
         found.append((1.0 - told.cost[8], told.bias[8], told.more_cost[8]))
     excess, bias, more = np.array(found).mean(axis=0)

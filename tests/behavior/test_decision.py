@@ -23,7 +23,7 @@ from scopeval.behavior.decision import (
     with_margin,
     worth_departing,
 )
-from scopeval.behavior.evidence import evidence_of, gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.final_design import Design, cautious
 from scopeval.behavior.frontier_check import TABLE_BIAS, TABLE_CHECK, TABLE_ERRORS, Judged
 from scopeval.behavior.frontier_point import Point
@@ -170,7 +170,7 @@ def noisy():
         np.zeros(n * horizon, bool),
     )
     settings = Settings(horizon, least_gain=0.0)
-    return evidence_of(gather_logs(log, rng.dirichlet(np.ones(3), states), settings))
+    return evidence_of(log, rng.dirichlet(np.ones(3), states), settings)
 
 
 def test_each_half_is_judged_by_the_other(noisy):

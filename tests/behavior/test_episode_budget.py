@@ -14,7 +14,7 @@ from logged_worlds import cells
 from random_mdps import cases, random_case
 from scopeval import Method, Promise, Table, Transitions, design, exact, load
 from scopeval.behavior import cross_check, evidence, final_design, step, sweep
-from scopeval.behavior.evidence import evidence_of, gather_logs, with_price
+from scopeval.behavior.evidence import evidence_of, with_price
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import approach, find_price
 from scopeval.behavior.settings import Settings
@@ -268,7 +268,7 @@ def opened(worlds, **settings):
     """The evidence before anything was designed, and scope's recipe."""
     _, target, log, _ = worlds[0]
     asked = Settings(10, budget="episode", **settings)
-    return evidence_of(gather_logs(log, target, asked)), METHODS["scope"], asked.recipe("scope")
+    return evidence_of(log, target, asked), METHODS["scope"], asked.recipe("scope")
 
 
 @pytest.mark.parametrize(("epsilon", "margin"), [(0.0, 0.0), (0.01, 0.0), (0.0, 0.02)])

@@ -10,7 +10,7 @@ import pytest
 from scopeval import Networks, Transitions, World, design
 from scopeval.behavior import first_look
 from scopeval.behavior.decision import Decision
-from scopeval.behavior.evidence import gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.thresholds import THRESHOLDS
@@ -101,6 +101,6 @@ def test_no_look_where_it_saves_nothing(trained):
         (log, replace(SMALL, training=Training(steps=300)), ["scope"]),
         (log, SMALL, ["on-policy"]),
     ):
-        gathered = gather_logs(given, fair, Settings(T, learn=how))
+        gathered = evidence_of(given, fair, Settings(T, learn=how))
         assert first_look.first_look(gathered, [METHODS[name] for name in methods]) is None
     assert not trained

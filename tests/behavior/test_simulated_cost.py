@@ -9,7 +9,7 @@ import pytest
 
 from scopeval import Check, Networks, Transitions, design
 from scopeval.behavior import decision, simulated_cost
-from scopeval.behavior.evidence import evidence_of, gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
@@ -47,7 +47,7 @@ def evidence():
         here = moved(here, k[i])[0]
     after, reward, cost = moved(x, k)
     log = Transitions(t, x[:, None], k, reward, cost, after[:, None])
-    return evidence_of(gather_logs(log, fair, Settings(T, learn=SMALL)))
+    return evidence_of(log, fair, Settings(T, learn=SMALL))
 
 
 @pytest.fixture(scope="module")

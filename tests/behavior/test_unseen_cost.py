@@ -9,13 +9,13 @@ import pytest
 
 from experiments.worlds.finite import finite_world
 from scopeval import TabularPolicy, Transitions, design, exact
-from scopeval.behavior.evidence import evidence_of, gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import method_named
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
+from scopeval.behavior.support import unseen_cost
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.behavior.unseen_cost import unseen_cost
 
 S, A, T = 5, 2, 4
 
@@ -66,11 +66,11 @@ def test_doubt_is_what_depends_on_the_guess(seed, wild):
     rng = np.random.default_rng(seed)
     log = small_log(rng, wild=wild)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = evidence_of(gather_logs(log, pi, Settings(horizon=T)))
+    evidence = evidence_of(log, pi, Settings(horizon=T))
     method = method_named("odi")  # departs without regard to cost
     recipe = Settings(horizon=T).recipe("odi")
     found = design_on_all(evidence, method, recipe)
-    doubt = unseen_cost(evidence, method, recipe, found.swept)
+    doubt = unseen_cost(evidence.whole, pi, method, recipe, found.swept.critics)
     points = evidence.whole.at(0)
     mu, v_cost, guess = [], [], []
     for t in range(T):
@@ -89,7 +89,7 @@ def test_no_doubt_where_every_state_was_left():
     log = small_log(rng)
     kept = log.select(np.asarray(log.next_obs) < S - 1)
     pi = TabularPolicy(rng.dirichlet(np.ones(A), size=S))
-    evidence = evidence_of(gather_logs(kept, pi, Settings(horizon=T)))
+    evidence = evidence_of(kept, pi, Settings(horizon=T))
     found = design_on_all(evidence, method_named("scope"), Settings(horizon=T).recipe("scope"))
     assert found.doubt == 0.0
 

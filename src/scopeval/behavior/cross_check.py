@@ -77,7 +77,7 @@ def cross_check(
         variance=relative,
         own_variance=float(np.mean([_least_own(swept) for swept in designed])),
         cost=costs,
-        errors=evidence.held_out_errors | _disagreements(evidence, designed),
+        errors=evidence.data.held_out_errors | _disagreements(evidence, designed),
         best=least(relative, [rank(recipe) for recipe in choices]),
     )
 

@@ -25,19 +25,19 @@ import numpy as np
 
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import LOGGER, Progress, follow_phases
-from scopeval.behavior.allowed_cost import AllowedCost, check_allowed, expected_cost, noted
 from scopeval.behavior.decision import Decision, decide
-from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
+from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.known_model import KnownModel
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.regression_choice import Learn, learn_of
-from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Settings
+from scopeval.behavior.promised_cost import AllowedCost, check_allowed, expected_cost, noted
+from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, Settings, learn_of
 from scopeval.behavior.summary import Report, Shape
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
+from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
@@ -45,7 +45,7 @@ from scopeval.policies.protocols import Policy
 from scopeval.question.baseline import Baseline, baseline_of
 from scopeval.question.inference import Check
 from scopeval.question.promise import Promise, promises_and_limits
-from scopeval.question.question import Question, question_of
+from scopeval.question.question import question_of
 
 __all__ = ["design", "designs"]
 
@@ -96,58 +96,61 @@ def design(
     Returns:
         A `BehaviorPolicy`; print its `summary()` before running it.
     """
-    how, given, wanted = method_named(method), check or Check(), _one(promise)
-    other = baseline_of(baseline)
+    made_by, promised, today = method_named(method), _one(promise), baseline_of(baseline)
+    question = question_of(policy, horizon, gamma)
     if isinstance(logs, KnownModel):
-        asked = question_of(policy, horizon, gamma)
         if learn is not None or check is not None:
             raise InputError(
                 "learn, check: got them with a model that is known, where nothing is learned; "
                 "leave them out"
             )
-        known: BehaviorPolicy = logs.design_for(asked, how, wanted, other)
-        return known
-    asked = _with_horizon(question_of(policy, horizon, gamma))
+        optimal: BehaviorPolicy = logs.design_for(question, made_by, promised, today)
+        return optimal
+    if question.horizon is None:
+        raise InputError("horizon: needed, expected the number of steps of an episode")
     settings = Settings(
-        horizon=asked.horizon or 1,
-        gamma=1.0 if asked.gamma is None else asked.gamma,
+        horizon=question.horizon,
+        gamma=1.0 if question.gamma is None else question.gamma,
         learn=learn_of(learn),
-        constraint=how.constraint,
+        constraint=made_by.constraint,
         seed=seed,
     )
-    target, epsilon, limit, budget = asked.policy, wanted.epsilon, wanted.limit, wanted.per
-    reference = _compared_with(wanted, other)
+    target, epsilon, limit, budget = question.policy, promised.epsilon, promised.limit, promised.per
+    reference = _compared_with(promised, today)
     allowed: AllowedCost | None = None
     if reference is not None or (limit is not None and budget != "state"):
         check_allowed(reference, limit, logged=logs, target=target)
         allowed = _allowed(logs, target, reference, limit, epsilon, settings)
         epsilon, budget, limit = allowed.epsilon, "episode", None
     if epsilon < 0.0:
-        _check_frontier(how, epsilon, given)
+        _check_frontier(made_by, epsilon, check)
         curve = frontier(
             logs,
-            asked,
-            method=how,
+            question,
+            method=made_by,
             learn=learn,
-            check=given,
+            check=check,
             seed=seed,
             progress=progress,
         )
         try:
-            return noted(curve.at(cost=1.0 + epsilon), allowed)
+            cheaper = curve.at(cost=1.0 + epsilon)
         except InputError as error:
             raise error if allowed is None else allowed.refused(error) from None
-    with follow_phases(progress) as told:
+        return cheaper if allowed is None else noted(cheaper, allowed)
+    asked = check or Check()
+    with follow_phases(progress) as report:
         settings = replace(
             settings,
             epsilon=epsilon,
-            floor=FLOOR if given.floor is None else given.floor,
+            floor=FLOOR if asked.floor is None else asked.floor,
             limit=limit,
             budget="state" if budget is None else budget,
-            least_gain=LEAST_GAIN if given.least_gain is None else given.least_gain,
-            progress=told,
+            least_gain=LEAST_GAIN if asked.least_gain is None else asked.least_gain,
+            progress=report,
         )
-        return noted(designs(logs, target, [how], settings)[how.name], allowed)
+        behavior = designs(logs, target, [made_by], settings)[made_by.name]
+    return behavior if allowed is None else noted(behavior, allowed)
 
 
 def _one(promise: Promise | Sequence[Promise] | None) -> Promise:
@@ -156,25 +159,18 @@ def _one(promise: Promise | Sequence[Promise] | None) -> Promise:
     return promises[0] if promises else Promise()
 
 
-def _with_horizon(asked: Question) -> Question:
-    if asked.horizon is None:
-        raise InputError("horizon: needed, expected the number of steps of an episode")
-    return asked
-
-
 def _compared_with(promise: Promise, baseline: Baseline | None) -> Policy | None:
     """The policy whose cost the promise is about; None: the target, or a limit."""
     if promise.limit is not None or promise.of == "target":
         return None
-    other = promise.of
-    if other is None and baseline is not None:
-        other = baseline.policy
+    reference: Policy | None = promise.of
+    if reference is None and baseline is not None:
         if promise.per == "state":
             raise InputError(
                 "promise.per: got 'state' with a baseline, whose cost is known for whole episodes; "
                 "expected 'episode', or leave it out"
             )
-    reference: Policy | None = other
+        reference = baseline.policy
     return reference
 
 
@@ -189,25 +185,25 @@ def _allowed(
     """What the budget of another policy, or a limit, is relative to the target's own cost."""
 
     def cost_of(policy: object) -> float:
-        own = designs(logged, policy, ["on-policy"], settings)["on-policy"]
-        return expected_cost(own, logged)
+        on_policy = designs(logged, policy, ["on-policy"], settings)["on-policy"]
+        return expected_cost(on_policy, logged)
 
-    own = cost_of(target)
+    target_cost = cost_of(target)
     if limit is not None:
-        most, whose = limit, "the limit allows"
+        most, source = limit, "the limit allows"
     else:
-        theirs = cost_of(reference)
-        most, whose = (1.0 + epsilon) * theirs, f"the reference policy's {theirs:.4g} allows"
+        cost = cost_of(reference)
+        most, source = (1.0 + epsilon) * cost, f"the reference policy's {cost:.4g} allows"
     words = (
-        f"by the logs an episode of the target policy costs {own:.4g}; {whose} {most / own:.3g} "
-        "times that, and the certificate judges it"
+        f"by the logs an episode of the target policy costs {target_cost:.4g}; {source} "
+        f"{most / target_cost:.3g} times that, and the certificate judges it"
     )
-    return AllowedCost(most / own - 1.0, words, epsilon, limit, reference)
+    return AllowedCost(most / target_cost - 1.0, words, epsilon, limit, reference)
 
 
-def _check_frontier(method: Method, epsilon: float, check: Check) -> None:
+def _check_frontier(method: Method, epsilon: float, check: Check | None) -> None:
     """Below the target policy's own cost there is one budget, for whole episodes."""
-    if check.least_gain is not None:
+    if check is not None and check.least_gain is not None:
         raise InputError(
             f"least_gain: got {check.least_gain!r} with at most {1 + epsilon:g} of the cost; below "
             "1 a design saves cost and may save no variance, so leave it out, or try "
@@ -237,19 +233,18 @@ def designs(
     """
     began = time.perf_counter()
     wanted = [method_named(method) for method in methods]
-    gathered = gather_logs(logged, target, settings)
-    looked = first_look(gathered, wanted)
-    if looked is not None:
-        evidence, decisions = looked
-        return {how.name: _designed(evidence, decisions[how.name], began) for how in wanted}
-    evidence = evidence_of(gathered, wanted)
-    try:
-        return {how.name: _designed(evidence, decide(evidence, how), began) for how in wanted}
-    finally:
-        evidence.finish()
+    evidence = evidence_of(logged, target, settings, wanted)
+    clear = first_look(evidence, wanted) if isinstance(evidence.regression, Networks) else None
+    if clear is not None:
+        evidence, decisions = clear
+    else:
+        decisions = {one.name: decide(evidence, one) for one in wanted}
+    made = {name: _designed(evidence, decision, began) for name, decision in decisions.items()}
+    evidence.data.finish()
+    return made
 
 
-def _own_part(evidence: Evidence, decision: Decision) -> float | None:
+def _drawn_share(evidence: Evidence, decision: Decision) -> float | None:
     """Where the target's variance comes from; None: it is not known, or nothing else was asked."""
     if not decision.method.tilted and decision.fallback is None:
         return None
@@ -277,7 +272,7 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
             states=target.states if isinstance(target, TabularPolicy) else None,
         ),
         fallback=decision.fallback,
-        drawn=_own_part(evidence, decision),
+        drawn=_drawn_share(evidence, decision),
     )
     LOGGER.info(
         "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",
@@ -286,6 +281,6 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
         report.prediction.cost,
         "" if decision.fallback is None else "; " + decision.fallback,
     )
-    mark = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
+    fingerprint = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
     critics = design.swept.critics
-    return BehaviorPolicy(target, critics, design.recipe, report, decision.method, mark)
+    return BehaviorPolicy(target, critics, design.recipe, report, decision.method, fingerprint)

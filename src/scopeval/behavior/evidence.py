@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from scopeval.arrays import Floats, Ints
-from scopeval.behavior.action_codes import exchanged_codes
 from scopeval.behavior.methods import Method
 from scopeval.behavior.price import find_price
-from scopeval.behavior.regression_choice import choose_regression, varies
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.settings import Settings, choose_regression, varies
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import (
+    exchanged_codes,
     simulated_steps,
     single_steps,
     table_support,
@@ -24,6 +23,7 @@ from scopeval.behavior.support import (
 from scopeval.behavior.sweep import (
     Follow,
     Followed,
+    SweepStep,
     Swept,
     follow_own,
     followed_target,
@@ -44,6 +44,7 @@ from scopeval.models.protocols import (
     Caution,
     Cautious,
     Estimates,
+    HalvedData,
     Points,
     Regression,
     SweepData,
@@ -64,9 +65,7 @@ from scopeval.policies.protocols import (
 __all__ = [
     "CHECK_ROWS",
     "Evidence",
-    "Gathered",
     "evidence_of",
-    "gather_logs",
     "thin_out",
     "with_price",
 ]
@@ -84,10 +83,6 @@ class Evidence:
         target: pi.
         settings: what was asked for.
         regression: how critics are learned.
-        halves: data of each half; neither shares a row with the other.
-        whole: data of all logs.
-        held_out_errors: of the dynamics, by name.
-        finish: called when the designs are done.
         steps_done: time steps swept so far, and
         steps_expected: about how many there will be.
     """
@@ -96,12 +91,36 @@ class Evidence:
     target: Policy | ContinuousPolicy
     settings: Settings
     regression: Regression | Networks
-    halves: list[SweepData]
-    whole: SweepData
-    held_out_errors: dict[str, float] = field(default_factory=dict)
-    finish: Callable[[], None] = lambda: None
     steps_done: int = 0
     steps_expected: int = 0
+
+    @cached_property
+    def data(self) -> HalvedData:
+        """Data for sweeps; where critics need a model of the world, it is learned now."""
+        halves = [np.flatnonzero(self.log.fold == k) for k in range(2)]
+        regression, settings = self.regression, self.settings
+        if not isinstance(regression, Networks):
+            return _logged(self.log, self.target, settings, regression, halves)
+        task = ModelTask(
+            regression,
+            self.target,
+            settings.horizon,
+            regression.time_varying,
+            settings.seed,
+            settings.gamma,
+            settings.progress,
+        )
+        return task.sweep_data([self.log.rows.select(half) for half in halves], self.log)
+
+    @property
+    def halves(self) -> list[SweepData]:
+        """Data of each half; neither shares a row with the other."""
+        return self.data.halves
+
+    @property
+    def whole(self) -> SweepData:
+        """Data of all logs."""
+        return self.data.whole
 
     @property
     def caution(self) -> Caution:
@@ -144,8 +163,14 @@ class Evidence:
         swept = self.sweep(self.whole, follow, 2)
         return float(np.clip(1.0 - ratio(swept.variance[1], swept.variance[0]), 0.0, 1.0))
 
-    def sweep(self, data: SweepData, follow: Follow, followed: int) -> Swept:
-        """`sweep` over a half or all of the logs."""
+    def sweep(
+        self,
+        data: SweepData,
+        follow: Follow,
+        followed: int,
+        *watch: Callable[[SweepStep], None],
+    ) -> Swept:
+        """`sweep` over a half or all of the logs; `watch` is called with every time step."""
         return sweep(
             data,
             self.target,
@@ -155,7 +180,7 @@ class Evidence:
             actions=self.log.actions,
             followed=followed,
             seed=self.settings.seed,
-            tick=None if self.settings.progress is None else self._tick,
+            watch=watch if self.settings.progress is None else (*watch, self._tick),
         )
 
     def logged_obs(self, t: int) -> Observations:
@@ -163,34 +188,27 @@ class Evidence:
         points = self.whole.at(t)
         return points.obs[points.logged > 0]
 
-    def _tick(self) -> None:
+    def _tick(self, _: SweepStep) -> None:
         self.steps_done += 1
         total = max(self.steps_expected, self.steps_done)
         if self.settings.progress is not None:
             self.settings.progress("design", self.steps_done, total)
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """The logs, read, and how critics are to be learned from them.
+def evidence_of(
+    logged: Transitions | World | Iterable[Transitions],
+    target: object,
+    settings: Settings,
+    methods: Sequence[Method] = (),
+) -> Evidence:
+    """Read the logs and choose how critics are learned.
 
-    Attributes:
-        log: the rows of the log, and their halves.
-        target: pi.
+    Args:
+        logged: as for `design`.
+        target: as for `design`.
         settings: what was asked for.
-        regression: how critics are learned.
+        methods: to be designed, which tells how long it will take.
     """
-
-    log: Log
-    target: Policy | ContinuousPolicy
-    settings: Settings
-    regression: Regression | Networks
-
-
-def gather_logs(
-    logged: Transitions | World | Iterable[Transitions], target: object, settings: Settings
-) -> Gathered:
-    """Read the logs and choose how critics are learned."""
     pi = as_policy(target)
     regression, fold = settings.learn, None
     judged: list[Diagnosis] = []
@@ -214,24 +232,8 @@ def gather_logs(
         codes = exchanged_codes(log.rows, pi)
         log = replace(log, notes=(*log.notes, codes)) if codes else log
     learn = choose_regression(regression, log, pi)
-    return Gathered(log, pi, settings, learn)
-
-
-def evidence_of(gathered: Gathered, methods: Sequence[Method] = ()) -> Evidence:
-    """Learn a model where critics need one, and make the logs ready to be swept."""
-    log, pi, settings, learn = (
-        gathered.log,
-        gathered.target,
-        gathered.settings,
-        gathered.regression,
-    )
-    halves = [np.flatnonzero(log.fold == k) for k in range(2)]
-    if isinstance(learn, Networks):
-        evidence = _simulated(log, pi, settings, learn, halves)
-    else:
-        evidence = _logged(log, pi, settings, learn, halves)
-    for method in methods:
-        evidence.steps_expected += settings.horizon * _sweeps(evidence, method)
+    evidence = Evidence(log, pi, settings, learn)
+    evidence.steps_expected = settings.horizon * sum(_sweeps(evidence, one) for one in methods)
     return evidence
 
 
@@ -317,43 +319,13 @@ def _sweeps(evidence: Evidence, method: Method) -> int:
     return 5 + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
-def _simulated(
-    log: Log,
-    target: Policy | ContinuousPolicy,
-    settings: Settings,
-    regression: Networks,
-    halves: list[Ints],
-) -> Evidence:
-    """Episodes of the target policy in models of the world, one learned from each half."""
-    task = ModelTask(
-        regression,
-        target,
-        settings.horizon,
-        regression.time_varying,
-        settings.seed,
-        settings.gamma,
-        settings.progress,
-    )
-    data = task.sweep_data([log.rows.select(half) for half in halves], log)
-    return Evidence(
-        log,
-        target,
-        settings,
-        regression,
-        data.halves,
-        data.whole,
-        data.held_out_errors,
-        data.start_running,
-    )
-
-
 def _logged(
     log: Log,
     target: Policy | ContinuousPolicy,
     settings: Settings,
     regression: Regression,
     halves: list[Ints],
-) -> Evidence:
+) -> HalvedData:
     """The logged rows themselves."""
     varying = varies(regression)
     rows = log.rows if varying else replace(log.rows, t=np.zeros_like(log.rows.t))
@@ -373,7 +345,7 @@ def _logged(
 
     each = [data_of(rows.select(thin_out(half, most, settings.seed))) for half in halves]
     whole = data_of(rows.select(np.arange(len(rows))))
-    return Evidence(log, target, settings, regression, each, whole)
+    return HalvedData(each, whole)
 
 
 def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Recipe) -> Recipe:

@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.arrays import Floats
 from scopeval.behavior.cross_check import CrossCheck
 from scopeval.behavior.evidence import Evidence, with_price
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, budget
-from scopeval.behavior.sweep import Followed, Swept, follow_own, ratio
+from scopeval.behavior.support import unseen_cost
+from scopeval.behavior.sweep import SweepStep, Swept, follow_own, ratio
 from scopeval.behavior.thresholds import Thresholds
-from scopeval.behavior.unseen_cost import unseen_cost
-from scopeval.models.protocols import Estimates, Points
 from scopeval.policies.protocols import Why
 
 __all__ = ["Design", "cautious", "design_on_all"]
@@ -55,28 +53,26 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
     """The final sweep, over all of the logs."""
     recipe = with_price(evidence, evidence.whole, method, recipe)
     binding = infeasible = 0.0
-    own = follow_own(method, recipe)
 
-    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+    def measure(step: SweepStep) -> None:
         nonlocal binding, infeasible
-        followed = own(t, points, pi, e)
         if method.constrained:
-            tight, unanswered = _constraint_shares(recipe, points, pi, e, followed[-1])
+            tight, unanswered = _constraint_shares(recipe, step)
             binding += tight / recipe.horizon
             infeasible += unanswered / recipe.horizon
-        return followed
 
-    swept = evidence.sweep(evidence.whole, follow, 2)
+    swept = evidence.sweep(evidence.whole, follow_own(method, recipe), 2, measure)
     variance = float(ratio(swept.variance[-1], swept.variance[0]))
     cost = float(ratio(swept.cost[-1], swept.cost[0]))
-    doubt = unseen_cost(evidence, method, recipe, swept) if method.constrained else 0.0
+    doubt = 0.0
+    if method.constrained:
+        doubt = unseen_cost(evidence.whole, evidence.target, method, recipe, swept.critics)
     return Design(recipe, swept, variance, variance, cost, doubt, binding, infeasible)
 
 
-def _constraint_shares(
-    recipe: Recipe, points: Points, pi: Floats, e: Estimates, mine: Followed
-) -> tuple[float, float]:
+def _constraint_shares(recipe: Recipe, step: SweepStep) -> tuple[float, float]:
     """Shares of the logged states where the budget binds, and where the program has no answer."""
+    points, pi, e, mine = step.points, step.pi, step.estimates, step.behaviors[-1]
     assert mine.why is not None
     infeasible = float(np.mean((mine.why[points.logged > 0] & Why.INFEASIBLE) > 0))
     if recipe.budget == "episode":

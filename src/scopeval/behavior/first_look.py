@@ -16,7 +16,7 @@ import numpy as np
 
 from scopeval.behavior.cross_check import own_promise
 from scopeval.behavior.decision import Decision, decide
-from scopeval.behavior.evidence import Evidence, Gathered, evidence_of
+from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
 from scopeval.models.model.regression import Networks
@@ -32,12 +32,12 @@ PATHS, STUDY_PATHS, STUDY_STEPS = 150, 500, 300
 
 
 def first_look(
-    gathered: Gathered, methods: Sequence[Method], thresholds: Thresholds = THRESHOLDS
+    logged: Evidence, methods: Sequence[Method], thresholds: Thresholds = THRESHOLDS
 ) -> tuple[Evidence, dict[str, Decision]] | None:
     """Evidence of a first look and decisions by it, if all of them clearly fall back.
 
     Args:
-        gathered: the logs.
+        logged: the logs, of which nothing is learned yet.
         methods: to decide about.
         thresholds: all numbers of the decision.
 
@@ -45,16 +45,16 @@ def first_look(
         None if there may be something to gain, or there is nothing to save: no model has to be
         trained, or its training is as short.
     """
-    regression = gathered.regression
+    regression = logged.regression
     if not isinstance(regression, Networks) or not regression.first_look:
         return None
-    rows = len(gathered.log.rows) // 2
+    rows = len(logged.log.rows) // 2
     if regression.dynamics is not None or not all(method.tilted for method in methods):
         return None
     if sum(how.schedule(rows).steps for how in regression.trainings) < 3 * STEPS:
         return None
-    quiet = replace(gathered.settings, progress=None)
-    evidence = evidence_of(replace(gathered, regression=_shortened(regression), settings=quiet))
+    quiet = replace(logged.settings, progress=None)
+    evidence = replace(logged, regression=_shortened(regression), settings=quiet)
     decisions: dict[str, Decision] = {}
     for method in methods:
         shown = evidence.support >= thresholds.first_look_support

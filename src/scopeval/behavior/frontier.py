@@ -20,7 +20,7 @@ from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
 from scopeval.behavior.cost_error import cost_error, sweep_recorded
 from scopeval.behavior.decision import Decision, decide, judge_support
-from scopeval.behavior.evidence import Evidence, evidence_of, gather_logs
+from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point
 from scopeval.behavior.frontier_views import FrontierViews
@@ -28,8 +28,7 @@ from scopeval.behavior.known_model import KnownModel
 from scopeval.behavior.methods import METHODS, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.price import approach
-from scopeval.behavior.regression_choice import Learn, learn_of
-from scopeval.behavior.settings import Settings
+from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
 from scopeval.behavior.sweep import Swept, follow_own, ratio
@@ -392,11 +391,10 @@ def _learned_frontier(
     *,
     own_floor: bool,
 ) -> Frontier:
-    gathered = gather_logs(logs, target, settings)
-    model = isinstance(gathered.regression, Networks)
+    evidence = evidence_of(logs, target, settings)
+    model = isinstance(evidence.regression, Networks)
     if model and not own_floor:
-        gathered = replace(gathered, settings=replace(settings, floor=MODEL_SHARE))
-    evidence = evidence_of(gathered)
+        evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
     decision = decide(evidence, method)
     shown = judge_support(evidence.support, method, THRESHOLDS, evidence.vectors) is None
     if not decision.method.tilted and shown and evidence.log.doubt is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
-from scopeval.behavior.action import Action
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.behavior.step import LARGEST, Recipe, StepResult, Weigher
@@ -47,6 +46,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["Action", "BehaviorPolicy"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action to take, with the probabilities and the random number it was drawn with."""
+
+    action: Any
+    probability: float
+    target_probability: float
+    control: float = 0.0
+    baseline: float = 0.0
+    uniform: float | None = None
 
 
 class BehaviorPolicy:

@@ -1,4 +1,6 @@
-"""Support: which share of the target policy's own steps the logs show.
+"""What the logs show of the target policy: the support, and what hides where they show nothing.
+
+Support is the share of the target policy's own steps that the logs show.
 
 State numbers: the target policy is followed through the MDP that the logs show; a step is shown if
 its pair of state and action was logged.
@@ -14,18 +16,31 @@ logged observations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.models.protocols import SweepData
+from scopeval.behavior.methods import Method
+from scopeval.behavior.step import Recipe, weigh_rows
+from scopeval.models.protocols import Critic, SweepData
 from scopeval.models.rows import Log, Rows
+from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import ContinuousPolicy, Policy, offer, probs_of
 
-__all__ = ["USUAL", "Steps", "simulated_steps", "single_steps", "table_support", "vector_support"]
+__all__ = [
+    "USUAL",
+    "Steps",
+    "exchanged_codes",
+    "simulated_steps",
+    "single_steps",
+    "table_support",
+    "unseen_cost",
+    "vector_support",
+]
 
 #: Share of held-out logged steps that count as near the logs.
 USUAL = 0.99
@@ -33,6 +48,11 @@ USUAL = 0.99
 NEIGHBORS = 10_000
 #: most steps that are compared with them.
 COMPARED = 2_000
+#: Least expected number of rows of an action, for the chi-square law to hold.
+LEAST_EXPECTED = 5.0
+#: Standard errors of chi-square: at most so many for codes that fit, at least so many for codes
+#: that do not. A normal law is beyond 4 in 3 of 100,000 logs.
+FITS, MISFITS = 4.0, 8.0
 
 
 class Steps(NamedTuple):
@@ -174,3 +194,119 @@ def _distances(near: Steps, steps: Steps) -> Floats:
         if len(same):
             found[asked] = KDTree(same).query(steps.obs[asked])[0]
     return found
+
+
+# -- what follows where the logs show nothing ------------------------------------------------------
+
+
+def unseen_cost(
+    data: SweepData,
+    target: Policy | ContinuousPolicy,
+    method: Method,
+    recipe: Recipe,
+    critics: Sequence[Critic],
+) -> float:
+    """The doubt about the relative cost of a design for state numbers; 0 for vectors.
+
+    A state that was entered in the logs but never left (its rows are missing) has a guess for its
+    cost, from the states that lead to it. Both halves of the logs share that guess, so the cross-
+    check cannot see that it is wrong. What can be computed is how much depends on it: with L_t(s)
+    the probability that an episode first comes to such a state s at step t, and v^c its guessed
+    cost-to-go,
+
+        doubt = sum_t,s |L_t(s) under mu - L_t(s) under pi| v^c_t(s)  /  cost of an episode under pi
+
+    is the largest error of the relative cost if the true costs are between zero and twice the
+    guess. Where mu and pi come to such states equally often, nothing depends on the guess.
+
+    Args:
+        data: all of the logs.
+        target: pi.
+        method: of the design.
+        recipe: how mu follows from the critics.
+        critics: of all time steps.
+    """
+    points = data.at(0)
+    if points.obs.ndim > 1 or not method.tilted:
+        return 0.0
+    left = [np.bincount(rows.obs, rows.weight, len(points.obs)) > 0 for rows in data.rows]
+    if len(left) == 1 and left[0][data.rows[0].next_obs[data.rows[0].alive > 0]].all():
+        return 0.0
+    doubt, cost = 0.0, 0.0
+    under_pi = under_mu = points.initial
+    for t, critic in enumerate(critics):
+        step = min(t, len(data.rows) - 1)
+        lost = ~left[step]
+        pi = np.ascontiguousarray(points.target(target, t))
+        e = points.estimates(critic)
+        v_cost = (pi * e.cost_target).sum(axis=1)
+        cost = cost if t else float(points.initial @ v_cost)
+        doubt += float((np.abs(under_mu - under_pi) * v_cost)[lost].sum())
+        mu = weigh_rows(method, recipe, pi, e).mu
+        under_pi = _after(data.rows[step], np.where(lost, 0.0, under_pi), pi)
+        under_mu = _after(data.rows[step], np.where(lost, 0.0, under_mu), mu)
+    return doubt / cost if cost > 0 else 0.0
+
+
+def _after(rows: Rows, here: Floats, policy: Floats) -> Floats:
+    """Where one step leads, by the logged rows; what follows a pair without rows is left out."""
+    A = policy.shape[1]
+    pair = rows.obs * A + rows.action
+    count = np.bincount(pair, rows.weight, policy.size)
+    flow = (here[:, None] * policy).ravel()[pair] * rows.weight / count[pair]
+    return np.bincount(rows.next_obs, flow * rows.alive, len(here)).astype(np.float64)
+
+
+# -- actions under other numbers -------------------------------------------------------------------
+
+
+def exchanged_codes(rows: Rows, target: TabularPolicy) -> str | None:
+    """What to tell where another coding of the actions fits the target policy, and theirs not.
+
+    A log may hold any controllers, so that actions which do not fit the target policy say nothing.
+    But in episodes of the target itself, with other codes, the frequencies of actions in every
+    state fit pi after one permutation of the codes, and not before. Pearson's chi-square judges
+    both. Controllers other than the target fit no permutation, unless they are its mirror image.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    A = target.actions
+    pi = np.asarray(target.probs(np.asarray(rows.obs), rows.t))
+    state = np.unique(rows.obs, return_inverse=True)[1].ravel()
+    S = int(state.max()) + 1
+    weight = np.asarray(rows.weight, np.float64)
+    counts: Floats = np.bincount(state * A + rows.action, weight, S * A).astype(np.float64)
+    logged = counts.reshape(S, A)
+    each = [np.bincount(state, weight * pi[:, b], S) for b in range(A)]
+    expected: Floats = np.stack(each, axis=1).astype(np.float64)
+    if _distance(logged, expected) < MISFITS:
+        return None
+    # the most likely coding; a small share for actions that the target never takes
+    likely = np.log(np.maximum(expected / expected.sum(axis=1, keepdims=True), 1e-3))
+    code, meant = linear_sum_assignment(-(logged.T @ likely))
+    if (code == meant).all() or not _distance(logged, expected[:, meant]) < FITS:
+        return None
+    swaps = ", ".join(f"{a} as {b}" for a, b in zip(code, meant, strict=True) if a != b)
+    return (
+        "the logged actions do not fit the target policy as they are coded, but do so in every "
+        f"state if {swaps} is read: are these episodes of the target policy with other action "
+        "codes? Every number about actions is then wrong"
+    )
+
+
+def _distance(logged: Floats, expected: Floats) -> float:
+    """Chi-square above its mean, in standard errors; nothing to compare: 0.
+
+    Actions that are expected to be rare in a state are one action.
+    """
+    common = expected >= LEAST_EXPECTED
+    rare_logged = np.where(common, 0.0, logged).sum(axis=1)
+    rare = np.where(common, 0.0, expected).sum(axis=1)
+    squares = np.where(common, (logged - expected) ** 2 / np.where(common, expected, 1.0), 0.0)
+    together = rare >= LEAST_EXPECTED
+    # too rare even together: their rows count against a least expectation
+    more = (rare_logged - rare) ** 2 / np.maximum(rare, LEAST_EXPECTED)
+    free = float(np.maximum(common.sum(axis=1) + together - 1, 0).sum())
+    if free == 0.0:
+        return 0.0
+    return float((squares.sum() + more.sum() - free) / np.sqrt(2.0 * free))

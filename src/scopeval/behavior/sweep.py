@@ -19,7 +19,7 @@ zero and none needs a model of the reward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ def sweep(
     actions: int,
     followed: int,
     seed: int,
-    tick: Callable[[], None] | None = None,
+    watch: Sequence[Callable[[SweepStep], None]] = (),
 ) -> Swept:
     """Algorithm 1 for the target and some behavior policies: what they are worth.
 
@@ -118,7 +118,7 @@ def sweep(
         actions: number of actions, or of candidates.
         followed: how many behavior policies `follow` returns.
         seed: of whatever the regression draws.
-        tick: called after every time step.
+        watch: called with every time step.
     """
     critics: list[Critic] = []
     unchanged = 0.0
@@ -129,8 +129,8 @@ def sweep(
     for step in steps:
         critics.append(step.critic)
         unchanged += float(step.points.logged @ step.same) / horizon
-        if tick is not None:
-            tick()
+        for seen in watch:
+            seen(step)
     start = data.at(0).initial
     cost = start @ step.cost
     away = step.cost - ratio(cost, cost[0]) * step.cost[:, :1]
@@ -187,7 +187,7 @@ def _carried_on(
     pi: Floats, e: Estimates, behaviors: list[Followed]
 ) -> tuple[Floats, Floats, Floats, Floats, Bools]:
     """What the step before needs: v, v^c, V_j and cost_j; and where the last behavior is pi."""
-    from scopeval.behavior import _sweep_kernel as kernel
+    from scopeval.behavior import _step_kernel as kernel
 
     v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
     V, costs = (np.empty((len(v), len(behaviors))) for _ in range(2))

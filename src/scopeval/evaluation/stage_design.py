@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scopeval.behavior.methods import method_named
-from scopeval.behavior.regression_choice import learn_of
+from scopeval.behavior.settings import learn_of
 from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError, ScopevalError

@@ -18,8 +18,7 @@ import numpy as np
 
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.regression_choice import Learn, learn_of, varies
-from scopeval.behavior.settings import FLOOR, LEAST_GAIN
+from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, learn_of, varies
 from scopeval.behavior.summary import Prediction
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions

@@ -22,8 +22,8 @@ the world (`models.model.simulated_data`): rows of step t lead to the points of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -37,6 +37,7 @@ from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, 
 __all__ = [
     "Critic",
     "Estimates",
+    "HalvedData",
     "Learner",
     "Points",
     "Regression",
@@ -253,6 +254,23 @@ class SweepData:
     def at(self, t: int) -> Points:
         """The points of step t."""
         return self.points[min(t, len(self.points) - 1)]
+
+
+@dataclass(frozen=True)
+class HalvedData:
+    """What sweeps need: data of each half of the logs, which share no row, and of all.
+
+    Attributes:
+        halves: of each half.
+        whole: of all logs.
+        held_out_errors: of the dynamics, by name.
+        finish: called when the designs are done.
+    """
+
+    halves: list[SweepData]
+    whole: SweepData
+    held_out_errors: dict[str, float] = field(default_factory=dict)
+    finish: Callable[[], None] = lambda: None
 
 
 def logged_sweep_data(

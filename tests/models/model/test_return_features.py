@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scopeval import Transitions
 from scopeval.behavior.cross_check import cross_check
-from scopeval.behavior.evidence import evidence_of, gather_logs
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, weigh_rows
@@ -158,7 +158,7 @@ def test_shares_checked_together_are_as_checked_alone():
     )
     pi = rng.dirichlet(np.ones(3), states)
     settings = Settings(4)
-    evidence, how = evidence_of(gather_logs(log, pi, settings)), METHODS["scope-dr"]
+    evidence, how = evidence_of(log, pi, settings), METHODS["scope-dr"]
     recipe = settings.recipe("scope-dr")
     floors = (0.02, 0.5, 1.0)
     variants = [replace(recipe, share=share) for share in (0.3, 1.0)]

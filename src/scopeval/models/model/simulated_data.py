@@ -27,7 +27,7 @@ from scopeval.models.model.return_features import ReturnNetworks, ReturnSamples,
 from scopeval.models.model.simulator import Simulator, SimulatorModel
 from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
 from scopeval.models.model.training import learn_halves
-from scopeval.models.protocols import Points, SweepData
+from scopeval.models.protocols import HalvedData, Points, SweepData
 from scopeval.models.rows import Log, Rows
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import GaussianPolicy
@@ -44,7 +44,6 @@ from scopeval.policies.protocols import (
 __all__ = [
     "ModelTask",
     "Rollouts",
-    "SimulatedData",
     "first_observations",
     "redrawn",
     "sample_returns",
@@ -216,29 +215,6 @@ HALVES, BOTH = (0, 1), 2
 
 
 @dataclass(frozen=True)
-class SimulatedData:
-    """What sweeps need, and what the models were learned with.
-
-    Attributes:
-        halves: for each half of the logs, episodes in its model.
-        whole: the episodes of both, with the mean of both models.
-        held_out_errors: of the dynamics, by name.
-        step_models: of each half; a simulator serves both.
-    """
-
-    halves: list[SweepData]
-    whole: SweepData
-    held_out_errors: dict[str, float]
-    step_models: Sequence[StepModel]
-
-    def start_running(self) -> None:
-        """The design is done: a simulator no longer raises errors."""
-        for model in self.step_models:
-            if isinstance(model, SimulatorModel):
-                model.start_running()
-
-
-@dataclass(frozen=True)
 class ModelTask:
     """Models of the world for one log and one target policy.
 
@@ -260,7 +236,7 @@ class ModelTask:
     gamma: float = 1.0
     progress: Callable[[str, int, int], None] | None = None
 
-    def sweep_data(self, halves: list[Rows], log: Log) -> SimulatedData:
+    def sweep_data(self, halves: list[Rows], log: Log) -> HalvedData:
         """Learn the models, and simulate episodes of the target policy in them."""
         steps, errors = self.step_models(halves, log)
         returns = self._learn_returns(steps, log)
@@ -282,7 +258,14 @@ class ModelTask:
         both = LearnedModel.of(
             BOTH, Dynamics(tuple(different)), ReturnNetworks.join(returns), log.rows
         )
-        return SimulatedData(each, self._both(each, rollouts, both), errors, steps)
+
+        def finish() -> None:
+            """The design is done: a simulator no longer raises errors."""
+            for model in steps:
+                if isinstance(model, SimulatorModel):
+                    model.start_running()
+
+        return HalvedData(each, self._both(each, rollouts, both), errors, finish)
 
     def step_models(self, halves: list[Rows], log: Log) -> tuple[list[StepModel], dict[str, float]]:
         """The dynamics of each half, and their held-out errors by name.
