@@ -185,7 +185,7 @@ def test_progress_comes_to_its_end(small):
     case, log = small
     told = []
     design(log, case.target, horizon=5, progress=lambda *said: told.append(said), method="scope")
-    assert told == [("design", i, 25) for i in range(1, 26)]
+    assert told == [("design", i, 30) for i in range(1, 31)]  # six sweeps of five steps
 
 
 def test_the_next_observation_of_an_ended_episode_is_not_looked_at(small):

@@ -313,10 +313,14 @@ def _examined_batches(
 
 
 def _sweeps(evidence: Evidence, method: Method) -> int:
-    """About how many a design takes; a price takes some five for each half and the whole."""
+    """About how many a design takes; a price takes some five for each half and the whole.
+
+    Two on the halves, two that judge them, one on all logs, and one for `drawn`.
+    """
+    needed = 5 + method.tilted
     if not method.has_price or evidence.settings.budget == "state":
-        return 5
-    return 5 + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
+        return needed
+    return needed + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
 def _logged(
