@@ -201,7 +201,7 @@ HOLDERS = {
     "logs.diagnose.Problem": "time steps of rows",
     "logs.read.FieldReader": "time steps of rows",
     # to go: the promise is still taken apart here
-    "behavior.promised_cost.AllowedCost": "relative to the target's cost, by the logs",
+    "behavior.designer.AllowedCost": "relative to the target's cost, by the logs",
     "behavior.settings.Settings": "of the designs of one target",
     "comparison.control.TableLearner": "of the control variates",
     "comparison.control.WorldLearner": "of the control variates",

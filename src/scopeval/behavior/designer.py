@@ -16,9 +16,10 @@ under pi, as its Algorithm 1 lists, is ``Method("scope", constrained=True, const
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,16 @@ from scopeval.behavior.frontier import frontier
 from scopeval.behavior.known_model import KnownModel
 from scopeval.behavior.methods import Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.promised_cost import AllowedCost, check_allowed, expected_cost, noted
+from scopeval.behavior.promised_cost import PromisedCost, promised_reference
 from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, Settings, learn_of
 from scopeval.behavior.summary import Report, Shape
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
-from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.fingerprint import take_fingerprint
-from scopeval.policies.protocols import Policy
+from scopeval.policies.protocols import ContinuousPolicy, Policy
 from scopeval.question.baseline import Baseline, baseline_of
 from scopeval.question.inference import Check
 from scopeval.question.promise import Promise, promises_and_limits
@@ -159,48 +160,6 @@ def _one(promise: Promise | Sequence[Promise] | None) -> Promise:
     return promises[0] if promises else Promise()
 
 
-def _compared_with(promise: Promise, baseline: Baseline | None) -> Policy | None:
-    """The policy whose cost the promise is about; None: the target, or a limit."""
-    if promise.limit is not None or promise.of == "target":
-        return None
-    reference: Policy | None = promise.of
-    if reference is None and baseline is not None:
-        if promise.per == "state":
-            raise InputError(
-                "promise.per: got 'state' with a baseline, whose cost is known for whole episodes; "
-                "expected 'episode', or leave it out"
-            )
-        reference = baseline.policy
-    return reference
-
-
-def _allowed(
-    logged: Any,
-    target: object,
-    reference: Policy | None,
-    limit: float | None,
-    epsilon: float,
-    settings: Settings,
-) -> AllowedCost:
-    """What the budget of another policy, or a limit, is relative to the target's own cost."""
-
-    def cost_of(policy: object) -> float:
-        on_policy = designs(logged, policy, ["on-policy"], settings)["on-policy"]
-        return expected_cost(on_policy, logged)
-
-    target_cost = cost_of(target)
-    if limit is not None:
-        most, source = limit, "the limit allows"
-    else:
-        cost = cost_of(reference)
-        most, source = (1.0 + epsilon) * cost, f"the reference policy's {cost:.4g} allows"
-    words = (
-        f"by the logs an episode of the target policy costs {target_cost:.4g}; {source} "
-        f"{most / target_cost:.3g} times that, and the certificate judges it"
-    )
-    return AllowedCost(most / target_cost - 1.0, words, epsilon, limit, reference)
-
-
 def _check_frontier(method: Method, epsilon: float, check: Check | None) -> None:
     """Below the target policy's own cost there is one budget, for whole episodes."""
     if check is not None and check.least_gain is not None:
@@ -284,3 +243,130 @@ def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorP
     fingerprint = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
     critics = design.swept.critics
     return BehaviorPolicy(target, critics, design.recipe, report, decision.method, fingerprint)
+
+
+# -- what a promise about another policy's cost, or a limit, allows -------------------------------
+#
+# A design spends a multiple of the target's expected cost. Where the promise is about a reference
+# policy, or a limit per episode, that multiple follows from expected costs that are estimated from
+# the same logs: the critics of the design "on-policy" for either policy, at the starts of episodes.
+# What comes out is as good as these estimates; the certificate judges the promise itself.
+
+
+@dataclass(frozen=True)
+class AllowedCost:
+    """What an episode of the behavior policy may cost.
+
+    Attributes:
+        epsilon: relative to the target: 1 + epsilon times its cost.
+        words: how it follows from the logs.
+        stated: epsilon as it was given, relative to the reference policy's cost or the limit.
+        limit: the limit; None: it is a reference policy's cost.
+        reference: that policy.
+    """
+
+    epsilon: float
+    words: str
+    stated: float
+    limit: float | None
+    reference: Policy | None
+
+    def refused(self, error: InputError) -> InputError:
+        """Why there is no design below the target policy's own cost."""
+        return InputError(
+            f"promise: {self.words}, and no such design can be made from these logs: {error}. "
+            "Running the target policy would cost more than is allowed"
+        )
+
+
+def noted(behavior: BehaviorPolicy, allowed: AllowedCost) -> BehaviorPolicy:
+    """The design with its promise, and a note in its summary."""
+    report, horizon = behavior.report, behavior.recipe.horizon
+    promise = PromisedCost("limit", allowed.stated, allowed.limit)
+    if allowed.reference is not None:
+        mark = behavior.fingerprint
+        promise = promised_reference(allowed.reference, allowed.stated, mark, horizon)
+    notes = (*report.notes, allowed.words)
+    behavior.report = replace(report, notes=notes, promise=promise)
+    return behavior
+
+
+def check_allowed(
+    reference: Policy | None, limit: float | None, *, logged: object, target: object
+) -> None:
+    """Refuse settings that contradict each other."""
+    if limit is not None and not limit > 0:
+        raise InputError(f"promise.limit: got {limit!r}, expected a number above 0")
+    if any(
+        isinstance(as_policy(x), ContinuousPolicy) for x in (target, reference) if x is not None
+    ):
+        raise InputError(
+            "promise: the cost of another policy, or a limit, needs finitely many actions; leave "
+            "it out, and let evaluate(promise=Promise(limit=...)) judge the design"
+        )
+    if not isinstance(logged, Transitions):
+        raise InputError(
+            "logs: a promise about another policy's cost, or a limit, reads them several times; "
+            "expected Transitions, try read_logs instead of stream_logs"
+        )
+
+
+def expected_cost(behavior: BehaviorPolicy, logged: Transitions) -> float:
+    """The target's expected cost of an episode, by a design's critics at the logged starts."""
+    starts = np.asarray(logged.obs)[np.asarray(logged.t) == 0]
+    if not len(starts):
+        raise InputError(
+            "logged: has no step with t = 0, so that the cost of whole episodes is not known; "
+            "expected a promise about the target's own cost, try Promise(of='target')"
+        )
+    costs = behavior.cost_to_go(starts, 0)
+    pi = behavior.target.probs(starts, 0)  # type: ignore[union-attr]
+    cost = float((pi * costs).sum(axis=1).mean())
+    if not (math.isfinite(cost) and cost > 0):
+        raise InputError(
+            f"logged: the expected cost of an episode is estimated as {cost:g}; a budget relative "
+            "to it needs costs above 0"
+        )
+    return cost
+
+
+def _compared_with(promise: Promise, baseline: Baseline | None) -> Policy | None:
+    """The policy whose cost the promise is about; None: the target, or a limit."""
+    if promise.limit is not None or promise.of == "target":
+        return None
+    reference: Policy | None = promise.of
+    if reference is None and baseline is not None:
+        if promise.per == "state":
+            raise InputError(
+                "promise.per: got 'state' with a baseline, whose cost is known for whole episodes; "
+                "expected 'episode', or leave it out"
+            )
+        reference = baseline.policy
+    return reference
+
+
+def _allowed(
+    logged: Any,
+    target: object,
+    reference: Policy | None,
+    limit: float | None,
+    epsilon: float,
+    settings: Settings,
+) -> AllowedCost:
+    """What the budget of another policy, or a limit, is relative to the target's own cost."""
+
+    def cost_of(policy: object) -> float:
+        on_policy = designs(logged, policy, ["on-policy"], settings)["on-policy"]
+        return expected_cost(on_policy, logged)
+
+    target_cost = cost_of(target)
+    if limit is not None:
+        most, source = limit, "the limit allows"
+    else:
+        cost = cost_of(reference)
+        most, source = (1.0 + epsilon) * cost, f"the reference policy's {cost:.4g} allows"
+    words = (
+        f"by the logs an episode of the target policy costs {target_cost:.4g}; {source} "
+        f"{most / target_cost:.3g} times that, and the certificate judges it"
+    )
+    return AllowedCost(most / target_cost - 1.0, words, epsilon, limit, reference)
