@@ -9,6 +9,7 @@ import pytest
 
 from experiments.worlds.finite import finite_world
 from scopeval import TabularPolicy, Transitions, design, exact
+from scopeval.behavior import final_design
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import method_named
@@ -94,20 +95,25 @@ def test_no_doubt_where_every_state_was_left():
     assert found.doubt == 0.0
 
 
-def test_a_design_whose_cost_depends_on_a_guess_falls_back():
-    """Taxi without the rows of states where a tenth of the target's steps are."""
+def test_a_design_whose_cost_depends_on_a_guess_is_not_run(monkeypatch):
+    """Taxi without the rows of states where a tenth of the target's steps are.
+
+    The target policy itself runs, at its own cost, with a control variate. Without the doubt
+    another policy would run.
+    """
     world = finite_world("Taxi")
-    target = world.target(0)
-    horizon = world.mdp.horizon
-    hidden = design(
-        world.logs("hidden states", 1000, 0), target, horizon=horizon, method="scope-dr"
-    )
-    assert hidden.falls_back
-    assert "states that they never leave" in hidden.summary()
+    target, horizon = world.target(0), world.mdp.horizon
+    logs = world.logs("hidden states", 1000, 0)
+    hidden = design(logs, target, horizon=horizon, method="scope-dr")
+    assert hidden.recipe.floor == 1.0
+    assert "at the cost of your own policy" in hidden.summary()
     alone = exact.assess(world.mdp, target, target)
     assert exact.assess(world.mdp, target, hidden).cost == pytest.approx(alone.cost)
     whole = design(world.logs("mixed", 1000, 0), target, horizon=horizon, method="scope-dr")
-    assert not whole.falls_back
+    assert whole.recipe.floor < 1.0
+    monkeypatch.setattr(final_design, "unseen_cost", lambda *asked: 0.0)
+    believed = design(logs, target, horizon=horizon, method="scope-dr")
+    assert believed.recipe.floor < 1.0
 
 
 def test_a_critic_whose_halves_disagree_is_not_believed():
