@@ -116,55 +116,106 @@ def test_a_policy_without_an_answer_leaves_the_rest_to_the_baseline(place):
         assert campaign.verify().good
 
 
-def test_the_estimate_is_unbiased_for_the_target_until_the_limit_then_the_baseline(place):
-    """Over all action sequences of episodes of three steps, weighted by their probability.
+class Silent:
+    """A behavior policy that draws evenly, and has no answer once something was dear."""
 
-    The reward is the action, the cost too; after a step that costs 2 the baseline has the rest. The
-    sum over all sequences of probability times estimate is the value of that policy, which a
-    recursion gives.
-    """
-    target, behavior = TARGET[:2, :], np.full((2, 3), 1 / 3)
-    today = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    horizon, following = 3, lambda state, action: (state + action) % 2
+    dear = False
 
-    def value(state, t, back):
-        if t == horizon:
-            return 0.0
-        probs = today[state] if back else target[state]
-        return sum(
-            p * (a + value(following(state, a), t + 1, back or a == 2)) for a, p in enumerate(probs)
-        )
+    def weigh(self, offered, obs, t, state=None):
+        from scopeval.policies.protocols import Weighing
 
-    total = chance = 0.0
-    seen = set()
-    with Campaign.create(
-        place / "e", target, horizon=horizon, behavior=behavior, baseline=today, seed=1,
-        guards=[Limit(step=1.5, action="fall back")],
-    ) as campaign, campaign.group():  # fmt: skip
-        for _ in range(600):
-            episode = campaign.start()
-            state, actions, probability = 0, [], 1.0
-            while not episode.over:
-                action = episode.act(state)
-                taken = today if episode.by == "baseline" else behavior
-                probability *= taken[state][action]
-                actions.append(action)
-                state = following(state, action)
+        probs = np.full_like(offered.probs, 1 / 3)
+        return Weighing(probs * np.nan if self.dear else probs)
+
+
+class Drawn:
+    """A random generator whose number is chosen by the test."""
+
+    uniform = 0.5
+
+    def random(self):
+        return self.uniform
+
+
+#: What gives control to the baseline after a step that costs 2.
+CASES = {
+    "a limit with fall back": {"guards": [Limit(step=1.5, action="fall back")]},
+    "a limit with hand over": {"guards": [Limit(step=1.5, action="hand over")]},
+    "an operator's hand-over": {"guards": []},
+    "NaN": {"guards": [], "behavior": Silent},
+}
+THREE = 3
+SMALL = TARGET[:2, :]
+CALM = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+
+
+def value_of(state=0, t=0, back=False):
+    """Of the target until a step that costs 2, then of the baseline; the reward is the action."""
+    if t == THREE:
+        return 0.0
+    probs = CALM[state] if back else SMALL[state]
+    return sum(
+        p * (a + value_of((state + a) % 2, t + 1, back or a == 2)) for a, p in enumerate(probs)
+    )
+
+
+def estimates(place, monkeypatch, case):
+    """Probability and estimate of every episode that can happen."""
+    even = np.full((2, 3), 1 / 3)
+    for number, actions in enumerate(itertools.product(range(3), repeat=THREE)):
+        given = {"guards": (), "behavior": even} | CASES[case]
+        behavior = given["behavior"]() if case == "NaN" else given["behavior"]
+        rng = Drawn()
+        with Campaign.create(
+            place / f"{number}", SMALL, horizon=THREE, baseline=CALM, seed=1,
+            **given | {"behavior": behavior},
+        ) as campaign:  # fmt: skip
+            streams = campaign.backend._deciding.streams
+            monkeypatch.setattr(streams, "now_at", lambda number, t, rng=rng: rng)
+            episode, state, probability, back = campaign.start(), 0, 1.0, False
+            for action in actions:
+                probs = CALM[state] if back else even[state]
+                probability *= probs[action]
+                rng.uniform = probs[:action].sum() + probs[action] / 2
+                if not probability:
+                    break
+                assert episode.act(state) == action
+                assert (episode.by == "baseline") == back
+                state = (state + action) % 2
                 episode.observe(float(action), float(action), state)
-            episode.end()
-            if tuple(actions) not in seen:
-                seen.add(tuple(actions))
-                line = campaign.backend._state.lines[episode.number]
-                total += probability * line.value
-                chance += probability
-    possible = [
-        a
-        for a in itertools.product(range(3), repeat=horizon)
-        if all(2 not in a[:t] or a[t] == today[sum(a[:t]) % 2].argmax() for t in range(horizon))
-    ]
-    assert seen == set(possible)
-    assert chance == pytest.approx(1.0)
-    assert total == pytest.approx(value(0, 0, False), rel=1e-12)
+                if action == 2 and not back:
+                    back = True
+                    if case == "an operator's hand-over":
+                        campaign.hand_over("a noise")
+                    elif case == "NaN":
+                        behavior.dear = True
+            if probability:
+                episode.end()
+                yield probability, campaign.backend._state.lines[0].value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_estimate_is_unbiased_for_the_target_until_then_and_the_baseline_for_the_rest(
+    place, monkeypatch, case
+):
+    """Exact: the sum over all episodes of probability times estimate."""
+    all_of_it = list(estimates(place, monkeypatch, case))
+    assert sum(p for p, _ in all_of_it) == pytest.approx(1.0)
+    assert sum(p * v for p, v in all_of_it) == pytest.approx(value_of(), rel=1e-12)
+
+
+def test_an_operator_who_stops_after_a_bad_value_biases_by_what_the_docs_say(place, monkeypatch):
+    """Two episodes are planned; who sees a first value below 1 stops. Exact, over both."""
+    one = list(estimates(place, monkeypatch, "a limit with fall back"))
+    mean = value_of()
+    found = sum(
+        p * (v if v < 1.0 else sum(q * (v + w) / 2 for q, w in one)) for p, v in one
+    ) - mean  # fmt: skip
+    bad = sum(p for p, v in one if v < 1.0)
+    given = sum(p * v for p, v in one if v < 1.0) / bad
+    assert 0.0 < bad < 1.0
+    assert found < 0
+    assert found == pytest.approx(bad * (given - mean) / 2, rel=1e-12)
 
 
 def test_a_baseline_that_no_database_holds_must_be_passed_again(place):

@@ -80,7 +80,7 @@ def test_signals_have_limits_and_actions_of_their_own(place, action, state):
             one_step(episode, 1.0, signals={"heat": 95.0})
         status = campaign.status()
         assert status.state == state
-        assert status.guards[0].alarm == "a step had heat 90, above the limit of 80"
+        assert status.guards[0].alarm.startswith("a step had heat 90, above the limit of 80 (")
         assert status.guards[1].alarm is None
         assert sum(event.kind == "alarm" for event in campaign.events()) == 1
     with Campaign.open(place / "c.campaign", TARGET) as again:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Stop
 from scopeval.campaign.store import Event
-from scopeval.serve.live import LINES, LivePage, _rows, view_of
+from scopeval.campaign.terms import Limit
+from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
 from scopeval.serve.metrics import TOTALS, Counts, Metrics
 from scopeval.serve.service import Viewer
 
@@ -90,3 +91,33 @@ def test_several_policies_are_on_the_page(tmp_path):
         assert 'scopeval_difference{baseline="today",policy="new"}' in text
         assert 'scopeval_policy_share{policy="today"} 0.5' in text
         assert "scopeval_looked_episodes 60.0" in text
+
+
+def test_alarms_of_one_limit_are_one_line_and_say_where(tmp_path):
+    """Every episode costs something else: 36 lines of it would hide all others."""
+    target, behavior = tables()
+    limits = [Limit(episode=0.5, action="tell"), Limit("heat", step=5.0, action="pause")]
+    with Campaign.create(
+        tmp_path / "c", target, horizon=HORIZON, behavior=behavior, guards=limits
+    ) as campaign:
+        for _ in range(2):
+            episode = campaign.start("north")
+            episode.act(1)
+            episode.observe(1.0, 1.0 + episode.number, 1, terminated=True, signals={"heat": 1.0})
+            episode.end()
+        south = campaign.start("south")
+        south.act(1)
+        south.observe(1.0, 0.1, 1, signals={"heat": 6.0})
+        view = LivePage(Viewer(campaign.backend), lambda: 0.0).view()
+        alarms = [(line.text.partition(" (2 times")[0], line.where) for line in view.events[:2]]
+        assert alarms == [
+            ("a step had heat 6, above the limit of 5 (south, episode 2)", "south"),
+            ("an episode cost 2, above the limit of 0.5 (north, episode 1)", "north"),
+        ]
+        assert view.state.text == "Paused, 2 to see to"
+        assert view.state.tone == "bad"
+
+
+def test_the_axis_of_time_has_a_unit_in_which_its_numbers_can_be_read():
+    for seconds, unit in ((30.0, "seconds"), (600.0, "minutes"), (9e4, "hours"), (9e5, "days")):
+        assert f"{unit} since 1970-01-01" in time_figure([0.0, seconds]).svg

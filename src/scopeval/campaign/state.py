@@ -605,7 +605,10 @@ class CampaignState:
                     continue
                 verb = "cost" if guard.signal == COST else f"had {guard.signal}"
                 text = f"{what} {verb} {value:.4g}, above the limit of {limit:.4g}"
-                found.append(_alarm(number, name, guard, text, whose))
+                plant = self.open[episode].plant if episode in self.open else None
+                if whose is not None:
+                    text += f" ({plant}, episode {episode})"
+                found.append(_alarm(number, name, guard, text, whose, plant))
         return found
 
     def next_stage(self) -> Event | None:
@@ -655,7 +658,12 @@ def _costs(numbers: Mapping[str, Any], signal: str) -> EpisodeCosts:
 
 
 def _alarm(
-    number: int, limit: str, guard: Limit | Promise, text: str, episode: int | None = None
+    number: int,
+    limit: str,
+    guard: Limit | Promise,
+    text: str,
+    episode: int | None = None,
+    plant: str | None = None,
 ) -> Event:
     data = {"guard": number, "limit": limit, "action": guard.action}
-    return Event("alarm", text, episode=episode, data=data)
+    return Event("alarm", text, plant, episode, data=data)

@@ -223,7 +223,7 @@ def view_of(
     if status.word == "complete":
         badge = Verdict("plain", "Complete")
     problems = status.problems
-    if status.state == "running" and problems:
+    if status.state in ("running", "paused") and problems:
         badge = Verdict("bad", f"{badge.text}, {len(problems)} to see to")
     elif status.unconfirmed and badge.tone == "good":
         badge = Verdict("open", "Not confirmed" if status.live else "Waits for an operator")
@@ -248,14 +248,19 @@ def view_of(
 def _rows(events: Iterable[Event]) -> tuple[EventRow, ...]:
     """The latest first; one that repeats itself is one row, so that it does not hide others."""
     found = []
-    for (kind, text, where), group in itertools.groupby(
-        events, lambda e: (e.kind, e.text, e.who or e.plant or "")
-    ):
-        times = [e.time for e in group]
-        last, first = max(times), min(times)
-        repeated = f" ({len(times)} times since {moment(first)})" if len(times) > 1 else ""
-        found.append(EventRow(moment(last), last, kind, text + repeated, where))
+    for (kind, _, where), group in itertools.groupby(events, _sameness):
+        same = list(group)
+        last, first = max(e.time for e in same), min(e.time for e in same)
+        repeated = f" ({len(same)} times since {moment(first)})" if len(same) > 1 else ""
+        found.append(EventRow(moment(last), last, kind, same[0].text + repeated, where))
     return tuple(found[:LINES])
+
+
+def _sameness(event: Event) -> tuple[str, object, str]:
+    """What is one row: alarms of one limit on one plant, whatever was read, and equal texts."""
+    limit = (event.data.get("guard"), event.data.get("limit"))
+    about = limit if event.kind == "alarm" and None not in limit else event.text
+    return event.kind, about, event.who or event.plant or ""
 
 
 def _commands(status: CampaignStatus, terms: Terms) -> tuple[Command, ...]:
@@ -581,19 +586,21 @@ def time_figure(ended: list[float]) -> Figure | None:
     if len(ended) < 2 or ended[-1] <= ended[0]:
         return None
     first, last = min(ended), max(ended)
-    hours = (np.sort(np.array(ended)) - first) / 3600.0
-    count = np.arange(1, len(hours) + 1)
+    units = (("seconds", 1.0), ("minutes", 60.0), ("hours", 3600.0), ("days", 86_400.0))
+    unit, size = next((u for u in units[::-1] if last - first >= 2 * u[1]), units[0])
+    times = (np.sort(np.array(ended)) - first) / size
+    count = np.arange(1, len(times) + 1)
     with canvas(*SIZE) as (drawing, ax):
-        ax.step(hours, count, where="post", color=OURS)
+        ax.step(times, count, where="post", color=OURS)
         ax.set_xlim(left=0)
         ax.set_ylim(bottom=0)
         ax.locator_params(nbins=6)
         began = datetime.datetime.fromtimestamp(first, datetime.UTC).strftime("%Y-%m-%d %H:%M")
-        ax.set_xlabel(f"hours since {began} UTC")
+        ax.set_xlabel(f"{unit} since {began} UTC")
         ax.set_ylabel("finished episodes")
         return figure_of(
             drawing,
             label=f"Line: finished episodes against time, {len(ended)} in "
-            f"{(last - first) / 3600.0:.3g} hours.",
+            f"{(last - first) / size:.3g} {unit}.",
             caption="Finished episodes against time. Where the line is flat, nothing has finished.",
         )
