@@ -490,10 +490,10 @@ EDITS = (
         ("campaign/test_campaign_stages.py::test_the_share_of_a_ramp_counts_in_the_weight",),
     ),
     Edit(
-        "the bias of a predicted cost is left out of what a frontier promises",
+        "what the check adds to a cost is left out of what a frontier promises",
         "behavior/frontier_check.py",
-        "doubt += TABLE_BIAS * max(self.read(self.bias, place), 0.0)",
-        "doubt += 0.0",
+        "return max(self.read(self.more_cost, place), 0.0) + self.read(self.room, place)",
+        "return self.read(self.room, place)",
         (f"{DECISION}::test_the_doubt_about_a_frontiers_cost",),
     ),
     Edit(

@@ -1,6 +1,6 @@
-r"""How wrong the predicted cost of a weight-aware design for state numbers may be.
+r"""How far the estimated cost of a weight-aware design for state numbers may be too low.
 
-The prediction is what the table of logged steps says. Let D^mu_t(s, a, u) be the probability that
+The estimate is what the table of logged steps says. Let D^mu_t(s, a, u) be the probability that
 an episode of the behavior policy takes a in s at step t with price u, D^pi_t that of the target
 policy, and r the relative cost. To first order the relative cost changes with the outcome (c, s')
 of a pair (s, a) by f over the target's expected cost:
@@ -9,25 +9,80 @@ of a pair (s, a) by f over the target's expected cost:
                                - r D^pi_t [c + gamma v^c_{t+1}(s')] }
 
 So the squared error is the sum over pairs of Var(f) / n, with n the logged rows of the pair. A pair
-that borrowed the rows of its neighbors counts as one draw from them, and one without rows as a
-guess. Where both policies come to a pair equally often, nothing depends on it.
+that borrowed the rows of its neighbors counts as one draw from them. Where both policies come to a
+pair equally often, nothing depends on it.
+
+The cost of a pair without rows is a guess from other actions or states. It is wrong in every
+episode alike, and by as much as the guess itself:
+
+    guess = sum_t gamma^t sum_(s, a) |D^mu_t - r D^pi_t| q^c_t(s, a)  over the pairs without rows.
+
+Rare, large costs make the estimate skewed: mostly it is a little too low, seldom much too high. A
+sum over k events of one size h has variance h^2 k and third central moment h^3 k. So an estimate of
+variance sigma^2 and third central moment kappa, the sum over pairs of E[(f - E f)^3] / n^2, rests
+on
+
+    k = sigma^6 / kappa^2   events of size   h = kappa / sigma^2,
+
+and its upper end is h times the exact one of a Poisson count of k. For many events that is z sigma.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import gammaincinv, ndtr
 
 from scopeval.arrays import Floats
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.sweep import Follow, Followed, Swept
 from scopeval.behavior.weighted_step import PriceGrid, follow_each
-from scopeval.models.protocols import Critic, Estimates, Points, SweepData
+from scopeval.models.protocols import Estimates, Points, SweepData
 from scopeval.models.rows import Rows
 from scopeval.models.table import Table
 
-__all__ = ["Recorded", "cost_error", "sweep_recorded"]
+__all__ = ["CostError", "Recorded", "cost_error", "mean_error", "sweep_recorded"]
+
+#: Events from which on their number makes no difference.
+MANY = 1e6
+
+
+class CostError(NamedTuple):
+    """Of an estimated relative cost.
+
+    Attributes:
+        square: its variance.
+        third: its third central moment.
+        guess: what of it is guessed, because the logs do not show it.
+    """
+
+    square: float
+    third: float
+    guess: float
+
+    @property
+    def events(self) -> float:
+        """How many events of one size would have this error; infinity: it is not skewed upward."""
+        return self.square**3 / self.third**2 if self.third > 0.0 else math.inf
+
+    def upper(self, z: float) -> float:
+        """How far above the estimate its upper end lies, z standard errors for many events."""
+        if not self.square > 0.0:
+            return self.guess
+        events = self.events
+        if not events < MANY:
+            return self.guess + z * math.sqrt(self.square)
+        size = self.third / self.square
+        return float(self.guess + size * (gammaincinv(events + 1.0, ndtr(z)) - events))
+
+
+def mean_error(a: CostError, b: CostError) -> CostError:
+    """Of the mean of two estimates from different logs."""
+    square, third = (a.square + b.square) / 4.0, (a.third + b.third) / 8.0
+    return CostError(square, third, (a.guess + b.guess) / 2.0)
 
 
 @dataclass
@@ -81,20 +136,26 @@ def sweep_recorded(
 
 
 def cost_error(
-    evidence: Evidence, swept: Swept, recorded: Recorded, grid: PriceGrid, k: int
-) -> float:
-    """Standard error of the relative cost of the design at place k of the grid.
+    evidence: Evidence,
+    data: SweepData,
+    swept: Swept,
+    recorded: Recorded,
+    grid: PriceGrid,
+    k: int,
+) -> CostError:
+    """Error of the relative cost of the design at place k of the grid.
 
     Args:
         evidence: the logs, of state numbers.
-        swept: the sweep over all of them.
+        data: those of them that the cost was estimated from.
+        swept: the sweep over these.
         recorded: what it followed.
         grid: of prices.
         k: place of the design's own price.
     """
     from scopeval.behavior._cost_error_kernel import one_step
 
-    data, settings, regression = evidence.whole, evidence.settings, evidence.regression
+    settings, regression = evidence.settings, evidence.regression
     assert isinstance(regression, Table)
     base, ratio = float(swept.cost[0]), float(swept.cost[1 + k] / swept.cost[0])
     points = data.at(0)
@@ -103,8 +164,7 @@ def cost_error(
     here[:, k] = own
     nothing = np.zeros((S, 1 + grid.count))
     tables = [_Table(rows, S, A) for rows in data.rows]
-    guessed = np.zeros(S * A)
-    T = settings.horizon
+    guess, T = 0.0, settings.horizon
     for t in range(T):
         table = tables[min(t, len(tables) - 1)]
         before = table.apart[:, 0].copy()
@@ -114,14 +174,14 @@ def cost_error(
             recorded.value[T - 2 - t] if t + 1 < T else nothing, ratio,
             settings.gamma**t, settings.gamma, float(np.log(grid.ratio)), table.told, table.apart,
         )  # fmt: skip
-        guessed += (table.apart[:, 0] - before) * _guess_spread(
-            regression, table, points, swept.critics[t]
-        )
+        costs = points.estimates(swept.critics[t]).cost_target.ravel()
+        guess += float((np.abs(table.apart[:, 0] - before) * costs)[table.count == 0].sum())
     starts = float(swept.start_spread[1 + k] ** 2 / evidence.log.starts.weight.sum())
-    pairs = sum(table.squared_error(regression.shrinkage) for table in tables) + float(
-        guessed @ guessed
-    )
-    return float(np.sqrt(pairs / base**2 + starts)) if base > 0 else 0.0
+    moments = np.sum([table.moments(regression.shrinkage) for table in tables], axis=0)
+    if not base > 0.0:
+        return CostError(0.0, 0.0, 0.0)
+    square = float(moments[0]) / base**2 + starts
+    return CostError(square, float(moments[1]) / base**3, guess / base)
 
 
 class _Table:
@@ -135,37 +195,31 @@ class _Table:
         self.pairs = grouped(self.pair, size)
         self.count = np.bincount(self.pair, rows.weight, size).astype(np.float64)
         self.real = np.bincount(self.pair, rows.weight * ~rows.borrowed, size)
-        self.weight = rows.weight
+        self.weight, self.cost_noise = rows.weight, rows.cost_noise
         share = rows.weight / self.count[self.pair]
         self.rows = rows.next_obs, rows.alive, share, rows.cost
         self.told, self.apart = np.zeros(len(rows)), np.zeros((size, 2))
 
-    def squared_error(self, shrinkage: float) -> float:
-        """Sum of Var(f) / n over the pairs with rows; few rows are shrunk toward what is usual."""
-        size, known = len(self.count), self.count > 0
+    def moments(self, shrinkage: float) -> Floats:
+        """[2] sums over the pairs with rows of E (f - E f)^2 / n and E (f - E f)^3 / n^2.
+
+        What few rows say is shrunk toward what is usual, relative to how much depends on the pair:
+        a rare event that one pair has not shown is expected as often as others show it.
+        """
+        size, known, seen = len(self.count), self.count > 0, self.real > 0
         per = np.where(known, self.count, 1.0)
+        depends, freedom = self.apart[:, 1], np.maximum(self.real - 1.0, 0.0)
         mean = np.bincount(self.pair, self.weight * self.told, size) / per
-        within = np.bincount(self.pair, self.weight * (self.told - mean[self.pair]) ** 2, size)
-        freedom = np.maximum(self.real - 1.0, 0.0)
-        seen = self.real > 0
-        square = self.apart[:, 1] ** 2
-        usual = within[seen].sum() / max(float(freedom[seen] @ square[seen]), 1e-300)
-        shrunk = (within + shrinkage * usual * square) / np.maximum(freedom + shrinkage, 1e-12)
-        noise = np.where(seen, shrunk, within / per)
-        return float((noise / per)[known].sum())
-
-
-def _guess_spread(regression: Table, table: _Table, points: Points, critic: Critic) -> Floats:
-    """[S A] error of the expected cost of pairs without rows; 0 for the others.
-
-    As for values: a part of how much expected costs differ between pairs (`Table`).
-    """
-    cost = points.estimates(critic).cost_target
-    seen = table.count.reshape(cost.shape)
-    if seen.all():
-        return np.zeros(cost.size)
-    share = seen / seen.sum()
-    spread = float((share * (cost - (share * cost).sum()) ** 2).sum())
-    left = (seen > 0).any(axis=1, keepdims=True)
-    part = np.where(left, regression.guess_error, regression.state_error)
-    return np.asarray(np.where(seen > 0, 0.0, np.sqrt(part * spread)).ravel())
+        gap = self.told - mean[self.pair]
+        found = np.empty(2)
+        for j, power in enumerate((2, 3)):
+            each = gap**power
+            if power == 2:  # and the costs of merged rows differ
+                each = each + self.cost_noise * self.apart[self.pair, 0] ** 2
+            within = np.bincount(self.pair, self.weight * each, size)
+            scale = depends**power
+            usual = within[seen].sum() / max(float(freedom[seen] @ scale[seen]), 1e-300)
+            shrunk = (within + shrinkage * usual * scale) / np.maximum(freedom + shrinkage, 1e-12)
+            moment = np.where(seen, shrunk, within / per)
+            found[j] = (moment / per ** (power - 1))[known].sum()
+        return found

@@ -18,7 +18,6 @@ import numpy as np
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
-from scopeval.behavior.cost_error import cost_error, sweep_recorded
 from scopeval.behavior.decision import Decision, decide, judge_support
 from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_check import judge
@@ -110,7 +109,6 @@ class Frontier(FrontierViews):
                     float(max(judged.variance[j] + judged.more_variance[j], 0.0)),
                     float(judged.cost[j] + judged.more_cost[j]),
                     judged.doubt(j),
-                    judged.check_share,
                 )
                 for j, price in enumerate(self._grid.prices)
                 if price <= unit * 10.0**HIGHEST
@@ -258,9 +256,7 @@ class Frontier(FrontierViews):
         """
         method, recipe, e = self._decision.method, self._recipe, self._evidence
         grid, k = self._grid.within_cap(price, self._cap)
-        swept, recorded = sweep_recorded(
-            e, e.whole, follow_prices(method, recipe, grid, price), grid
-        )
+        swept = e.sweep(e.whole, follow_prices(method, recipe, grid, price), 1 + grid.count)
         variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
         cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
         free = self._judged
@@ -269,9 +265,7 @@ class Frontier(FrontierViews):
             max(variance + free.read(free.more_variance, place), 0.0),
             cost + free.read(free.more_cost, place),
         )
-        error = None if recorded is None else cost_error(e, swept, recorded, grid, k)
-        doubt = free.doubt(place, error)
-        point = Point(price, variance, cost, *checked, doubt, free.check_share)
+        point = Point(price, variance, cost, *checked, free.doubt(place))
         return _Capped(swept, grid, point)
 
     def _designed(self, found: _Capped, cost: float | None = None) -> BehaviorPolicy:

@@ -16,7 +16,7 @@ __all__ = ["Curve", "Point", "draw_curve"]
 
 #: Checked variance, relative to predicted, up to which a prediction is believed.
 AGREEMENT = 3.0
-#: How much the check counts in the variance that is told, as a power, unless said otherwise.
+#: How much the check counts in the variance that is told, as a power.
 CHECK_SHARE = 0.2
 #: Variances above are not drawn: the axis is for what is worth running.
 MOST = 2.0
@@ -36,7 +36,6 @@ class Point:
             the critics of the other half than by their own.
         checked_cost: likewise.
         doubt: about the predicted cost: what is added to it before it is promised.
-        check_share: how much the check counts in the variance that is told, as a power.
     """
 
     price: float
@@ -45,7 +44,6 @@ class Point:
     checked_variance: float
     checked_cost: float
     doubt: float
-    check_share: float = CHECK_SHARE
 
     @property
     def offered(self) -> bool:
@@ -59,8 +57,8 @@ class Point:
         The check judges designs from half of the logs, so it is pessimistic; the prediction is by
         the critics that made the design, so it is optimistic.
         """
-        between = self.variance ** (1.0 - self.check_share)
-        between *= self.checked_variance**self.check_share
+        between = self.variance ** (1.0 - CHECK_SHARE)
+        between *= self.checked_variance**CHECK_SHARE
         return float(max(between, self.checked_variance / AGREEMENT))
 
     @property

@@ -74,6 +74,7 @@ class KnownMDP:
             reward=of_entry("reward", mdp.next_reward),
             reward_noise=of_entry("reward_variance"),
             cost=of_entry("cost", mdp.next_cost),
+            cost_noise=np.zeros(n),
             next_obs=p.indices.astype(np.int64),
             alive=np.ones(n),
             weight=p.data,

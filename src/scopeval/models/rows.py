@@ -47,7 +47,8 @@ class Rows:
         action: [n] action numbers, or [n, k] continuous actions.
         reward: [n] reward (mean of the merged rows).
         reward_noise: [n] variance of the reward within the merged rows.
-        cost: [n].
+        cost: [n] cost, likewise, and
+        cost_noise: [n] its variance.
         next_obs: like obs.
         alive: [n] 1.0 where the episode goes on, 0.0 where it terminated.
         weight: [n] how many logged rows this one stands for.
@@ -61,6 +62,7 @@ class Rows:
     reward: Floats
     reward_noise: Floats
     cost: Floats
+    cost_noise: Floats
     next_obs: Observations
     alive: Floats
     weight: Floats
@@ -77,6 +79,7 @@ class Rows:
             reward=log.reward,
             reward_noise=np.zeros(n),
             cost=log.cost,
+            cost_noise=np.zeros(n),
             next_obs=log.next_obs,
             alive=(~log.terminated).astype(np.float64),
             weight=np.ones(n),
@@ -101,6 +104,7 @@ class Rows:
             self.reward[which],
             self.reward_noise[which],
             self.cost[which],
+            self.cost_noise[which],
             self.next_obs[which],
             self.alive[which],
             self.weight[which],
@@ -337,15 +341,15 @@ def _merged_block(rows: Rows, by_time: bool) -> Rows:
     def mean(column: Floats) -> Floats:
         return np.asarray(np.bincount(group, rows.weight * column) / weight)
 
-    reward = mean(rows.reward)
-    spread = mean(rows.reward_noise + (rows.reward - reward[group]) ** 2)
+    reward, cost = mean(rows.reward), mean(rows.cost)
     return Rows(
         t=rows.t[first],
         obs=rows.obs[first],
         action=rows.action[first],
         reward=reward,
-        reward_noise=spread,
-        cost=mean(rows.cost),
+        reward_noise=mean(rows.reward_noise + (rows.reward - reward[group]) ** 2),
+        cost=cost,
+        cost_noise=mean(rows.cost_noise + (rows.cost - cost[group]) ** 2),
         next_obs=rows.next_obs[first],
         alive=rows.alive[first],
         weight=weight,

@@ -115,6 +115,7 @@ def simulate_episodes(
                 reward=ahead.reward[every, taken],
                 reward_noise=np.full(paths, model.reward_noise),
                 cost=ahead.cost[every, taken],
+                cost_noise=np.zeros(paths),
                 next_obs=following,
                 alive=np.where(ends, 0.0, 1.0),
                 weight=np.ones(paths),
