@@ -269,9 +269,6 @@ class _TimedCritic:
     def at(self, obs: Any, actions: Any = None) -> Estimates:
         return _add_time(self.seconds, lambda: self.critic.at(obs, actions))
 
-    def arrays(self) -> dict[str, Any]:
-        return self.critic.arrays()
-
 
 def _add_time(seconds: list[float], call: Callable[[], R]) -> R:
     """What a call returns; its time is added to the last number."""

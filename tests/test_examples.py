@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scopeval.models.rows import Rows
+
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
@@ -30,6 +32,28 @@ def test_own_regression(capsys):
     assert behavior.predicted.cost <= 1.01
     mu = behavior.probs(np.array([[0.0], [9.0]]), 0)
     np.testing.assert_allclose(mu[1], module.target(np.array([[9.0]]), 0)[0])  # far from the logs
+
+
+def test_own_model(capsys):
+    """A model in closed form takes less than 60 lines, and solves what it says."""
+    module = example("own_model")
+    source = (FOLDER / "own_model.py").read_text(encoding="utf-8")
+    model = source[source.index("class Ridge:") : source.index("def target(")]
+    assert len([line for line in model.splitlines() if line.strip()]) < 60
+    behavior = module.main()
+    assert "ridge" in capsys.readouterr().out
+    assert behavior.predicted.variance < 0.9
+    assert behavior.predicted.cost <= 1.01
+    mu = behavior.probs(np.array([[0.0], [9.0]]), 0)
+    np.testing.assert_allclose(mu[1], module.target(np.array([[9.0]]), 0)[0])  # far from the logs
+    # against least squares with rows for the penalty
+    rows = Rows.of(module.logs(500))
+    learner = module.Ridge(2.0).learner(rows, 3, seed=0)
+    some = learner.half == 0
+    x = np.vstack([learner.inputs[some], np.sqrt(2.0) * np.eye(6)])
+    y = np.append(rows.reward[some], np.zeros(6))
+    expected = np.linalg.lstsq(x, y, rcond=None)[0]
+    np.testing.assert_allclose(learner.solved(0, rows.reward[:, None])[:, 0], expected, rtol=1e-9)
 
 
 def test_contextual_bandit(capsys):

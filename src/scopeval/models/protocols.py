@@ -41,6 +41,7 @@ __all__ = [
     "Learner",
     "Points",
     "Regression",
+    "SavedCritic",
     "Stored",
     "SweepData",
     "Targets",
@@ -57,6 +58,11 @@ class Targets:
     cost_behavior: Floats  # [n, k]
     carried: Floats  # [n, k]
     reward_noise: Floats  # [n] variance within merged rows
+
+    @property
+    def columns(self) -> Floats:
+        """[n, 2 + 2 k] all that conditional means are needed of, beside each other."""
+        return np.column_stack([self.reward, self.cost_target, self.cost_behavior, self.carried])
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,27 @@ class Estimates:
     noise: Floats
     error: Floats
     known: Bools
+
+    @classmethod
+    def of(cls, means: Floats, noise: Floats, error: Floats, known: Bools) -> Estimates:
+        """From conditional means [B, A, 2 + 2 k] of the columns of `Targets`.
+
+        Args:
+            means: them; no cost and no variance is below zero.
+            noise: [B, A] mean squared distance of the reward target from its mean.
+            error: [B, A] squared error of q, which is added to the noise.
+            known: [B, A].
+        """
+        k = means.shape[-1] // 2 - 1
+        return cls(
+            q=means[..., 0],
+            cost_target=np.maximum(means[..., 1], 0.0),
+            cost_behavior=np.maximum(means[..., 2 : 2 + k], 0.0),
+            carried=np.maximum(means[..., 2 + k :], 0.0),
+            noise=noise + error,
+            error=error,
+            known=known,
+        )
 
     def select(self, which: NDArray[Any] | slice) -> Estimates:
         """The answer at some of the observations."""
@@ -108,6 +135,10 @@ class Critic(Protocol):
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         """Estimates for every action, or for the given candidates [B, K, d]."""
         ...
+
+
+class SavedCritic(Critic, Protocol):
+    """A critic that a file can hold."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `save` must write to restore this critic."""

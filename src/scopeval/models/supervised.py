@@ -94,10 +94,7 @@ class _SupervisedLearner:
         return answers.reshape(len(inputs))
 
     def fit(self, targets: Targets) -> Critic:
-        k = targets.cost_behavior.shape[1]
-        heads = np.column_stack(
-            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
-        )
+        heads = targets.columns
         models: list[list[Any]] = []
         noise = np.empty(len(heads))
         for fold in range(2):
@@ -109,12 +106,12 @@ class _SupervisedLearner:
         for fold in range(2):
             mine = self.folds[fold]
             models[fold].append(self.fitted(self.inputs[mine], noise[mine]))
-        return _SupervisedCritic(self, models, k)
+        return _SupervisedCritic(self, models)
 
 
 class _SupervisedCritic:
-    def __init__(self, learner: _SupervisedLearner, models: list[list[Any]], k: int) -> None:
-        self.learner, self.models, self.k = learner, models, k
+    def __init__(self, learner: _SupervisedLearner, models: list[list[Any]]) -> None:
+        self.learner, self.models = learner, models
 
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         B, A = len(obs), self.learner.actions
@@ -122,20 +119,7 @@ class _SupervisedCritic:
         answers = np.stack(
             [[self.learner.answers(model, inputs) for model in fold] for fold in self.models]
         ).reshape(2, -1, B, A)
-        mean, k = answers.mean(axis=0), self.k
+        mean = np.moveaxis(answers.mean(axis=0), 0, -1)
         error = ((answers[0, 0] - answers[1, 0]) / 2.0) ** 2
-        return Estimates(
-            q=mean[0],
-            cost_target=np.maximum(mean[1], 0.0),
-            cost_behavior=np.maximum(np.moveaxis(mean[2 : 2 + k], 0, -1), 0.0),
-            carried=np.maximum(np.moveaxis(mean[2 + k : 2 + 2 * k], 0, -1), 0.0),
-            noise=np.maximum(mean[-1], 0.0) + error,
-            error=error,
-            known=self.learner.known(obs),
-        )
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        raise InputError(
-            "save: a behavior policy learned by your own regressors cannot be saved (scopeval "
-            "never pickles); try regression='model' or 'table'"
-        )
+        noise = np.maximum(mean[..., -1], 0.0)
+        return Estimates.of(mean[..., :-1], noise, error, self.learner.known(obs))

@@ -201,11 +201,12 @@ class _TableLearner:
         from scopeval.models._table_kernel import guess, means
 
         k = targets.cost_behavior.shape[1]
-        columns = np.column_stack(
-            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
-        )
         table, within = means(
-            *self.of_pair, self.weight, self.count, columns, np.asarray(targets.reward_noise)
+            *self.of_pair,
+            self.weight,
+            self.count,
+            targets.columns,
+            np.asarray(targets.reward_noise),
         )
         guess(table, self.count, *self.into, self.weight, self.source)
         usual = within.sum() / max(self.freedom.sum(), 1.0)
