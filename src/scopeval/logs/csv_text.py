@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from scopeval.errors import InputError
-from scopeval.logs.tables import ArrowTable, block_of, content_of, reading
+from scopeval.logs.tables import InMemory, block_of, content_of, reading
 
 __all__ = ["CsvFormat", "open_csv"]
 
@@ -55,7 +55,7 @@ class CsvFormat:
         return None
 
 
-def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> ArrowTable:  # noqa: B008  (frozen)
+def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> InMemory:  # noqa: B008  (frozen)
     """A CSV file with a header line, perhaps compressed (``.gz``).
 
     Types are inferred from the whole file, not from its start. Without a stated format the
@@ -68,7 +68,7 @@ def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> ArrowTable:  # noq
         table = _csv_table(content, separator, written.decimal or ".")
         if written.decimal is None and separator != "," and _has_decimal_commas(table):
             table = _csv_table(content, separator, ",")
-    return ArrowTable(str(path), table)
+    return InMemory.of_arrow(str(path), table)
 
 
 def _csv_table(content: Any, separator: str, decimal: str) -> Any:

@@ -445,24 +445,24 @@ def read_whole(
     check_sizes(problem.horizon, problem.actions)
     if clock is not None:
         columns = {**(columns or {}), "time": clock.column}
-    opened = open_source(source, columns, cost_needed=cost is None, csv=csv)
-    if isinstance(opened.table, ParquetTable):
-        opened.table.check_memory()
-    reader = reader_of(opened.table, opened.columns, problem, cost, discrete)
+    table, columns = open_source(source, columns, cost_needed=cost is None, csv=csv)
+    if isinstance(table, ParquetTable):
+        table.check_memory()
+    reader = reader_of(table, columns, problem, cost, discrete)
     fields, borders = reader.gather()
-    notes = notes_of(opened.table, reader)
+    notes = notes_of(table, reader)
     if "terminated" not in fields:
         fields["terminated"] = np.zeros(len(fields["obs"]), np.bool_)
     if clock is not None:
         fields["episode"], clock_notes = episodes_by_time(
-            clock, fields.pop("time"), fields.get("episode"), reader.table.source
+            clock, fields.pop("time"), fields.get("episode"), table.source
         )
         notes += clock_notes
-    notes += rebuild(fields, borders, reader.table.source)
+    notes += rebuild(fields, borders, table.source)
     if cost is not None:
         fields["cost"] = computed_cost(cost, fields)
-    batch = batch_of(fields, reader.table.source)
-    batch.log.check(problem.horizon, problem.actions, source=reader.table.source)
+    batch = batch_of(fields, table.source)
+    batch.log.check(problem.horizon, problem.actions, source=table.source)
     return batch, notes
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from scopeval.logs.columns import Choice, ColumnMap, choose_columns
 from scopeval.logs.csv_text import CsvFormat, open_csv
 from scopeval.logs.tables import (
     SUFFIXES,
-    Mapped,
+    InMemory,
     NpzTable,
     Table,
     open_frame,
@@ -29,14 +29,7 @@ from scopeval.logs.tables import (
 )
 from scopeval.logs.transitions import Recorded
 
-__all__ = ["Opened", "load_minari", "open_episodes", "open_path", "open_source"]
-
-
-class Opened(NamedTuple):
-    """A source as a table, and the column map that still applies to it."""
-
-    table: Table
-    columns: ColumnMap | None
+__all__ = ["load_minari", "open_episodes", "open_path", "open_source"]
 
 
 def open_source(
@@ -45,28 +38,29 @@ def open_source(
     *,
     cost_needed: bool,
     csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
-) -> Opened:
-    """Open whatever `read_logs` accepts."""
+) -> tuple[Table, ColumnMap | None]:
+    """Open whatever `read_logs` accepts: a table, and the column map that still applies to it."""
     name = "Minari dataset"
     if isinstance(source, str) and source.startswith("minari:"):
         name = source
         source = load_minari(source.removeprefix("minari:"))
     if isinstance(source, (str, os.PathLike)):
-        return Opened(open_path(source, csv), columns)
+        return open_path(source, csv), columns
     if csv.stated:
         raise InputError(f"{csv.stated}, but only CSV files have one; leave it out")
     if isinstance(source, Mapping):
         arrays = {str(key): values for key, values in source.items()}
-        return Opened(Mapped("dict", arrays), columns)
+        return InMemory("dict", arrays, names=list(arrays)), columns
     if isinstance(source, Recorded):
-        return Opened(Mapped("episodes", source.transitions()), columns)
+        arrays = source.transitions()
+        return InMemory("episodes", arrays, names=list(arrays)), columns
     if hasattr(source, "iterate_episodes"):
         episodes = source.iterate_episodes()
     elif isinstance(source, (list, tuple)):
         name, episodes = "list of episodes", source
     else:
-        return Opened(open_frame(source), columns)
-    return Opened(open_episodes(episodes, columns, name, cost_needed=cost_needed), None)
+        return open_frame(source), columns
+    return open_episodes(episodes, columns, name, cost_needed=cost_needed), None
 
 
 def open_path(
@@ -115,7 +109,7 @@ def load_minari(name: str) -> Any:
 
 def open_episodes(
     episodes: Iterable[Any], columns: ColumnMap | None, source: str, *, cost_needed: bool
-) -> Mapped:
+) -> InMemory:
     """All episodes as one table with our field names.
 
     The cost may also be in an episode's ``infos["cost"]``, where Minari stores it.
@@ -150,7 +144,7 @@ def open_episodes(
         raise DataError(f"{source}: no episodes with at least one step")
     with reading(source, "episodes"):
         arrays = {field: np.concatenate(values) for field, values in pieces.items()}
-    return Mapped(source, arrays, starts=np.asarray(starts, np.int64))
+    return InMemory(source, arrays, np.asarray(starts, np.int64), list(arrays))
 
 
 def _record(episode: Any, where: str) -> dict[str, Any]:

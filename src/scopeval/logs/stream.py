@@ -57,7 +57,6 @@ __all__ = [
     "SIDE_BY_SIDE",
     "LogPiece",
     "LoggedStream",
-    "PieceJob",
     "logged_batches",
     "read_pieces",
     "sample_logs",
@@ -269,10 +268,12 @@ class LogPiece(NamedTuple):
     Attributes:
         table: its rows.
         first_row: number of its first row in the log.
+        wanted: how many of its rows belong to a sample.
     """
 
     table: ParquetTable | BlockTable
     first_row: int
+    wanted: int = 0
 
 
 def logged_batches(
@@ -302,93 +303,106 @@ def logged_batches(
     return iter([batch]), tuple(notes)
 
 
-class PieceJob(NamedTuple):
-    """What is to be read, and its name in messages."""
+class PieceRead(NamedTuple):
+    """What is kept of a piece, the statistics of all its rows, and the kinds of its fields."""
 
+    source: str
     content: Any
-    source: str
-
-
-def read_pieces(
-    work: Callable[[Any], Any],
-    jobs: Sequence[PieceJob],
-    crew: Workers | None,
-    take: Callable[[Any], None],
-) -> None:
-    """Call ``take(work(job))`` for every job, in their order.
-
-    Args:
-        work: reads one piece, here or in a worker.
-        jobs: the pieces.
-        crew: which workers; without any, all is read here.
-        take: merges what was read. What comes early waits for those before it.
-    """
-    if crew is None:
-        for job in jobs:
-            take(work(job.content))
-        return
-    early: dict[int, Any] = {}
-    taken = 0
-
-    def keep(number: int, read: Any) -> None:
-        nonlocal taken
-        early[number] = read
-        while taken in early:
-            take(early.pop(taken))
-            taken += 1
-
-    packed = pack("logged", work, _HINT)
-    queue = Queue({k: Job(job.content, job.source) for k, job in enumerate(jobs)}, keep)
-    with open_crew(crew.count, crew.backend, grace=0.0) as workers:
-        workers.load(packed)
-        workers.run(queue)
-
-
-class SampleJob(NamedTuple):
-    """A piece, and how many of its rows belong to the sample."""
-
-    piece: LogPiece
-    wanted: int
-
-
-class SampledPiece(NamedTuple):
-    """The sampled rows of a piece, the statistics of all its rows, and the kinds of its fields."""
-
-    source: str
-    rows: list[Transitions]
     statistics: LogStatistics
     kinds: dict[str, Kind]
 
 
+#: What to keep of a piece, given its rows in batches; workers must be able to copy it.
+Keep = Callable[[LogPiece, Iterator[Transitions]], Any]
+
+
 @dataclass(frozen=True)
-class SampleWork:
+class PieceReader:
     """Reads pieces, here or in a worker.
 
     Attributes:
         stream: how the log is read, without its rows.
-        seed: of the sample.
+        keep: what is kept of a piece.
     """
 
     stream: LoggedStream
+    keep: Keep
+
+    def __call__(self, piece: LogPiece) -> PieceRead:
+        statistics = LogStatistics(piece.first_row)
+        kinds: dict[str, Kind] = {}
+
+        def rows() -> Iterator[Transitions]:
+            for batch in self.stream.of(piece.table).batches():
+                statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
+                kinds.update(obs=kind_of(batch.log.obs), action=kind_of(batch.log.action))
+                yield batch.log
+
+        content = self.keep(piece, rows())
+        return PieceRead(piece.table.source, content, statistics, kinds)
+
+
+def read_pieces(
+    logged: LoggedStream, pieces: Sequence[LogPiece], keep: Keep, take: Callable[[Any], None]
+) -> LogStatistics:
+    """Call `take` with what is kept of every piece, in their order; the statistics of all rows.
+
+    Args:
+        logged: the log; it says which workers read it. Without any, all is read here.
+        pieces: of it.
+        keep: what is kept of a piece.
+        take: merges that. What comes early waits for those before it.
+    """
+    reader = PieceReader(logged.without_rows(), keep)
+    statistics, first = LogStatistics(), list[PieceRead]()
+
+    def merge(read: PieceRead) -> None:
+        first[:] = first or [read]
+        for field, kind in read.kinds.items():
+            refuse_other_kind(field, first[0].kinds[field], kind, first[0].source, read.source)
+        statistics.merge(read.statistics)
+        take(read.content)
+
+    if logged.crew is None:
+        for piece in pieces:
+            merge(reader(piece))
+        return statistics
+    early: dict[int, PieceRead] = {}
+    taken = 0
+
+    def in_order(number: int, read: PieceRead) -> None:
+        nonlocal taken
+        early[number] = read
+        while taken in early:
+            merge(early.pop(taken))
+            taken += 1
+
+    packed = pack("logged", reader, _HINT)
+    queue = Queue({k: Job(one, one.table.source) for k, one in enumerate(pieces)}, in_order)
+    with open_crew(logged.crew.count, logged.crew.backend, grace=0.0) as workers:
+        workers.load(packed)
+        workers.run(queue)
+    return statistics
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Keeps as many rows of a piece as are wanted, drawn by this seed."""
+
     seed: int
 
-    def __call__(self, job: SampleJob) -> SampledPiece:
-        table, first_row = job.piece
-        rng = np.random.default_rng((self.seed, 17, first_row))
-        statistics = LogStatistics(first_row)
-        left, wanted = table.rows, job.wanted
+    def __call__(self, piece: LogPiece, batches: Iterator[Transitions]) -> list[Transitions]:
+        rng = np.random.default_rng((self.seed, 17, piece.first_row))
+        left, wanted = piece.table.rows, piece.wanted
         samples: list[Transitions] = []
-        kinds: dict[str, Kind] = {}
-        for batch in self.stream.of(table).batches():
-            log, n = batch.log, len(batch.log)
-            statistics.add(log, episode=batch.episode, truncated=batch.truncated)
-            kinds = {"obs": kind_of(log.obs), "action": kind_of(log.action)}
+        for log in batches:
+            n = len(log)
             # of the rows that are left, so many of the sample are in this batch
             count = int(rng.hypergeometric(n, left - n, wanted)) if wanted else 0
             if count:
                 samples.append(log.select(np.sort(rng.choice(n, count, replace=False))))
             left, wanted = left - n, wanted - count
-        return SampledPiece(table.source, samples, statistics, kinds)
+        return samples
 
 
 def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
@@ -420,21 +434,9 @@ def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
     rng = np.random.default_rng((seed, 17))
     count = min(rows, logged.rows)
     counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
-    statistics, parts, firsts = LogStatistics(), list[Transitions](), list[SampledPiece]()
-
-    def take(read: SampledPiece) -> None:
-        first = firsts[0] if firsts else read
-        firsts[:] = [first]
-        for field, kind in read.kinds.items():
-            refuse_other_kind(field, first.kinds[field], kind, first.source, read.source)
-        statistics.merge(read.statistics)
-        parts.extend(read.rows)
-
-    jobs = [
-        PieceJob(SampleJob(piece, int(n)), piece.table.source)
-        for piece, n in zip(pieces, counts, strict=True)
-    ]
-    read_pieces(SampleWork(logged.without_rows(), seed), jobs, logged.crew, take)
+    parts = list[Transitions]()
+    drawn = [one._replace(wanted=int(n)) for one, n in zip(pieces, counts, strict=True)]
+    statistics = read_pieces(logged, drawn, Sample(seed), parts.extend)
     diagnosis = logged.judge(statistics)
     notes = [*logged.own_notes, *diagnosis.warnings]
     if count < logged.rows:

@@ -42,9 +42,8 @@ from scopeval.logs.values import Origin
 
 __all__ = [
     "SUFFIXES",
-    "ArrowTable",
     "BlockTable",
-    "Mapped",
+    "InMemory",
     "NpzTable",
     "ParquetTable",
     "Part",
@@ -94,40 +93,26 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """A dictionary of arrays; `starts` has the first row of each episode, where that is known."""
+class InMemory:
+    """Arrays, or Arrow columns, by name; `starts` as in `Part`."""
 
     source: str
-    arrays: Mapping[str, Any]
+    columns: Mapping[str, Any]
     starts: NDArray[np.int64] | None = None
+    names: Sequence[str] = ()
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the arrays."""
-        return list(self.arrays)
-
-    def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """One part, not copied."""
-        yield Part(self.source, {name: self.arrays[name] for name in names}, starts=self.starts)
-
-
-@dataclass(frozen=True)
-class ArrowTable:
-    """A pyarrow table."""
-
-    source: str
-    table: Any
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the columns."""
-        with reading(self.source, "a table"):  # names may not be text
-            return list(self.table.column_names)
+    @classmethod
+    def of_arrow(cls, source: str, table: Any) -> InMemory:
+        """The columns of a pyarrow table; names that occur twice are still named twice."""
+        with reading(source, "a table"):  # names may not be text
+            names = list(table.column_names)
+            return cls(source, dict(zip(names, table.columns, strict=True)), names=names)
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """One part, not copied; none if there are no rows."""
-        if self.table.num_rows:
-            yield Part(self.source, {name: self.table.column(name) for name in names})
+        """One part, not copied; none if a table has no rows."""
+        columns = {name: self.columns[name] for name in names}
+        if not any(isinstance(one, pa.ChunkedArray) and not len(one) for one in columns.values()):
+            yield Part(self.source, columns, starts=self.starts)
 
 
 @dataclass(frozen=True)
@@ -169,7 +154,7 @@ class NpzTable:
         yield Part(self.source, arrays)
 
 
-def open_json_lines(path: Path) -> ArrowTable:
+def open_json_lines(path: Path) -> InMemory:
     """A file with one JSON object per line, perhaps compressed (``.gz``)."""
     with reading(str(path), "JSON lines"):
         content = content_of(path)
@@ -177,7 +162,7 @@ def open_json_lines(path: Path) -> ArrowTable:
             pa.BufferReader(content),
             read_options=pa.json.ReadOptions(block_size=block_of(content.size)),
         )
-    return ArrowTable(str(path), table)
+    return InMemory.of_arrow(str(path), table)
 
 
 def content_of(path: Path) -> Any:
@@ -192,22 +177,22 @@ def block_of(size: int) -> int:
     return min(max(size, 1 << 20), 1 << 30)
 
 
-def open_frame(frame: Any) -> ArrowTable:
+def open_frame(frame: Any) -> InMemory:
     """A pandas, polars or pyarrow table, or any object with the Arrow C stream interface."""
     kind = type(frame)
     source = f"{kind.__module__.partition('.')[0]} {kind.__name__}"
     with reading(source, "a table"):
         if isinstance(frame, pa.Table):
-            return ArrowTable(source, frame)
+            return InMemory.of_arrow(source, frame)
         if isinstance(frame, pa.RecordBatch):
-            return ArrowTable(source, pa.Table.from_batches([frame]))
+            return InMemory.of_arrow(source, pa.Table.from_batches([frame]))
         if kind.__module__.startswith("pandas"):
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            return ArrowTable(source, table)
+            return InMemory.of_arrow(source, table)
         if hasattr(frame, "__arrow_c_stream__"):
-            return ArrowTable(source, pa.table(frame))
+            return InMemory.of_arrow(source, pa.table(frame))
         if hasattr(frame, "to_arrow"):
-            return ArrowTable(source, frame.to_arrow())
+            return InMemory.of_arrow(source, frame.to_arrow())
     raise InputError(
         f"cannot read logged data from {kind.__module__}.{kind.__qualname__}; expected a path "
         "(.parquet, .csv, .jsonl, .npz or a folder of Parquet files), a data frame, a dict of "

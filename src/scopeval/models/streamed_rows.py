@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from scopeval.arrays import Ints
-from scopeval.logs.read import Kind, kind_of, refuse_other_kind
-from scopeval.logs.statistics import LogStatistics, hash_rows
-from scopeval.logs.stream import LoggedStream, LogPiece, PieceJob, read_pieces, shuffled_batches
+from scopeval.logs.statistics import hash_rows
+from scopeval.logs.stream import LoggedStream, LogPiece, read_pieces, shuffled_batches
 from scopeval.logs.transitions import Transitions
 from scopeval.models.rows import (
     JoinedParts,
@@ -37,52 +35,27 @@ from scopeval.policies.protocols import ContinuousPolicy, Policy
 __all__ = ["IN_MEMORY", "StreamedRows", "gather_stream", "halves_by_content", "rows_to_learn"]
 
 
-class PieceRead(NamedTuple):
-    """What is kept of a piece.
-
-    Attributes:
-        source: its name.
-        part: its rows, equal ones merged.
-        statistics: of its rows.
-        actions: how many the target offers.
-        kinds: of its observations and actions.
-    """
-
-    source: str
-    part: Part
-    statistics: LogStatistics
-    actions: int
-    kinds: dict[str, Kind]
-
-
 @dataclass(frozen=True)
-class PieceWork:
-    """Reads pieces, here or in a worker.
+class MergeRows:
+    """Keeps the rows of a piece, equal ones merged, and how many actions the target offers.
 
     Attributes:
-        stream: how the log is read, without its rows.
         target: pi.
         horizon: T.
         seed: of the halves.
     """
 
-    stream: LoggedStream
     target: Policy | ContinuousPolicy
     horizon: int
     seed: int
 
-    def __call__(self, piece: LogPiece) -> PieceRead:
-        row, actions = piece.first_row, 0
-        parts, statistics = JoinedParts(), LogStatistics(row)
-        kinds: dict[str, Kind] = {}
-        for batch in self.stream.of(piece.table).batches():
-            log = batch.log
-            statistics.add(log, episode=batch.episode, truncated=batch.truncated)
+    def __call__(self, piece: LogPiece, batches: Iterator[Transitions]) -> tuple[Part, int]:
+        row, actions, parts = piece.first_row, 0, JoinedParts()
+        for log in batches:
             actions = check_batch(log, self.target, self.horizon, actions, streamed=True)
             parts.add(part_of(log, self.target, row, self.seed, merge=True))
-            kinds = {"obs": kind_of(log.obs), "action": kind_of(log.action)}
             row += len(log)
-        return PieceRead(piece.table.source, parts.whole(), statistics, actions, kinds)
+        return parts.whole(), actions
 
 
 def gather_stream(
@@ -100,32 +73,18 @@ def gather_stream(
         DataError: the log contradicts itself.
         InputError: it does not fit the target, or it has vectors.
     """
-    pieces = logged.pieces()
-    work = PieceWork(logged.without_rows(), target, horizon, seed)
-    merged = _Merged()
-    jobs = [PieceJob(piece, piece.table.source) for piece in pieces]
-    read_pieces(work, jobs, logged.crew, merged.add)
-    diagnosis = logged.judge(merged.statistics)
+    parts, actions = JoinedParts(), 0
+
+    def take(read: tuple[Part, int]) -> None:
+        nonlocal actions
+        parts.add(read[0])
+        actions = actions or read[1]
+
+    statistics = read_pieces(logged, logged.pieces(), MergeRows(target, horizon, seed), take)
+    diagnosis = logged.judge(statistics)
     notes = (*logged.own_notes, *diagnosis.warnings)
-    log = log_of(merged.parts, logged.rows, merged.actions, notes)
+    log = log_of(parts, logged.rows, actions, notes)
     return replace(log, doubt=diagnosis.doubt)
-
-
-class _Merged:
-    """Pieces, merged in their order."""
-
-    def __init__(self) -> None:
-        self.parts, self.statistics, self.actions = JoinedParts(), LogStatistics(), 0
-        self._first: PieceRead | None = None
-
-    def add(self, read: PieceRead) -> None:
-        """Take in the next piece."""
-        first = self._first = self._first or read
-        for field, kind in read.kinds.items():
-            refuse_other_kind(field, first.kinds[field], kind, first.source, read.source)
-        self.parts.add(read.part)
-        self.statistics.merge(read.statistics)
-        self.actions = self.actions or read.actions
 
 
 # -- rows of a log on disk for networks ------------------------------------------------------------
