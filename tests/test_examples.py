@@ -88,7 +88,7 @@ def test_runs_as_a_program(name, tmp_path):
         [sys.executable, FOLDER / f"{name}.py"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         cwd=tmp_path,
     )
     assert ran.returncode == 0, ran.stderr

@@ -235,7 +235,7 @@ def test_a_comparison_is_the_same_on_all(create, place):
         assert found.differences == wanted.differences
         assert found.values == wanted.values
     campaign.look()
-    for _ in range(100):
+    for _ in range(1200):
         status = campaign.status()
         if status.looked == 60:
             break

@@ -15,7 +15,8 @@ TARGET, BEHAVIOR = tables()
 
 @pytest.fixture
 def campaign(where):
-    with Campaign.create(where, TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=3) as made:
+    terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3}
+    with Campaign.create(where, TARGET, **terms, lease=600.0) as made:  # however slow it is here
         yield made
 
 

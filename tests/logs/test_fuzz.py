@@ -146,7 +146,7 @@ def test_damaged_bytes(form, tmp_path):
     here = __file__.rpartition("/")[0]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, here, form, tmp_path],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     last = done.stdout.strip().rpartition("\n")[2]
     assert done.returncode == 0, f"case {last}: exit {done.returncode}\n{done.stderr[-3000:]}"

@@ -34,7 +34,8 @@ LOOKS = [(width, scheme) for width in (400, 1400) for scheme in ("light", "dark"
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        patient = {"timeout": 180_000.0}
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), **patient)
         yield running
         running.close()
 

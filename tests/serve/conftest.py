@@ -40,7 +40,7 @@ def create(place):
 
     def create(*, tokens=ROLES, **terms):
         where = place / "c.campaign"
-        terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3} | terms
+        terms = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": 3, "lease": 600.0} | terms
         with Campaign.create(where, TARGET, **terms) as campaign:
             book = TokenStore(campaign.backend.store, time.time)
             return where, {role: book.create(f"the {role}", role) for role in tokens}

@@ -18,7 +18,7 @@ class Served:
     def call(self, method, place, body=None, *, token=None, headers=None, raw=None):
         """Status, decoded content and headers."""
         parts = urlsplit(self.url)
-        line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+        line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=120)
         given = {"Content-Type": "application/json"} if body is not None or raw else {}
         if token is not None:
             given["Authorization"] = f"Bearer {self.tokens.get(token, token)}"

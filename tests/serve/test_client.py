@@ -242,7 +242,7 @@ def test_a_plant_that_falls_silent_is_told(create):
         connect(url, tokens["viewer"]) as viewer,
     ):
         plant.start("hall")
-        for _ in range(200):
+        for _ in range(1200):
             told = [event.plant for event in viewer.events() if event.kind == "silent"]
             if told:
                 break

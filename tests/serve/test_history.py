@@ -78,9 +78,9 @@ def test_connections_of_the_service_do_not_wait_for_more_bytes(place):
 
 
 def test_a_dead_service_is_told_after_the_first_failure(caplog):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    taken = socket.socket()  # bound, so that nobody else gets the port, and deaf
+    taken.bind(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
     waited = []
     line = HttpBackend(
         f"http://127.0.0.1:{port}",
@@ -89,7 +89,11 @@ def test_a_dead_service_is_told_after_the_first_failure(caplog):
         sleep=lambda s: (waited.append(s), time.sleep(s)),
         jitter=lambda: 0.5,
     )
-    with caplog.at_level(logging.WARNING, "scopeval.serve"), pytest.raises(ServiceError):
+    with (
+        taken,
+        caplog.at_level(logging.WARNING, "scopeval.serve"),
+        pytest.raises(ServiceError),
+    ):
         line.get("/v1/status")
     (record,) = caplog.records
     assert "no answer (ConnectionRefusedError" in record.getMessage()

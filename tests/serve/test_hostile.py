@@ -164,7 +164,7 @@ def test_oversized_bodies_and_heads_are_refused(served):
 
 def talk(served, content):
     parts = urlsplit(served.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as line:
+    with socket.create_connection((parts.hostname, parts.port), timeout=120) as line:
         try:
             line.sendall(content)
             return line.recv(4096)
@@ -174,7 +174,7 @@ def talk(served, content):
 
 def closed_while_sending(line):
     """Whether a service closes a line on which one byte comes after the other."""
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             line.sendall(b"X")
@@ -186,14 +186,14 @@ def closed_while_sending(line):
 
 def test_slow_clients_are_ended_and_others_do_not_wait(create):
     where, tokens = create()
-    limits = Limits(head_seconds=0.5, body_seconds=0.5, connections=60)
+    limits = Limits(head_seconds=1.5, body_seconds=1.5, connections=60)
     with serving(Service(where, TARGET, port=0, settings=Settings(limits=limits))) as url:
         served = Served(where, url, tokens)
         parts = urlsplit(url)
         kinds = (b"", b"POST /v1/st", b"POST /v1/stop HTTP/1.1\r\nContent-Length: 50\r\n")
         late = b"POST /v1/stop HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n{"
         lines = [
-            socket.create_connection((parts.hostname, parts.port), timeout=20) for _ in range(40)
+            socket.create_connection((parts.hostname, parts.port), timeout=120) for _ in range(40)
         ]
         for k, line in enumerate(lines):
             line.sendall((*kinds, late)[k % 4])
@@ -203,11 +203,11 @@ def test_slow_clients_are_ended_and_others_do_not_wait(create):
             assert told == b"" or (k % 4 == 3 and told.startswith(b"HTTP/1.1 408"))
             line.close()
         # each byte in time, and the whole too late
-        with socket.create_connection((parts.hostname, parts.port), timeout=20) as line:
+        with socket.create_connection((parts.hostname, parts.port), timeout=120) as line:
             assert closed_while_sending(line)
         assert served.call("GET", "/v1/status", token="viewer")[0] == 200
         many = [
-            socket.create_connection((parts.hostname, parts.port), timeout=20) for _ in range(90)
+            socket.create_connection((parts.hostname, parts.port), timeout=120) for _ in range(90)
         ]
         closed = sum(line.recv(1) == b"" for line in many[60:])
         for line in many:

@@ -32,7 +32,9 @@ ROLES = ("viewer", "operator", "plant")
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        sync_api.expect.set_options(timeout=60_000)
+        patient = {"timeout": 180_000.0}
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), **patient)
         yield running
         running.close()
 
@@ -82,7 +84,7 @@ def visit(browser, page):
 
 
 def soon(tab, where, text):
-    sync_api.expect(tab.locator(where)).to_contain_text(text, timeout=30_000)
+    sync_api.expect(tab.locator(where)).to_contain_text(text)
 
 
 def test_values_change_while_episodes_arrive(page, visit):
@@ -200,8 +202,7 @@ def test_names_of_plants_are_text(page, visit):
     tab.wait_for_selector("#plants table")
     with tab.expect_response("**/live?**"):
         pass
-    tab.wait_for_timeout(100)
-    assert tab.title() == "(1) Hall <3>"
+    sync_api.expect(tab).to_have_title("(1) Hall <3>")
     assert tab.locator("img").count() == 0
     assert tab.locator("#plants script, #events script, #state script").count() == 0
     for part in ("#plants", "#events", "#state"):
@@ -303,8 +304,5 @@ def test_a_silent_plant_is_in_the_header_the_title_and_can_be_given_up(create, b
             lost = campaign.events()[-1]
             assert (lost.kind, lost.who) == ("lost", "the operator")
             tab.select_option("#kind", "silent")
-            with tab.expect_response("**/live?**"):
-                pass
-            tab.wait_for_timeout(200)
-            assert "lost" not in tab.inner_text("#events tbody")
+            sync_api.expect(tab.locator("#events tbody")).not_to_contain_text("lost")
             context.close()
