@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scopeval.collection.signal_paths import signal_paths
 from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import ExogenousEnv, simulate
 from scopeval.envs.inventory import Inventory
@@ -21,7 +22,7 @@ def test_actions_change_rewards_but_not_the_input(world):
     returns = []
     for policy in world.policies():
         found = simulate(world, policy, paths, np.random.default_rng(1))
-        assert found.signal_paths([world.name], 99)[:, :, 0] == pytest.approx(paths)
+        assert signal_paths(found, [world.name], 99)[:, :, 0] == pytest.approx(paths)
         assert (found.behavior_prob > 0).all()
         returns.append(found.returns())
     means = np.mean(returns, axis=1)

@@ -18,6 +18,7 @@ from scopeval import (
     evaluate,
     exact,
 )
+from scopeval.collection.signal_paths import signal_paths
 from scopeval.envs.exogenous import ExogenousEnv, simulate
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.queue import Queue
@@ -265,7 +266,7 @@ def test_signals_of_an_environment_are_recorded_and_taken_out(tmp_path):
     kept = type(found.episodes).load(tmp_path / "kept.npz")
     assert kept.signals == ("arrivals",)
     assert estimate(kept, context=arrivals(4000)).interval == found.interval
-    assert kept.select(slice(0, 5)).signal_paths(["arrivals"], 60).shape == (5, 60, 1)
+    assert signal_paths(kept.select(slice(0, 5)), ["arrivals"], 60).shape == (5, 60, 1)
 
 
 def test_without_a_fixed_number_earlier_episodes_decide():

@@ -25,7 +25,7 @@ from scopeval.collection.episode_records import (
 )
 from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
 from scopeval.collection.provenance import Provenance
-from scopeval.errors import DataError, InputError
+from scopeval.errors import InputError
 
 __all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts"]
 
@@ -314,50 +314,6 @@ class Episodes:
         found = copy(self)
         object.__setattr__(found, "provenance", provenance)
         return found
-
-    def signal_paths(self, names: Sequence[str], length: int) -> Floats:
-        """[N, L, d] the first `length` entries of the paths of some signals, or all there are.
-
-        They begin at the reset, or at the first step if no reset reported them.
-
-        Raises:
-            InputError: the environment did not report them.
-            DataError: the path of an episode has a hole, or is cut where the episode ended early.
-        """
-        missing = [
-            name
-            for name in names
-            if name not in self.signals
-            or self.exogenous is None
-            or np.isnan(self.exogenous[:, :, self.signals.index(name)]).all()
-        ]
-        if missing or self.exogenous is None:
-            raise InputError(
-                f"context: the episodes have no signal {', '.join(map(repr, missing or names))}; "
-                "expected that the environment reports info[name] at every step, or try columns of "
-                "the observation, by their numbers"
-            )
-        paths = self.exogenous[:, :, [self.signals.index(name) for name in names]]
-        if np.isnan(paths[:, 0]).all():
-            paths = paths[:, 1:]
-        paths = paths[:, :length]
-        holes = np.isnan(paths).any(axis=(1, 2))
-        if holes.any():
-            i = int(np.argmax(holes))
-            at = int(np.argmax(np.isnan(paths[i]).any(axis=1)))
-            raise DataError(
-                f"context: in {int(holes.sum()):,} of {len(self):,} episodes a path of {names} has "
-                f"a hole (the first, number {int(self.index[i])}, which has {int(self.length[i])} "
-                f"steps, at time {at}). Where actions influence when an episode ends, a path that "
-                "is cut there is not exogenous: report the whole path, info['name'] = [L] numbers "
-                "at the last step, or take its beginning alone: History(paths[:, :1])"
-            )
-        return paths
-
-    def signal_start(self, names: Sequence[str]) -> Floats:
-        """[N, d] what the resets reported of some signals; NaN: nothing."""
-        assert self.exogenous is not None
-        return self.exogenous[:, 0, [self.signals.index(name) for name in names]]
 
     def transitions(self) -> dict[str, NDArray[Any]]:
         """One row per step as a log has it, ready for `Transitions(**columns)`.

@@ -27,6 +27,7 @@ from scopeval.collection.environments import EnvironmentPool
 from scopeval.collection.episode_records import LostEpisode
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
+from scopeval.collection.signal_paths import record_signals
 from scopeval.errors import InputError
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import NoisePolicy
@@ -106,12 +107,8 @@ class _Tape:
         self.exogenous = np.full((B, horizon + 1, len(signals)), np.nan)
 
     def see(self, row: int, at: int, seen: Floats) -> None:
-        """Record the signals of a time, or of a whole path, which ends at the horizon."""
-        path = self.exogenous[row]
-        if len(seen) == 1:
-            path[at] = seen[0]
-        elif len(seen) in (len(path), len(path) - 1):
-            path[len(path) - len(seen) :] = seen
+        """Record the signals of a time, or of a whole path."""
+        record_signals(self.exogenous[row], at, seen)
 
     def begin(self, first: NDArray[Any]) -> None:
         """Record the first observations."""

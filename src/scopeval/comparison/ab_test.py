@@ -37,6 +37,8 @@ class ABTest:
         probability: of the actions taken, as they were logged, [N, T]; None: not logged.
         group: what was assigned as a whole, such as the plant or the week, [N]; None: every episode
             was assigned by itself.
+        exogenous: [N, T + 1, d] signals that no action changes, as of `Episodes`; None: none.
+        signals: their names.
     """
 
     obs: NDArray[Any]
@@ -49,6 +51,8 @@ class ABTest:
     terminated: Bools | None = None
     probability: Floats | None = None
     group: NDArray[np.str_] | None = None
+    exogenous: Floats | None = None
+    signals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rows = len(self.reward)
@@ -108,6 +112,8 @@ class ABTest:
             terminated=episodes.terminated,
             probability=episodes.behavior_prob,
             group=None if group is None else np.asarray(group),
+            exogenous=episodes.exogenous,
+            signals=episodes.signals,
         )
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scopeval.arrays import Floats, Ints, least
+from scopeval.arrays import Bools, Floats, Ints, least
+from scopeval.comparison.context import Guessed, JointContext
 from scopeval.comparison.control import ControlLearner, Controls, controls_at
 from scopeval.comparison.estimators import (
     centers_of,
@@ -32,6 +33,7 @@ from scopeval.comparison.estimators import (
 )
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
+from scopeval.context.features import BlockMeans
 from scopeval.logs.transitions import Transitions
 
 __all__ = ["ESTIMATORS", "Analyst", "Judged", "contrasts"]
@@ -54,10 +56,19 @@ class Judged:
         values: [N, K], a column for each policy; NaN where the episode has no value for it. The
             difference of two columns is an unbiased value of the policies' difference.
         chosen: [N, K] number of the estimator: of the baseline's value, and of each difference.
+        plain: [N, K] the values without exogenous paths; None: there is no context.
+        removed: [m, K] what was removed with them, over the history's paths.
     """
 
     values: Floats
     chosen: Ints
+    plain: Floats | None = None
+    removed: Floats | None = None
+
+    @property
+    def without_context(self) -> Judged:
+        """The same with the values without exogenous paths."""
+        return self if self.plain is None else Judged(self.plain, self.chosen)
 
 
 def contrasts(policies: PolicySet) -> Floats:
@@ -75,6 +86,23 @@ class _Fitted:
     centers: Floats
     levels: Floats
     controls: Controls | None
+    guessed: Guessed | None
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Episodes, and their exogenous paths where there is a context."""
+
+    episodes: MixtureEpisodes
+    own: BlockMeans | None
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def select(self, rows: Bools | Ints) -> _Sample:
+        """Some of them."""
+        own = None if self.own is None else self.own.rows(rows)
+        return _Sample(self.episodes.select(rows), own)
 
 
 class Analyst:
@@ -87,6 +115,7 @@ class Analyst:
         logs: of past operation; None: there are none.
         seed: of the folds.
         controls: that are known, and not learned; None: there are none.
+        context: exogenous paths; None: there are none.
     """
 
     def __init__(
@@ -97,7 +126,9 @@ class Analyst:
         logs: Transitions | None,
         seed: int,
         controls: Controls | None = None,
+        context: JointContext | None = None,
     ) -> None:
+        self._context = context
         self._policies, self._gamma, self._learner = policies, gamma, learner
         self._logs = logs
         self._L = contrasts(policies)
@@ -119,47 +150,71 @@ class Analyst:
         whole = np.arange(N) if groups is None else groups
         many = int(whole.max()) + 1
         fold = _folds(many, min(SLOW_FOLDS if slow else FOLDS, many), self._seed)[whole]
-        parts = [episodes.select(fold == f) for f in range(int(fold.max()) + 1)]
+        own = None if self._context is None else self._context.described(episodes)
+        sample = _Sample(episodes, own)
+        each = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
+        parts = [sample.select(rows) for rows in each]
         learned = self._learned_by_fold(parts) if slow and len(parts) == SLOW_FOLDS else None
         values, chosen = np.empty((N, K)), np.empty((N, K), np.int64)
+        plain, removed = np.empty((N, K)), self._nothing_removed()
         for f, part in enumerate(parts):
-            others = MixtureEpisodes.concat([x for g, x in enumerate(parts) if g != f] or [part])
+            rest = [rows for g, rows in enumerate(each) if g != f]
+            others = sample.select(np.concatenate(rest or each))
             if learned is None:
-                choice = self._choose(others)
-                fitted = self._fit(others, self._controls(others))
+                spread = self._judged(others)
+                fitted = self._fit(others, self._controls(others.episodes))
             else:
                 by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
-                choice = self._preferred(
-                    self._spread(self._fit(parts[by], learned[by]), parts[judge])
-                )
+                spread = self._spread(self._fit(parts[by], learned[by]), parts[judge])
                 fitted = self._fit(others, learned[by])
-            each = self._questions(fitted, part)
-            picked = np.stack([each[choice[q]][:, q] for q in range(K)], axis=1)
-            values[fold == f] = picked @ self._back.T
-            chosen[fold == f] = choice
-        values[~episodes.taking_part] = np.nan
-        return Judged(values, chosen)
+            questions = self._questions(fitted, part)
+            without = self._preferred(spread[: len(ESTIMATORS)])
+            choice = self._preferred(spread) if rest else without
+            for q in range(K):
+                values[each[f], q] = questions[choice[q]][:, q]
+                plain[each[f], q] = questions[without[q]][:, q]
+            chosen[each[f]] = choice % len(ESTIMATORS)
+            if removed is not None and fitted.guessed is not None and self._context is not None:
+                taken = self._context.share * (fitted.guessed.paths @ self._L.T)
+                removed += len(part) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
+        values, plain = values @ self._back.T, plain @ self._back.T
+        values[~episodes.taking_part] = plain[~episodes.taking_part] = np.nan
+        if removed is None:
+            return Judged(values, chosen)
+        return Judged(values, chosen, plain, removed @ self._back.T)
 
-    def _learned_by_fold(self, parts: list[MixtureEpisodes]) -> list[Controls | None]:
+    def _nothing_removed(self) -> Floats | None:
+        """[m, K] zeros; None: there is no context."""
+        if self._context is None:
+            return None
+        return np.zeros((len(self._context.history.paths), len(self._L)))
+
+    def _learned_by_fold(self, parts: list[_Sample]) -> list[Controls | None]:
         assert self._learner is not None
-        return [self._learner.learn([part.transitions()]) for part in parts]
+        return [self._learner.learn([part.episodes.transitions()]) for part in parts]
 
-    def _choose(self, others: MixtureEpisodes) -> Ints:
-        """[K] the estimator for each question, by halves of other episodes."""
+    def _judged(self, others: _Sample) -> Floats:
+        """[E, K] variance of a value of each question by each estimator, by halves of others."""
         if len(others) < 4:
-            return np.zeros(len(self._L), np.int64)
+            return np.full((self._many, len(self._L)), np.inf)
         half = _folds(len(others), 2, self._seed) == 0
-        spread = np.zeros((len(ESTIMATORS), len(self._L)))
+        spread = np.zeros((self._many, len(self._L)))
         for learned, judged in ((half, ~half), (~half, half)):
             known = others.select(learned)
-            spread += self._spread(self._fit(known, self._controls(known)), others.select(judged))
-        return self._preferred(spread)
+            fitted = self._fit(known, self._controls(known.episodes))
+            spread += self._spread(fitted, others.select(judged))
+        return spread
 
-    def _spread(self, fitted: _Fitted, judged: MixtureEpisodes) -> Floats:
-        """[3, K] variance of a value of each question by each estimator; inf: there is none."""
-        spread = np.full((len(ESTIMATORS), len(self._L)), np.inf)
+    @property
+    def _many(self) -> int:
+        """Number E of estimators: with a context each without, then each with it."""
+        return len(ESTIMATORS) * (1 if self._context is None else 2)
+
+    def _spread(self, fitted: _Fitted, judged: _Sample) -> Floats:
+        """[E, K] variance of a value of each question by each estimator; inf: there is none."""
+        spread = np.full((self._many, len(self._L)), np.inf)
         if len(judged) > 1:
-            for number, values in enumerate(self._questions(fitted, judged)):
+            for number, values in self._questions(fitted, judged).items():
                 spread[number] = values.var(axis=0, ddof=1)
         return spread
 
@@ -174,8 +229,11 @@ class Analyst:
         relative[0] = 1.0
         return np.array([least(column) for column in relative.T])
 
-    def _fit(self, known: MixtureEpisodes, controls: Controls | None) -> _Fitted:
-        return _Fitted(centers_of(known, self._gamma), levels_of(known, self._gamma), controls)
+    def _fit(self, known: _Sample, controls: Controls | None) -> _Fitted:
+        episodes, gamma, guessed = known.episodes, self._gamma, None
+        if self._context is not None and known.own is not None:
+            guessed = self._context.learn(episodes, known.own, gamma)
+        return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
 
     def _controls(self, known: MixtureEpisodes) -> Controls | None:
         """From logs and other episodes; what takes long, from logs only."""
@@ -184,17 +242,23 @@ class Analyst:
         rows = [] if self._logs is None else [self._logs]
         return self._learner.learn([*rows, known.transitions()])
 
-    def _questions(self, fitted: _Fitted, episodes: MixtureEpisodes) -> list[Floats]:
-        """[N, K], a column a question, for each estimator that there is."""
-        gamma = self._gamma
-        each = [
-            full_trajectory(episodes, gamma, fitted.centers),
-            per_decision(episodes, gamma, fitted.levels),
-        ]
+    def _questions(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
+        """[N, K], a column a question, for each estimator that there is, by its number."""
+        gamma, episodes = self._gamma, sample.episodes
+        each = {
+            0: full_trajectory(episodes, gamma, fitted.centers),
+            1: per_decision(episodes, gamma, fitted.levels),
+        }
         if fitted.controls is not None:
             control, baseline = controls_at(fitted.controls, self._policies, episodes)
-            each.append(doubly_robust(episodes, gamma, control, baseline))
-        return [np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T) for y in each]
+            each[2] = doubly_robust(episodes, gamma, control, baseline)
+        if self._context is not None and fitted.guessed is not None and sample.own is not None:
+            removed = self._context.removed(fitted.guessed, episodes, sample.own)
+            each |= {len(ESTIMATORS) + i: y - removed for i, y in each.items()}
+        return {
+            i: np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T)
+            for i, y in each.items()
+        }
 
 
 def _folds(count: int, folds: int, seed: int) -> Ints:

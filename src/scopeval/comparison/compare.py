@@ -15,6 +15,7 @@ from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.comparison.ab_test import ABTest
 from scopeval.comparison.affordable import affordable
 from scopeval.comparison.analysis import ESTIMATORS
+from scopeval.comparison.context import JointContext, joint_context, reports_of
 from scopeval.comparison.costs import CostTerms, cost_terms_of
 from scopeval.comparison.estimators import ab_variance
 from scopeval.comparison.inference import Contrast
@@ -24,8 +25,11 @@ from scopeval.comparison.recorded import assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
 from scopeval.comparison.rollout import MixtureRollout
 from scopeval.comparison.runner import Outcome, Ramping, Runner
+from scopeval.context.history import History
+from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
 from scopeval.estimation.running_moments import few_events
+from scopeval.evaluation.context_control import with_signals
 from scopeval.evaluation.result import Spent
 from scopeval.evaluation.tracking import Listener, follow_batches
 from scopeval.exact import TabularMDP
@@ -53,6 +57,7 @@ def compare(
     baseline: str | None = None,
     horizon: int | None = None,
     inference: Inference | None = None,
+    context: History | None = None,
     seed: int = 0,
     progress: Listener | bool | None = None,
 ) -> Comparison:
@@ -83,6 +88,9 @@ def compare(
         baseline: name of the policy that runs today; None: the first.
         horizon: T; may be left out for a `TabularMDP`.
         inference: how intervals follow: alpha, a bound on returns, whether episodes are kept.
+        context: a `History` of what no action changes, such as demand, prices or weather, as in
+            `evaluate`: the noise that these bring to every policy's value is removed, as far as
+            other episodes confirm it. Policies that have little in common gain most.
         seed: of the episodes; the same seed gives the same result.
         progress: called after every batch with a `Running`; or a `Tracker`; True: show it.
 
@@ -93,13 +101,15 @@ def compare(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    plant = plant_of(env)
+    plant = with_signals(plant_of(env), context)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
     several = PolicySet(names, baseline)
     if isinstance(env, ABTest | Mapping):
         _refuse_plan(run, episodes, stop, horizon)
         test = env if isinstance(env, ABTest) else ABTest.of(env)
-        return _recorded(test, several, gamma, promise, logs, inference or Inference(), seed)
+        return _recorded(
+            test, several, gamma, promise, logs, inference or Inference(), context, seed
+        )
     ramp, shares = _shares(several, run)
     plan, how = stop_of(episodes, stop), inference or Inference()
     check_whole("seed", seed, 0)
@@ -121,6 +131,14 @@ def compare(
         follow_batches(progress) as told,
         _opened(plant, horizon, needed=bool(promises)) as pool,
     ):
+        joint = joint_context(
+            context,
+            plan.episodes or 1000,
+            how.return_bound,
+            env=plant.env,
+            pool=pool,
+            seed=seed,
+        )
         runner = Runner(
             MixtureRollout(pool, several, horizon=horizon, seed=seed),
             several,
@@ -134,10 +152,11 @@ def compare(
             ramp=ramp,
             quick=isinstance(plant.env, TabularMDP),
             controls=chosen.controls,
+            context=joint,
             progress=told,
         )
         outcome = runner.run()
-    return comparison_of(outcome, several, gamma, how, chosen.words, costs)
+    return comparison_of(outcome, several, gamma, how, chosen.words, costs, context=joint)
 
 
 def _asked(
@@ -184,10 +203,14 @@ def _recorded(
     promise: Promise | None,
     logs: Transitions | None,
     inference: Inference,
+    context: History | None,
     seed: int,
 ) -> Comparison:
     """The result of an A/B test that was run already."""
     found = assigned(test, policies)
+    # what the episodes showed must not decide how much of the context is removed
+    planned = 1 if inference.interval == "sequence" else len(found.episodes)
+    joint = joint_context(context, planned, inference.return_bound)
     promises, _ = promises_and_limits(promise)
     shares = found.episodes.shares[0]
     costs = cost_terms_of(
@@ -198,11 +221,13 @@ def _recorded(
         gamma=gamma,
         alpha=inference.alpha,
     )
-    outcome = judge_recorded(found, policies, inference, gamma=gamma, logs=logs, seed=seed)
+    outcome = judge_recorded(
+        found, policies, inference, gamma=gamma, logs=logs, seed=seed, context=joint
+    )
     ran = f"a recorded A/B test ({policies.in_words(shares)})"
     caveats = () if found.by_labels is None else (found.by_labels,)
     return comparison_of(
-        outcome, policies, gamma, inference, ran, costs, (*found.notes, *caveats), caveats
+        outcome, policies, gamma, inference, ran, costs, (*found.notes, *caveats), caveats, joint
     )
 
 
@@ -230,11 +255,11 @@ def _opened(plant: Plant, horizon: int, *, needed: bool) -> EnvironmentPool:
             "workers: got them in a comparison, whose episodes run in this process; leave them out"
         )
     if not isinstance(env, TabularMDP):
-        return open_environments(env, plant.side_by_side, plant.cost, needed=needed)
+        return open_environments(env, plant.side_by_side, plant.cost, plant.signals, needed=needed)
     if env.horizon < horizon:
         raise InputError(f"horizon: got {horizon}, expected at most the MDP's {env.horizon}")
     count = plant.side_by_side or SIDE_BY_SIDE
-    return open_environments(TabularFleet(env, count), cost=plant.cost)
+    return open_environments(TabularFleet(env, count), cost=plant.cost, signals=plant.signals)
 
 
 def comparison_of(
@@ -246,6 +271,7 @@ def comparison_of(
     costs: CostTerms,
     warnings: tuple[str, ...] = (),
     caveats: tuple[str, ...] = (),
+    context: JointContext | None = None,
 ) -> Comparison:
     """The result of what was run, or recorded."""
     episodes, inferrer = outcome.episodes, outcome.inferrer
@@ -267,7 +293,9 @@ def comparison_of(
         found = costs.certificate(episodes, anytime=outcome.anytime)
         certificate = found if costs.promise is not None else None
         ratio = found.ratio if costs.whose == "reference" else None
-    some = _doubts(differences)
+    some, by_context = _doubts(differences), _context_reports(outcome, policies, context)
+    for report in list(by_context.values())[:1]:  # warnings are about the history, for all the same
+        warnings, caveats = (*warnings, *report.warnings), (*caveats, *report.dependent)
     total = float(episodes.cost.sum()) + sum(one.cost for one in episodes.lost)
     picked = outcome.judged.chosen[:, :K]
     chosen = np.bincount(picked.ravel(), minlength=3) / picked.size
@@ -299,8 +327,24 @@ def comparison_of(
             (n, {policies.names[k]: (d.estimate, d.low, d.high) for k, d in seen.items()})
             for n, seen in outcome.looks
         ),
+        context=by_context,
         recorded=episodes if inference.keep else None,
     )
+
+
+def _context_reports(
+    outcome: Outcome, policies: PolicySet, context: JointContext | None
+) -> dict[str, ContextReport]:
+    """What exogenous paths have done for each difference."""
+    plain = outcome.plain
+    if context is None or plain is None:
+        return {}
+    base, intervals, squares = policies.baseline, {}, {}
+    for k in policies.in_order[1:]:
+        name = policies.names[k]
+        without, found = plain.difference(k, base), outcome.inferrer.difference(k, base)
+        intervals[name], squares[name] = without, (without.se**2, found.se**2)
+    return reports_of(context, outcome.episodes, intervals, squares)
 
 
 def _best(outcome: Outcome, policies: PolicySet, values: Mapping[str, Contrast]) -> Best | None:

@@ -15,11 +15,12 @@ alpha / K.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints
+from scopeval.comparison.context import HistoryError
 from scopeval.estimation.betting import BettingSequence
 from scopeval.estimation.running_moments import ROUNDING, Interval
 from scopeval.estimation.staged_moments import StagedMoments
@@ -60,6 +61,7 @@ class Observed:
         weights: u_k of whole episodes, [N, K].
         returns: [N], discounted.
         groups: [N] which episodes may depend on each other, by number; None: none do.
+        history: the error of what was removed with exogenous paths; None: nothing was.
     """
 
     values: Floats
@@ -67,6 +69,7 @@ class Observed:
     weights: Floats
     returns: Floats
     groups: Ints | None = None
+    history: HistoryError | None = None
 
 
 class Inferrer:
@@ -110,14 +113,27 @@ class Inferrer:
         column = self._o.values[:, k] - self._o.values[:, j]
         with np.errstate(divide="ignore"):
             worth = 1.0 / (1.0 / p[:, k] + 1.0 / p[:, j])
-        return self._interval(column, worth, alpha, zero=True)
+        return self._with_history(column, worth, alpha, k, j)
 
     def value(self, k: int, among: int = 1) -> Contrast:
         """J_k; with `among` the interval holds for whichever of so many was chosen."""
         alpha = self._alpha / among
         if self._bound is not None:
             return self._bounded(alpha, k, None)
-        return self._interval(self._o.values[:, k], self._o.shares[:, k], alpha, zero=False)
+        return self._with_history(self._o.values[:, k], self._o.shares[:, k], alpha, k, None)
+
+    def _with_history(
+        self, column: Floats, worth: Floats, alpha: float, k: int, j: int | None
+    ) -> Contrast:
+        """The interval, which counts the error of the history."""
+        history = self._o.history
+        if history is None or history.of(k, j) == 0.0:
+            return self._interval(column, worth, alpha, zero=j is not None)
+        some = alpha / 2 if self._anytime else alpha
+        found = self._interval(column, worth, some, zero=j is not None)
+        low, high = history.widened(found, alpha, k, j, anytime=self._anytime)
+        error = math.hypot(found.se, history.of(k, j))
+        return replace(found, low=low, high=high, alpha=alpha, se=error)
 
     def _interval(self, column: Floats, worth: Floats, alpha: float, *, zero: bool) -> Contrast:
         known = np.isfinite(column)

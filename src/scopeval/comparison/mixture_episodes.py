@@ -61,6 +61,9 @@ class MixtureEpisodes:
         whole: whether `last_obs` was recorded.
         back: the step from which on the baseline had control, [N]: it decided alone, whatever the
             policies are, and the weights stay; the length (the default), where it never had.
+        exogenous: [N, T + 1, d] signals that no action changes, at the start and after each step;
+            NaN where nothing was reported; None: there are none.
+        signals: their names.
     """
 
     obs: NDArray[Any]
@@ -78,6 +81,8 @@ class MixtureEpisodes:
     lost: tuple[LostEpisode, ...] = ()
     whole: bool = True
     back: Ints = None  # type: ignore[assignment]
+    exogenous: Floats | None = None
+    signals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         given: Ints | None = self.back
@@ -112,7 +117,8 @@ class MixtureEpisodes:
 
     def select(self, rows: NDArray[Any]) -> MixtureEpisodes:
         """Some of the episodes, by numbers or mask."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in _ROWS})
+        paths = None if self.exogenous is None else self.exogenous[rows]
+        return replace(self, **{name: getattr(self, name)[rows] for name in _ROWS}, exogenous=paths)
 
     @staticmethod
     def concat(parts: Sequence[MixtureEpisodes]) -> MixtureEpisodes:
@@ -125,7 +131,15 @@ class MixtureEpisodes:
             first.setdefault(failure.policy, failure)
         lost = tuple(one for part in parts for one in part.lost)
         whole = all(part.whole for part in parts)
-        return MixtureEpisodes(**joined, failures=tuple(first.values()), lost=lost, whole=whole)
+        paths = [part.exogenous for part in parts if part.exogenous is not None]
+        return MixtureEpisodes(
+            **joined,
+            failures=tuple(first.values()),
+            lost=lost,
+            whole=whole,
+            exogenous=np.concatenate(paths) if len(paths) == len(parts) else None,
+            signals=parts[0].signals,
+        )
 
     def transitions(self) -> Transitions:
         """The steps as a log, to learn from; without those whose next observation is unknown."""

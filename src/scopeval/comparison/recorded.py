@@ -19,18 +19,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from scopeval.arrays import Floats, Ints
 from scopeval.comparison.ab_test import ABTest
 from scopeval.comparison.analysis import Analyst, Judged
+from scopeval.comparison.context import JointContext
 from scopeval.comparison.control import learner_for
-from scopeval.comparison.inference import Inferrer, Observed
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.runner import Outcome
+from scopeval.comparison.runner import Outcome, inferrer_of
 from scopeval.errors import DataError, InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference
@@ -94,13 +95,14 @@ def judge_recorded(
     gamma: float,
     logs: Transitions | None,
     seed: int,
+    context: JointContext | None = None,
 ) -> Outcome:
     """Values and intervals, as for episodes that were run."""
     episodes = found.episodes
     learner = None
     if found.by_labels is None:
         learner = learner_for(policies, episodes, gamma=gamma, seed=seed)
-    analyst = Analyst(policies, gamma, learner, logs, seed)
+    analyst = Analyst(policies, gamma, learner, logs, seed, context=context)
     judged: Judged = analyst.judge(episodes, found.groups)
     anytime = inference.interval == "sequence"
     if anytime and found.groups is not None:
@@ -108,22 +110,23 @@ def judge_recorded(
             "inference: got interval='sequence' with groups, whose intervals are for a number of "
             "episodes fixed in advance; expected 't'"
         )
-    observed = Observed(
-        judged.values,
-        episodes.shares,
-        episodes.weights[:, -1],
-        episodes.returns(gamma),
-        found.groups,
-    )
-    inferrer = Inferrer(
-        observed,
-        inference.alpha,
+    of_values = partial(
+        inferrer_of,
+        episodes,
+        gamma=gamma,
+        inference=inference,
         anytime=anytime,
         target_n=len(episodes),
-        return_bound=inference.return_bound,
+        groups=found.groups,
     )
     return Outcome(
-        episodes, judged, inferrer, anytime, "all episodes that were given", episodes.shares[-1]
+        episodes,
+        judged,
+        of_values(judged, context),
+        anytime,
+        "all episodes that were given",
+        episodes.shares[-1],
+        plain=None if judged.plain is None else of_values(judged.without_context, None),
     )
 
 
@@ -295,4 +298,6 @@ def _episodes(test: ABTest, kept: Ints, weights: Floats, shares: Floats) -> Mixt
         index=np.arange(N),
         failed=np.zeros((N, K), np.bool_),
         whole=last is not None,
+        exogenous=None if test.exogenous is None else test.exogenous[kept],
+        signals=test.signals,
     )

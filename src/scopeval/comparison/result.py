@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.context.report import ContextReport
 from scopeval.estimation.running_moments import BURN_IN, Interval
+from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
 from scopeval.safety.certificate import Certificate
 
@@ -142,6 +144,7 @@ class Comparison:
     caveats: tuple[str, ...] = ()
     alpha: float = 0.05
     looks: tuple[tuple[int, Mapping[str, tuple[float, float, float]]], ...] = ()
+    context: Mapping[str, ContextReport] = field(default_factory=dict)
     recorded: MixtureEpisodes | None = field(default=None, repr=False)
 
     @property
@@ -153,6 +156,24 @@ class Comparison:
     def decided(self) -> bool:
         """Whether every other policy is better or worse than the baseline, or has failed."""
         return all(d.verdict != "undecided" for d in self.differences.values())
+
+    @property
+    def noise(self) -> Mapping[str, Noise]:
+        """By name, where the variance of an A/B test went; empty without context."""
+        found = {}
+        for name, report in self.context.items():
+            d = self.differences[name]
+            if d.n and math.isfinite(d.ab_episodes) and d.ab_episodes > 0:
+                left = d.n / d.ab_episodes
+                before = left / report.relative_variance if report.relative_variance > 0 else left
+                found[name] = Noise(
+                    1.0 - before,
+                    before - left,
+                    left,
+                    of="the variance of an A/B test",
+                    by="shared episodes and critics",
+                )
+        return found
 
     @property
     def sentence(self) -> str:
@@ -232,6 +253,10 @@ class Comparison:
         add(
             "estimator", _listed([f"{name} {share:.0%}" for name, share in self.estimators.items()])
         )
+        for name, report in self.context.items():
+            add("context", self._in_context(name, report.sentence))
+        for name, noise in self.noise.items():
+            add("noise", self._in_context(name, noise.sentence))
         if self.lost:
             add(
                 "lost",
@@ -242,6 +267,10 @@ class Comparison:
             if text not in self.caveats:
                 add("warning", text)
         return "\n".join(lines)
+
+    def _in_context(self, name: str, text: str) -> str:
+        """What is said of a difference; of several with its name."""
+        return text if len(self.context) == 1 else f"{name}: {text}"
 
     def _of(self, name: str) -> str:
         """A policy in one line."""
@@ -291,6 +320,12 @@ class Comparison:
                 content[name] = asdict(content[name])
         if self.certificate is not None:
             content["certificate"]["sentence"] = self.certificate.sentence
+        content["context"] = {
+            name: asdict(one) | {"sentence": one.sentence} for name, one in self.context.items()
+        }
+        content["noise"] = {
+            name: asdict(one) | {"sentence": one.sentence} for name, one in self.noise.items()
+        }
         content |= {"sentence": self.sentence, "decided": self.decided}
         plain = plain_numbers(content)
         assert isinstance(plain, dict)

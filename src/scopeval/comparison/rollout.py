@@ -22,6 +22,7 @@ from scopeval.collection.environments import EnvironmentPool
 from scopeval.collection.episode_records import LostEpisode
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.collection.rollout import draw_actions, episode_streams
+from scopeval.collection.signal_paths import record_signals
 from scopeval.comparison.mixture import EpisodeState, mixture_probs
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, WithDensity
@@ -48,9 +49,12 @@ class _Tape:
     terminated: Bools
     obs: NDArray[Any] = field(default_factory=lambda: np.empty(0))
     action: NDArray[Any] | None = None
+    exogenous: Floats = field(default_factory=lambda: np.empty((0, 0, 0)))
 
     @classmethod
-    def blank(cls, indices: range, seed: int, horizon: int, policies: int) -> tuple[_Tape, Ints]:
+    def blank(
+        cls, indices: range, seed: int, horizon: int, policies: int, signals: int = 0
+    ) -> tuple[_Tape, Ints]:
         """A tape, and the seeds of its environments."""
         streams = [episode_streams(seed, index, horizon) for index in indices]
         B = len(indices)
@@ -66,6 +70,7 @@ class _Tape:
             np.ones(B, np.bool_),
             np.zeros(B, np.int64),
             np.zeros(B, np.bool_),
+            exogenous=np.full((B, horizon + 1, signals), np.nan),
         )
         return tape, np.array([one.env_seed for one in streams])
 
@@ -89,6 +94,8 @@ class _Tape:
         self.weights[at, t + 1 :] = self.state.weights[at, None]
         self.terminated[at] = outcomes.terminated[done]
         self.length[at] = t + 1
+        for row, seen in outcomes.exogenous.items():
+            record_signals(self.exogenous[rows[row]], t + 1, seen)
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,10 @@ class MixtureRollout:
 
     def _side_by_side(self, indices: range, shares: Floats) -> MixtureEpisodes:
         """One episode in each environment, all at the same time step."""
-        tape, seeds = _Tape.blank(indices, self.seed, self.horizon, len(self.policies))
+        signals = self.environments.signals
+        tape, seeds = _Tape.blank(
+            indices, self.seed, self.horizon, len(self.policies), len(signals)
+        )
         lost: list[LostEpisode] = []
 
         def lose(row: int, failure: EnvironmentFailure | str) -> None:
@@ -164,6 +174,9 @@ class MixtureRollout:
         for row, failure in failures.items():
             lose(row, failure)
         tape.begin(first)
+        for row, environment in enumerate(self.environments[: len(indices)] if signals else ()):
+            if environment.first is not None:
+                record_signals(tape.exogenous[row], 0, environment.first)
         for t in range(self.horizon):
             rows = np.flatnonzero(tape.running)
             if not len(rows):
@@ -214,6 +227,8 @@ class MixtureRollout:
             index=np.array(tape.indices, np.int64)[rows],
             failed=tape.failed[rows],
             lost=tuple(lost),
+            exogenous=tape.exogenous[rows] if self.environments.signals else None,
+            signals=self.environments.signals,
         )
 
     def _choose(self, tape: _Tape, rows: Ints, t: int, shares: Floats) -> MixtureChoice:

@@ -16,8 +16,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Bools, Floats, Ints
 from scopeval.comparison.analysis import Analyst, Judged
+from scopeval.comparison.context import HistoryError, JointContext
 from scopeval.comparison.control import Controls, learner_for
 from scopeval.comparison.costs import CostTerms
 from scopeval.comparison.estimators import centers_of, full_trajectory
@@ -31,7 +32,16 @@ from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference
 from scopeval.question.stop import Stop
 
-__all__ = ["Look", "Outcome", "Ramping", "Runner", "RunsMixture", "judged", "look_at"]
+__all__ = [
+    "Look",
+    "Outcome",
+    "Ramping",
+    "Runner",
+    "RunsMixture",
+    "inferrer_of",
+    "judged",
+    "look_at",
+]
 
 #: Episodes until the first look; the next ones come after a quarter more.
 FIRST_LOOK = 64
@@ -118,6 +128,7 @@ class Outcome:
         decided_after: episodes after which a difference to the baseline was clear, by number.
         alarm: why the guard ended it; None: it did not.
         looks: number of episodes, and the differences to the baseline by number of the policy.
+        plain: intervals from values without exogenous paths; None: there is no context.
     """
 
     episodes: MixtureEpisodes
@@ -130,6 +141,7 @@ class Outcome:
     decided_after: dict[int, int] = field(default_factory=dict)
     alarm: str | None = None
     looks: list[tuple[int, dict[int, Contrast]]] = field(default_factory=list)
+    plain: Inferrer | None = None
 
 
 def judged(analyst: Analyst, episodes: MixtureEpisodes, gamma: float) -> Judged:
@@ -139,6 +151,40 @@ def judged(analyst: Analyst, episodes: MixtureEpisodes, gamma: float) -> Judged:
         values[~episodes.taking_part] = np.nan
         return Judged(values, np.zeros(values.shape, np.int64))
     return analyst.judge(episodes)
+
+
+def inferrer_of(
+    episodes: MixtureEpisodes,
+    found: Judged,
+    context: JointContext | None,
+    *,
+    gamma: float,
+    inference: Inference,
+    anytime: bool,
+    target_n: int,
+    asked: int | None = None,
+    groups: Ints | None = None,
+) -> Inferrer:
+    """Intervals from values, which count the error of the history; arguments as of `Inferrer`."""
+    history = None
+    if context is not None and found.removed is not None:
+        history = HistoryError(context.history, found.removed)
+    observed = Observed(
+        found.values,
+        episodes.shares,
+        episodes.weights[:, -1],
+        episodes.returns(gamma),
+        groups,
+        history,
+    )
+    return Inferrer(
+        observed,
+        inference.alpha,
+        anytime=anytime,
+        target_n=target_n,
+        return_bound=inference.return_bound,
+        asked=asked,
+    )
 
 
 class Runner:
@@ -157,6 +203,7 @@ class Runner:
         ramp: how those of new policies grow; None: at once.
         quick: episodes take hardly any time.
         controls: that are known, and not learned; None: there are none.
+        context: exogenous paths; None: there are none.
         progress: called after every batch.
     """
 
@@ -175,13 +222,14 @@ class Runner:
         ramp: Ramping | None = None,
         quick: bool = False,
         controls: Controls | None = None,
+        context: JointContext | None = None,
         progress: Callable[[Running], None] | None = None,
     ) -> None:
         self._rollout, self._policies, self._stop = rollout, policies, stop
         self._costs, self._inference, self._gamma = costs, inference, gamma
         self._logs, self._seed, self._ramp = logs, seed, ramp
         self._fair, self._quick, self._progress = shares, quick, progress
-        self._controls = controls
+        self._controls, self._context = controls, context
         self._guard = costs.guard()
         self._parts: list[MixtureEpisodes] = []
         self._analyst: Analyst | None = None
@@ -241,6 +289,7 @@ class Runner:
             self._decided_after,
             alarm,
             self._looked,
+            None if found.plain is None else self._inferrer(episodes, found.without_context),
         )
 
     @property
@@ -338,23 +387,25 @@ class Runner:
         if self._analyst is None:
             learner = learner_for(self._policies, episodes, gamma=self._gamma, seed=self._seed)
             self._analyst = Analyst(
-                self._policies, self._gamma, learner, self._logs, self._seed, self._controls
+                self._policies,
+                self._gamma,
+                learner,
+                self._logs,
+                self._seed,
+                self._controls,
+                self._context,
             )
         return judged(self._analyst, episodes, self._gamma)
 
     def _inferrer(self, episodes: MixtureEpisodes, found: Judged) -> Inferrer:
-        observed = Observed(
-            found.values,
-            episodes.shares,
-            episodes.weights[:, -1],
-            episodes.returns(self._gamma),
-        )
-        return Inferrer(
-            observed,
-            self._inference.alpha,
+        return inferrer_of(
+            episodes,
+            found,
+            self._context,
+            gamma=self._gamma,
+            inference=self._inference,
             anytime=self._anytime,
             target_n=self._stop.episodes or 1000,
-            return_bound=self._inference.return_bound,
             asked=self._policies.asked,
         )
 

@@ -15,6 +15,8 @@ from scopeval.notebook.sketch import OURS, OWN, Span, sketch_spans
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from scopeval.evaluation.noise import Noise
+
 __all__ = ["comparison_card", "comparison_columns", "draw_differences"]
 
 _NONE = "\N{EN DASH}"
@@ -80,6 +82,8 @@ class Compared(Protocol):
 
     @property
     def alpha(self) -> float: ...
+    @property
+    def noise(self) -> Mapping[str, Noise]: ...
 
 
 _HEADER = ("policy", "value", "difference", "between", "verdict")
@@ -100,7 +104,10 @@ def comparison_card(comparison: Compared) -> Card:
         tuple(table_rows(comparison)),
         _HEADER,
         sketch=sketch_spans(spans),
-        remarks=tuple(x for x in comparison.warnings if x not in comparison.caveats),
+        remarks=(
+            *(x for x in comparison.warnings if x not in comparison.caveats),
+            *(f"{name}: {one.sentence}" for name, one in comparison.noise.items()),
+        ),
     )
 
 

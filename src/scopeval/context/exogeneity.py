@@ -19,19 +19,24 @@ all of the variance exogeneity is an assumption that no data confirm.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats
 from scopeval.collection.episodes import Episodes
+from scopeval.collection.signal_paths import WithPaths, signal_start
 from scopeval.context.history import History
 
-__all__ = ["ColumnTest", "exogeneity", "exogeneity_warnings"]
+__all__ = ["FEWEST", "ColumnTest", "column_tests", "exogeneity", "exogeneity_warnings", "steps_of"]
 
 #: Probability of naming an exogenous column, all columns together.
 ALARM = 0.05
 #: Fewest episodes of a test, whose law is that of many.
 FEWEST = 50
+#: Columns of the observation that may explain a next value, at most.
+_WIDEST = 50
 
 
 @dataclass(frozen=True)
@@ -61,22 +66,52 @@ def exogeneity(episodes: Episodes, history: History) -> tuple[ColumnTest, ...]:
         return ()
     if episodes.action.ndim != 2 or not np.issubdtype(episodes.action.dtype, np.integer):
         return ()
-    # a signal that no reset reports is first seen after the first action
-    late = bool(history.signals) and bool(np.isnan(episodes.signal_start(history.signals)).all())
-    steps = min(episodes.horizon, paths.shape[1] - (0 if late else 1))
-    drawn = _draws(episodes, steps)
+    steps = steps_of(episodes, history, paths)
+    obs = episodes.obs if episodes.obs.ndim == 3 and episodes.obs.shape[2] <= _WIDEST else None
+    return column_tests(episodes, history, paths, _draws(episodes, steps), obs)
+
+
+def steps_of(episodes: WithPaths, history: History, paths: Floats) -> int:
+    """How many steps have a next value of the path."""
+    return min(episodes.horizon, int(paths.shape[1]) - (0 if _late(episodes, history) else 1))
+
+
+def _late(episodes: WithPaths, history: History) -> bool:
+    """Whether the path begins after the first action: no reset reports the signal."""
+    return bool(history.signals) and bool(np.isnan(signal_start(episodes, history.signals)).all())
+
+
+def column_tests(
+    episodes: WithPaths,
+    history: History,
+    paths: Floats,
+    drawn: Floats,
+    obs: NDArray[Any] | None,
+) -> tuple[ColumnTest, ...]:
+    """Test each column: scores sum_t drawn_t r_t of the episodes have mean 0.
+
+    Args:
+        episodes: whose resets may have reported the path's first values.
+        history: names the columns.
+        paths: [N, L, d] of the episodes.
+        drawn: [N, steps, A], of mean 0 given the past where nothing depends on the actions.
+        obs: [N, T, p] part of the past that may explain the next value; None: the path alone.
+    """
+    late, steps = _late(episodes, history), drawn.shape[1]
     tests = []
     for d in range(paths.shape[2]):
         following = paths[:, :steps, d] if late else paths[:, 1 : steps + 1, d]
-        rest = _unexplained(following, paths[:, :, d], episodes, late=late)
+        rest = _unexplained(following, paths[:, :, d], obs, late=late)
         tests.append(_test(history.column_name(d), drawn, rest))
     return tuple(tests)
 
 
-def exogeneity_warnings(tests: tuple[ColumnTest, ...]) -> tuple[str, ...]:
+def exogeneity_warnings(
+    tests: tuple[ColumnTest, ...], where: str = "after some actions"
+) -> tuple[str, ...]:
     """The columns that are not exogenous, in words; names one for nothing with probability 0.05."""
     return tuple(
-        f"{test.column} depends on the actions (p = {test.p_value:.2g}): after some actions its "
+        f"{test.column} depends on the actions (p = {test.p_value:.2g}): {where} its "
         f"next value is {np.ptp(test.effect):.2g} of its deviations higher than after others. It "
         "is not exogenous, and with it the estimate is biased; leave it out of the history"
         for test in tests
@@ -118,7 +153,9 @@ def _shares(episodes: Episodes, taken: Bools) -> Floats:
     return np.asarray(np.clip(share, 0.0, 1.0).reshape(taken.shape))
 
 
-def _unexplained(following: Floats, path: Floats, episodes: Episodes, *, late: bool) -> Floats:
+def _unexplained(
+    following: Floats, path: Floats, obs: NDArray[Any] | None, *, late: bool
+) -> Floats:
     """[N, steps] the next values less their regression on what was seen before, in deviations."""
     n, steps = following.shape
     shift = 0 if late else 1
@@ -131,8 +168,8 @@ def _unexplained(following: Floats, path: Floats, episodes: Episodes, *, late: b
     for t in range(steps):
         average[:, t] = so_far[:, max(t + shift - 1, 0)] if t + shift > 0 else 0.0
     columns = [*before, before[0] ** 2, average]
-    if episodes.obs.ndim == 3 and episodes.obs.shape[2] <= 50:
-        columns += [episodes.obs[:, :steps, i] for i in range(episodes.obs.shape[2])]
+    if obs is not None:
+        columns += [obs[:, :steps, i] for i in range(obs.shape[2])]
     centered = [c - c.mean(axis=0) for c in columns]
     design = np.stack([c.ravel() / (c.std() or 1.0) for c in centered], axis=1)
     left = (following - following.mean(axis=0)).ravel()

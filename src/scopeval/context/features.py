@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Bools, Floats, Ints
 
 __all__ = ["LEVELS", "PLAIN", "BlockMeans", "Level", "PathFeatures"]
 
@@ -76,7 +76,7 @@ class BlockMeans:
             self._known[blocks] = _block_means(self.paths, blocks)
         return self._known[blocks]
 
-    def rows(self, which: Bools | slice) -> BlockMeans:
+    def rows(self, which: Bools | Ints | slice) -> BlockMeans:
         """Some of the paths."""
         return BlockMeans(
             self.paths[which], {blocks: means[which] for blocks, means in self._known.items()}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.arrays import Floats, as_floats, check_whole
-from scopeval.collection.episodes import Episodes
+from scopeval.collection.signal_paths import WithPaths, signal_paths
 from scopeval.context.features import LEVELS, PLAIN, BlockMeans, Level
 from scopeval.errors import DataError, InputError
 from scopeval.estimation.running_moments import quantile
@@ -270,7 +270,7 @@ class History:
         """How many standard errors the mean over the paths is off with this probability."""
         return quantile(alpha, None if self.chance is not None else self.blocks)
 
-    def paths_of(self, episodes: Episodes) -> Floats:
+    def paths_of(self, episodes: WithPaths) -> Floats:
         """The episodes' own paths, [n, L, d].
 
         Raises:
@@ -279,7 +279,7 @@ class History:
         """
         length, width = self.paths.shape[1:]
         if self.signals:
-            found = episodes.signal_paths(self.signals, length)
+            found = signal_paths(episodes, self.signals, length)
         else:
             found = self._observed(episodes, length)
         if found.shape[2] != width:
@@ -294,7 +294,7 @@ class History:
             )
         return found[:, :length]
 
-    def _observed(self, episodes: Episodes, length: int) -> Floats:
+    def _observed(self, episodes: WithPaths, length: int) -> Floats:
         """Paths that are columns of the observation; observations end with the episode."""
         cut = episodes.length + 1 < min(length, episodes.horizon + 1)
         if cut.any():

@@ -73,7 +73,12 @@ class _Best:
 
 
 def learn_guesses(
-    paths: BlockMeans, values: Floats, levels: Sequence[Level], *, guess: bool = False
+    paths: BlockMeans,
+    values: Floats,
+    levels: Sequence[Level],
+    *,
+    guess: bool = False,
+    weights: Floats | None = None,
 ) -> Guesses:
     """From episodes with n paths and values [n, K].
 
@@ -83,28 +88,31 @@ def learn_guesses(
         levels: how closely paths may be described.
         guess: the paths are [n, 1, 1], a guess of the value itself: the regression is about what is
             left of the value, so that little evidence keeps the guess.
+        weights: [n] above 0, how much an episode counts; None: all the same. Errors are weighted
+            by their squares, which is the variance of a weighted value.
     """
     n, K = values.shape
+    w = np.ones(n) if weights is None else weights / weights.mean()
     prior = paths.of(1)[:, :1] if guess else np.zeros((n, 1))
-    centered = values - prior
-    centered = centered - centered.mean(axis=0)
-    plain = _squares(values - values.mean(axis=0))
+    centered = _less_mean(values - prior, w)
+    plain = _squares(_less_mean(values, w), w)
     best = [_Best(error) for error in plain]
     if guess:
-        for k, error in enumerate(_squares(centered)):
+        for k, error in enumerate(_squares(centered, w)):
             if error < best[k].error:
                 best[k] = _Best(error, 0, np.zeros(1))
     features: dict[int, PathFeatures] = {}
     idle = 0
-    for number, level in enumerate(levels if n >= FEWEST else ()):
+    many = float(w.sum() ** 2 / (w**2).sum())  # what the episodes are worth
+    for number, level in enumerate(levels if many >= FEWEST else ()):
         _, length, width = paths.paths.shape
         columns = level.columns(width)
-        if length < level.blocks or columns * _EPISODES_PER_FEATURE > n:
+        if length < level.blocks or columns * _EPISODES_PER_FEATURE > many:
             continue
         if idle == _PATIENCE:
             break
         features[number] = PathFeatures.learn(paths, level)
-        better = _try(features[number].of(paths), centered, number, best)
+        better = _try(features[number].of(paths), centered, w, number, best)
         idle = 0 if better else idle + 1
     parts = []
     for number in sorted({one.level for one in best} - {-1}):
@@ -120,27 +128,32 @@ def learn_guesses(
     return Guesses(tuple(parts), K, kept)
 
 
-def _squares(centered: Floats) -> Floats:
-    """[K] sums of squares of held-out errors of the mean."""
-    n = len(centered)
-    return np.asarray((centered**2).sum(axis=0) * (n / max(n - 1, 1)) ** 2)
+def _less_mean(x: Floats, w: Floats) -> Floats:
+    """Columns less their weighted means."""
+    return np.asarray(x - w @ x / w.sum())
 
 
-def _try(design: Floats, centered: Floats, level: int, best: list[_Best]) -> bool:
+def _squares(centered: Floats, w: Floats) -> Floats:
+    """[K] sums of squares of weighted held-out errors of the weighted mean."""
+    held_out = w * w.sum() / np.maximum(w.sum() - w, 1e-9)
+    return np.asarray(((held_out[:, None] * centered) ** 2).sum(axis=0))
+
+
+def _try(design: Floats, centered: Floats, w: Floats, level: int, best: list[_Best]) -> bool:
     """Ridge of all strengths: `best` is replaced where a held-out error is smaller; was any?"""
     better = False
     n = len(design)
-    left, sizes, right = np.linalg.svd(design, full_matrices=False)
-    along, square = left.T @ centered, left * left
-    energy_of_values = (centered**2).sum(axis=0)
+    root = np.sqrt(w)[:, None]
+    left, sizes, right = np.linalg.svd(root * _less_mean(design, w), full_matrices=False)
+    along, square = left.T @ (root * centered), left * left
+    energy_of_values = ((w[:, None] * centered) ** 2).sum(axis=0)
     for strength in _STRENGTHS * n:
         shrunk = sizes**2 / (sizes**2 + strength)
-        errors = centered - left @ (shrunk[:, None] * along)
-        errors /= (1.0 - 1.0 / n - square @ shrunk)[:, None]
-        predicted = centered - errors
-        predicted -= predicted.mean(axis=0)
-        energy = (predicted**2).sum(axis=0)
-        common = (centered * predicted).sum(axis=0)
+        errors = centered - left @ (shrunk[:, None] * along) / root
+        errors /= (1.0 - w / w.sum() - square @ shrunk)[:, None]
+        predicted = _less_mean(centered - errors, w)
+        energy = ((w[:, None] * predicted) ** 2).sum(axis=0)
+        common = (w[:, None] ** 2 * centered * predicted).sum(axis=0)
         factor = np.clip(common / np.where(energy > 0, energy, 1.0), 0.0, 1.0)
         error = energy_of_values - 2.0 * factor * common + factor**2 * energy
         for k in np.flatnonzero(error < [one.error for one in best]):

@@ -25,7 +25,14 @@ from scopeval.evaluation.sources import Batch, Source
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import Observations
 
-__all__ = ["ContextControl", "KnowsStarts", "adjusted", "context_control", "with_signals"]
+__all__ = [
+    "ContextControl",
+    "KnowsStarts",
+    "adjusted",
+    "context_control",
+    "resolved_history",
+    "with_signals",
+]
 
 #: Between the seeds of further starts and those of episodes, which share the user's seed.
 _APART = 0x53746172
@@ -190,19 +197,12 @@ def context_control(
         InputError: context of another kind, or nothing that describes a path.
         PlantError: a reset failed.
     """
-    if context is None:
+    env = None if sources is None else sources.env
+    pool = None if sources is None else sources.environments
+    seed = 0 if sources is None else sources.seed
+    history = resolved_history(context, return_bound, env=env, pool=pool, seed=seed)
+    if history is None:
         return None
-    if not isinstance(context, History):
-        raise InputError(
-            f"context: got {type(context).__name__}, expected a History, try "
-            "History(paths, columns) or History.starts(2000)"
-        )
-    if return_bound is not None:
-        raise InputError(
-            "context: got return_bound too, whose interval is from bets on plain returns and has "
-            "no control variate; leave one of them out"
-        )
-    history = context.resolved(lambda source: _starts(source, sources))
     if history.starts_only and history.features is None and isinstance(behavior, KnowsStarts):
         critic, numbers = behavior, history.numbers
         return ContextControl(
@@ -218,31 +218,61 @@ def context_control(
     return ContextControl(history, episodes)
 
 
+def resolved_history(
+    context: History | None,
+    return_bound: tuple[float, float] | None,
+    *,
+    env: object,
+    pool: EnvironmentPool | SharedEnvironments | None,
+    seed: int,
+) -> History | None:
+    """The history, with the starts that it asks for; None: none was given.
+
+    Raises:
+        InputError: context of another kind, or nothing to reset.
+        PlantError: a reset failed.
+    """
+    if context is None:
+        return None
+    if not isinstance(context, History):
+        raise InputError(
+            f"context: got {type(context).__name__}, expected a History, try "
+            "History(paths, columns) or History.starts(2000)"
+        )
+    if return_bound is not None:
+        raise InputError(
+            "context: got return_bound too, whose interval is from bets on plain returns and has "
+            "no control variate; leave one of them out"
+        )
+    return context.resolved(lambda source: _starts(source, env, pool, seed))
+
+
 def _as_obs(paths: Floats, numbers: bool) -> NDArray[Any]:
     """First observations, as policies get them."""
     return paths[:, 0, 0].astype(np.int64) if numbers else paths[:, 0]
 
 
-def _starts(source: int | str, sources: Sources | None) -> History:
+def _starts(
+    source: int | str, env: object, pool: EnvironmentPool | SharedEnvironments | None, seed: int
+) -> History:
     """First observations of further resets, which are independent of the episodes; or their law."""
     if isinstance(source, str):
-        if sources is None or not isinstance(sources.env, TabularMDP):
+        if not isinstance(env, TabularMDP):
             raise InputError(
                 "starts: 'model' is for a TabularMDP, which knows the law of its starts; expected "
                 "first observations, or a number of resets"
             )
-        found = History.starts(np.arange(sources.env.states))
-        return found.with_chance(sources.env.initial)
-    if sources is None or sources.environments is None:
+        found = History.starts(np.arange(env.states))
+        return found.with_chance(env.initial)
+    if pool is None:
         raise InputError(
             f"starts: got {source}, but there is no environment to reset; expected first "
             "observations, or 'model' for a TabularMDP"
         )
-    pool = sources.environments
     if isinstance(pool, SharedEnvironments):  # resets alone are not worth workers
         with pool.here() as here:
-            return History.starts(_first_observations(source, here, sources.seed))
-    return History.starts(_first_observations(source, pool, sources.seed))
+            return History.starts(_first_observations(source, here, seed))
+    return History.starts(_first_observations(source, pool, seed))
 
 
 def _first_observations(count: int, pool: EnvironmentPool, seed: int) -> NDArray[Any]:

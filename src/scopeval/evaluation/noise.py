@@ -17,21 +17,27 @@ __all__ = ["Noise", "NoiseMeter"]
 FEWEST, MOST = 100, 2000
 #: Share of the variance that a lever must take out to be worth a sentence: half of the episodes.
 WORTH = 0.5
+#: A share of the variance that is not worth a lever of its own.
+_LITTLE = 0.1
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The variance of one return of the policy, by what has become of it.
+    """The variance of one return of the policy, or of an A/B test, by what has become of it.
 
     Attributes:
         design: share that the behavior policy and its critics took out; below 0: they added some.
         context: share that exogenous paths took out.
         left: share that is left.
+        of: whose variance it is, in words.
+        by: what the first share is by, in words.
     """
 
     design: float
     context: float
     left: float
+    of: str = "a return's variance"
+    by: str = "the design and its critics"
 
     @property
     def sentence(self) -> str:
@@ -39,14 +45,24 @@ class Noise:
         parts = []
         if abs(self.design) >= 0.005:
             done = "taken out" if self.design > 0 else "added"
-            parts.append(f"{100 * abs(self.design):.0f}% {done} by the design and its critics")
+            parts.append(f"{100 * abs(self.design):.0f}% {done} by {self.by}")
         parts.append(f"{100 * self.context:.0f}% by context")
         parts.append(f"{100 * self.left:.0f}% left")
         d = round(20 * min(max(self.design, 0.0), 1.0))
         c = min(round(20 * max(self.context, 0.0)), 20 - d)
-        return f"[{'d' * d}{'c' * c}{'.' * (20 - d - c)}] of a return's variance: " + ", ".join(
-            parts
-        )
+        return f"[{'d' * d}{'c' * c}{'.' * (20 - d - c)}] of {self.of}: " + ", ".join(parts)
+
+    @property
+    def lever(self) -> str:
+        """What is worth trying next, in words."""
+        if self.left <= _LITTLE:
+            return "Little is left: the next episodes are worth what the first ones are."
+        if self.context < _LITTLE and self.design < _LITTLE:
+            return (
+                "Neither helps here: what is left is neither the policy's own draws nor the "
+                "context's, and only more episodes help."
+            )
+        return "Only more episodes, or a longer and wider history, take out what is left."
 
 
 @dataclass

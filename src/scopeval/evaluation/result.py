@@ -421,11 +421,16 @@ class Evaluation:
             "sentence": self.sentence,
             "safety_told": self.safety_told,
             "on_policy_cost": self.on_policy_cost,
-            "noise": None if self.noise is None else asdict(self.noise),
+            "noise": None if self.noise is None else _of_noise(self.noise),
         }
         plain = plain_numbers(content)
         assert isinstance(plain, dict)
         return plain
+
+
+def _of_noise(noise: Noise) -> dict[str, Any]:
+    """Ready for JSON."""
+    return asdict(noise) | {"sentence": noise.sentence}
 
 
 def blind(found: Interval) -> bool:

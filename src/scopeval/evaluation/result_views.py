@@ -130,6 +130,9 @@ def _rows(told: _Told) -> list[tuple[str, str]]:
         said = f"{own['episodes']:,.0f} episodes{total}, to the same precision"
         rows.append(("on-policy", said))
     rows += [("safety", text) for text in told["safety_told"]]
+    if told["noise"] is not None:
+        rows.append(("noise", told["noise"]["sentence"]))
+    rows += [("try", text) for text in told["advice"]]
     if told["guard"] is not None:
         after = told["guard"]["switched_after"]
         rows.append(("guard", "did not switch" if after is None else f"after {after:,} episodes"))

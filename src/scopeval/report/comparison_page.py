@@ -9,6 +9,7 @@ import numpy as np
 from scopeval.comparison.result import Comparison
 from scopeval.comparison.views import draw_differences
 from scopeval.evaluation.result import rounded
+from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
     Fact,
@@ -47,6 +48,7 @@ def page_of_comparison(
     sections = [
         _answered(comparison),
         _spent(comparison),
+        _noisy(comparison),
         _trusted(comparison),
         how_to_reproduce(command, seed=seed),
     ]
@@ -196,6 +198,21 @@ def _spent(c: Comparison) -> Section | None:
             "was promised: an A/B test with the same shares costs as much."
         )
     return Section("Cost and safety", tuple(text)) if text else None
+
+
+def _noisy(c: Comparison) -> Section | None:
+    """What exogenous paths have taken out."""
+    if not c.context:
+        return None
+    several = len(c.context) > 1
+    return Section(
+        "Where the noise is",
+        tuple(
+            sentence_of(f"{name}: {one.sentence}" if several else one.sentence)
+            for name, one in c.context.items()
+        ),
+        tuple(noise_figure(one, name if several else "") for name, one in c.noise.items()),
+    )
 
 
 def _trusted(c: Comparison) -> Section:

@@ -10,6 +10,7 @@ from scopeval.behavior.summary import support_in_words
 from scopeval.evaluation.result import Evaluation, unseen
 from scopeval.report import evaluation_figures as drawings
 from scopeval.report.frontier_figure import frontier_figure
+from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
     Figure,
@@ -82,6 +83,7 @@ def page_of_evaluation(
     sections = [
         _answered(evaluation, runs, trace, own, truth, intro),
         _paid(evaluation, trace),
+        _noisy(evaluation),
         _trusted(evaluation, trace, own),
         stage_section(evaluation),
         _designed(evaluation, behavior),
@@ -141,6 +143,15 @@ def _answered(
     sure = confidence(e.interval.alpha)
     table = Table(f"Estimates with their {sure} intervals", tuple(header), tuple(rows))
     return Section("The estimate", tuple(text), tuple(figures), (table,))
+
+
+def _noisy(e: Evaluation) -> Section | None:
+    """Where a return's variance went; what would take more of it out."""
+    if e.noise is None and not e.advice:
+        return None
+    text = tuple(sentence_of(one) for one in e.advice)
+    figures = () if e.noise is None else (noise_figure(e.noise),)
+    return Section("Where the noise is", text, figures)
 
 
 def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
@@ -203,7 +214,6 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
         said.append(Check("plain", sentence_of(e.context.sentence)))
     if e.noise is not None:
         said.append(Check("plain", sentence_of(e.noise.sentence)))
-    said += [Check("plain", sentence_of(text)) for text in e.advice]
     if not by_itself(e):
         told = _weights(e)
         said += [check for check in told if check.tone == "good" or not d.warnings]

@@ -1,0 +1,201 @@
+"""Comparisons without the noise of paths: exactly unbiased, best where little is shared."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+
+from scopeval import History, Inference, Stop, compare
+from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.context import JointContext
+from scopeval.comparison.mixture import running_weights
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.context import regression
+from scopeval.envs.exogenous import ExogenousEnv
+from scopeval.envs.inventory import Inventory
+from scopeval.errors import DataError, InputError
+from scopeval.report import page_of_comparison
+
+#: Demand of a day, which no action changes, and its chance; orders; their rewards.
+DEMAND = {0: 0.6, 1: 0.4}
+
+
+def reward(demand, order):
+    return 4.0 * demand * (0.5 + order) + 0.3 * order - 1.0
+
+
+def mixture(some, probs):
+    """One-step episodes (demand, order) of policies with order probabilities [K, 2]."""
+    demand, order = np.array(some).T
+    n = len(some)
+    with np.errstate(divide="ignore"):
+        log_probs = np.log(probs[:, order].T)[:, None]
+    shares = np.full(len(probs), 1.0 / len(probs))
+    return MixtureEpisodes(
+        obs=np.zeros((n, 1), np.int64),
+        action=order[:, None],
+        reward=np.array([[reward(d, o)] for d, o in some]),
+        cost=np.zeros((n, 1)),
+        weights=running_weights(log_probs, shares),
+        shares=np.tile(shares, (n, 1)),
+        length=np.ones(n, np.int64),
+        last_obs=np.zeros(n, np.int64),
+        terminated=np.ones(n, np.bool_),
+        index=np.arange(n),
+        failed=np.zeros((n, len(probs)), np.bool_),
+        exogenous=np.stack([np.full(n, np.nan), demand], axis=1)[:, :, None],
+        signals=("demand",),
+    )
+
+
+@pytest.mark.parametrize(
+    "probs", [[[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.2, 0.8]]], ids=["unrelated", "related"]
+)
+def test_unbiased_by_enumeration(monkeypatch, probs):
+    """All samples of 4 episodes and 2 paths of history, through a guess that is corrected."""
+    monkeypatch.setattr(regression, "FEWEST", 1)
+    monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
+    each = np.array(probs)
+    policies = PolicySet({"old": each[:1], "new": each[1:]})
+    monkeypatch.setattr(Analyst, "_judged", lambda self, others: np.full((self._many, 2), 1.0))
+    monkeypatch.setattr(
+        Analyst, "_preferred", lambda self, spread: np.full(2, 3 if len(spread) > 3 else 0)
+    )
+    mu = each.mean(axis=0)
+    outcomes = list(product(DEMAND, (0, 1)))
+    chance = {(d, o): DEMAND[d] * mu[o] for d, o in outcomes}
+    true = np.array(
+        [sum(DEMAND[d] * p[o] * reward(d, o) for d, o in outcomes) for p in each]
+    )  # fmt: skip
+    mean, used = np.zeros(2), 0.0
+    for past in product(DEMAND, repeat=2):
+        history = History(
+            np.array(past, float)[:, None], "demand", block=1, features=lambda p: 4.0 * p[:, 0, 0]
+        )
+        analyst = Analyst(policies, 1.0, None, None, 0, context=JointContext(history, 0.8))
+        for some in product(outcomes, repeat=4):
+            p = np.prod([DEMAND[d] for d in past]) * np.prod([chance[one] for one in some])
+            if p == 0.0:
+                continue
+            judged = analyst.judge(mixture(some, each))
+            mean += p * judged.values.mean(axis=0)
+            used += p * float(np.abs(judged.values - judged.plain).max() > 1e-9)
+    assert mean == pytest.approx(true, abs=1e-12)
+    assert used > 0.2
+
+
+WORLD = Inventory(horizon=12)
+T = WORLD.horizon
+
+
+def up_to(level, loose):
+    """Order up to a level: probabilities [41, 4] by the stock."""
+    away = np.abs(np.arange(41)[:, None] + np.array([0.0, 5.0, 10.0, 15.0]) - level)
+    weight = np.exp(-away / loose)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+OLD, NEW, BAD = up_to(10.0, 1.0), up_to(16.0, 1.0), up_to(2.0, 1.0)
+
+
+class Counted(ExogenousEnv):
+    """The stock is what is observed."""
+
+    def __init__(self):
+        super().__init__(WORLD)
+        self.observation_space = Discrete(41)
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return int(obs[1]), info
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return (int(obs[1]), *rest)
+
+
+@pytest.fixture(scope="module")
+def years():
+    return WORLD.paths(6000, np.random.default_rng(1))
+
+
+def test_unrelated_policies_need_a_part_of_the_episodes(years):
+    """Their demand explains what no episode can share, and the answer says so."""
+    result = compare(
+        Counted(), {"old": OLD, "new": NEW}, episodes=200, horizon=T,
+        context=History(years, "demand", block=1), seed=3,
+    )  # fmt: skip
+    d = result.differences["new"]
+    assert d.n / d.ab_episodes < 0.25
+    assert result.context["new"].relative_variance < 0.5
+    assert result.context["new"].dependent == ()
+    noise = result.noise["new"]
+    assert noise.design + noise.context + noise.left == pytest.approx(1.0)
+    assert "context" in result.summary()
+    assert "by context" in result.summary()
+    assert "by context" in page_of_comparison(result).sections[2].figures[0].label
+    assert "by context" in result._repr_html_()
+    assert result.to_dict()["noise"]["new"]["context"] == pytest.approx(noise.context)
+
+
+def test_what_cannot_be_done_is_refused(years):
+    pair, history = {"old": OLD, "new": NEW}, History(years, "demand")
+    with pytest.raises(InputError, match="return_bound"):
+        compare(
+            Counted(), pair, episodes=20, horizon=T, context=history,
+            inference=Inference(return_bound=(-1e4, 1e4)),
+        )  # fmt: skip
+    with pytest.raises(InputError, match="no signal 'wind'"):
+        compare(
+            Counted(), pair, episodes=20, horizon=T, context=History(years, "wind")
+        )  # fmt: skip
+    with pytest.raises(InputError, match="expected a History"):
+        compare(Counted(), pair, episodes=20, horizon=T, context=years)
+
+
+class Cut(Counted):
+    """Ends when the stock is low, which actions decide."""
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, obs < 1, truncated, info
+
+
+def test_paths_that_actions_cut_are_refused(years):
+    with pytest.raises(DataError, match="whole path"):
+        compare(
+            Cut(), {"old": OLD, "new": NEW}, episodes=20, horizon=T,
+            context=History(years, "demand"),
+        )  # fmt: skip
+
+
+class Stock(Counted):
+    """Reports as demand what actions decide in part."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, info | {"demand": info["demand"] + obs}
+
+
+def test_a_column_that_depends_on_actions_is_named(years):
+    result = compare(
+        Stock(), {"old": OLD, "new": NEW}, episodes=200, horizon=T,
+        context=History(years, "demand", block=1),
+    )  # fmt: skip
+    assert "demand depends on the actions" in result.sentence
+
+
+def test_at_all_times(years):
+    """A look at a time, with the error of the history, and an end when it is decided."""
+    result = compare(
+        Counted(), {"old": BAD, "new": NEW}, horizon=T,
+        stop=Stop(decided=True, episodes=600), context=History(years, "demand", block=1),
+    )  # fmt: skip
+    d = result.differences["new"]
+    assert d.verdict == "better"
+    assert d.alpha == 0.05
+    assert result.episodes < 600
