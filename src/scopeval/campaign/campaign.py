@@ -15,6 +15,7 @@ import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.audit import ShadowReport, Verification
+from scopeval.campaign.context import check_history
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.local import (
@@ -33,6 +34,7 @@ from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
+from scopeval.context.history import History
 from scopeval.errors import InputError
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import no_interval
@@ -113,6 +115,7 @@ class Campaign:
         step_cost_bound: float | None = None,
         return_bound: tuple[float, float] | None = None,
         refit: bool | Stages = False,
+        context: History | None = None,
         target_name: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
@@ -166,6 +169,10 @@ class Campaign:
                 finish, from the logs and all of them; the settings are those of `evaluate`. The
                 design is computed in a process of its own, and used by episodes that start
                 afterwards; how much their values count is decided when they start.
+            context: a `History` of what no action changes, such as demand, prices or weather, as in
+                `evaluate`: its signals must be given to every ``observe(signals=...)``, or it names
+                columns of the observation. Results are adjusted by earlier episodes. `status`, and
+                a stop at a precision, are about the values as they are.
             target_name: "module:attribute" of a target that is no table, for that process; else
                 call `refit` when the status says that one is due.
             clock: seconds since 1970.
@@ -192,6 +199,7 @@ class Campaign:
         if refit and settings is None:
             settings = Stages(method=method)
         _check_promise(behavior, guards)
+        history = check_history(context, bounded=return_bound is not None)
         shares: tuple[float, ...] = ()
         if given.several is not None:
             if guards is None and epsilon is None:
@@ -233,8 +241,9 @@ class Campaign:
             policies=given.several.names[: given.several.asked] if given.several else (),
             reference=given.several.baseline if given.several else 0,
             shares=shares,
+            context=() if history is None else history.signals,
         )
-        made = cls(create_local(where, terms, given, first, logs, clock))
+        made = cls(create_local(where, terms, given, first, logs, clock, history))
         waits = made.status().unconfirmed
         if waits is not None:
             log.warning("%s: %s", made.backend.name, waits)

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import sqlalchemy as sa
 from scopeval._archive import open_archive, pack, reading
 from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
+from scopeval.campaign.context import kept_history, path_of, unusable
 from scopeval.campaign.designs import logs_of_bytes
 from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.result import read_lost, stopped_in_words
@@ -32,13 +34,13 @@ from scopeval.campaign.terms import Promise as PromiseGuard
 from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.compare import comparison_of
+from scopeval.comparison.context import JointContext, joint_context
 from scopeval.comparison.control import learner_for
 from scopeval.comparison.costs import cost_terms_of
-from scopeval.comparison.inference import Inferrer, Observed
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.result import Comparison
-from scopeval.comparison.runner import Outcome, judged, look_at
+from scopeval.comparison.runner import Outcome, inferrer_of, judged, look_at
 from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
 from scopeval.policies.protocols import Policy
@@ -69,12 +71,14 @@ class _Facts:
     policies: int
     shares: dict[int, tuple[float, ...]]
     failed: dict[int, str]
+    signals: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, state: CampaignState) -> _Facts:
         """A copy, so that the state may go on."""
         shares = {n: line.shares for n, line in state.lines.items() if line.shares}
-        return cls(state.terms.horizon, len(state.terms.shares), shares, dict(state.failed))
+        terms = state.terms
+        return cls(terms.horizon, len(terms.shares), shares, dict(state.failed), terms.context)
 
 
 def read_mixture(connection: sa.Connection, facts: _Facts) -> MixtureEpisodes:
@@ -123,11 +127,14 @@ def _episodes(
         "failed": np.zeros((N, K), np.bool_),
         "back": np.zeros(N, np.int64),
     }
+    paths = np.full((N, T + 1, len(facts.signals)), np.nan)
     failures: dict[int, Failure] = {}
     for i, (number, rows) in enumerate(grouped.items()):
         columns["shares"][i] = facts.shares[number]
         columns["length"][i] = columns["back"][i] = len(rows)
         now = np.zeros(K)
+        if facts.signals:
+            paths[i, : len(rows) + 1] = path_of(rows, facts.signals)
         for t, row in enumerate(rows):
             with reading_row("the campaign", "steps", (number, t)):
                 columns["obs"][i, t], columns["action"][i, t] = decode(row.obs), decode(row.action)
@@ -143,7 +150,13 @@ def _episodes(
                 columns["weights"][i, t + 1 :] = np.exp(now)
         columns["last_obs"][i] = decode(rows[-1].next_obs)
         columns["terminated"][i] = bool(rows[-1].terminated)
-    return MixtureEpisodes(**columns, failures=tuple(failures.values()), lost=lost)
+    return MixtureEpisodes(
+        **columns,
+        failures=tuple(failures.values()),
+        lost=lost,
+        exogenous=paths if facts.signals else None,
+        signals=facts.signals,
+    )
 
 
 _COLUMNS = (
@@ -208,6 +221,8 @@ class _Seen:
     looks: list[tuple[int, dict[int, Any]]]
     active: Bools
     cursor: int
+    context: JointContext | None = None
+    note: str | None = None
 
 
 def _read(recorder: Recorder, *, due: bool = False) -> tuple[_Seen, Any] | None:
@@ -233,11 +248,19 @@ def _read(recorder: Recorder, *, due: bool = False) -> tuple[_Seen, Any] | None:
                     state.cursor,
                 ),
             )
-        return replace(rest, episodes=read_mixture(connection, facts)), _logs(connection)
+        episodes, history = read_mixture(connection, facts), kept_history(connection)
+        seen = replace(rest, episodes=episodes)
+        if history is not None and len(episodes):
+            note = unusable(history, episodes)
+            joint = joint_context(history, recorder.terms.stop.episodes or 1000)
+            seen = replace(seen, context=None if note else joint, note=note)
+        return seen, _logs(connection)
 
 
 def _logs(connection: sa.Connection) -> Any:
-    content = connection.execute(sa.select(schema.logs.c.content)).scalar()
+    content = connection.execute(
+        sa.select(schema.logs.c.content).where(schema.logs.c.name == "first")
+    ).scalar()
     return None if content is None else logs_of_bytes(content)
 
 
@@ -250,22 +273,21 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         policies.begun()
         learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
         recorder.analyst = Analyst(policies, terms.gamma, learner, logs, terms.seed)
+    recorder.analyst.context = seen.context
     found = judged(recorder.analyst, episodes, terms.gamma)
-    observed = Observed(
-        found.values, episodes.shares, episodes.weights[:, -1], episodes.returns(terms.gamma)
-    )
-    inferrer = Inferrer(
-        observed,
-        terms.alpha,
+    of_values = partial(
+        inferrer_of,
+        episodes,
+        gamma=terms.gamma,
+        inference=_inference(terms),
         anytime=True,  # a campaign is looked at while it runs
         target_n=terms.stop.episodes or 1000,
-        return_bound=terms.return_bound,
         asked=policies.asked,
     )
     return Outcome(
         episodes,
         found,
-        inferrer,
+        of_values(found, seen.context),
         True,
         seen.stopped,
         seen.shares,
@@ -273,10 +295,17 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         seen.decided_after,
         None,
         seen.looks,
+        None if found.plain is None else of_values(found.without_context, None),
     )
 
 
-def _comparison(recorder: Recorder, policies: PolicySet, outcome: Outcome) -> Comparison:
+def _inference(terms: Terms) -> Inference:
+    return Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
+
+
+def _comparison(
+    recorder: Recorder, policies: PolicySet, outcome: Outcome, seen: _Seen
+) -> Comparison:
     terms = recorder.terms
     fair = np.array(terms.shares)
     promise = _promise(terms)
@@ -289,8 +318,10 @@ def _comparison(recorder: Recorder, policies: PolicySet, outcome: Outcome) -> Co
         alpha=terms.alpha,
     )
     ran = f"a campaign by a mixture of episodes ({policies.in_words(fair)})"
-    inference = Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
-    return comparison_of(outcome, policies, terms.gamma, inference, ran, costs)
+    notes = () if seen.note is None else (seen.note,)
+    return comparison_of(
+        outcome, policies, terms.gamma, _inference(terms), ran, costs, notes, context=seen.context
+    )
 
 
 def _promise(terms: Terms) -> Promise | None:
@@ -308,7 +339,7 @@ def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:
     found = _read(recorder)
     assert found is not None
     with recorder.looking:
-        return _comparison(recorder, policies, _outcome(recorder, policies, *found))
+        return _comparison(recorder, policies, _outcome(recorder, policies, *found), found[0])
 
 
 def look_now(recorder: Recorder, policies: PolicySet) -> bool:
@@ -332,7 +363,7 @@ def look_now(recorder: Recorder, policies: PolicySet) -> bool:
                     outcome.decided_after.setdefault(k, len(seen.episodes))
             for k in look.worse:
                 outcome.dropped.setdefault(k, len(seen.episodes))
-        found = _comparison(recorder, policies, outcome)
+        found = _comparison(recorder, policies, outcome, seen)
     if recorder.closed:
         return False
     data = _data(found, seen.cursor)

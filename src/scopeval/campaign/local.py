@@ -32,6 +32,7 @@ from scopeval.campaign.comparison import (
     mixture_now,
     with_kept_design,
 )
+from scopeval.campaign.context import keep_history
 from scopeval.campaign.designs import (
     BASELINE,
     DesignRecord,
@@ -57,6 +58,7 @@ from scopeval.comparison.affordable import affordable
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
+from scopeval.context.history import History
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation import source_choice
 from scopeval.evaluation.result import Evaluation
@@ -392,6 +394,7 @@ def create_local(
     first: Plan,
     logs: Transitions | None,
     clock: Callable[[], float],
+    context: History | None = None,
 ) -> LocalBackend:
     """A new campaign.
 
@@ -419,6 +422,8 @@ def create_local(
             remember_target(store, connection, target, terms.horizon, first.behavior, logs)
             if (terms.refit is not None or several is not None) and logs is not None:
                 keep_logs(connection, logs)
+            if context is not None:
+                keep_history(connection, context)
             if several is not None:
                 marks = designs.keep_several(connection, several, clock())
             else:

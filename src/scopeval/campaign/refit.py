@@ -191,7 +191,9 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
 
 def _read_logs(connection: sa.Connection, horizon: int, before: int) -> Transitions | None:
     """What the campaign began with, and what was seen of today's controller before an event."""
-    content = connection.execute(sa.select(schema.logs.c.content)).scalar()
+    content = connection.execute(
+        sa.select(schema.logs.c.content).where(schema.logs.c.name == "first")
+    ).scalar()
     logs = [] if content is None else [logs_of_bytes(content)]
     events = schema.events
     rows = connection.execute(

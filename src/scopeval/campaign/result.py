@@ -15,12 +15,14 @@ import numpy as np
 import sqlalchemy as sa
 
 from scopeval.campaign import schema
+from scopeval.campaign.context import kept_history, path_of, unusable
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import decode, reading_row
 from scopeval.campaign.terms import COST, Promise
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation.context_control import ContextControl
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.stage_report import Learning, precise_after
@@ -47,8 +49,10 @@ __all__ = [
 NUMBERS = ("value", "returned", "weight", "spent", "target_spent")
 
 
-def record_of(number: int, by_target: bool, rows: Sequence[sa.Row[Any]]) -> EpisodeRecord:
-    """A recorded episode from its observed steps, in order."""
+def record_of(
+    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], signals: tuple[str, ...] = ()
+) -> EpisodeRecord:
+    """A recorded episode from its observed steps, in order, with the paths of some signals."""
     choosers = [row.chooser for row in rows]
     return EpisodeRecord(
         index=number,
@@ -62,6 +66,8 @@ def record_of(number: int, by_target: bool, rows: Sequence[sa.Row[Any]]) -> Epis
         by_target=by_target,
         fallbacks=sum(chooser == "fallback:failed" for chooser in choosers),
         guarded=sum(chooser in ("guard", "baseline") for chooser in choosers),
+        signals=signals,
+        exogenous=path_of(rows, signals) if signals else [],
     )
 
 
@@ -183,7 +189,12 @@ def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
 
 
 def read_episodes(
-    connection: sa.Connection, horizon: int, *, shadow: bool = False, plant: str | None = None
+    connection: sa.Connection,
+    horizon: int,
+    *,
+    shadow: bool = False,
+    plant: str | None = None,
+    signals: tuple[str, ...] = (),
 ) -> Episodes:
     """All finished episodes, in the order of their numbers; lost ones are listed with them."""
     table = schema.episodes
@@ -201,7 +212,7 @@ def read_episodes(
     grouped: dict[int, list[sa.Row[Any]]] = {number: [] for number in sorted(whose)}
     for row in connection.execute(query):
         grouped[row.episode].append(row)
-    records = [record_of(number, whose[number], some) for number, some in grouped.items()]
+    records = [record_of(number, whose[number], some, signals) for number, some in grouped.items()]
     controlled = any(np.any(record.controls) for record in records)
     try:
         found = Episodes.of_records(records, horizon, controlled=controlled)
@@ -239,6 +250,14 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     if not numbers:
         why = f"; the first was lost: {lost[0].reason}" if lost else ""
         raise InputError(f"result: no episode is finished, expected at least one{why}")
+    terms = state.terms
+    history, episodes, note = kept_history(connection), None, None
+    if history is not None:
+        episodes = read_episodes(connection, terms.horizon, signals=history.signals)
+        note = unusable(history, episodes)
+    control = None
+    if history is not None and note is None:
+        control = ContextControl(history, narrowest_at(terms))
     own = all(one["by_target"] for one in numbers)
     controlled = any(one["controlled"] for one in numbers)
     counts: Counter[str] = Counter()
@@ -253,10 +272,10 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         costs=any(one["spent"] for one in numbers),
         guard=None if own else _guard(state),
         behavior=dict(counts) if counts["asked"] else {},
+        notes=() if note is None else (note,),
     )
-    if state.terms.refit is not None:
-        return _staged(state, state.terms.refit, numbers, lost, run)
-    terms = state.terms
+    if terms.refit is not None:
+        return _staged(state, terms.refit, numbers, lost, run, control, episodes)
     totals = Totals(
         alpha=terms.alpha,
         epsilon=terms.epsilon,
@@ -266,9 +285,17 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         keep=False,
         bound=terms.bound(),
         return_bound=terms.return_bound,
+        context=control,
     )
-    totals.add(batch_of(numbers, lost))
+    totals.add(_adjusted(batch_of(numbers, lost), control, episodes))
     return totals.result(run)
+
+
+def _adjusted(batch: Batch, control: ContextControl | None, episodes: Episodes | None) -> Batch:
+    """The values less what the paths of these episodes explain, by what earlier ones have shown."""
+    if control is None or not len(batch.value):
+        return batch
+    return replace(control.of(replace(batch, episodes=episodes)), episodes=None)
 
 
 def _staged(
@@ -277,6 +304,8 @@ def _staged(
     numbers: _Numbers,
     lost: Sequence[LostEpisode],
     run: RunInfo,
+    control: ContextControl | None,
+    episodes: Episodes | None,
 ) -> Evaluation:
     """The stages, combined as `evaluate` does, by the weights of the journal."""
     terms = state.terms
@@ -289,6 +318,7 @@ def _staged(
         keep=False,
         bound=terms.bound(),
         settings=settings,
+        context=control,
     )
     segment_of = state.allotment.of
     finished = groupby(numbers, key=lambda one: segment_of(one["number"]))
@@ -301,7 +331,12 @@ def _staged(
         totals.begin(parts[0].weight if parts else 1.0, one.plan.epsilon)
         for segment in parts:
             totals.reweigh(segment.weight)
-            totals.add(batch_of(found.get(segment, []), missing.get(segment, [])))
+            some = found.get(segment, [])
+            part = None
+            if episodes is not None:
+                part = episodes.select(np.isin(episodes.index, [one["number"] for one in some]))
+            batch = batch_of(some, missing.get(segment, []))
+            totals.add(_adjusted(batch, control, part))
         refuted = state.refuted_in
         why = refuted[1] if refuted is not None and refuted[0] == number else None
         totals.end(one.plan, why, covered=True, costs=run.costs, anytime=True)

@@ -178,6 +178,8 @@ class Terms:
         reference: number of the one of them that runs today: it plays the target policy's part in
             promises, and is the baseline.
         shares: of the policies in the first episodes, and of a design that runs beside them.
+        context: names of the exogenous signals that the history is about, whose paths the database
+            holds; every `observe` must be given them.
     """
 
     horizon: int
@@ -200,6 +202,7 @@ class Terms:
     policies: tuple[str, ...] = ()
     reference: int = 0
     shares: tuple[float, ...] = ()
+    context: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_whole("horizon", self.horizon, 1, " of steps")
@@ -234,6 +237,7 @@ class Terms:
             object.__setattr__(self, "return_bound", tuple(self.return_bound))
         object.__setattr__(self, "policies", tuple(self.policies))
         object.__setattr__(self, "shares", tuple(self.shares))
+        object.__setattr__(self, "context", tuple(self.context))
         if self.stop.decided and not self.policies:
             raise InputError(
                 "stop: got decided=True with one policy; expected several, such as "
@@ -282,8 +286,8 @@ class Terms:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The guarded signals beside the cost, which every `observe` must be given."""
-        return tuple(sorted({guard.signal for guard in self.guards} - {COST}))
+        """The guarded signals beside the cost, and exogenous ones: every `observe` needs them."""
+        return tuple(sorted({guard.signal for guard in self.guards} - {COST} | set(self.context)))
 
     def to_json(self) -> dict[str, Any]:
         """Ready for JSON."""

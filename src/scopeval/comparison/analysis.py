@@ -116,6 +116,9 @@ class Analyst:
         seed: of the folds.
         controls: that are known, and not learned; None: there are none.
         context: exogenous paths; None: there are none.
+
+    Attributes:
+        context: the same.
     """
 
     def __init__(
@@ -128,7 +131,7 @@ class Analyst:
         controls: Controls | None = None,
         context: JointContext | None = None,
     ) -> None:
-        self._context = context
+        self.context = context
         self._policies, self._gamma, self._learner = policies, gamma, learner
         self._logs = logs
         self._L = contrasts(policies)
@@ -150,7 +153,7 @@ class Analyst:
         whole = np.arange(N) if groups is None else groups
         many = int(whole.max()) + 1
         fold = _folds(many, min(SLOW_FOLDS if slow else FOLDS, many), self._seed)[whole]
-        own = None if self._context is None else self._context.described(episodes)
+        own = None if self.context is None else self.context.described(episodes)
         sample = _Sample(episodes, own)
         each = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
         parts = [sample.select(rows) for rows in each]
@@ -174,8 +177,8 @@ class Analyst:
                 values[each[f], q] = questions[choice[q]][:, q]
                 plain[each[f], q] = questions[without[q]][:, q]
             chosen[each[f]] = choice % len(ESTIMATORS)
-            if removed is not None and fitted.guessed is not None and self._context is not None:
-                taken = self._context.share * (fitted.guessed.paths @ self._L.T)
+            if removed is not None and fitted.guessed is not None and self.context is not None:
+                taken = self.context.share * (fitted.guessed.paths @ self._L.T)
                 removed += len(part) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
         values, plain = values @ self._back.T, plain @ self._back.T
         values[~episodes.taking_part] = plain[~episodes.taking_part] = np.nan
@@ -185,9 +188,9 @@ class Analyst:
 
     def _nothing_removed(self) -> Floats | None:
         """[m, K] zeros; None: there is no context."""
-        if self._context is None:
+        if self.context is None:
             return None
-        return np.zeros((len(self._context.history.paths), len(self._L)))
+        return np.zeros((len(self.context.history.paths), len(self._L)))
 
     def _learned_by_fold(self, parts: list[_Sample]) -> list[Controls | None]:
         assert self._learner is not None
@@ -208,7 +211,7 @@ class Analyst:
     @property
     def _many(self) -> int:
         """Number E of estimators: with a context each without, then each with it."""
-        return len(ESTIMATORS) * (1 if self._context is None else 2)
+        return len(ESTIMATORS) * (1 if self.context is None else 2)
 
     def _spread(self, fitted: _Fitted, judged: _Sample) -> Floats:
         """[E, K] variance of a value of each question by each estimator; inf: there is none."""
@@ -231,8 +234,8 @@ class Analyst:
 
     def _fit(self, known: _Sample, controls: Controls | None) -> _Fitted:
         episodes, gamma, guessed = known.episodes, self._gamma, None
-        if self._context is not None and known.own is not None:
-            guessed = self._context.learn(episodes, known.own, gamma)
+        if self.context is not None and known.own is not None:
+            guessed = self.context.learn(episodes, known.own, gamma)
         return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
 
     def _controls(self, known: MixtureEpisodes) -> Controls | None:
@@ -252,8 +255,8 @@ class Analyst:
         if fitted.controls is not None:
             control, baseline = controls_at(fitted.controls, self._policies, episodes)
             each[2] = doubly_robust(episodes, gamma, control, baseline)
-        if self._context is not None and fitted.guessed is not None and sample.own is not None:
-            removed = self._context.removed(fitted.guessed, episodes, sample.own)
+        if self.context is not None and fitted.guessed is not None and sample.own is not None:
+            removed = self.context.removed(fitted.guessed, episodes, sample.own)
             each |= {len(ESTIMATORS) + i: y - removed for i, y in each.items()}
         return {
             i: np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T)
