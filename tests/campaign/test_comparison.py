@@ -285,6 +285,7 @@ def test_a_fallback_leaves_the_estimates_unbiased():
     """Exact: the mean of the doubly robust value over all trajectories, with control taken back."""
     from scopeval.comparison.control import controls_at
     from scopeval.comparison.estimators import doubly_robust
+    from scopeval.comparison.policy_set import PolicySet
 
     rng = np.random.default_rng(1)
     p = np.array([0.5, 0.5])
@@ -296,13 +297,7 @@ def test_a_fallback_leaves_the_estimates_unbiased():
         def at(self, k, obs, t):
             return np.tile(controls[k, t], (len(obs), 1))
 
-    class Policies:
-        def __init__(self):
-            self.policies = [Fixed(table) for table in pis]
-
-        def __len__(self):
-            return 2
-
+    policies = PolicySet({name: Fixed(table) for name, table in zip("ab", pis, strict=True)})
     mean, true = np.zeros(2), np.zeros(2)
     for first in range(2):
         mu = float(p @ pis[:, 0, first])
@@ -325,7 +320,7 @@ def test_a_fallback_leaves_the_estimates_unbiased():
                 failed=np.zeros((1, 2), bool),
                 back=np.array([1 if taken else 2]),
             )
-            b, bbar = controls_at(Known(), Policies(), episodes)
+            b, bbar = controls_at(Known(), policies, episodes)
             mean += mu * nu * doubly_robust(episodes, 1.0, b, bbar)[0]
             for k in range(2):
                 then = pis[0, 1, second] if taken else pis[k, 1, second]

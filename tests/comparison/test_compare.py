@@ -199,6 +199,77 @@ def test_a_policy_that_fails_has_no_value_and_the_others_do():
     assert "bad failed" in result.sentence
 
 
+def test_the_baseline_that_fails_is_what_the_answer_says():
+    def failing(obs: Any, t: int) -> np.ndarray:
+        probs = np.array(OLD[t, obs])
+        probs[(obs == 1) & (t >= 1)] = np.nan
+        return probs
+
+    policies = {"today": failing, "new": NEW}
+    for more in ({}, {"third": OTHER}):
+        result = compare(MDP, policies | more, episodes=64)
+        assert result.sentence.startswith("today failed, so that there is nothing to compare")
+        assert "new failed" not in result.summary()
+        assert "new has no value" not in result.summary()
+
+
+def test_a_policy_that_raises_in_mid_episode_ends_nothing():
+    """Also where control variates are learned, which asks it about every state."""
+
+    def failing(obs: Any, t: int) -> np.ndarray:
+        if t >= 2 and (obs == 1).any():
+            raise RuntimeError("no reading")
+        return np.asarray(OLD[t, obs])
+
+    env = Plant(lambda: TabularEnv(MDP))
+    result = compare(env, BOTH | {"bad": failing}, episodes=100, horizon=5)
+    assert "RuntimeError: no reading" in result.failures["bad"]
+    assert "doubly robust" in result.estimators
+    assert result.differences["new"].n == 100
+
+
+class Wandering:
+    """A number between 0 and 1 that the second action moves up; the reward is the number."""
+
+    action_space = None
+
+    def reset(self, *, seed: int) -> Any:
+        self.rng = np.random.default_rng(seed)
+        self.x = self.rng.random(1)
+        return self.x, {}
+
+    def step(self, action: Any) -> Any:
+        move = 0.1 * (2 * int(action) - 1) + 0.1 * self.rng.normal(size=1)
+        self.x = np.clip(self.x + move, 0.0, 1.0)
+        return self.x, float(self.x[0]), False, False, {}
+
+
+@pytest.mark.heavy
+def test_a_policy_that_raises_does_not_take_the_others_control_variates():
+    """Observations are vectors: one learned world for all; the third raises where x is large."""
+
+    def controller(high: float, *, fails: bool = False) -> Any:
+        def probs(obs: Any, t: int) -> np.ndarray:
+            x = np.asarray(obs, float)[:, 0]
+            if fails and t and (x > 0.7).any():
+                raise RuntimeError("no reading")
+            return np.stack([1.0 - high * x, high * x], axis=1)
+
+        return probs
+
+    policies = {
+        "today": controller(0.5),
+        "new": controller(0.6),
+        "bad": controller(0.7, fails=True),
+    }
+    result = compare(Wandering, policies, episodes=180, horizon=12)
+    assert set(result.failures) == {"bad"}
+    assert "RuntimeError: no reading" in result.failures["bad"]
+    assert result.differences["bad"].verdict == "failed"
+    assert result.estimators.get("doubly robust", 0.0) > 0.0
+    assert np.isfinite(result.differences["new"].half_width)
+
+
 def test_a_ramp_gives_new_policies_small_shares_first_and_is_unbiased():
     ramp = Ramp(shares=(0.1, 0.5, 1.0), episodes=100)
     result = compare(MDP, BOTH, ramp, episodes=600, inference=Inference(keep=True))

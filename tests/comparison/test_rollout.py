@@ -197,3 +197,66 @@ def test_a_policy_that_never_answers_is_an_error_at_once():
     mdp, (old, _) = two_policies()
     with pytest.raises(InputError, match=r"policies\['new'\]"):
         run(TabularFleet(mdp, 5), {"old": old, "new": lambda obs, t: 1 / 0}, 5, 5)
+
+
+@pytest.mark.parametrize("how", ["NaN", "an exception"])
+@pytest.mark.parametrize("kind", ["with a density", "without"])
+def test_a_continuous_policy_that_fails_takes_no_part_and_the_others_stay_unbiased(
+    how: str, kind: str
+):
+    """4,000 episodes of 3 steps, six standard errors; the third fails where x is above 0.3."""
+    from scipy.stats import norm
+
+    def mean(obs: Any, t: int) -> np.ndarray:
+        out = np.full((len(obs), 1), 0.4)
+        if (bad := np.asarray(obs)[:, 0] > 0.3).any() and how == "an exception":
+            raise RuntimeError("no reading")
+        out[bad] = np.nan
+        return out
+
+    class Drawing:
+        def candidates(self, obs: Any, t: Any, rng: Any) -> Any:
+            from scopeval.policies.protocols import Candidates
+
+            return Candidates(mean(obs, t)[:, None], np.ones((len(obs), 1)))
+
+    bad = GaussianPolicy(mean, [0.0], low=[-1], high=[1]) if kind == "with a density" else Drawing()
+    several = {"old": gaussian(0.0), "new": gaussian(0.3), "bad": bad}
+    e = run(Line, several, 4000, 3, np.full(3, 1 / 3))
+    assert not e.lost
+    assert not e.failed[:, :2].any()
+    assert [one.policy for one in e.failures] == [2]
+    assert e.failures[0].reason
+    assert e.weights @ np.full(3, 1 / 3) == pytest.approx(1.0)
+    if kind == "without":  # it is asked only where the episode can be its own
+        assert (e.weights[e.failed[:, 2], -1, 2] > 0).all()
+        assert e.failed[:, 2].any()
+    for k, center in enumerate((0.0, 0.3)):
+        low, high = -1 - center, 1 - center
+        inside = norm.pdf(low) - norm.pdf(high) + center * (norm.cdf(high) - norm.cdf(low))
+        truth = 3 * (inside - norm.cdf(low) + norm.sf(high))
+        y = full_trajectory(e, 1.0, np.zeros(3))[:, k]
+        assert abs(y.mean() - truth) < 6 * y.std() / np.sqrt(len(y))
+
+
+def test_a_density_of_one_point_and_a_continuous_policy_that_never_answers_are_errors():
+    point = GaussianPolicy(lambda obs, t: np.zeros((len(obs), 1)), [-np.inf], low=[-1], high=[1])
+    nothing = GaussianPolicy(lambda obs, t: np.full((len(obs), 1), np.nan), 0.0, low=[-1], high=[1])
+    for bad, said in ((point, "infinity|standard"), (nothing, "NaN")):
+        with pytest.raises(InputError, match=rf"policies\['new'\].*{said}"):
+            run(Line, {"old": gaussian(0.0), "new": bad}, 5, 2)
+
+
+def test_where_only_a_policy_without_a_share_answers_the_episode_is_lost():
+    """Nobody who may act has an answer: no action is made up."""
+    mdp, (old, new) = two_policies()
+
+    def failing(obs: Any, t: int) -> np.ndarray:
+        probs = np.array(old[t, obs])
+        probs[obs == 1] = np.nan
+        return probs
+
+    e = run(TabularFleet(mdp, 50), {"old": failing, "new": new}, 200, 5, np.array([1.0, 0.0]))
+    assert e.lost
+    assert all("no policy gave an answer" in one.reason for one in e.lost)
+    assert not (e.obs == 1)[e.steps].any()

@@ -389,7 +389,7 @@ def _news(
     news = []
     for k in sorted(outcome.decided_after.keys() - state.decided_after.keys()):
         name = policies.names[k]
-        text = found.differences[name].sentence(name, found.baseline)
+        text = found.difference_in_words(name)
         news.append(Event("decided", f"after {found.episodes:,} episodes: {text}"))
     for k in sorted(outcome.dropped.keys() - state.dropped.keys()):
         text = f"{policies.names[k]} runs no more episodes: another policy is surely better"

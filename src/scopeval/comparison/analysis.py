@@ -38,8 +38,9 @@ from scopeval.logs.transitions import Transitions
 
 __all__ = ["ESTIMATORS", "Analyst", "Judged", "contrasts"]
 
-#: In order of preference among equals.
-ESTIMATORS = ("full trajectory", "per decision", "doubly robust")
+#: In order of preference among equals. The last one is there where there are logs: they may be of
+#: another world, and what they teach then is worse than what the episodes alone do.
+ESTIMATORS = ("full trajectory", "per decision", "doubly robust", "doubly robust without the logs")
 #: Folds of the episodes; each is judged by what the others show.
 FOLDS = 5
 #: With control variates that take long to learn: learned from one, chosen by another, applied.
@@ -85,7 +86,7 @@ class _Fitted:
 
     centers: Floats
     levels: Floats
-    controls: Controls | None
+    controls: tuple[Controls | None, ...]
     guessed: Guessed | None
 
 
@@ -168,8 +169,8 @@ class Analyst:
                 fitted = self._fit(others, self._controls(others.episodes))
             else:
                 by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
-                spread = self._spread(self._fit(parts[by], learned[by]), parts[judge])
-                fitted = self._fit(others, learned[by])
+                spread = self._spread(self._fit(parts[by], (learned[by],)), parts[judge])
+                fitted = self._fit(others, (learned[by],))
             questions = self._questions(fitted, part)
             without = self._preferred(spread[: len(ESTIMATORS)])
             choice = self._preferred(spread) if rest else without
@@ -232,18 +233,19 @@ class Analyst:
         relative[0] = 1.0
         return np.array([least(column) for column in relative.T])
 
-    def _fit(self, known: _Sample, controls: Controls | None) -> _Fitted:
+    def _fit(self, known: _Sample, controls: tuple[Controls | None, ...]) -> _Fitted:
         episodes, gamma, guessed = known.episodes, self._gamma, None
         if self.context is not None and known.own is not None:
             guessed = self.context.learn(episodes, known.own, gamma)
         return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
 
-    def _controls(self, known: MixtureEpisodes) -> Controls | None:
-        """From logs and other episodes; what takes long, from logs only."""
+    def _controls(self, known: MixtureEpisodes) -> tuple[Controls | None, ...]:
+        """From logs and other episodes, and from these alone; what takes long, from logs only."""
         if self._standing is not None or self._learner is None or not self._learner.quick:
-            return self._standing
-        rows = [] if self._logs is None else [self._logs]
-        return self._learner.learn([*rows, known.transitions()])
+            return (self._standing,)
+        seen = known.transitions()
+        alone = self._learner.learn([seen])
+        return (alone,) if self._logs is None else (self._learner.learn([self._logs, seen]), alone)
 
     def _questions(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
         """[N, K], a column a question, for each estimator that there is, by its number."""
@@ -252,9 +254,10 @@ class Analyst:
             0: full_trajectory(episodes, gamma, fitted.centers),
             1: per_decision(episodes, gamma, fitted.levels),
         }
-        if fitted.controls is not None:
-            control, baseline = controls_at(fitted.controls, self._policies, episodes)
-            each[2] = doubly_robust(episodes, gamma, control, baseline)
+        for number, controls in enumerate(fitted.controls, 2):
+            if controls is not None:
+                control, baseline = controls_at(controls, self._policies, episodes)
+                each[number] = doubly_robust(episodes, gamma, control, baseline)
         if self.context is not None and fitted.guessed is not None and sample.own is not None:
             removed = self.context.removed(fitted.guessed, episodes, sample.own)
             each |= {len(ESTIMATORS) + i: y - removed for i, y in each.items()}

@@ -298,7 +298,7 @@ def comparison_of(
         warnings, caveats = (*warnings, *report.warnings), (*caveats, *report.dependent)
     total = float(episodes.cost.sum()) + sum(one.cost for one in episodes.lost)
     picked = outcome.judged.chosen[:, :K]
-    chosen = np.bincount(picked.ravel(), minlength=3) / picked.size
+    chosen = np.bincount(picked.ravel(), minlength=len(ESTIMATORS)) / picked.size
     return Comparison(
         baseline=policies.names[base],
         values=values,

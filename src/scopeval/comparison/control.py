@@ -6,9 +6,10 @@ follows itself) over the same learners, for vectors over one learned world.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from scopeval.errors import ScopevalError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.protocols import Critic
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Observations, Policy, probs_of
+from scopeval.policies.protocols import Observations, Policy, Time
 
 __all__ = [
     "ControlLearner",
@@ -71,14 +72,42 @@ def controls_at(
         if not len(rows):
             break
         obs, action = episodes.obs[rows, t], episodes.action[rows, t]
-        for k, policy in enumerate(policies.policies):
+        for k in range(K):
             if episodes.failed[:, k].any():
                 continue  # it has no value
-            assert isinstance(policy, Policy)
-            b = controls.at(k, obs, t)
+            probs, usable = policies.probs_of(k, obs, t)
+            b = controls.at(k, obs, t) * usable[:, None]
             control[rows, t, k] = b[np.arange(len(rows)), action]
-            baseline[rows, t, k] = (probs_of(policy, obs, t) * b).sum(axis=1)
+            baseline[rows, t, k] = (probs * b).sum(axis=1)
     return control, baseline
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A policy to learn with.
+
+    A learned world also shows it what the plant never does: it is asked within the range of the
+    logged observations. Where it has no answer it decides at random. Whatever is learned then,
+    values stay unbiased.
+
+    Attributes:
+        policy: to ask.
+        low: least logged value of each dimension.
+        high: the largest.
+        actions: number of actions.
+    """
+
+    policy: Policy
+    low: NDArray[Any]
+    high: NDArray[Any]
+    actions: int
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """[B, A]."""
+        probs = np.full((len(obs), self.actions), 1.0 / self.actions)
+        with contextlib.suppress(Exception):  # it fails, and has no value
+            probs = np.asarray(self.policy.probs(np.clip(obs, self.low, self.high), t), np.float64)
+        return probs
 
 
 @dataclass(frozen=True)
@@ -140,10 +169,14 @@ class TableLearner:
         data = replace(data, learners={})
         tables = np.zeros((len(self.policies), self.horizon, S, self.actions))
         for k, policy in enumerate(self.policies.policies):
+            assert isinstance(policy, Policy)
+            asked = policy
+            if not isinstance(policy, TabularPolicy):
+                asked = _Asked(policy, np.array(0), np.array(S - 1), self.actions)
             try:
                 swept = sweep(
                     data,
-                    policy,
+                    asked,
                     lambda t, points, pi, e: [followed_target(pi, e)],
                     horizon=self.horizon,
                     gamma=self.gamma,
@@ -176,15 +209,20 @@ class WorldLearner:
 
         if not rows:
             return None
-        first = self.policies.policies[self.policies.baseline]
-        assert isinstance(first, Policy)
         log = Transitions.concat(rows)
         try:
-            many = first.probs(log.obs[:1], 0).shape[1]
+            many = self.policies.actions_at(log.obs[:1])
             world = World.learn(log, actions=many, seed=self.seed)
             made = [
-                design(world, policy, horizon=self.horizon, method="on-policy", gamma=self.gamma)
+                design(
+                    world,
+                    _Asked(policy, log.obs.min(axis=0), log.obs.max(axis=0), many),
+                    horizon=self.horizon,
+                    method="on-policy",
+                    gamma=self.gamma,
+                )
                 for policy in self.policies.policies
+                if isinstance(policy, Policy)
             ]
         except ScopevalError:
             return None  # the other estimators need no critics

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, as_floats
 from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
-__all__ = ["MOST_POLICIES", "Answers", "PolicySet", "WithDensity", "current_shares", "shares_of"]
+__all__ = [
+    "MOST_POLICIES",
+    "Answers",
+    "Normal",
+    "PolicySet",
+    "WithDensity",
+    "current_shares",
+    "shares_of",
+]
 
 #: Each policy gets a share of the episodes, and differences hold together: more need other rules.
 MOST_POLICIES = 20
@@ -23,9 +33,10 @@ MOST_POLICIES = 20
 
 @runtime_checkable
 class WithDensity(Protocol):
-    """A normal distribution over actions, clipped to a box: the density of what was drawn.
+    """A normal distribution over actions, clipped to a box; its dimensions are independent.
 
-    The drawn action is the one before it is clipped; `GaussianPolicy` is such a policy.
+    The density is that of the drawn action, before it is clipped; `GaussianPolicy` is such a
+    policy.
     """
 
     low: Floats
@@ -39,9 +50,27 @@ class WithDensity(Protocol):
         """[B, d]."""
         ...
 
-    def log_prob(self, obs: Observations, actions: ArrayLike, t: int) -> Floats:
-        """Log density of drawn actions [B, d], [B]."""
-        ...
+
+@dataclass(frozen=True)
+class Normal:
+    """The distributions of drawn actions, mean and std [B, d], and which can be used, [B].
+
+    `reason` says what the first unusable answer was.
+    """
+
+    mean: Floats
+    std: Floats
+    usable: Bools
+    reason: str
+
+    def log_density(self, actions: Floats) -> Floats:
+        """Of drawn actions [B, d], [B]; -inf where there is no distribution."""
+        ok = self.usable
+        z = (actions[ok] - self.mean[ok]) / self.std[ok]
+        out = np.full(len(ok), -np.inf)
+        each = -0.5 * z * z - np.log(self.std[ok]) - 0.5 * math.log(2.0 * math.pi)
+        out[ok] = each.sum(axis=1)
+        return out
 
 
 @dataclass
@@ -160,6 +189,11 @@ class PolicySet:
                 answers.reasons[k] = reason
         return answers
 
+    def probs_of(self, k: int, obs: Observations, t: int) -> tuple[Floats, Bools]:
+        """What one policy answers, [B, A], and which rows can be used; the others are 0."""
+        probs, usable, _ = self._ask(k, obs, t)
+        return np.where(usable[:, None], probs, 0.0), usable
+
     def _ask(self, k: int, obs: Observations, t: int) -> tuple[Floats, Bools, str]:
         """One policy: probabilities [B, A], which rows can be used, and why the first cannot."""
         policy: Any = self.policies[k]  # to ask what kind it is takes as long as its answer
@@ -181,19 +215,70 @@ class PolicySet:
 
     def _one_by_one(self, policy: Policy, obs: Observations, t: int) -> tuple[Floats, Bools, str]:
         """The rows of a batch that failed as a whole."""
-        rows: list[Floats | None] = []
-        reason = ""
-        for i in range(len(obs)):
-            try:
-                row = np.asarray(policy.probs(obs[i : i + 1], t), np.float64)
-                good, why = _usable(row, 1)
-            except Exception as error:
-                good, why = np.zeros(1, np.bool_), f"{type(error).__name__}: {error}"
-            rows.append(row[0] if good.all() else None)
-            reason = reason or why
+
+        def answer(row: Observations) -> Floats:
+            probs = np.asarray(policy.probs(row, t), np.float64)
+            good, why = _usable(probs, 1)
+            if not good.all():
+                raise InputError(why)
+            return np.asarray(probs[0])
+
+        rows, reason = _each_row(answer, obs)
         width = next((len(row) for row in rows if row is not None), self._actions or 1)
         probs = np.stack([np.full(width, np.nan) if row is None else row for row in rows])
         return probs, np.array([row is not None for row in rows]), reason
+
+    def normal(self, k: int, obs: Observations, t: int) -> Normal:
+        """The distributions of a continuous policy with a density.
+
+        Raises:
+            InputError: it has never answered.
+        """
+        policy: Any = self.policies[k]
+        shape = len(obs), len(policy.low)
+        reason = ""
+        try:
+            both = _normal(policy, obs, t)
+            usable = np.ones(len(obs), np.bool_)
+        except Exception:
+            rows, reason = _each_row(lambda row: _normal(policy, row, t)[:, 0], obs)
+            usable = np.array([row is not None for row in rows])
+            both = np.ones((2, *shape))
+            for i, row in enumerate(rows):
+                if row is not None:
+                    both[:, i] = row
+        self._has_answered(k, usable, reason, t)
+        return Normal(both[0], both[1], usable, reason)
+
+    def draw(
+        self, k: int, obs: Observations, t: int, draws: Sequence[np.random.Generator]
+    ) -> tuple[list[Floats | None], str]:
+        """Actions of a continuous policy without a density; None where it gives none, and why.
+
+        Raises:
+            InputError: it has never answered.
+        """
+        policy: Any = self.policies[k]
+        streams = iter(draws)
+
+        def answer(row: Observations) -> Floats:
+            rng = next(streams)
+            offered = policy.candidates(row, t, rng)
+            pick = draw_actions(offered.probs, np.array([rng.random()]))[0]
+            action = np.asarray(offered.actions[0, pick], np.float64)
+            if not np.isfinite(action).all():
+                raise InputError(f"returned the action {action}")
+            return action
+
+        rows, reason = _each_row(answer, obs)
+        self._has_answered(k, np.array([row is not None for row in rows]), reason, t)
+        return rows, reason
+
+    def _has_answered(self, k: int, usable: Bools, reason: str, t: int) -> None:
+        """Note it; a policy that has never answered is an error and no failure."""
+        self._answered[k] |= usable.any()
+        if not self._answered[k] and len(usable):
+            raise InputError(f"policies[{self.names[k]!r}]: {reason} at t={t}")
 
     def _check_boxes(self) -> None:
         """Limits decide what is executed: they must not depend on who has drawn the action."""
@@ -245,6 +330,42 @@ def current_shares(fair: Floats, active: Bools, baseline: int, part: float | Non
         shares = shares * part
         shares[baseline] += 1.0 - shares.sum()
     return np.asarray(shares)
+
+
+def _each_row(
+    answer: Callable[[Observations], Floats], obs: Observations
+) -> tuple[list[Floats | None], str]:
+    """What a policy answers to each observation by itself, and why not to the first it does not."""
+    rows: list[Floats | None] = []
+    reason = ""
+    for i in range(len(obs)):
+        try:
+            rows.append(answer(obs[i : i + 1]))
+        except InputError as error:
+            rows.append(None)
+            reason = reason or str(error)
+        except Exception as error:
+            rows.append(None)
+            reason = reason or f"{type(error).__name__}: {error}"
+    return rows, reason
+
+
+def _normal(policy: Any, obs: Observations, t: int) -> Floats:
+    """Means and standard deviations, [2, B, d]."""
+    shape = len(obs), len(policy.low)
+    both = [np.asarray(x, np.float64) for x in (policy.mean(obs, t), policy.std(obs, t))]
+    if any(x.shape != shape for x in both):
+        raise InputError(
+            f"returned shapes {both[0].shape} and {both[1].shape}, expected {shape} of mean and std"
+        )
+    if not np.isfinite(both).all():
+        raise InputError("returned NaN or infinity for mean or std")
+    if (both[1] <= 0).any():
+        raise InputError(
+            "returned a standard deviation of 0, which is no density; a controller that draws "
+            "nothing is an object with candidates(obs, t, rng)"
+        )
+    return np.stack(both)
 
 
 def _usable(probs: Floats, rows: int) -> tuple[Bools, str]:

@@ -183,11 +183,19 @@ class Comparison:
             said += f" Caution: {'; '.join(self.caveats)}."
         return said
 
+    def difference_in_words(self, name: str) -> str:
+        """One difference to the baseline in words."""
+        if self.baseline in self.failures:
+            return f"{self.baseline} failed, so that there is nothing to compare {name} with"
+        return self.differences[name].sentence(name, self.baseline)
+
     def _answer(self) -> str:
         if len(self.differences) == 1:
             ((name, d),) = self.differences.items()
-            text = d.sentence(name, self.baseline)
+            text = self.difference_in_words(name)
             return text[0].upper() + text[1:] if d.verdict == "undecided" else text
+        if self.baseline in self.failures:
+            return f"{self.baseline} failed, so that there is nothing to compare the others with"
         groups: dict[str, list[str]] = {}
         for name, d in self.differences.items():
             groups.setdefault(d.verdict, []).append(name)
@@ -284,7 +292,7 @@ class Comparison:
         if name == self.baseline:
             return f"{text}; the baseline"
         d = self.differences[name]
-        text += f"; {d.sentence(name, self.baseline)}"
+        text += f"; {self.difference_in_words(name)}"
         if d.decided_after is not None:
             text += f"; clear after {d.decided_after:,} episodes"
         if d.shared == 0.0:
@@ -312,7 +320,7 @@ class Comparison:
         content.pop("recorded")
         content["values"] = {name: asdict(v) for name, v in self.values.items()}
         content["differences"] = {
-            name: asdict(d) | {"sentence": d.sentence(name, self.baseline)}
+            name: asdict(d) | {"sentence": self.difference_in_words(name)}
             for name, d in self.differences.items()
         }
         for name in ("best", "cost", "certificate", "cost_ratio"):

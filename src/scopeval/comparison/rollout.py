@@ -25,9 +25,9 @@ from scopeval.collection.rollout import draw_actions, episode_streams
 from scopeval.collection.signal_paths import record_signals
 from scopeval.comparison.mixture import EpisodeState, mixture_probs
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
-from scopeval.comparison.policy_set import PolicySet, WithDensity
+from scopeval.comparison.policy_set import Normal, PolicySet
 from scopeval.errors import PlantError
-from scopeval.policies.protocols import ContinuousPolicy, Observations
+from scopeval.policies.protocols import Observations
 
 __all__ = ["MixtureChoice", "MixtureRollout", "choose"]
 
@@ -270,14 +270,12 @@ def choose(
         mute: [K] policies that gave no answer when this was decided before; None: they are asked.
     """
     if policies.continuous:
-        return _draw(policies, obs, t, state, shares, uniforms, draws)
+        return _draw(policies, obs, t, state, shares, uniforms, draws, mute)
     answers = policies.ask(obs, t)
     if mute is not None:
         answers.usable[:, mute] = False
         answers.probs[:, mute] = 0.0
     usable = answers.usable & (shares > 0)
-    if not usable.any():
-        usable = answers.usable
     acting = state.posterior(shares, usable, policies.baseline)
     mu = mixture_probs(acting, answers.probs)
     mu[~usable.any(axis=1)] = 1.0 / mu.shape[1]  # these rows are lost
@@ -285,7 +283,9 @@ def choose(
     taken = answers.probs[np.arange(len(obs)), :, actions]
     with np.errstate(divide="ignore"):
         log_probs = np.log(taken)
-    return MixtureChoice(actions, log_probs, acting, answers.usable, answers.reasons)
+    return MixtureChoice(
+        actions, log_probs, acting, _heard(answers.usable, usable), answers.reasons
+    )
 
 
 def _draw(
@@ -296,35 +296,56 @@ def _draw(
     shares: Floats,
     uniforms: Floats,
     draws: Sequence[np.random.Generator],
+    mute: Bools | None,
 ) -> MixtureChoice:
     """Of continuous policies: who acts, its action, and everybody's density of it."""
-    each, K = policies.policies, len(policies)
-    usable = np.ones((len(obs), K), np.bool_)
+    B, K, dense = len(obs), len(policies), policies.dense
+    reasons: dict[int, str] = {}
+    answers = np.ones((B, K), np.bool_)
+    if mute is not None:
+        answers[:, mute] = False
+    normals: dict[int, Normal] = {}
+    for k in map(int, np.flatnonzero(dense)):
+        normals[k] = policies.normal(k, obs, t)
+        answers[:, k] &= normals[k].usable
+        reasons[k] = normals[k].reason
+    # one without a density is asked where the episode can be its own, or nobody else is left
+    chance = np.where(answers, shares * state.weights, 0.0)
+    alone = chance[:, dense].sum(axis=1) <= 0
+    drawn: dict[tuple[int, int], Floats] = {}
+    for k in map(int, np.flatnonzero(~dense)):
+        rows = np.flatnonzero(answers[:, k] & ((chance[:, k] > 0) | alone))
+        each, reasons[k] = policies.draw(k, obs[rows], t, [draws[i] for i in rows.tolist()])
+        answers[rows, k] = [action is not None for action in each]
+        drawn |= {(int(i), k): a for i, a in zip(rows, each, strict=True) if a is not None}
+    usable = answers & (shares > 0)
     acting = state.posterior(shares, usable, policies.baseline)
     who = draw_actions(acting, uniforms)
-    drawn: list[Floats] = []
-    for i, k in enumerate(who):
-        policy, one = each[int(k)], obs[i : i + 1]
-        if isinstance(policy, WithDensity):
-            noise = draws[i].standard_normal(len(policy.low))
-            drawn.append(policy.mean(one, t)[0] + policy.std(one, t)[0] * noise)
+    # [d]: any action, for rows that are lost since nobody answers
+    some = next((one.mean[0] for one in normals.values()), next(iter(drawn.values()), np.empty(0)))
+    actions = np.zeros((B, len(some)))
+    for i in np.flatnonzero(usable.any(axis=1)).tolist():
+        k = int(who[i])
+        if dense[k]:
+            noise = draws[i].standard_normal(len(some))
+            actions[i] = normals[k].mean[i] + normals[k].std[i] * noise
         else:
-            assert isinstance(policy, ContinuousPolicy)
-            offered = policy.candidates(one, t, draws[i])
-            pick = draw_actions(offered.probs, np.array([draws[i].random()]))[0]
-            drawn.append(np.asarray(offered.actions[0, pick], np.float64))
-    actions = np.stack(drawn)
-    dense = policies.dense
-    log_probs = np.full((len(obs), K), -np.inf)
-    for k, policy in enumerate(each):
-        if isinstance(policy, WithDensity):
-            mine = dense[who]
-            log_probs[mine, k] = policy.log_prob(obs[mine], actions[mine], t)
+            actions[i] = drawn[i, k]
+    log_probs = np.full((B, K), -np.inf)
+    for k in range(K):
+        if dense[k]:
+            log_probs[:, k] = np.where(dense[who], normals[k].log_density(actions), -np.inf)
         else:
             log_probs[who == k, k] = 0.0
     box = policies.box
-    executed = actions if box is None else np.clip(actions, *box)
-    return MixtureChoice(executed, log_probs, acting, usable)
+    executed: Floats = actions if box is None else np.clip(actions, *box)
+    said = {k: reason for k, reason in reasons.items() if reason}
+    return MixtureChoice(executed, log_probs, acting, _heard(answers, usable), said)
+
+
+def _heard(answers: Bools, usable: Bools) -> Bools:
+    """Who answered, [B, K]; nobody, where only policies without a share did: they may not act."""
+    return np.asarray(answers & np.asarray(usable.any(axis=1))[:, None])
 
 
 def _rows_of(choice: MixtureChoice, which: Bools) -> MixtureChoice:

@@ -66,6 +66,8 @@ def _verdict(c: Comparison) -> Verdict:
     if c.certificate is not None and c.certificate.verdict == "refuted":
         return Verdict("bad", "The promise about the cost was not kept")
     counts = {v: [n for n, d in c.differences.items() if d.verdict == v] for v in _COLORS}
+    if c.baseline in c.failures:
+        return Verdict("bad", f"{c.baseline} failed")
     if counts["failed"]:
         return Verdict("bad", f"{', '.join(counts['failed'])} failed")
     if counts["undecided"]:
