@@ -205,11 +205,8 @@ HOLDERS = {
     "behavior.settings.Settings": "of the designs of one target",
     "comparison.control.TableLearner": "of the control variates",
     "comparison.control.WorldLearner": "of the control variates",
-    "evaluation.source_choice.Terms": "after defaults are filled in",
-    "evaluation.source_choice.Sources": "after defaults are filled in",
     "evaluation.stage_design.Plan": "a stage's own promise",
     "safety.certificate.CostDifference": "the multiple in D",
-    "safety.promise.Judged": "after defaults are filled in",
 }
 
 

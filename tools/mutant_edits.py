@@ -369,8 +369,8 @@ EDITS = (
     Edit(
         "the limit that a design was made for is not judged",
         "safety/promise.py",
-        'return Judged("limit", limit=made.limit, epsilon=made.epsilon)',
-        "return found",
+        "return Promise(limit=made.limit)",
+        "return filled",
         ("safety/test_promise.py::test_a_limit_above_the_targets_cost_is_spent",),
     ),
     Edit(
@@ -448,8 +448,8 @@ EDITS = (
     ),
     Edit(
         "the guard is not told what lost episodes have cost",
-        "evaluation/stopping.py",
-        "lost=sum(x.cost for x in found.lost),",
+        "evaluation/loop.py",
+        "lost=sum(x.cost for x in batch.lost),",
         "lost=0.0,",
         ("evaluation/test_lost_costs.py::test_costs_of_lost_episodes_count_for_the_total",),
     ),

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Campaign, Check, Stages, Stop
+from scopeval import Campaign, Check, Promise, Question, Stages, Stop
 from scopeval.campaign.stages import Allotment, Expected
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.campaign.view import trace_of
 from scopeval.errors import InputError
-from scopeval.evaluation import source_choice
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 from scopeval.evaluation.stages import Shares, expected_variance, stage_sizes
@@ -196,8 +195,8 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
     sizes = list(stage_sizes(SETTINGS, EPISODES))
     assert [stage.episodes for stage in result.stages] == sizes
     designer = StageDesigner(
-        finished.backend.target,
-        source_choice.Terms(HORIZON, 1.0, 0.0),
+        Question(finished.backend.target, HORIZON, 1.0),
+        Promise(),
         SETTINGS,
         None,
         None,

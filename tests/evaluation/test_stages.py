@@ -14,6 +14,7 @@ from scopeval import (
     Episodes,
     Inference,
     Promise,
+    Question,
     Stages,
     Stop,
     Table,
@@ -28,7 +29,6 @@ from scopeval.collection.tabular_fleet import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.loop import EvaluationLoop, StoppingPlan
-from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan, StageDesigner
@@ -197,7 +197,9 @@ def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_
     # four episodes may tell too little for a value to be told; what is hidden then is unbiased too
     monkeypatch.setattr(Totals, "_tells_nothing", lambda *_: False)
     settings = Stages(first=2, growth=1.5, least_variance=0.01)
-    task = EvaluationTask(Terms(1, 1.0, 0.0), Inference(estimator="pdis"), True, (), True, 0)
+    task = EvaluationTask(
+        Question(PROBS[None], 1, 1.0), Promise(), Inference(estimator="pdis"), (), True, 0
+    )
     total = mean = naive = square = expected = 0.0
     for outcomes in itertools.product(OUTCOMES, repeat=4):
         script = Script(list(outcomes))
@@ -413,7 +415,7 @@ def test_stages_of_vectors_refit_one_learned_world():
         return Transitions(np.zeros(rows, int), obs, action, obs[:, 0], action, after)
 
     target = CallablePolicy(lambda obs, t: np.full((len(obs), 2), 0.5))
-    designer = StageDesigner(target, Terms(1, 1.0, 0.0), Stages(), None, None, 0)
+    designer = StageDesigner(Question(target, 1, 1.0), Promise(), Stages(), None, None, 0)
     parts = [part(200)]
     first = designer._data(parts)
     assert (len(first.logged), first.refits) == (200, 0)

@@ -26,7 +26,6 @@ from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.safety.episode_costs import costs_of
-from scopeval.safety.promise import Judged
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 MDP = Gridworld(5, "same-tilt", seed=0).mdp()
@@ -44,7 +43,7 @@ def test_the_references_cost_by_enumeration(seed: int) -> None:
     T, S, A = mdp.horizon, mdp.states, mdp.actions
     pi, mu, nu = (random_rows(rng, T, S, A) for _ in range(3))
     truth = mdp.initial @ exact.cost_values(mdp, TabularPolicy(nu)).v[0]
-    promise = Judged("reference", TabularPolicy(nu))
+    promise = Promise(of=TabularPolicy(nu))
     holes = pi.copy()
     holes[1] = [0.0, 1.0]
     for table, covered in ((pi, True), (holes, False)):
@@ -61,7 +60,7 @@ def test_the_references_cost_by_enumeration(seed: int) -> None:
 
 def test_a_limit_needs_no_weights() -> None:
     episodes = collect(MDP, PI, MU, episodes=300)
-    costs = costs_of(episodes, 1.0, None, Judged("limit", limit=2.0))
+    costs = costs_of(episodes, 1.0, None, Promise(limit=2.0))
     assert costs.weight is None
     assert (costs.weighted_cost == 2.0).all()
 

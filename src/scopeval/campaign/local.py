@@ -60,7 +60,6 @@ from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History
 from scopeval.errors import CampaignError, DataError, InputError
-from scopeval.evaluation import source_choice
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stages import Stages
@@ -340,9 +339,9 @@ def first_plan(
     if refit is not None and return_bound is not None:
         raise InputError("return_bound: stages have none; expected refit=False with it")
     if refit is not None:  # the first stage is planned as that of `evaluate` is
-        terms = source_choice.Terms(horizon, 1.0 if gamma is None else gamma, epsilon or 0.0)
-        designer = StageDesigner(target, terms, refit, as_behavior(behavior), logs, seed)
-        return designer.next(None, 1.0 + terms.epsilon)
+        question, promise = Question(target, horizon, gamma), Promise(1.0 + (epsilon or 0.0))
+        designer = StageDesigner(question, promise, refit, as_behavior(behavior), logs, seed)
+        return designer.next(None, promise.at_most)
     if behavior is None and logs is not None:
         from scopeval.behavior.designer import design
 

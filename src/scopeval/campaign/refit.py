@@ -42,11 +42,12 @@ from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError
-from scopeval.evaluation import source_choice
 from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 from scopeval.evaluation.stages import Stages
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.question.promise import Promise
+from scopeval.question.question import Question
 
 __all__ = ["RefitProcess", "confirmed", "keep_logs", "main", "refit_now"]
 
@@ -163,8 +164,8 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
     """What `evaluate` would run in its next stage, and its behavior policy."""
     terms = recorder.terms
     designer = StageDesigner(
-        recorder.target,
-        source_choice.Terms(terms.horizon, terms.gamma, terms.epsilon),
+        Question(recorder.target, terms.horizon, terms.gamma),
+        Promise(1.0 + terms.epsilon),
         settings,
         None,
         task.logs,

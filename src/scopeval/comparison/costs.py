@@ -11,12 +11,11 @@ from scopeval.collection.episodes import discounts
 from scopeval.comparison.estimators import weighted_costs
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.errors import InputError
-from scopeval.question.promise import Promise
+from scopeval.question.promise import Compared, Promise
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.episode_costs import EpisodeCosts, limit_costs
 from scopeval.safety.guard import Guard
-from scopeval.safety.promise import Whose
 
 __all__ = ["CostTerms", "cost_terms_of"]
 
@@ -45,7 +44,7 @@ class CostTerms:
         return 0.0 if self.promise is None else self.promise.epsilon
 
     @property
-    def whose(self) -> Whose:
+    def whose(self) -> Compared:
         """What the promise compares with."""
         limit = self.promise is not None and self.promise.limit is not None
         return "limit" if limit else "reference"

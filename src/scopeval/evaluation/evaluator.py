@@ -14,8 +14,8 @@ from scopeval.evaluation.loop import INTERRUPTED, EvaluationLoop, Running, Stopp
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.source_choice import (
     bound_of,
+    completed,
     open_sources,
-    terms_of,
     unbiased_estimator,
 )
 from scopeval.evaluation.stages import Stages
@@ -26,9 +26,9 @@ from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy
 from scopeval.question.baseline import Baseline, baseline_of
 from scopeval.question.inference import Inference
 from scopeval.question.promise import Limit, Promise, promises_and_limits
-from scopeval.question.question import question_of
+from scopeval.question.question import Question, question_of
 from scopeval.question.stop import Stop, stop_of
-from scopeval.safety.promise import judged_promise
+from scopeval.safety.promise import judged_promise, unrecognized
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
 
@@ -104,8 +104,7 @@ def evaluate(
     unconfirmed = _unconfirmed(behavior, today)
     task = _task(
         plant,
-        asked.horizon,
-        asked.gamma,
+        asked,
         behavior,
         promise,
         today,
@@ -118,9 +117,9 @@ def evaluate(
         raise InputError("stop.cost: given with cost='none', expected costs to count")
     opened = open_sources(
         plant,
-        asked.policy,
-        task.terms,
-        horizon=asked.horizon,
+        task.question,
+        task.promise,
+        cut=asked.horizon,
         seed=seed,
         baseline=None if today is None else today.policy,
     )
@@ -147,8 +146,7 @@ def _unconfirmed(behavior: Behavior | Policy | None, baseline: Baseline | None) 
 
 def _task(
     plant: Plant,
-    horizon: int | None,
-    gamma: float | None,
+    asked: Question,
     behavior: Behavior | Policy | None,
     promise: Promise | Limit | Sequence[Promise | Limit] | None,
     baseline: Baseline | None,
@@ -164,18 +162,18 @@ def _task(
     judged = judged_promise(behavior, stated, baseline)
     if in_stages:
         _check_stages(inference)
-    terms = terms_of(plant.env, behavior, horizon=horizon, gamma=gamma, promise=judged)
+    question = completed(asked, plant.env, behavior)
     limits_of_guard(limits)
-    given = stated or Promise()
     return EvaluationTask(
-        terms=terms,
+        question=question,
+        promise=judged,
         inference=inference,
-        guarded=given.guarded,
         limits=limits,
         costs=plant.cost != "none",
         seed=seed,
         context=context,
-        bound=bound_of(plant.env, terms, None if in_stages else behavior, given.bound),
+        bound=bound_of(plant.env, question, None if in_stages else behavior, judged.bound),
+        note=unrecognized(behavior, judged),
         baseline=baseline is not None,
     )
 

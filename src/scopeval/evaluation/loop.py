@@ -182,10 +182,10 @@ class EvaluationLoop:
     ) -> None:
         self._task, self._sources, self._plan = task, sources, plan
         self._progress, self._run, self._unconfirmed = progress, run, unconfirmed
-        by, episodes, promise = task.inference, plan.stop.episodes, task.terms.promise
+        by, episodes, promise = task.inference, plan.stop.episodes, task.promise
         self._episodes = episodes
         #: The promise is about the target's own cost, which the target then keeps by itself.
-        self._of_target = promise.whose == "target"
+        self._of_target = promise.compared == "target"
         self._switched: int | None = None  # the target policy runs everything from here on
         self._report: GuardReport | None = None
         self._decisions: dict[str, int] = {}
@@ -195,13 +195,13 @@ class EvaluationLoop:
         )
         self.totals = Totals(
             alpha=by.alpha,
-            epsilon=task.terms.epsilon,
+            epsilon=task.promise.epsilon,
             method=by.interval,
             target_n=episodes or 1000,
             on_policy=run is None,
             keep=by.keep,
             bound=task.bound,
-            whose=promise.whose,
+            whose=promise.compared,
             return_bound=by.return_bound,
             context=self._context,
             settings=stages,
@@ -231,7 +231,7 @@ class EvaluationLoop:
     def _stage(self, size: int | None) -> None:
         """Design, run and judge one stage."""
         task, totals, staging = self._task, self.totals, self._staging
-        plan = Plan(self._run, None, task.terms.epsilon, "the policy that was given")
+        plan = Plan(self._run, None, task.promise.epsilon, "the policy that was given")
         if staging is not None:
             assert size is not None
             plan = staging.next(size, totals)
@@ -311,7 +311,7 @@ class EvaluationLoop:
         """The guard that watches all episodes; in stages each has its own if there is no limit."""
         task = self._task
         if self._staging is not None:
-            return task.guard(self._watched(task.terms.epsilon)) if task.limits else None
+            return task.guard(self._watched(task.promise.epsilon)) if task.limits else None
         return task.guard() if self._run is not None or not self._of_target else None
 
     def _watched(self, epsilon: float) -> float:
@@ -332,23 +332,23 @@ class EvaluationLoop:
             return ()
         if self._watch is not None:
             return (self._watch,)
-        if staging is None or not task.guarded or not task.costs:
+        if staging is None or not task.promise.guarded or not task.costs:
             return ()
         if plan.behavior is None and self._of_target:
             return ()
-        half, terms = 0.5 * task.inference.alpha, task.terms
+        half, promise = 0.5 * task.inference.alpha, task.promise
         if staging.whole is None:
             staging.whole = Guard(
-                epsilon=self._watched(terms.epsilon),
+                epsilon=self._watched(promise.epsilon),
                 alpha=half,
                 bound=task.bound,
-                whose=terms.promise.whose,
+                whose=promise.compared,
             )
         stage = Guard(
             epsilon=self._watched(plan.epsilon),
             alpha=half * staging.part(len(self.totals.stages) + 1),
             bound=task.bound,
-            whose=terms.promise.whose,
+            whose=promise.compared,
         )
         return stage, staging.whole
 
@@ -356,7 +356,7 @@ class EvaluationLoop:
 
     def _result(self) -> Evaluation:
         task, plan, staging = self._task, self._plan, self._staging
-        baseline, promise = self._sources.baseline is not None, task.terms.promise
+        baseline = self._sources.baseline is not None
         if baseline and self._switched is not None:
             plan.stopped += "; the baseline goes on"
         run = RunInfo(
@@ -367,13 +367,13 @@ class EvaluationLoop:
             costs=task.costs,
             guard=self._report,
             behavior=self._decisions,
-            notes=() if promise.note is None else (promise.note,),
+            notes=() if task.note is None else (task.note,),
             unconfirmed=self._unconfirmed if staging is None else None,
             baseline=baseline,
         )
         result = self.totals.result(run)
         if staging is not None:
-            payback = task.terms.epsilon < 0.0 and self._of_target
+            payback = task.promise.epsilon < 0.0 and self._of_target
             result = replace(result, learning=staging.learning(result.stages, payback=payback))
         if result.episodes is None:
             return result
@@ -410,12 +410,10 @@ class _Staging:
         episodes: int | None,
     ) -> None:
         self.settings, self._episodes = settings, episodes
-        terms = task.terms._replace(horizon=sources.steps)
-        self._designer = StageDesigner(
-            sources.target, terms, settings, first, settings.logs, task.seed
-        )
+        question, promise = replace(task.question, horizon=sources.steps), task.promise
+        self._designer = StageDesigner(question, promise, settings, first, settings.logs, task.seed)
         self._shares = Shares(episodes, settings)
-        epsilon = terms.epsilon if terms.promise.whose == "target" else 0.0
+        epsilon = promise.epsilon if promise.compared == "target" else 0.0
         self._budget = StageBudget(epsilon, settings.promise_of, episodes)
         self._planned = len(list(stage_sizes(settings, episodes))) if episodes else None
         self._agreements: list[Agreement] = []

@@ -32,7 +32,7 @@ from scopeval.question.promise import Bound, Promise, promises_and_limits
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.episode_costs import costs_of
-from scopeval.safety.promise import Judged, judged_promise
+from scopeval.safety.promise import judged_promise, unrecognized
 
 __all__ = ["estimate"]
 
@@ -96,13 +96,13 @@ def estimate(
     control = context_control(context, run, 1 if anytime else len(episodes), by.return_bound)
     totals = Totals(
         alpha=by.alpha,
-        epsilon=float(judged.epsilon or 0.0),
+        epsilon=judged.epsilon,
         method=by.interval,
         target_n=max(len(episodes), 50),
         on_policy=own,
         keep=True,
         bound=_bound(promises, run, episodes.horizon, gamma),
-        whose=judged.whose,
+        whose=judged.compared,
         return_bound=by.return_bound,
         context=control,
     )
@@ -115,20 +115,22 @@ def estimate(
         costs=bool(episodes.cost.any()),
         guard=None,
         behavior={},
-        notes=tuple(x for x in (repeated_streams(episodes), judged.note) if x is not None),
+        notes=tuple(
+            x for x in (repeated_streams(episodes), unrecognized(run, judged)) if x is not None
+        ),
     )
     return totals.result(about)
 
 
 def _batch(
-    episodes: Episodes, target: Any, behavior: Any, name: str, gamma: float, judged: Judged
+    episodes: Episodes, target: Any, behavior: Any, name: str, gamma: float, judged: Promise
 ) -> Batch:
     """The numbers of the episodes, with the costs that the promise compares."""
     pi = target if target is not None else _target_of(behavior)
     known = None if pi is None else as_policy(pi)
     control = None if known is None else cost_control_of(known, behavior)
     found = summarize(episodes, gamma, name, control)
-    if judged.whose == "target" or not len(episodes):
+    if judged.compared == "target" or not len(episodes):
         return found
     finite = None if isinstance(known, ContinuousPolicy) else known
     return replace(found, costs=costs_of(episodes, gamma, None, judged, finite))

@@ -21,9 +21,9 @@ from scopeval.exact import (
 )
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.question.promise import Promise
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.episode_costs import EpisodeCosts, limit_costs
-from scopeval.safety.promise import TARGET, Judged
 from scopeval.simulate import Summaries, summaries
 
 __all__ = ["SimulatedSource", "simulated_source"]
@@ -39,7 +39,7 @@ def simulated_source(
     free: bool,
     seed: int,
     keep: bool,
-    promise: Judged = TARGET,
+    promise: Promise | None = None,
 ) -> Source:
     """The source for a `TabularMDP`.
 
@@ -52,7 +52,7 @@ def simulated_source(
         free: costs count as 0.
         seed: of the episodes.
         keep: keep whole episodes and not only their numbers.
-        promise: whose cost the behavior policy is compared with.
+        promise: what the cost of the behavior policy is compared with; None: the target's.
     """
     if isinstance(target, ContinuousPolicy):
         raise InputError("target: has continuous actions, the TabularMDP finitely many")
@@ -76,7 +76,7 @@ def simulated_source(
     source = SimulatedSource(
         mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed, cost_control=q
     )
-    source.promise = promise
+    source.promise = promise or Promise()
     if not keep:
         return source
     run_pi = TabularPolicy(pi)
@@ -101,7 +101,7 @@ def simulated_source(
         quick=True,
         uncovered=source.uncovered,
         cost_control=None if free else cost_control_of(run_pi, behavior),
-        promise=promise,
+        promise=promise or Promise(),
         target=run_pi,
     )
 
@@ -149,7 +149,7 @@ class SimulatedSource:
             )
         self._seed, self._own = seed, own
         self._cost_control = cost_control
-        self.promise = TARGET  # whose cost the behavior policy is compared with
+        self.promise = Promise()  # what the cost of the behavior policy is compared with
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
@@ -223,9 +223,9 @@ class SimulatedSource:
         self, done: Summaries, first: int, ran: TabularPolicy | WeightedDesign
     ) -> EpisodeCosts:
         """What the promise is about; the same episodes weighted for a reference policy."""
-        if self.promise.whose == "limit":
+        if self.promise.limit is not None:
             return limit_costs(done.cost, self.promise.limit)
-        if self.promise.reference is None:
+        if self.promise.compared == "target":
             controlled = self._cost_control is not None
             return EpisodeCosts(
                 done.cost,
@@ -240,7 +240,7 @@ class SimulatedSource:
                 "reference: the simulator weighs episodes of a weight-aware behavior policy for "
                 "its own target only; try env=TabularEnv(mdp)"
             )
-        other = policy_table(self._mdp, "reference", self.promise.reference)
+        other = policy_table(self._mdp, "reference", self.promise.of)
         again = summaries(
             self._mdp, other, ran, episodes=len(done.cost), seed=self._seed, first=first
         )

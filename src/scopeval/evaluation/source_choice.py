@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from scopeval.arrays import check_whole
 from scopeval.collection.collector import NO_WORKERS
@@ -30,111 +30,93 @@ from scopeval.policies.protocols import (
     largest_weight,
     weight_aware,
 )
-from scopeval.question.promise import Bound
+from scopeval.question.promise import Bound, Promise
+from scopeval.question.question import Question, discount
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.cost_control import cost_control_of
 from scopeval.safety.guard import Guard
-from scopeval.safety.promise import TARGET, Judged
 
 __all__ = [
     "Sources",
-    "Terms",
     "bound_of",
+    "completed",
     "decisions_of",
     "open_sources",
-    "terms_of",
     "unbiased_estimator",
 ]
 
 
-class Terms(NamedTuple):
-    """What the evaluation is about, after defaults are filled in."""
-
-    horizon: int | None
-    gamma: float
-    epsilon: float
-    promise: Judged = TARGET
-
-
-def terms_of(
-    env: Any,
-    behavior: Any,
-    *,
-    horizon: int | None,
-    gamma: float | None,
-    promise: Judged = TARGET,
-) -> Terms:
-    """What is not given comes from the `TabularMDP`, or from a learned behavior policy."""
-    epsilon = promise.epsilon
-    own = behavior.recipe if isinstance(behavior, LearnedBehavior) else None
+def completed(question: Question, env: Any, behavior: Any) -> Question:
+    """What is left open comes from the `TabularMDP`, or from a learned behavior policy."""
+    horizon, gamma = question.horizon, question.gamma
     if isinstance(env, TabularMDP):
         if gamma not in (None, env.gamma):
             raise InputError(f"gamma: got {gamma}, the TabularMDP has {env.gamma}; leave it out")
         gamma = env.gamma
-    if own is not None:
-        horizon = own.horizon if horizon is None else horizon
-        gamma = own.gamma if gamma is None else gamma
-        if promise.whose == "target":  # it promises nothing about other costs
-            epsilon = own.epsilon if epsilon is None else epsilon
-    return Terms(horizon, float(1.0 if gamma is None else gamma), float(epsilon or 0.0), promise)
+    if isinstance(behavior, LearnedBehavior):
+        recipe = behavior.recipe
+        horizon = recipe.horizon if horizon is None else horizon
+        gamma = recipe.gamma if gamma is None else gamma
+    return replace(question, horizon=horizon, gamma=float(1.0 if gamma is None else gamma))
 
 
 def bound_of(
     env: Any,
-    terms: Terms,
+    question: Question,
     behavior: Behavior | Policy | None,
     bound: Bound,
 ) -> CostBound | None:
     """What is known about the costs of episodes: stated bounds, and the largest weight."""
-    horizon = terms.horizon
+    horizon = question.horizon
     if horizon is None and isinstance(env, TabularMDP):
         horizon = env.horizon
     return cost_bound_of(
         bound.episode,
         bound.step,
         horizon=horizon,
-        gamma=terms.gamma,
+        gamma=discount(question),
         largest_weight=largest_weight(behavior),
     )
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources of episodes in one environment, for one target policy.
+    """Sources of episodes in one environment, for one question.
 
     Attributes:
         env: the environment as it was given.
         environments: opened from it, here or on workers; None for a `TabularMDP`, which the
             simulator runs.
-        target: pi.
-        gamma: the discount.
-        horizon: as it was given, or as a behavior from `design` has it.
-        cut: as it was given; None: the model's own, for a `TabularMDP`.
+        question: with what was left open filled in.
+        cut: number of steps as it was given; None: the model's own, for a `TabularMDP`.
         cost: as it was given.
         batch: as it was given.
         seed: of the episodes.
-        promise: whose cost the behavior policy is compared with.
+        promise: what the cost of the behavior policy is compared with.
         baseline: what runs today, and takes over where it must; None: the target does.
     """
 
     env: Any
     environments: EnvironmentPool | SharedEnvironments | None
-    target: Policy | ContinuousPolicy
-    gamma: float
-    horizon: int | None
+    question: Question
     cut: int | None
     cost: str | StepCost | None
     batch: int | None
     seed: int
-    promise: Judged = TARGET
+    promise: Promise = field(default_factory=Promise)
     baseline: Policy | None = None
+
+    @property
+    def target(self) -> Policy | ContinuousPolicy:
+        """Pi."""
+        return self.question.policy
 
     @property
     def steps(self) -> int | None:
         """Length of an episode, where it is known."""
-        if self.horizon is None and isinstance(self.env, TabularMDP):
+        if self.question.horizon is None and isinstance(self.env, TabularMDP):
             return self.env.horizon
-        return self.horizon
+        return self.question.horizon
 
     def of(
         self,
@@ -147,7 +129,7 @@ class Sources:
         """The source that runs a behavior policy; None runs the target itself."""
         if self.environments is not None:
             return self._in_environments(
-                self.environments, self.horizon, behavior, estimator, guard
+                self.environments, self.question.horizon, behavior, estimator, guard
             )
         limited = guard is not None and guard.limited
         if self.batch is not None or self.cost not in (None, "none") or limited:
@@ -211,7 +193,7 @@ class Sources:
             )
         return CollectedSource(
             rollout.run,
-            self.gamma,
+            discount(self.question),
             estimator,
             len(environments),
             uncovered=_missing_entries(self.target, behavior),
@@ -230,10 +212,10 @@ class Sources:
 @contextmanager
 def open_sources(
     plant: Plant,
-    target: Policy | ContinuousPolicy,
-    terms: Terms,
+    question: Question,
+    promise: Promise,
     *,
-    horizon: int | None,
+    cut: int | None,
     seed: int,
     baseline: Policy | None = None,
 ) -> Iterator[Sources]:
@@ -249,19 +231,7 @@ def open_sources(
     else:
         opened = open_environments(env, batch, cost, plant.signals)
     with opened as environments:
-        yield Sources(
-            env,
-            environments,
-            target,
-            terms.gamma,
-            terms.horizon,
-            horizon,
-            cost,
-            batch,
-            seed,
-            terms.promise,
-            baseline,
-        )
+        yield Sources(env, environments, question, cut, cost, batch, seed, promise, baseline)
 
 
 def decisions_of(behavior: Any) -> dict[str, int]:

@@ -9,7 +9,7 @@ any time to let the target itself run; the control variate, if there is one, sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,9 +19,9 @@ from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
 from scopeval.policies.protocols import Policy
+from scopeval.question.promise import Promise
 from scopeval.safety.cost_control import CostControl
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of
-from scopeval.safety.promise import TARGET, Judged
 
 __all__ = ["Batch", "CollectedSource", "Source", "summarize"]
 
@@ -107,7 +107,7 @@ class CollectedSource:
     quick: bool = False
     uncovered: str | None = None
     cost_control: CostControl | None = None
-    promise: Judged = TARGET
+    promise: Promise = field(default_factory=Promise)
     target: Policy | None = None
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
@@ -116,7 +116,7 @@ class CollectedSource:
         if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
             raise NoEpisodeError(episodes)
         found = summarize(episodes, self.gamma, self.estimator, self.cost_control)
-        if self.promise.whose == "target":
+        if self.promise.compared == "target":
             return found
         costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
         return replace(found, costs=costs)

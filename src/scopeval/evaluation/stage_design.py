@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from scopeval.behavior.summary import Prediction
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError, ScopevalError
 from scopeval.evaluation.agreement import compare
-from scopeval.evaluation.source_choice import Terms
 from scopeval.evaluation.stage_report import Agreement
 from scopeval.evaluation.stages import Stages, expected_variance, stage_sizes
 from scopeval.logs.transitions import Transitions
@@ -33,6 +32,7 @@ from scopeval.policies.protocols import (
 )
 from scopeval.question.inference import Check
 from scopeval.question.promise import Promise
+from scopeval.question.question import Question, discount
 
 if TYPE_CHECKING:
     from scopeval.behavior.frontier import Frontier
@@ -83,8 +83,8 @@ class StageDesigner:
     """Designs the stages of one evaluation.
 
     Args:
-        target: pi.
-        terms: horizon, discount and the promise.
+        question: target policy, horizon and discount.
+        promise: about the cost, with what was left open filled in.
         settings: of the designs.
         given: a behavior policy for the first stage; None: from the logs, or the target itself.
         logs: of past operation; None: there are none.
@@ -93,14 +93,15 @@ class StageDesigner:
 
     def __init__(
         self,
-        target: Policy | ContinuousPolicy,
-        terms: Terms,
+        question: Question,
+        promise: Promise,
         settings: Stages,
         given: Behavior | Policy | None,
         logs: Transitions | None,
         seed: int,
     ) -> None:
-        self._target, self._terms, self._settings = target, terms, settings
+        self._question, self._promise, self._settings = question, promise, settings
+        self._target = question.policy
         self._given, self.logs, self._seed = given, logs, seed
         self._seen: list[Transitions] = []
         self._last: Plan | None = None
@@ -186,7 +187,7 @@ class StageDesigner:
 
         if not isinstance(behavior, BehaviorPolicy):
             unknown = Prediction(1.0, 1.0, 1.0, 1.0)
-            return Plan(behavior, unknown, self._terms.epsilon, "the behavior policy was given")
+            return Plan(behavior, unknown, self._promise.epsilon, "the behavior policy was given")
         return Plan(
             behavior,
             behavior.predicted,
@@ -198,7 +199,7 @@ class StageDesigner:
 
     def _promised(self, epsilon: float) -> float:
         """A stage's own promise; about another cost than the target's all have the same."""
-        return epsilon if self._terms.promise.whose == "target" else self._terms.epsilon
+        return epsilon if self._promise.compared == "target" else self._promise.epsilon
 
     def _continued(self, why: str, warnings: tuple[str, ...] = ()) -> Plan:
         last = self._last
@@ -251,25 +252,19 @@ class StageDesigner:
 
     def _made(self, parts: list[Transitions], asked: float, margin: float) -> BehaviorPolicy | None:
         """The design; None: there is none that is cheap enough."""
-        promise = self._terms.promise
-        if promise.whose == "target":
+        if self._promise.compared == "target":
             return self._design(self._data(parts), asked, margin)
         from scopeval.behavior.designer import design  # loads numba
 
         s = self._settings
-        other = (
-            Promise(limit=promise.limit)
-            if promise.reference is None
-            else Promise(at_most=1.0 + self._terms.epsilon, of=promise.reference)
-        )
         try:
             return design(
                 Transitions.concat(parts),
                 self._target,
-                horizon=self._terms.horizon,
+                horizon=self._question.horizon,
                 method=s.method,
-                promise=other,
-                gamma=self._terms.gamma,
+                promise=replace(self._promise, per=None),
+                gamma=discount(self._question),
                 learn=s.learn,
                 check=s.check,
                 seed=self._seed,
@@ -295,7 +290,7 @@ class StageDesigner:
                 actions=many,
                 embedding=embedding,
                 drawn=target.drawn if isinstance(target, Redraws) else 0,
-                horizon=self._terms.horizon if s.time_varying else None,
+                horizon=self._question.horizon if s.time_varying else None,
                 seed=self._seed,
             )
         elif len(parts) > self._in_world:
@@ -311,7 +306,7 @@ class StageDesigner:
         from scopeval.behavior.frontier import frontier
         from scopeval.behavior.settings import Settings
 
-        s, T = self._settings, self._terms.horizon
+        s, T = self._settings, self._question.horizon
         if T is None:
             raise InputError("horizon: needed, expected the number of steps of an episode")
         if asked < 1.0:
@@ -320,7 +315,7 @@ class StageDesigner:
                 self._target,
                 horizon=T,
                 method=s.method,
-                gamma=self._terms.gamma,
+                gamma=discount(self._question),
                 learn=s.learn,
                 check=Check(floor=s.floor),
                 seed=self._seed,
@@ -333,8 +328,8 @@ class StageDesigner:
         how = method_named(s.method)
         settings = Settings(
             horizon=T,
-            epsilon=max(self._terms.epsilon, 0.0),
-            gamma=self._terms.gamma,
+            epsilon=max(self._promise.epsilon, 0.0),
+            gamma=discount(self._question),
             learn=learn_of(s.learn),
             floor=s.floor,
             constraint=how.constraint,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.evaluation.source_choice import Terms
 from scopeval.question.inference import Inference
-from scopeval.question.promise import Limit
+from scopeval.question.promise import Limit, Promise
+from scopeval.question.question import Question
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.guard import Guard
 
@@ -21,25 +21,27 @@ class EvaluationTask:
     """What is estimated, promised and watched.
 
     Attributes:
-        terms: horizon, discount and what is promised.
+        question: with what was left open filled in.
+        promise: what is promised, likewise.
         inference: how the result follows from the episodes.
-        guarded: the promise is watched.
         limits: act within an episode.
         costs: there are any.
         seed: of the episodes.
         bound: what is known about the costs of episodes; None: nothing.
         context: paths of what no action changes; None: none.
+        note: a warning for the user; None: there is none.
         baseline: there is one, which takes the rest of an episode that passes its limit.
     """
 
-    terms: Terms
+    question: Question
+    promise: Promise
     inference: Inference
-    guarded: bool
     limits: tuple[Limit, ...]
     costs: bool
     seed: int
     bound: CostBound | None = None
     context: History | None = None
+    note: str | None = None
     baseline: bool = False
 
     def guard(self, epsilon: float | None = None) -> Guard | None:
@@ -48,17 +50,17 @@ class EvaluationTask:
         Args:
             epsilon: watch another promise than that of the evaluation.
         """
-        if not self.costs or not self.guarded:
+        if not self.costs or not self.promise.guarded:
             return None
         episode, total = limits_of_guard(self.limits)
         return Guard(
-            epsilon=self.terms.epsilon if epsilon is None else epsilon,
+            epsilon=self.promise.epsilon if epsilon is None else epsilon,
             alpha=self.inference.alpha,
             episode_cost_limit=episode,
             goes_on=self.baseline,
             total_cost_limit=total,
             bound=self.bound,
-            whose=self.terms.promise.whose,
+            whose=self.promise.compared,
         )
 
 

@@ -50,9 +50,9 @@ from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
 from scopeval.question.inference import IntervalMethod
+from scopeval.question.promise import Compared
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
-from scopeval.safety.promise import Whose
 
 __all__ = ["RunInfo", "Totals"]
 
@@ -129,7 +129,7 @@ class Totals:
         on_policy: bool,
         keep: bool,
         bound: CostBound | None = None,
-        whose: Whose = "target",
+        whose: Compared = "target",
         return_bound: tuple[float, float] | None = None,
         context: ContextControl | None = None,
         settings: Stages | None = None,

@@ -22,7 +22,7 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy
 
-__all__ = ["COST", "Bound", "Limit", "LimitAction", "Promise", "promises_and_limits"]
+__all__ = ["COST", "Bound", "Compared", "Limit", "LimitAction", "Promise", "promises_and_limits"]
 
 #: The name of the cost among the signals of a step.
 COST = "cost"
@@ -32,6 +32,9 @@ MOST = 10.0
 
 #: What the expected cost is about: the whole episode, or its rest from every state on.
 Scope = Literal["episode", "state"]
+
+#: What a promise compares with: the cost of the target policy, of another one, or a number.
+Compared = Literal["target", "reference", "limit"]
 
 #: What a limit does at the next decision: tell; start no more episodes; let the other policy decide
 #: from the next step on, for good; the same and start no more episodes.
@@ -92,12 +95,8 @@ class Promise:
     guarded: bool = True
 
     def __post_init__(self) -> None:
-        if not (is_number(self.at_most) and 0 < self.at_most <= MOST):
-            raise InputError(
-                f"promise.at_most: got {self.at_most!r}, expected a number above 0, and at most "
-                f"{MOST:g} (1: no more than the policy that it is compared with; 0.7: 30 % less; "
-                "1.1: 10 % more); for an absolute number try limit="
-            )
+        if not (is_number(self.at_most) and self.at_most > 0):
+            raise _wrong_multiple(self.at_most)
         if self.limit is not None:
             if not (is_number(self.limit) and self.limit >= 0):
                 raise InputError(
@@ -147,6 +146,13 @@ class Promise:
             )
 
     @property
+    def compared(self) -> Compared:
+        """What the cost is compared with; a baseline is `of` once the verb has filled it in."""
+        if self.limit is not None:
+            return "limit"
+        return "target" if self.of in (None, "target") else "reference"
+
+    @property
     def epsilon(self) -> float:
         """`at_most` - 1; 0 for a limit."""
         return round(self.at_most - 1.0, 12)
@@ -184,6 +190,14 @@ class Limit:
             )
 
 
+def _wrong_multiple(at_most: Any) -> InputError:
+    return InputError(
+        f"promise.at_most: got {at_most!r}, expected a number above 0, and at most {MOST:g} (1: no "
+        "more than the policy that it is compared with; 0.7: 30 % less; 1.1: 10 % more); for an "
+        "absolute number try limit="
+    )
+
+
 def promises_and_limits(
     given: Any, *, limits: bool = False
 ) -> tuple[tuple[Promise, ...], tuple[Limit, ...]]:
@@ -217,6 +231,9 @@ def promises_and_limits(
                 "watched in a campaign"
             )
     promises = tuple(one for one in every if isinstance(one, Promise))
+    for one in promises:
+        if one.at_most > MOST:  # somebody means percent
+            raise _wrong_multiple(one.at_most)
     if len(promises) > 1:
         raise InputError(
             f"promise: got {len(promises)} about {COST!r}, expected one; the tighter one implies "

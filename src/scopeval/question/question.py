@@ -13,7 +13,7 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 
-__all__ = ["Question", "question_of"]
+__all__ = ["Question", "discount", "question_of"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,11 @@ def _is_table(given: Sequence[Any]) -> bool:
         )
     except (TypeError, ValueError):
         return False
+
+
+def discount(question: Question) -> float:
+    """The discount; 1 where the question has none."""
+    return 1.0 if question.gamma is None else float(question.gamma)
 
 
 def question_of(policy: Any, horizon: int | None = None, gamma: float | None = None) -> Question:

@@ -30,10 +30,10 @@ from scopeval.estimation.running_moments import (
     moments_interval,
 )
 from scopeval.estimation.scatter import Scatter
+from scopeval.question.promise import Compared
 from scopeval.safety.bounded_comparison import BoundedComparison, Ends
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.safety.promise import Whose
 from scopeval.safety.seen import RESOLUTION, UNSEEN, Seen
 from scopeval.safety.verdict import Certificate, Verdict
 
@@ -169,7 +169,7 @@ class Ledger:
         alpha: float = 0.05,
         target_n: int = 1000,
         bound: CostBound | None = None,
-        whose: Whose = "target",
+        whose: Compared = "target",
     ) -> None:
         self._difference = CostDifference(epsilon)
         self._whose = whose

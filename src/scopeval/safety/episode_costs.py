@@ -14,9 +14,9 @@ from scopeval.collection.episodes import Episodes, discounts
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost, step_weights
 from scopeval.estimation.running_moments import finite_column
-from scopeval.policies.protocols import Policy
+from scopeval.policies.protocols import Policy, probs_of
+from scopeval.question.promise import Promise
 from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps
-from scopeval.safety.promise import TARGET, Judged
 
 __all__ = ["EpisodeCosts", "costs_of", "limit_costs"]
 
@@ -131,7 +131,7 @@ def costs_of(
     episodes: Episodes,
     gamma: float = 1.0,
     control: CostControl | None = None,
-    promise: Judged = TARGET,
+    promise: Promise | None = None,
     target: Policy | None = None,
 ) -> EpisodeCosts:
     """Of recorded episodes.
@@ -140,17 +140,17 @@ def costs_of(
         episodes: finished.
         gamma: discount.
         control: finds the control variate; None: none. For the target's cost only.
-        promise: whose cost they are compared with.
+        promise: what they are compared with; None: the target's cost.
         target: the target policy, to check whether a reference policy is covered.
     """
     if not len(episodes):
         none = np.empty(0)
         return EpisodeCosts(none, none, none, none, none)
     largest, covered = episodes.cost.max(axis=1), True
-    if promise.whose == "limit":
+    if promise is not None and promise.limit is not None:
         return limit_costs(episodes.costs(gamma), promise.limit, largest)
-    if promise.whose == "reference":
-        (episodes, covered), control = promise.reweighted(episodes, target), None
+    if promise is not None and promise.compared == "reference":
+        (episodes, covered), control = _about(promise.of, episodes, target), None
     steps = controlled_steps(episodes, gamma, control)
     return EpisodeCosts(
         episodes.costs(gamma),
@@ -168,3 +168,26 @@ def costs_of(
 def limit_costs(cost: Floats, limit: float, largest_step: Floats | None = None) -> EpisodeCosts:
     """Costs that are compared with a limit per episode: weights do not matter."""
     return EpisodeCosts(cost, np.full(len(cost), limit), largest_step=largest_step, limit=limit)
+
+
+def _about(reference: Policy, episodes: Episodes, target: Policy | None) -> tuple[Episodes, bool]:
+    """The same episodes as evidence about another policy, and whether they cover it.
+
+    The behavior policy takes every action of the target. Where the other policy takes others, its
+    cost is underestimated. Without a `target` coverage is not checked.
+    """
+    if episodes.action.ndim != 2 or not np.issubdtype(episodes.action.dtype, np.integer):
+        raise InputError("reference: needs a finite action set, the episodes have vectors")
+    probs, covered = np.ones_like(episodes.target_prob), True
+    for t in range(episodes.horizon):
+        rows = np.flatnonzero(episodes.length > t)
+        if not len(rows):
+            break
+        obs = episodes.obs[rows, t]
+        table = probs_of(reference, obs, t)
+        probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
+        if target is not None:
+            covered &= not ((table > 0) & (probs_of(target, obs, t) <= 0)).any()
+    none = np.zeros(len(episodes), np.bool_)
+    changed = replace(episodes, target_prob=probs, control=None, baseline=None, by_target=none)
+    return changed, covered

@@ -18,11 +18,11 @@ from scopeval.estimation.running_moments import (
     Interval,
     finite_column,
 )
+from scopeval.question.promise import Compared
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.safety.promise import Whose
 
 __all__ = ["Guard", "GuardState"]
 
@@ -107,7 +107,7 @@ class Guard:
         total_cost_limit: float | None = None,
         bound: CostBound | None = None,
         bounds: tuple[float, float] | None = None,
-        whose: Whose = "target",
+        whose: Compared = "target",
         target_n: int = 1000,
         burn_in: int = 50,
     ) -> None:

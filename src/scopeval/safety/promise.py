@@ -1,76 +1,20 @@
-"""Whose cost the behavior policy must not exceed: the target's, another policy's, or a limit."""
+"""Which promise is judged: what a user states, or what the behavior policy was designed for."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-
-from scopeval.behavior.promised_cost import PromisedCost
-from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
-from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior, Policy, probs_of
+from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior
 from scopeval.question.baseline import Baseline
 from scopeval.question.promise import Promise
 
-__all__ = ["TARGET", "Judged", "Whose", "judged_promise"]
-
-Whose = Literal["target", "reference", "limit"]
+__all__ = ["judged_promise", "unrecognized"]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the expected cost of an episode of the behavior policy is compared with.
-
-    Attributes:
-        whose: cost: the target's, that of a reference policy, or a limit.
-        reference: that policy.
-        limit: that limit, per episode, discounted as costs are.
-        epsilon: what the behavior policy was designed for, relative to this cost; None: unknown.
-        note: a warning for the user; None: there is none.
-    """
-
-    whose: Whose = "target"
-    reference: Policy | None = None
-    limit: float = math.nan
-    epsilon: float | None = None
-    note: str | None = None
-
-    def reweighted(self, episodes: Episodes, target: Policy | None) -> tuple[Episodes, bool]:
-        """The same episodes as evidence about the reference policy, and whether they cover it.
-
-        The behavior policy takes every action of the target. Where the reference policy takes
-        others, its cost is underestimated.
-
-        Args:
-            episodes: finished.
-            target: the target policy; None: coverage is not checked.
-        """
-        assert self.reference is not None
-        if episodes.action.ndim != 2 or not np.issubdtype(episodes.action.dtype, np.integer):
-            raise InputError("reference: needs a finite action set, the episodes have vectors")
-        probs, covered = np.ones_like(episodes.target_prob), True
-        for t in range(episodes.horizon):
-            rows = np.flatnonzero(episodes.length > t)
-            if not len(rows):
-                break
-            obs = episodes.obs[rows, t]
-            table = probs_of(self.reference, obs, t)
-            probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
-            if target is not None:
-                covered &= not ((table > 0) & (probs_of(target, obs, t) <= 0)).any()
-        none = np.zeros(len(episodes), np.bool_)
-        changed = replace(episodes, target_prob=probs, control=None, baseline=None, by_target=none)
-        return changed, covered
-
-
-TARGET = Judged()
-
-
-def judged_promise(behavior: Any, stated: Promise | None, baseline: Baseline | None) -> Judged:
-    """From what a user states, and what the behavior policy was designed for.
+def judged_promise(behavior: Any, stated: Promise | None, baseline: Baseline | None) -> Promise:
+    """The promise with all that is left open filled in: the multiple, and whose cost it is about.
 
     Args:
         behavior: what is run.
@@ -81,24 +25,27 @@ def judged_promise(behavior: Any, stated: Promise | None, baseline: Baseline | N
         InputError: the behavior policy was designed for the cost of another policy, which is
             missing; or a promise about every state, which episodes cannot show.
     """
-    made = behavior.promised if isinstance(behavior, LearnedBehavior) else None
-    found = _stated(Promise() if stated is None else stated, baseline)
-    if made is None or stated is not None:
-        epsilon = None if stated is None else stated.epsilon
-        return _recognized(replace(found, epsilon=epsilon), behavior, made)
+    learned = behavior if isinstance(behavior, LearnedBehavior) else None
+    filled = _against(Promise() if stated is None else stated, baseline)
+    if stated is not None or learned is None:
+        return filled
+    made = learned.promised
+    if made is None:  # it promises nothing about other costs than the target's
+        own = filled.compared == "target"
+        return replace(filled, at_most=1.0 + learned.recipe.epsilon) if own else filled
     if made.whose == "limit" and made.limit is not None:
-        return Judged("limit", limit=made.limit, epsilon=made.epsilon)
-    if found.reference is None:
+        return Promise(limit=made.limit)
+    if filled.compared != "reference":
         raise InputError(
             "baseline: the behavior policy was designed for the cost of another policy, expected "
             "that policy as baseline; or try promise=Promise(of='target') to judge it by the "
             "target's own cost"
         )
-    return _recognized(replace(found, epsilon=made.epsilon), behavior, made)
+    return replace(filled, at_most=1.0 + made.epsilon)
 
 
-def _stated(promise: Promise, baseline: Baseline | None) -> Judged:
-    """Whose cost a promise is about."""
+def _against(promise: Promise, baseline: Baseline | None) -> Promise:
+    """The promise, with the baseline as the policy that it is about if it names none."""
     if promise.limit is not None:
         if promise.per == "state":
             raise InputError(
@@ -107,25 +54,22 @@ def _stated(promise: Promise, baseline: Baseline | None) -> Judged:
             )
         if not promise.limit > 0:
             raise InputError(f"promise.limit: got {promise.limit!r}, expected a number above 0")
-        return Judged("limit", limit=float(promise.limit))
-    other = promise.of
-    if other is None and baseline is not None:
-        other = baseline.policy
-    if other is None or other == "target":
-        return Judged()
-    if isinstance(other, ContinuousPolicy):
+        return promise
+    if promise.of is not None or baseline is None:
+        return promise
+    if isinstance(baseline.policy, ContinuousPolicy):
         raise InputError("baseline: has continuous actions, expected finitely many")
-    return Judged("reference", other)
+    return replace(promise, of=baseline.policy, per=None)
 
 
-def _recognized(found: Judged, behavior: Any, made: PromisedCost | None) -> Judged:
-    """A note where the other policy is not the one of the design."""
-    if made is None or made.whose != "reference" or found.reference is None:
-        return found
-    if behavior.recognizes_reference(found.reference):
-        return found
-    return replace(
-        found,
-        note="the baseline is not recognized as the policy whose cost the behavior policy was "
-        "designed for; the certificate judges the one that was given",
+def unrecognized(behavior: Any, promise: Promise) -> str | None:
+    """A warning where the other policy is not the one of the design, as far as can be told."""
+    if not isinstance(behavior, LearnedBehavior) or promise.compared != "reference":
+        return None
+    made = behavior.promised
+    if made is None or made.whose != "reference" or behavior.recognizes_reference(promise.of):
+        return None
+    return (
+        "the baseline is not recognized as the policy whose cost the behavior policy was designed "
+        "for; the certificate judges the one that was given"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scopeval.estimation.running_moments import Interval
-from scopeval.safety.promise import Whose
+from scopeval.question.promise import Compared
 
 __all__ = ["Certificate", "Verdict"]
 
@@ -57,7 +57,7 @@ class Certificate:
     cost_bound: float | None = None
     reasons: tuple[str, ...] = ()
     expected_cost: float = math.nan
-    whose: Whose = "target"
+    whose: Compared = "target"
 
     @property
     def proved(self) -> bool:
