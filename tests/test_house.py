@@ -127,7 +127,7 @@ def test_few_modules_lie_flat():
     """The listing of the package is the architecture: a folder for every room but a few."""
     flat = {path.stem for path in ROOT.glob("*.py")}
     assert flat == {
-        *("__init__", "errors", "arrays", "_archive", "_sealed_file", "_files", "_parallel"),
+        *("__init__", "errors", "arrays", "_archive", "_files", "_parallel"),
         *("_progress", "simulate", "_simulate_kernel"),
     }
 
@@ -389,6 +389,18 @@ def test_one_evaluation_loop():
         if isinstance(node, ast.While) and ast.unparse(node.test).startswith("(count := plan.next(")
     }
     assert loops == {"evaluation.loop"}
+
+
+def test_one_file_container():
+    """What is saved with arrays goes through `_archive`."""
+    calls = ("np.savez", "np.savez_compressed", "np.load", "pickle.load")
+    places = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
+    }
+    assert places == {"_archive"}
 
 
 def test_one_drawing_of_an_action_and_one_stream_of_random_numbers():

@@ -1,12 +1,18 @@
-"""NumPy archives (.npz) from anyone: the size of every array is known before it is read.
+"""The one file container: arrays and a header in JSON, sealed; and NumPy archives from anyone.
 
-An archive is a zip file of .npy files. A stranger writes both kinds of header, so neither is
+An archive (.npz) is a zip file of .npy files. A stranger writes both kinds of header, so neither is
 believed: what the headers say is compared with each other, with limits, and with the size of the
 file itself before memory is allocated. Nothing is ever unpickled.
+
+Behavior policies, worlds and episodes are saved as an archive with an array ``header`` of bytes,
+whose comment is the SHA-256 of all before it. That shows damage, not intent: a stranger can compute
+it too, so the reader still checks every array. (Not safetensors: logs come as .npz, so that this
+reader is needed anyway, and sealed files are compressed.)
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -28,6 +34,7 @@ from scopeval._files import replace_file
 from scopeval.errors import DataError
 
 __all__ = [
+    "CHECKSUM",
     "MAX_BYTES",
     "MAX_RATIO",
     "PLAIN_KINDS",
@@ -37,11 +44,12 @@ __all__ = [
     "npy_of_bytes",
     "open_archive",
     "open_regular",
+    "open_sealed",
     "pack",
-    "read_file",
+    "read_header",
     "read_npy",
     "reading",
-    "write_archive",
+    "write_sealed",
 ]
 
 #: Most bytes that the arrays of one file may take in memory, unless the caller says otherwise.
@@ -239,17 +247,6 @@ def reading(source: str, what: str) -> Iterator[None]:
         raise DataError(f"{source}: not {what}, or damaged ({said})") from error
 
 
-def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
-    """The content of a regular file that is not too large."""
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            _check_size(f"{path}", size, max_bytes)
-            return file.read(size)
-    except (OSError, MemoryError) as error:
-        raise _cannot_be_read(path, error) from error
-
-
 @contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a regular file: a pipe or a device may have no end."""
@@ -263,8 +260,13 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def write_archive(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> Path:
-    """Write a compressed archive, whole or not at all.
+CHECKSUM = 32  # bytes of a SHA-256
+
+
+def write_sealed(
+    path: str | os.PathLike[str], header: bytes, arrays: Mapping[str, NDArray[Any]]
+) -> Path:
+    """Write one sealed file, whole or not at all.
 
     Raises:
         DataError: a full disk, or another reason why the file cannot be written.
@@ -272,14 +274,63 @@ def write_archive(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any
 
     def write(file: IO[bytes]) -> None:
         try:
-            pack(file, arrays)
+            pack(file, {**arrays, "header": np.frombuffer(header, dtype=np.uint8)})
         except ValueError as error:
             # After a full disk, `zipfile` fails again when it is closed, with this error.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from error
             raise
+        file.seek(-2, io.SEEK_END)  # the length of the comment
+        file.write(CHECKSUM.to_bytes(2, "little"))
+        end = file.tell()
+        file.write(_checksum(file, end))
 
     return replace_file(path, write)
+
+
+@contextmanager
+def open_sealed(
+    path: str | os.PathLike[str], max_bytes: int, *, what: str, remedy: str
+) -> Iterator[Archive]:
+    """Open a file that `write_sealed` wrote; whatever is wrong in the block is a `DataError`.
+
+    Args:
+        path: of the file.
+        max_bytes: most bytes of memory that it may ask for.
+        what: it should be, with its article.
+        remedy: what was expected, and what to try.
+    """
+    with open_regular(path) as file, reading(f"{path}", what):
+        size = os.fstat(file.fileno()).st_size
+        _check_size(f"{path}", size, max_bytes)
+        end = max(size - CHECKSUM, 0)
+        seal = _checksum(file, end)
+        if file.read() != seal:
+            raise DataError(
+                f"{path}: not {what}, or damaged (its checksum is not there or wrong); {remedy}"
+            )
+        with open_archive(f"{path}", file, size, max_bytes) as archive:
+            yield archive
+
+
+def _checksum(file: IO[bytes], end: int) -> bytes:
+    """Of the first bytes of a file, which is left at their end."""
+    file.seek(0)
+    found = hashlib.sha256()
+    while left := end - file.tell():
+        part = file.read(min(left, 1 << 20))
+        if not part:
+            break
+        found.update(part)
+    return found.digest()
+
+
+def read_header(archive: Archive, largest: int) -> bytes:
+    """The header that `write_sealed` was given, of at most so many bytes."""
+    dtype, shape = archive.headers["header"]
+    if dtype != np.uint8 or len(shape) != 1 or shape[0] > largest:
+        raise ValueError(f"a header of type {dtype} and shape {shape}")
+    return archive.read("header").tobytes()
 
 
 def pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:

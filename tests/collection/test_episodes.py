@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scopeval import Episodes, Transitions
+from scopeval._archive import write_sealed
 from scopeval.collection.episodes import LostEpisode
 from scopeval.errors import DataError, InputError
 
@@ -149,7 +150,7 @@ def test_load_says_what_is_wrong(tmp_path):
         (tmp_path / "cut.npz").write_bytes(whole[:cut])
         with pytest.raises(DataError):
             Episodes.load(tmp_path / "cut.npz")
-    np.savez(tmp_path / "new.npz", about=np.array('{"format": 9}'))
+    write_sealed(tmp_path / "new.npz", b'{"format": 9}', {})
     with pytest.raises(DataError, match="format 9"):
         Episodes.load(tmp_path / "new.npz")
 

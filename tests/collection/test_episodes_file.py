@@ -187,13 +187,12 @@ def test_a_full_disk_is_a_data_error(tmp_path):
 def take_apart(raw):
     with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    return json.loads(str(arrays.pop("about"))), arrays
+    return json.loads(arrays.pop("header").tobytes()), arrays
 
 
 def put_together(about, arrays, compression=zipfile.ZIP_STORED):
-    members = [*arrays.items(), ("about", np.array(json.dumps(about)))]
-    content = [(f"{name}.npy", edited_files.npy(array)) for name, array in members]
-    return edited_files.put_together(content, compression)
+    members = edited_files.members_of(about, arrays)
+    return edited_files.sealed(edited_files.put_together(members, compression))
 
 
 def test_600_edits_do_no_harm(tmp_path):
@@ -241,9 +240,8 @@ def test_what_is_too_large_is_refused(tmp_path):
         Episodes.load(tmp_path)
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path):
-    """Format 1 without a provenance, as it was written before there was one."""
-    path = tmp_path / "old.npz"
+def test_a_file_without_provenance_is_read(tmp_path):
+    path = tmp_path / "some.npz"
     episodes(None).save(path)
     about, arrays = take_apart(path.read_bytes())
     assert set(about) == {"format", "lost", "interrupted"}

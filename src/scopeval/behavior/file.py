@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._archive import MAX_BYTES, Header
-from scopeval._sealed_file import open_sealed, read_header, write_sealed
+from scopeval._archive import MAX_BYTES, Header, open_sealed, read_header, write_sealed
 from scopeval.behavior.file_header import LARGEST_HEADER, FileHeader, check_recipe
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.errors import InputError

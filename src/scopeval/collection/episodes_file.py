@@ -1,4 +1,4 @@
-"""Files of episodes: a NumPy archive with a description, checked before use, without pickle."""
+"""Files of episodes: a sealed archive with a header, checked before use, without pickle."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._archive import MAX_BYTES, Archive, open_archive, open_regular, reading, write_archive
+from scopeval._archive import MAX_BYTES, Archive, open_sealed, read_header, write_sealed
 from scopeval.arrays import is_number
 from scopeval.collection.provenance import Provenance
 from scopeval.errors import DataError
 
 __all__ = ["Stored", "read_episodes", "write_episodes"]
 
-FORMAT = 1
+FORMAT = 2
 
-#: Most bytes of the description; every lost episode has a line in it.
-LARGEST_DESCRIPTION = 64 << 20
+#: Most bytes of the header; every lost episode has a line in it.
+LARGEST_HEADER = 64 << 20
 
 #: Least probability of an action that was taken: its inverse is still a number.
 SMALLEST_PROBABILITY = 1e-300
@@ -48,7 +48,7 @@ def write_episodes(path: str | os.PathLike[str], content: Stored) -> None:
         about["signals"] = list(content.signals)
     if content.provenance is not None:
         about["provenance"] = asdict(content.provenance)
-    write_archive(path, {"about": np.array(json.dumps(about)), **content.arrays})
+    write_sealed(path, json.dumps(about).encode(), content.arrays)
 
 
 def read_episodes(
@@ -66,19 +66,16 @@ def read_episodes(
     Raises:
         DataError: not a file of episodes, damaged, too large, or written in another format.
     """
-    with (
-        open_regular(path) as file,
-        reading(f"{path}", "a file of episodes that scopeval saved"),
-        open_archive(f"{path}", file, os.fstat(file.fileno()).st_size, max_bytes) as archive,
-    ):
-        about = _description(archive)
+    what, remedy = "a file of episodes that scopeval saved", "expected one by Episodes.save"
+    with open_sealed(path, max_bytes, what=what, remedy=remedy) as archive:
+        about = _header(archive)
         if about["format"] != FORMAT:
             raise DataError(
                 f"{path}: written in format {about['format']!r:.60}, expected {FORMAT}; "
                 "try a newer scopeval"
             )
         for name, header in archive.headers.items():
-            if name == "about" or name not in kinds:
+            if name not in kinds:
                 continue  # what a newer version may add
             kind = kinds[name]
             if header.dtype not in ((np.int64, np.float64) if kind is None else (kind,)):
@@ -117,12 +114,9 @@ def _lost(one: Any) -> dict[str, Any]:
     return dict(one)
 
 
-def _description(archive: Archive) -> dict[str, Any]:
-    """The text in the array `about`."""
-    dtype, shape = archive.headers["about"]
-    if dtype.kind != "U" or shape != () or dtype.itemsize > LARGEST_DESCRIPTION:
-        raise ValueError(f"a description of type {dtype} and shape {shape}")
-    about = json.loads(str(archive.read("about")))
+def _header(archive: Archive) -> dict[str, Any]:
+    """What `write_episodes` says about the arrays."""
+    about = json.loads(read_header(archive, LARGEST_HEADER))
     if not isinstance(about, dict):
-        raise ValueError("a description that is no mapping")
+        raise ValueError("a header that is no mapping")
     return about

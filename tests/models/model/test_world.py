@@ -11,7 +11,7 @@ import pytest
 
 from experiments.mlp.regression import MLPRegression
 from scopeval import Check, Networks, Table, Transitions, World, design, frontier
-from scopeval._sealed_file import CHECKSUM
+from scopeval._archive import CHECKSUM
 from scopeval.behavior.frontier import MODEL_SHARE
 from scopeval.errors import DataError, InputError
 from scopeval.models.model.return_features import Study

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._archive import MAX_BYTES, Archive, Header
-from scopeval._sealed_file import open_sealed, read_header, write_sealed
+from scopeval._archive import MAX_BYTES, Archive, Header, open_sealed, read_header, write_sealed
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.identities import identities_of
