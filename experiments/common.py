@@ -49,9 +49,8 @@ from scopeval.collection.collector import collect
 from scopeval.errors import InputError, ScopevalError
 from scopeval.estimation.estimators import doubly_robust, pdis
 from scopeval.report import page
-from scopeval.workers.attempt import attempt
+from scopeval.workers.attempt import Job, Queue, attempt
 from scopeval.workers.crew import open_crew
-from scopeval.workers.queue import Job, Queue
 
 if TYPE_CHECKING:
     from scopeval.arrays import Floats

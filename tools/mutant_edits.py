@@ -368,7 +368,7 @@ EDITS = (
     ),
     Edit(
         "the limit that a design was made for is not judged",
-        "safety/promise.py",
+        "question/baseline.py",
         "return Promise(limit=made.limit)",
         "return filled",
         ("safety/test_promise.py::test_a_limit_above_the_targets_cost_is_spent",),

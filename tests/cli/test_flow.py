@@ -260,7 +260,7 @@ def test_a_cost_function_is_imported():
 
 
 def test_interrupted_evaluation_tells_what_it_has(monkeypatch):
-    from scopeval.evaluation.simulated_source import SimulatedSource
+    from scopeval.evaluation.sources import SimulatedSource
 
     run, calls = SimulatedSource.run, []
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from scopeval.arrays import check_probs
 from scopeval.collection.choice import Decider
-from scopeval.collection.readings import check_number, check_reading
+from scopeval.collection.episode_log import check_number, check_reading
 from scopeval.errors import InputError
 from scopeval.policies.drawing import draw_action, draw_actions
 from scopeval.policies.protocols import probs_of

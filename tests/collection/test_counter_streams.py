@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval.collection.counter_streams import CounterStreams
+from scopeval.collection.choice import CounterStreams
 
 
 def test_the_generator_that_is_moved_gives_the_numbers_of_a_new_one():

@@ -7,8 +7,8 @@ import pytest
 
 from scopeval import Check, EpisodeLog, design, estimate, evaluate
 from scopeval.behavior.policy import Action
-from scopeval.collection.repeated_streams import repeated_streams
 from scopeval.errors import InputError
+from scopeval.evaluation.recorded import repeated_streams
 from scopeval.exact import TabularMDP
 from wearing_machine import HORIZON, STATES, machine_log, policy, transitions
 

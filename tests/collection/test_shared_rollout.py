@@ -119,7 +119,7 @@ def test_a_killed_worker_is_replaced_and_its_episodes_run_again(alone, tmp_path,
 
 
 def test_trouble_in_environments_is_the_same_on_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("scopeval.workers.queue.RETRIES", 1)
+    monkeypatch.setattr("scopeval.workers.attempt.RETRIES", 1)
     how = {"horizon": HORIZON, "episodes": 32, "seed": 5}
     lost = collect(Plant(Make("raises"), side_by_side=4), target, **how)
     assert lost.lost

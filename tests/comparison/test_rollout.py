@@ -10,7 +10,7 @@ import pytest
 from random_mdps import random_case
 from scopeval import GaussianPolicy
 from scopeval.collection.environments import open_environments
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet
 from scopeval.comparison.estimators import full_trajectory
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes

@@ -20,8 +20,8 @@ from scopeval import EpisodeLog, Inference, TabularPolicy, estimate, evaluate, e
 from scopeval.behavior.policy import Action
 from scopeval.cli.app import app
 from scopeval.errors import InputError
+from scopeval.estimation.betting import FRACTIONS
 from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes, lower_end
-from scopeval.estimation.capital import FRACTIONS
 from scopeval.exact import TabularMDP
 from scopeval.report import page_of_evaluation
 from small_worlds import every_trajectory, random_mdp, random_rows

@@ -18,9 +18,8 @@ from scopeval.envs.gridworld import (
     target_policies,
 )
 from scopeval.evaluation import loop
-from scopeval.evaluation.stage_budget import MOST_UNSPENT, unspent
 from scopeval.evaluation.stage_design import StageDesigner
-from scopeval.evaluation.stages import Shares, expected_progress
+from scopeval.evaluation.stages import MOST_UNSPENT, Shares, expected_progress, unspent
 from scopeval.safety.certificate import certify
 
 GRID = Gridworld(5, "reward", seed=3).mdp()

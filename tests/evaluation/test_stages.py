@@ -25,15 +25,19 @@ from scopeval import (
     exact,
 )
 from scopeval.behavior.summary import Prediction
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
-from scopeval.evaluation.loop import EvaluationLoop, StoppingPlan
+from scopeval.evaluation.loop import EvaluationLoop, EvaluationTask, StoppingPlan
 from scopeval.evaluation.sources import summarize
-from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan, StageDesigner
-from scopeval.evaluation.stages import Shares, expected_progress, expected_variance, stage_sizes
-from scopeval.evaluation.task import EvaluationTask
+from scopeval.evaluation.stages import (
+    Shares,
+    StageBudget,
+    expected_progress,
+    expected_variance,
+    stage_sizes,
+)
 from scopeval.evaluation.totals import Totals
 from scopeval.report import page_of_evaluation
 from small_worlds import random_mdp, random_rows

@@ -10,10 +10,17 @@ import pytest
 
 from parsed_html import EVIL, parsed
 from scopeval.errors import MissingExtraError
-from scopeval.notebook.axes import axes_or_new, in_ipython
 from scopeval.notebook.card import Card
 from scopeval.notebook.frame import frame_of, vector_columns
-from scopeval.notebook.sketch import Bar, Span, sketch_bars, sketch_curve, sketch_spans
+from scopeval.notebook.sketch import (
+    Bar,
+    Span,
+    axes_or_new,
+    in_ipython,
+    sketch_bars,
+    sketch_curve,
+    sketch_spans,
+)
 
 
 def test_everything_in_a_card_is_escaped():

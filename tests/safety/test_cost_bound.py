@@ -32,7 +32,7 @@ from scopeval.behavior.policy import Action
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.estimation.capital import FRACTIONS, Capital
+from scopeval.estimation.betting import FRACTIONS, Capital
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import Ledger, certify
 from scopeval.safety.cost_bound import CostBound, cost_bound_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scopeval.notebook.axes import axes_or_new, write_in
+from scopeval.notebook.sketch import axes_or_new, write_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Report, support_in_words
-from scopeval.notebook.axes import axes_or_new
 from scopeval.notebook.card import Card
-from scopeval.notebook.sketch import OURS, OWN, Bar, sketch_bars
+from scopeval.notebook.sketch import OURS, OWN, Bar, axes_or_new, sketch_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -41,9 +41,8 @@ from scopeval.evaluation.result import no_interval
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.tracking import Listener, listener_of
 from scopeval.logs.transitions import Transitions
-from scopeval.notebook.axes import axes_or_new, write_in
 from scopeval.notebook.frame import frame_of
-from scopeval.notebook.sketch import OURS
+from scopeval.notebook.sketch import OURS, axes_or_new, write_in
 from scopeval.policies.adapters import as_policy
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop

@@ -18,9 +18,8 @@ from scopeval.campaign.episode import Episode
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import unanswered
 from scopeval.campaign.store import decode
-from scopeval.collection.choice import Choice, Place, Target, shadow
-from scopeval.collection.counter_streams import CounterStreams
-from scopeval.collection.readings import check_reading
+from scopeval.collection.choice import Choice, CounterStreams, Place, Target, shadow
+from scopeval.collection.episode_log import check_reading
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import choose
 from scopeval.errors import InputError

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.campaign.terms import COST
-from scopeval.collection.readings import check_cost_reading, check_number, check_reading
+from scopeval.collection.episode_log import check_cost_reading, check_number, check_reading
 from scopeval.errors import CampaignError, InputError
 from scopeval.policies.episode_state import EpisodeState
 

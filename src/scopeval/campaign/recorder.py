@@ -39,9 +39,8 @@ from scopeval.campaign.steps import (
 from scopeval.campaign.store import DAMAGED, START, Event, Store, encode, reading_row
 from scopeval.campaign.terms import COST, Terms, check_name
 from scopeval.campaign.view import any_silent, plants_of
-from scopeval.collection.choice import Target
-from scopeval.collection.counter_streams import CounterStreams
-from scopeval.collection.readings import check_reading
+from scopeval.collection.choice import CounterStreams, Target
+from scopeval.collection.episode_log import check_reading
 from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError

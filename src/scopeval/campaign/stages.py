@@ -24,11 +24,11 @@ from scopeval.behavior.summary import Prediction
 from scopeval.campaign.terms import Terms
 from scopeval.estimation.running_moments import Interval
 from scopeval.estimation.staged_moments import StagedMoments
-from scopeval.evaluation.stage_budget import StageBudget
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Agreement
 from scopeval.evaluation.stages import (
     Shares,
+    StageBudget,
     Stages,
     expected_progress,
     expected_variance,

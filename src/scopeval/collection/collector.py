@@ -23,8 +23,7 @@ from scopeval.collection.plant import plant_of
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import GuardStep, Rollout
 from scopeval.collection.shared_rollout import SharedRollout, open_shared
-from scopeval.collection.simulated import simulated_episodes
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet, simulated_episodes
 from scopeval.errors import InputError, PlantError
 from scopeval.exact import TabularMDP, WeightedDesign
 from scopeval.policies.adapters import as_behavior

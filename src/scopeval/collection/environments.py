@@ -18,22 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats, Ints
-from scopeval.collection.fleets import (
-    FleetMember,
-    in_words,
-    no_outcomes,
-    reset_fleet,
-    step_fleet,
-)
 from scopeval.collection.protocols import (
     EnvironmentFailure,
     Fleet,
+    FleetMember,
     Outcome,
     Outcomes,
     Steppable,
     VectorSteppable,
     WithActionSpace,
     WithObservationSpace,
+    in_words,
+    no_outcomes,
+    reset_fleet,
+    step_fleet,
 )
 from scopeval.collection.provenance import name_of
 from scopeval.errors import InputError, PlantError

@@ -3,13 +3,15 @@
 Row i is one episode, column t one step of it; columns at and after ``length[i]`` are padding
 (reward, cost and control 0, probabilities 1), so that sums and backward recursions over [N, T] need
 no mask: a padded step adds nothing and has importance ratio 1.
+
+One episode: while it is recorded, and where it was lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,81 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, reading
 from scopeval.arrays import Bools, Floats, Ints, where_first
-from scopeval.collection.episode_records import (
-    EpisodeRecord,
-    LostEpisode,
-    exogenous_of,
-)
 from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
 from scopeval.collection.provenance import Provenance
 from scopeval.errors import InputError
 
-__all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts"]
+__all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts", "exogenous_of"]
+
+
+@dataclass(frozen=True)
+class LostEpisode:
+    """An episode that could not be finished.
+
+    Attributes:
+        index: its number under the seed of the collection.
+        step: time step at which it broke; 0 is the reset or the first step.
+        reason: what happened, in words.
+        cost: what it had cost by then (not discounted).
+    """
+
+    index: int
+    step: int
+    reason: str
+    cost: float = 0.0
+
+
+@dataclass
+class EpisodeRecord:
+    """One episode while it is recorded; every column has one entry per step.
+
+    Attributes:
+        index: number of the episode under the seed of the collection.
+        obs: observations; one more than steps, the last is the one after the last step.
+        action: actions taken.
+        reward: rewards.
+        cost: costs.
+        probs: pairs (mu, pi): probabilities of the action taken.
+        controls: pairs (b, bbar): the control variate of the action taken, and its mean under pi.
+        terminated: the last step ended the episode for good.
+        by_target: the whole episode was run by the target itself.
+        fallbacks: steps at which the behavior policy failed.
+        guarded: steps that a guard gave to the target.
+        signals: names of exogenous signals that the environment reports.
+        exogenous: [T+1, d] what they were at the reset and after each step; NaN: not reported.
+    """
+
+    index: int
+    obs: Any = field(default_factory=list)
+    action: Any = field(default_factory=list)
+    reward: Any = field(default_factory=list)
+    cost: Any = field(default_factory=list)
+    probs: Any = field(default_factory=list)
+    controls: Any = field(default_factory=list)
+    terminated: bool = False
+    by_target: bool = False
+    fallbacks: int = 0
+    guarded: int = 0
+    signals: tuple[str, ...] = ()
+    exogenous: Any = field(default_factory=list)
+
+
+def exogenous_of(
+    records: Sequence[EpisodeRecord], horizon: int
+) -> tuple[tuple[str, ...], Floats | None]:
+    """Names of exogenous signals, and their paths [N, T+1, d], NaN where there are none."""
+    signals = {record.signals for record in records}
+    if len(signals) != 1 or signals == {()}:
+        return (), None
+    names = signals.pop()
+    paths = np.full((len(records), horizon + 1, len(names)), np.nan)
+    for row, record in enumerate(records):
+        one = np.asarray(record.exogenous, np.float64)[: horizon + 1]
+        paths[row, : len(one)] = one
+    return names, paths
+
+
+# --------------------------------------------------------------------------------------------------
 
 _STEPS = ("reward", "cost", "behavior_prob", "target_prob", "control", "baseline")
 

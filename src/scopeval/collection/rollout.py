@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scopeval._parallel import unwanted
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
 from scopeval.collection.environments import EnvironmentPool
-from scopeval.collection.episode_records import LostEpisode
-from scopeval.collection.episodes import Episodes
+from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.collection.signal_paths import record_signals
 from scopeval.errors import InputError

@@ -22,16 +22,14 @@ from scopeval.collection.environments import (
     check_batch,
     open_environments,
 )
-from scopeval.collection.episode_records import LostEpisode
-from scopeval.collection.episodes import Episodes
+from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.protocols import Fleet, Steppable
 from scopeval.collection.provenance import name_of
 from scopeval.collection.rollout import INTERRUPTED, GuardStep, Rollout
 from scopeval.errors import InputError, PlantError
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
-from scopeval.workers.attempt import Work, pack
+from scopeval.workers.attempt import Job, Queue, Work, pack
 from scopeval.workers.crew import Crew, Workers, open_crew
-from scopeval.workers.queue import Job, Queue
 
 __all__ = ["SharedEnvironments", "SharedRollout", "open_shared"]
 

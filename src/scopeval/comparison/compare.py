@@ -11,7 +11,7 @@ import numpy as np
 from scopeval.arrays import Floats, check_whole
 from scopeval.collection.environments import EnvironmentPool, open_environments
 from scopeval.collection.plant import Plant, plant_of
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet
 from scopeval.comparison.ab_test import ABTest
 from scopeval.comparison.affordable import affordable
 from scopeval.comparison.analysis import ESTIMATORS

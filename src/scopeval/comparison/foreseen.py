@@ -11,7 +11,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.collection.environments import open_environments
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet
 from scopeval.comparison.control import TableControls, controls_at
 from scopeval.comparison.estimators import doubly_robust
 from scopeval.comparison.joint_design import value_tables

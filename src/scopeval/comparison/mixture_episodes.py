@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.collection.episode_records import LostEpisode
-from scopeval.collection.episodes import discounts
+from scopeval.collection.episodes import LostEpisode, discounts
 from scopeval.logs.transitions import Transitions
 
 __all__ = ["Failure", "MixtureEpisodes"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.collection.environments import EnvironmentPool
-from scopeval.collection.episode_records import LostEpisode
+from scopeval.collection.episodes import LostEpisode
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.collection.rollout import draw_actions, episode_streams
 from scopeval.collection.signal_paths import record_signals

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scopeval.estimation.running_moments import Interval
 from scopeval.evaluation.result import rounded
-from scopeval.notebook.axes import axes_or_new, write_in
 from scopeval.notebook.card import Card
-from scopeval.notebook.sketch import OURS, OWN, Span, sketch_spans
+from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans, write_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

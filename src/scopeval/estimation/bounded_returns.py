@@ -21,8 +21,7 @@ import numpy as np
 
 from scopeval.arrays import Floats, check_alpha
 from scopeval.errors import InputError
-from scopeval.estimation.betting import check_bounds
-from scopeval.estimation.capital import FRACTIONS, mean_capital
+from scopeval.estimation.betting import FRACTIONS, check_bounds, mean_capital
 from scopeval.estimation.running_moments import ENOUGH_EVENTS, FloatArray
 
 __all__ = ["BoundedReturns", "FewOutcomes"]

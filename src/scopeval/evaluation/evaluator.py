@@ -10,7 +10,14 @@ from scopeval.collection.plant import Plant, plant_of
 from scopeval.context.history import History
 from scopeval.errors import InputError
 from scopeval.evaluation.context_control import with_signals
-from scopeval.evaluation.loop import INTERRUPTED, EvaluationLoop, Running, StoppingPlan
+from scopeval.evaluation.loop import (
+    INTERRUPTED,
+    EvaluationLoop,
+    EvaluationTask,
+    Running,
+    StoppingPlan,
+    limits_of_guard,
+)
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.source_choice import (
     bound_of,
@@ -19,16 +26,14 @@ from scopeval.evaluation.source_choice import (
     unbiased_estimator,
 )
 from scopeval.evaluation.stages import Stages
-from scopeval.evaluation.task import EvaluationTask, limits_of_guard
 from scopeval.evaluation.tracking import Listener, follow_batches
 from scopeval.policies.adapters import as_behavior
 from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy
-from scopeval.question.baseline import Baseline, baseline_of
+from scopeval.question.baseline import Baseline, baseline_of, judged_promise, unrecognized
 from scopeval.question.inference import Inference
 from scopeval.question.promise import Limit, Promise, promises_and_limits
 from scopeval.question.question import Question, question_of
 from scopeval.question.stop import Stop, stop_of
-from scopeval.safety.promise import judged_promise, unrecognized
 
 __all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
 

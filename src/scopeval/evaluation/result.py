@@ -14,9 +14,8 @@ from scopeval.estimation.intervals import Interval
 from scopeval.estimation.running_moments import BURN_IN
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.stage_report import Learning, Stage
-from scopeval.safety.certificate import Certificate
+from scopeval.safety.certificate import UNSEEN, Certificate
 from scopeval.safety.guard import GuardState
-from scopeval.safety.seen import UNSEEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

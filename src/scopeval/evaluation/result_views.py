@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scopeval.notebook.axes import axes_or_new
 from scopeval.notebook.card import Card
-from scopeval.notebook.sketch import OURS, OWN, Span, sketch_spans
+from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

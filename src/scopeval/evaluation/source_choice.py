@@ -15,11 +15,10 @@ from scopeval.collection.plant import Plant
 from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
 from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
-from scopeval.collection.tabular_fleet import TabularFleet
+from scopeval.collection.simulated import TabularFleet
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
-from scopeval.evaluation.simulated_source import simulated_source
-from scopeval.evaluation.sources import CollectedSource, Source
+from scopeval.evaluation.sources import CollectedSource, Source, simulated_source
 from scopeval.exact import TabularMDP, WeightedDesign
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import (

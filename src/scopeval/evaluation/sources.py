@@ -4,6 +4,8 @@ Two kinds of source give the same `Batch`: environments (`CollectedSource`, whic
 `TabularMDP` whose episodes are kept), and the compiled simulator of a `TabularMDP`
 (`simulated_source.SimulatedSource`, where nothing but the numbers is kept). Both can be asked at
 any time to let the target itself run; the control variate, if there is one, stays.
+
+Episodes from the compiled simulator of finite MDPs, in batches, by either policy.
 """
 
 from __future__ import annotations
@@ -15,15 +17,29 @@ from typing import Protocol
 import numpy as np
 
 from scopeval.arrays import Bools, Floats
+from scopeval.behavior.methods import METHODS
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
+from scopeval.collection.simulated import simulated_episodes
+from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
-from scopeval.policies.protocols import Policy
+from scopeval.exact import (
+    Design,
+    TabularMDP,
+    WeightedDesign,
+    assess,
+    behavior_tables,
+    policy_table,
+    tabulate,
+)
+from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.question.promise import Promise
-from scopeval.safety.cost_control import CostControl
-from scopeval.safety.episode_costs import EpisodeCosts, costs_of
+from scopeval.safety.cost_control import CostControl, cost_control_of
+from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
+from scopeval.simulate import Summaries, summaries
 
-__all__ = ["Batch", "CollectedSource", "Source", "summarize"]
+__all__ = ["Batch", "CollectedSource", "SimulatedSource", "Source", "simulated_source", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -154,3 +170,231 @@ def summarize(
         interrupted=episodes.interrupted,
         episodes=episodes,
     )
+
+
+# -- episodes from the compiled simulator of finite mdps -------------------------------------------
+
+
+def simulated_source(
+    mdp: TabularMDP,
+    target: Policy | ContinuousPolicy,
+    behavior: Behavior | Policy | None,
+    horizon: int | None,
+    *,
+    estimator: str,
+    free: bool,
+    seed: int,
+    keep: bool,
+    promise: Promise | None = None,
+) -> Source:
+    """The source for a `TabularMDP`.
+
+    Args:
+        mdp: the model.
+        target: pi.
+        behavior: mu; None runs the target itself.
+        horizon: cut the episodes there; None: the model's own.
+        estimator: as in `evaluate`.
+        free: costs count as 0.
+        seed: of the episodes.
+        keep: keep whole episodes and not only their numbers.
+        promise: what the cost of the behavior policy is compared with; None: the target's.
+    """
+    if isinstance(target, ContinuousPolicy):
+        raise InputError("target: has continuous actions, the TabularMDP finitely many")
+    if horizon is not None:
+        if not 1 <= horizon <= mdp.horizon:
+            raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
+        mdp = mdp.shortened(horizon)
+    pi = policy_table(mdp, "target", target)
+    own = behavior is None
+    mu: Floats | WeightedDesign = pi
+    b: Floats | None = None
+    if isinstance(behavior, WeightedDesign):
+        mu = behavior if behavior.target.shape == pi.shape else tabulate(mdp, pi, behavior)
+        b = mu.control
+    elif behavior is not None:
+        mu, b = behavior_tables(mdp, pi, behavior)
+    critic, q = cost_control_of(target, behavior), None
+    if critic is not None and not free:
+        every = np.arange(mdp.states)
+        q = np.stack([critic.critic.cost_to_go(every, t) for t in range(mdp.horizon)])
+    source = SimulatedSource(
+        mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed, cost_control=q
+    )
+    source.promise = promise or Promise()
+    if not keep:
+        return source
+    run_pi = TabularPolicy(pi)
+    run_mu: Design | WeightedDesign | None = None
+    if isinstance(mu, WeightedDesign):
+        run_mu = mu
+    elif not own:
+        nothing = np.zeros(mu.shape[:2], np.bool_)
+        run_mu = Design(mu, METHODS["on-policy"], b, nothing, nothing)
+
+    def run(first: int, count: int, *, by_target: bool) -> Episodes:
+        how = None if by_target else run_mu
+        return simulated_episodes(
+            mdp, run_pi, how, episodes=count, seed=seed, first=first, free=free
+        )
+
+    return CollectedSource(
+        run,
+        mdp.gamma,
+        estimator,
+        1,
+        quick=True,
+        uncovered=source.uncovered,
+        cost_control=None if free else cost_control_of(run_pi, behavior),
+        promise=promise or Promise(),
+        target=run_pi,
+    )
+
+
+class SimulatedSource:
+    """Episodes of a `TabularMDP` by the compiled simulator, which gives numbers only.
+
+    Args:
+        mdp: the model.
+        pi: the target's table [T, S, A].
+        mu: the behavior policy's, or tables for every weight of an episode.
+        b: its control variate; None is b = 0.
+        own: the target is what was to be run.
+        estimator: as in `evaluate`.
+        free: costs count as 0.
+        seed: of the episodes.
+        cost_control: q^c [T, S, A] as the behavior policy estimates it; None: unknown.
+    """
+
+    side_by_side, quick = 1, True
+
+    def __init__(
+        self,
+        mdp: TabularMDP,
+        pi: Floats,
+        mu: Floats | WeightedDesign,
+        b: Floats | None,
+        *,
+        own: bool,
+        estimator: str,
+        free: bool,
+        seed: int,
+        cost_control: Floats | None = None,
+    ) -> None:
+        if estimator == "dr" and b is None:
+            raise InputError(
+                "estimator: 'dr' needs a behavior policy with a control variate (method "
+                "'scope-dr' or 'dopt'); try 'pdis'"
+            )
+        other = isinstance(mu, WeightedDesign) or (np.abs(pi - mu) > 1e-9).any()
+        if estimator == "mc" and other:
+            raise InputError(
+                "estimator: 'mc', plain returns, gives the target's value only where the target "
+                "itself is run; try 'auto'"
+            )
+        self._seed, self._own = seed, own
+        self._cost_control = cost_control
+        self.promise = Promise()  # what the cost of the behavior policy is compared with
+        self._whole = estimator == "is"
+        self._control = b if estimator in ("auto", "dr") else None
+        self._mdp = mdp.without_cost() if free else mdp
+        self._pi = TabularPolicy(pi)
+        self._mu = mu if isinstance(mu, WeightedDesign) else TabularPolicy(mu)
+        self.uncovered = self._left_out()
+
+    def _left_out(self) -> str | None:
+        """The mean weight is the probability that an episode of pi is one that mu can have.
+
+        With a reward of 1 at the last step only, an episode's PDIS estimate is its weight.
+        """
+        mdp = self._mdp
+        if isinstance(self._mu, WeightedDesign):
+            return self._holes(self._mu)
+        mu, pi = (x.table(mdp.horizon) for x in (self._mu, self._pi))
+        if not ((mu == 0.0) & (pi > 0.0)).any():
+            return None
+        last = np.zeros((mdp.horizon, mdp.states, mdp.actions))
+        last[-1] = 1.0
+        weights = mdp.with_reward(last, gamma=1.0)
+        share = 1.0 - assess(weights, self._pi, self._mu).expectation
+        if share <= 1e-9:
+            return None
+        told = (
+            f"the behavior policy never takes some actions that the target takes in {share:.3g} "
+            "of its episodes"
+        )
+        bias = assess(mdp, self._pi, self._mu, self._control).bias
+        scale = float(np.abs(mdp.reward).max()) * mdp.horizon
+        if abs(bias) > 1e-9 * scale:
+            return f"{told}; the estimate is biased by {bias:.3g}"
+        return f"{told}; nothing is lost for the value, but the target's cost is underestimated"
+
+    @staticmethod
+    def _holes(design: WeightedDesign) -> str | None:
+        """Whether those entries are ever reached is not known here."""
+        if not design.holes:
+            return None
+        return (
+            f"the behavior policy's tables are 0 at {design.holes:,} places where the target's are "
+            "not; where those are reached, the target's cost is underestimated, and the value too "
+            "unless the behavior was designed so"
+        )
+
+    def run(self, first: int, count: int, *, by_target: bool) -> Batch:
+        """Run episodes first .. first+count-1."""
+        target = self._own or by_target
+        done = summaries(
+            self._mdp,
+            self._pi,
+            self._pi if target else self._mu,
+            control_variate=self._control,
+            cost_control=self._cost_control,
+            episodes=count,
+            seed=self._seed,
+            first=first,
+        )
+        return Batch(
+            value=done.weight * done.returned if self._whole else done.estimate,
+            returned=done.returned,
+            weight=done.weight,
+            costs=self._costs(done, first, self._pi if target else self._mu),
+            spent=done.spent,
+            target_spent=done.weighted_spent,
+            by_target=np.full(count, target),
+            controlled=self._control is not None,
+        )
+
+    def _costs(
+        self, done: Summaries, first: int, ran: TabularPolicy | WeightedDesign
+    ) -> EpisodeCosts:
+        """What the promise is about; the same episodes weighted for a reference policy."""
+        if self.promise.limit is not None:
+            return limit_costs(done.cost, self.promise.limit)
+        if self.promise.compared == "target":
+            controlled = self._cost_control is not None
+            return EpisodeCosts(
+                done.cost,
+                done.weighted_cost,
+                done.weight,
+                done.exposure,
+                own_controlled=done.own_controlled if controlled else None,
+                target_controlled=done.target_controlled if controlled else None,
+            )
+        if isinstance(ran, WeightedDesign):
+            raise InputError(
+                "reference: the simulator weighs episodes of a weight-aware behavior policy for "
+                "its own target only; try env=TabularEnv(mdp)"
+            )
+        other = policy_table(self._mdp, "reference", self.promise.of)
+        again = summaries(
+            self._mdp, other, ran, episodes=len(done.cost), seed=self._seed, first=first
+        )
+        holes = (other > 0) & (ran.table(self._mdp.horizon) <= 0)
+        return EpisodeCosts(
+            again.cost,
+            again.weighted_cost,
+            again.weight,
+            again.exposure,
+            covered=not holes.any(),
+        )

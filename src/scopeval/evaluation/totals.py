@@ -26,10 +26,10 @@ from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
 from scopeval.estimation.running_moments import (
     Interval,
     Moments,
+    Scatter,
     few_events,
     moments_interval,
 )
-from scopeval.estimation.scatter import Scatter
 from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.estimation.weight_diagnostics import (
     HEAVY_TAIL,

@@ -49,9 +49,8 @@ from scopeval.logs.tables import (
     open_ray_dataset,
 )
 from scopeval.logs.transitions import Transitions
-from scopeval.workers.attempt import pack
+from scopeval.workers.attempt import Job, Queue, pack
 from scopeval.workers.crew import Workers, open_crew, workers_of
-from scopeval.workers.queue import Job, Queue
 
 __all__ = [
     "SIDE_BY_SIDE",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scopeval.arrays import Floats, Ints
-from scopeval.notebook.axes import axes_or_new
 from scopeval.notebook.card import Card
-from scopeval.notebook.sketch import OURS, OWN
+from scopeval.notebook.sketch import OURS, OWN, axes_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

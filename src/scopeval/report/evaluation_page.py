@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.summary import support_in_words
 from scopeval.evaluation.result import Evaluation, unseen
 from scopeval.report import evaluation_figures as drawings
-from scopeval.report.frontier_figure import frontier_figure
 from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
@@ -20,6 +20,7 @@ from scopeval.report.page import (
     how_to_reproduce,
 )
 from scopeval.report.stage_section import stage_section
+from scopeval.report.svg import canvas, figure_of
 from scopeval.report.wording import (
     amount,
     answer_of,
@@ -363,3 +364,21 @@ def _runner(e: Evaluation, behavior: BehaviorPolicy | None) -> str:
     recipe = behavior.recipe
     part = f" at {1 + recipe.epsilon:.2g} of the cost" if recipe.budget == "weighted" else ""
     return f"behavior policy ({recipe.method}{part})"
+
+
+def frontier_figure(behavior: BehaviorPolicy) -> Figure | None:
+    """The frontier that the behavior policy was chosen on; None: it was not chosen on one."""
+    curve, chosen = behavior.report.curve, behavior.predicted
+    if curve is None or not curve.points:
+        return None
+    with canvas(height=3.4) as (drawing, ax):
+        draw_curve(curve, ax, (chosen.variance, chosen.safe_cost))
+        return figure_of(
+            drawing,
+            label="Relative variance against relative cost of the behavior policies that the logs "
+            f"bear out; chosen: {chosen.variance:.3f} of the variance at {chosen.safe_cost:.3f} of "
+            "the cost of the target policy.",
+            caption="Which precision costs what: each point of the line is a behavior policy that "
+            "the logs bear out. The shade reaches from what its critics predict to what held-out "
+            "logs say.",
+        )

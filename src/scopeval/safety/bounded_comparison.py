@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scopeval.arrays import Bools, Floats, check_alpha
-from scopeval.estimation.capital import Capital, mean_capital
+from scopeval.estimation.betting import Capital, mean_capital
 from scopeval.safety.cost_bound import CostBound, CostPair
 from scopeval.safety.episode_costs import EpisodeCosts
 

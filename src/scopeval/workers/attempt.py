@@ -1,22 +1,39 @@
-"""One call of the work function with one thread, and how it ended."""
+"""One call of the work function with one thread, and how it ended.
+
+Jobs that wait for a worker, and what happens with their answers.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from threading import Event
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import cloudpickle
 
 from scopeval._parallel import one_blas_thread, one_torch_thread, unwanted_by
 from scopeval.errors import InputError, ScopevalError
 
-__all__ = ["THREADS", "Attempt", "Bench", "Continued", "Work", "WorkerError", "attempt", "pack"]
+__all__ = [
+    "RETRIES",
+    "THREADS",
+    "Attempt",
+    "Bench",
+    "Continued",
+    "Job",
+    "Queue",
+    "Work",
+    "WorkerError",
+    "attempt",
+    "pack",
+]
 
 #: Environment variables that set the number of threads of numerical libraries.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -140,3 +157,82 @@ def _one_thread() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+# -- jobs that wait for a worker -------------------------------------------------------------------
+
+#: How often a job is done again after its worker died.
+RETRIES = 3
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Job(NamedTuple):
+    """What a worker is given, and what messages call it."""
+
+    content: Any
+    label: str
+
+
+class Queue(Generic[Key]):
+    """Jobs by key, and how often each has lost its worker.
+
+    Args:
+        jobs: in the order in which they are begun.
+        keep: called with the key and the answer of every job, in the order in which they end.
+        notify: called with one line when a job is done again; default: a log message.
+        stop: asked before a job is begun; True begins no more.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[Key, Job],
+        keep: Callable[[Key, Any], None],
+        notify: Callable[[str], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
+        self.jobs, self.keep = jobs, keep
+        self.notify = notify or logging.getLogger("scopeval").warning
+        self.running: set[Key] = set()
+        self._stop = stop
+        self._waiting = deque(jobs)
+        self._deaths = dict.fromkeys(jobs, 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait; those whose worker died are waited for in any case."""
+        if self._waiting and self._stop is not None and self._stop():
+            self._stop = None
+            self._waiting = deque(key for key in self._waiting if self._deaths[key])
+        return len(self._waiting)
+
+    def take(self) -> tuple[Key, Any]:
+        """The next key and its job."""
+        key = self._waiting.popleft()
+        self.running.add(key)
+        return key, self.jobs[key].content
+
+    def settle(self, key: Key, ended: Attempt) -> None:
+        """Keep an answer, queue a lost job again, or give up."""
+        self.running.discard(key)
+        label = self.jobs[key].label
+        if ended.kind == "done":
+            self.keep(key, ended.value)
+        elif ended.kind == "failed":
+            raise self.failure(label, ended)
+        else:
+            self._deaths[key] += 1
+            if self._deaths[key] > RETRIES:
+                self.give_up(key, f"its worker died {self._deaths[key]} times ({ended.text})")
+                return
+            self.notify(f"{label}: its worker died ({ended.text}); trying again")
+            # first in the line: what comes after it may wait for it
+            self._waiting.appendleft(key)
+
+    def failure(self, label: str, ended: Attempt) -> Exception:
+        """What is raised when the work function has raised."""
+        return ended.exception(label)
+
+    def give_up(self, key: Key, why: str) -> None:
+        """A job has lost its worker too often."""
+        raise WorkerError(f"{self.jobs[key].label}: {why}; is there enough memory?")

@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.workers.attempt import Attempt, Bench, WorkerError
-from scopeval.workers.queue import RETRIES, Queue
+from scopeval.workers.attempt import RETRIES, Attempt, Bench, Queue, WorkerError
 
 __all__ = ["RayWorkers"]
 

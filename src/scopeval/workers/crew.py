@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from scopeval._files import machine
 from scopeval.arrays import check_whole
 from scopeval.errors import InputError
-from scopeval.workers.queue import Queue
+from scopeval.workers.attempt import Queue
 
 __all__ = ["BACKENDS", "Crew", "Workers", "open_crew", "workers_of"]
 

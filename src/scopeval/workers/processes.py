@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any
 
-from scopeval.workers.attempt import THREADS, Attempt, Bench
-from scopeval.workers.queue import Queue
+from scopeval.workers.attempt import THREADS, Attempt, Bench, Queue
 
 __all__ = ["ProcessWorkers"]
 
