@@ -156,9 +156,9 @@ class BehaviorPolicy:
 
     def probs(self, obs: Observations, t: Time) -> Floats:
         """Probabilities [B, A] (finite action sets), counted as decisions."""
-        if isinstance(self.target, ContinuousPolicy):
+        if self._every is None:
             raise InputError("probs: the action set is continuous; use act() or weigh()")
-        weighing = self.weigh(offer(self.target, obs, t, np.random.default_rng(0)), obs, t)
+        weighing = self.weigh(self._offer(obs, t, np.random.default_rng(0)), obs, t)
         assert weighing.why is not None
         self.counts.add_rows(weighing.why)
         return weighing.probs
@@ -222,7 +222,7 @@ class BehaviorPolicy:
         k = drawn(mu[0], uniform)
         return k, float(mu[0, k]), float(pi[0, k]), float(b[0, k]), b[0]
 
-    def _offer(self, batch: Observations, t: int, rng: np.random.Generator) -> Candidates:
+    def _offer(self, batch: Observations, t: Time, rng: np.random.Generator) -> Candidates:
         """What the target offers; `offer` without asking again what kind of policy it is."""
         if isinstance(self._every, np.ndarray):
             if self._normalized:

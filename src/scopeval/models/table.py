@@ -270,9 +270,11 @@ class TableCritic:
         if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
             return Estimates(**self.arrays())  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
-        s = np.where(inside, states, 0)
+        outside = not inside.all()
+        s = np.where(inside, states, 0) if outside else states
         fields = {name: table.take(s, axis=0) for name, table in self.arrays().items()}
-        fields["known"] &= inside[:, None]
+        if outside:
+            fields["known"] &= inside[:, None]
         return Estimates(**fields)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
