@@ -1,0 +1,191 @@
+"""The data center with its weather as context: minus the energy, and no formula.
+
+The energy of a day is mostly a matter of its weather and of the servers' load, which no controller
+changes. The reward "saving" of `experiments.data_center` takes them out by a formula that somebody
+had to fit. Here the same days are evaluated with minus the energy as reward, and a history of the
+weather and the load (`History` of 30 days for every day of an evaluation; they need no simulator):
+
+- *energy*: the mean of the controller's own days, as they are;
+- *saving*: the same days, with the hand-made formula;
+- *energy, context*: the same days, with the history as control variate;
+- *design*: `scope-dr` from the recorded logs, with minus the energy as reward;
+- *design, context*: both;
+- *A/B, ...*: two controllers compared by their own days, half of them each.
+
+The standard error is the one that the result comes with; with context it counts the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.utils.seeding import np_random
+
+from experiments.common import RunArgs, Table, main
+from experiments.data_center import recorded_logs, target_controllers
+from experiments.data_center.engine import Hour, check_installed
+from experiments.data_center.environment import FIELDS, WARM_UP, observe, season_of, usual_energy
+from experiments.data_center.weather import HOURS
+from experiments.energy import OUTDOOR, TARGETS, _rooms, _seed, _usual
+from scopeval import Inference, collect, compare, design, estimate, evaluate
+from scopeval.collection.episodes import Episodes
+from scopeval.context.history import History
+from scopeval.evaluation.result import Evaluation
+
+#: What no controller changes, where observations have it.
+EXOGENOUS = (OUTDOOR, FIELDS.index("load"))
+#: Controllers that are compared.
+PAIR = ("usual", "bold")
+
+
+@dataclass(frozen=True)
+class Args(RunArgs):
+    """Weather and load as context, about ten minutes."""
+
+    targets: tuple[str, ...] = TARGETS
+    """Names of the controllers."""
+    days: int = 200
+    """Of every evaluation."""
+    paths: int = 30
+    """Days of the history, for each day of an evaluation."""
+    seed: int = 0
+    """Of the days and designs."""
+
+    RANGES: ClassVar[tuple[str, ...]] = ("targets",)
+
+    def check(self) -> None:
+        """Refuse what cannot be run, before the work."""
+        check_installed()
+
+
+QUICK: dict[str, Any] = {"days": 20}
+
+
+def jobs(args: Args) -> list[dict[str, Any]]:
+    """Every controller by itself, and a comparison."""
+    return [{"what": target} for target in args.targets] + [{"what": "compared"}]
+
+
+def weather_history(count: int, seed: int) -> History:
+    """Outdoor temperature and load of further days, hour by hour, from the end of the last night.
+
+    They are drawn as the room's own days are, without the simulator.
+    """
+    season, rng = season_of(None), np_random(seed)[0]
+    paths = np.empty((count, HOURS + 1, len(EXOGENOUS)))
+    for path in paths:
+        day = season.draw(rng)
+        for hour in range(HOURS + 1):
+            seen = observe(day, hour, Hour(0.0, 0.0, 0.0, WARM_UP), WARM_UP)
+            path[hour] = seen[list(EXOGENOUS)]
+    return History(paths, EXOGENOUS, block=1)
+
+
+def with_formula(episodes: Episodes) -> Episodes:
+    """The same days, with the energy saved as reward."""
+    outdoor = np.concatenate([episodes.obs[:, :, OUTDOOR], episodes.last_obs[:, None, OUTDOOR]], 1)
+    more = usual_energy((outdoor[:, 1:] + outdoor[:, :-1]) / 2.0)
+    return replace(episodes, reward=episodes.reward + more)
+
+
+def job(args: Args, what: str) -> dict[str, Any]:
+    """Estimates with their standard errors, by name."""
+    history = weather_history(args.paths * args.days, _seed(args.seed, 9))
+    if what == "compared":
+        return _compared(args, history)
+    pi = target_controllers()[what].policy()
+    days = _days(args, what)
+    found = {
+        "energy": estimate(days),
+        "saving": estimate(with_formula(days)),
+        "energy, context": estimate(days, context=history),
+    }
+    logs = recorded_logs()
+    logs = replace(logs, reward=logs.reward - _usual(logs.obs, logs.next_obs))
+    made = design(logs, pi, horizon=HOURS, method="scope-dr", seed=args.seed)
+    with _rooms("energy") as rooms:
+        ran = evaluate(
+            rooms, pi, made, episodes=args.days, seed=_seed(args.seed, TARGETS.index(what), 2),
+            inference=Inference(keep=True),
+        ).episodes  # fmt: skip
+    assert ran is not None
+    found["design"] = estimate(ran, run=made)
+    found["design, context"] = estimate(ran, run=made, context=history)
+    return {name: _numbers(one) for name, one in found.items()}
+
+
+def _days(args: Args, target: str) -> Episodes:
+    """The controller's own days."""
+    with _rooms("energy") as rooms:
+        return collect(
+            rooms,
+            target_controllers()[target].policy(),
+            horizon=HOURS,
+            episodes=args.days,
+            seed=_seed(args.seed, TARGETS.index(target), 1),
+        )
+
+
+def _compared(args: Args, history: History) -> dict[str, Any]:
+    """The difference of two controllers, from half of the days each."""
+    days = {name: _days(replace(args, days=args.days // 2), name) for name in PAIR}
+    policies = {name: target_controllers()[name].policy() for name in PAIR}
+    saved = {name: with_formula(some) for name, some in days.items()}
+    found = {
+        "A/B, energy": compare(days, policies),
+        "A/B, saving": compare(saved, policies),
+        "A/B, energy, context": compare(days, policies, context=history),
+    }
+    numbers = {}
+    for name, one in found.items():
+        difference = one.differences[PAIR[1]]
+        numbers[name] = {"estimate": difference.estimate, "error": difference.se, "said": []}
+    return numbers
+
+
+def _numbers(found: Evaluation) -> dict[str, Any]:
+    return {
+        "estimate": found.estimate,
+        "error": found.standard_error,
+        "said": list(found.diagnostics.warnings),
+    }
+
+
+def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for each controller and way."""
+    return {
+        "rows": [
+            {"what": row["what"], "way": way, **numbers}
+            for row in rows
+            for way, numbers in row.items()
+            if way != "what"
+        ]
+    }
+
+
+def table(content: Mapping[str, Any]) -> list[Table | str]:
+    """Estimates with their standard errors, and the squared errors relative to the formula's."""
+    rows = content["rows"]
+    formula: dict[str, float] = {
+        row["what"]: row["error"] for row in rows if row["way"].endswith("saving")
+    }
+    heads = ("controller", "way", "kWh a day", "standard error", "squared, to saving's")
+    cells = tuple(
+        (
+            f"{PAIR[1]} less {PAIR[0]}" if row["what"] == "compared" else row["what"],
+            row["way"],
+            f"{row['estimate']:.1f}",
+            f"{row['error']:.2f}",
+            f"{(row['error'] / formula[row['what']]) ** 2:.2f}",
+        )
+        for row in rows
+    )
+    said = [f"{row['what']}, {row['way']}: {'; '.join(row['said'])}" for row in rows if row["said"]]
+    return [Table("", heads, cells), *said]
+
+
+if __name__ == "__main__":
+    main("experiments.energy_context")
