@@ -23,6 +23,7 @@ def check(
         str | None, typer.Option(help=f"The target policy: {options.POLICY}.")
     ] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
+    exogenous: options.Exogenous = None,
     columns: options.Columns = None,
     separator: options.Separator = None,
     decimal: options.Decimal = None,
@@ -33,7 +34,8 @@ def check(
 
     The status is 1 if the log contradicts itself, or does not fit the horizon or the policy.
     """
-    from scopeval.cli.sources import columns_from, policy_from
+    from scopeval.cli.sources import columns_from, numbers_from, policy_from
+    from scopeval.context.log_paths import LogNoise
     from scopeval.logs.clock import clock_of
     from scopeval.logs.csv_text import CsvFormat
     from scopeval.logs.diagnose import Problem, diagnosis_of
@@ -44,7 +46,8 @@ def check(
 
     target = None if policy is None else policy_from(policy)
     table = target if isinstance(target, TabularPolicy) else None
-    statistics, counts = LogStatistics(), LogCounts()
+    statistics, counts, noise = LogStatistics(), LogCounts(), LogNoise()
+    known = numbers_from(exogenous)
     with progress_bar("reading the log"):
         batches, notes = logged_batches(
             log,
@@ -55,6 +58,7 @@ def check(
         for batch in batches:
             statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
             counts.add(batch.log)
+            noise.add(batch.log)
     if table is None:
         problem, probs = Problem(horizon), None
     else:
@@ -65,6 +69,12 @@ def check(
     paragraph(console, f"{log}: {diagnosis.facts.rows:,} rows")
     for line in picture(diagnosis.facts, counts, probs):
         print_line(console, line)
+    told = noise.lines(known)
+    if told:
+        console.print()
+        print_line(console, "where the noise is (a hint: such a log shows no causes)")
+        for text in told:
+            paragraph(console, text, indent="  ")
     console.print()
     _print_diagnosis(console, diagnosis, notes)
     if diagnosis.errors:

@@ -74,6 +74,8 @@ def compare(
     bound: options.Bound = None,
     step_bound: options.StepBound = None,
     return_bound: options.ReturnBound = None,
+    context: options.Context = None,
+    exogenous: options.Exogenous = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
     gamma: options.Gamma = 1.0,
     alpha: Annotated[
@@ -90,7 +92,7 @@ def compare(
 
     Run them in an environment, or give the file of an A/B test that was run already.
     """
-    from scopeval.cli.sources import pairs_from, policy_from, promise_from
+    from scopeval.cli.sources import history_from, pairs_from, policy_from, promise_from
     from scopeval.comparison.compare import compare as run
     from scopeval.question.inference import Inference
     from scopeval.question.question import Question
@@ -119,6 +121,7 @@ def compare(
             promise=promise_from(at_most, limit, bound, step_bound),
             baseline=baseline,
             inference=Inference(alpha=alpha, return_bound=return_bound),
+            context=history_from(context, exogenous),
             seed=seed,
             **plan,
         )

@@ -39,11 +39,13 @@ def estimate(
     ] = None,
     step_bound: options.StepBound = None,
     return_bound: options.ReturnBound = None,
+    context: options.Context = None,
+    exogenous: options.Exogenous = None,
     json: options.JsonFile = None,
     report: options.ReportFile = None,
 ) -> None:
     """Estimate a policy's value from episodes that were recorded elsewhere."""
-    from scopeval.cli.sources import policy_from, promise_from
+    from scopeval.cli.sources import history_from, policy_from, promise_from
     from scopeval.collection.episodes import Episodes
     from scopeval.evaluation.recorded import estimate as compute
     from scopeval.question.inference import Inference
@@ -57,6 +59,7 @@ def estimate(
         promise=promise_from(at_most, limit, bound, step_bound),
         baseline=None if baseline is None else policy_from(baseline),
         inference=Inference(alpha=alpha, estimator=estimator, return_bound=return_bound),
+        context=history_from(context, exogenous),
         anytime=anytime,
     )
     show_result(ctx, result, gamma=gamma, json=json, report=report, made_with=("numpy",))

@@ -79,6 +79,8 @@ def evaluate(
             "starts is then a control variate."
         ),
     ] = None,
+    context: options.Context = None,
+    exogenous: options.Exogenous = None,
     side_by_side: options.SideBySide = None,
     workers: Annotated[
         int | None,
@@ -101,17 +103,21 @@ def evaluate(
         behavior_from,
         cost_from,
         environment_from,
+        history_from,
         policy_from,
         promise_from,
     )
     from scopeval.collection.plant import Plant
     from scopeval.context.history import History
+    from scopeval.errors import InputError
     from scopeval.evaluation.evaluator import evaluate as run
     from scopeval.question.inference import Inference
     from scopeval.question.question import Question
     from scopeval.question.stop import Stop
 
     check_files(json, report)
+    if starts is not None and context is not None:
+        raise InputError("--starts, --context: got both, expected one of them")
     target = policy_from(policy)
     runner = None if behavior is None else behavior_from(behavior, target)
     crew = _workers(workers, backend)
@@ -132,7 +138,7 @@ def evaluate(
                 return_bound=return_bound,
                 keep=report is not None,
             ),
-            context=None if starts is None else History.starts(starts),
+            context=history_from(context, exogenous) if starts is None else History.starts(starts),
             seed=seed,
             progress=lambda now: bar(*_progress(now, precision, spend)),
         )

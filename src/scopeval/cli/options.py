@@ -87,6 +87,22 @@ TimeVarying = Annotated[
 ]
 LogSeed = Annotated[int, typer.Option(help="Seed of the halves of the log and of the networks.")]
 
+# What no action changes.
+Context = Annotated[
+    Path | None,
+    typer.Option(
+        help="Paths of past operation of what no action changes: .npy, [m, L] or [m, L, d]; with "
+        "--exogenous."
+    ),
+]
+Exogenous = Annotated[
+    str | None,
+    typer.Option(
+        help="What no action changes: names of signals in info, or numbers of columns of the "
+        "observation, with commas between them."
+    ),
+]
+
 # When to stop.
 Precision = Annotated[
     float | None, typer.Option(help="Stop when the half-width of the interval is at most this.")

@@ -23,6 +23,7 @@ from scopeval.question.promise import Bound, Promise
 
 if TYPE_CHECKING:
     from scopeval.campaign.terms import Ramp
+    from scopeval.context.history import History
 
 __all__ = [
     "attribute_from",
@@ -31,9 +32,11 @@ __all__ = [
     "cost_from",
     "environment_from",
     "features_from",
+    "history_from",
     "is_attribute",
     "learn_from",
     "method_from",
+    "numbers_from",
     "pairs_from",
     "policies_from",
     "policy_from",
@@ -275,3 +278,35 @@ def ramp_from(text: str | None, episodes: int) -> Ramp | None:
     except ValueError as error:
         raise InputError(f"ramp: got {text!r}, expected shares such as 0.1,0.3,1.0") from error
     return Ramp(shares, episodes)
+
+
+def numbers_from(text: str | None) -> tuple[int, ...]:
+    """Numbers of columns, with commas between them; (): none."""
+    if text is None:
+        return ()
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(
+            f"--exogenous: got {text!r}, expected numbers of columns of the observation, such as "
+            "1,3"
+        ) from None
+
+
+def history_from(context: Path | None, exogenous: str | None) -> History | None:
+    """A history of paths; None: none was asked for."""
+    from scopeval.context.history import History as Paths
+
+    if context is None and exogenous is None:
+        return None
+    if context is None or exogenous is None:
+        raise InputError(
+            "--context, --exogenous: got one of them, expected both: the file of the paths, and "
+            "which columns or signals they are"
+        )
+    if context.suffix != ".npy":
+        raise InputError(f"--context: got {context}, expected a .npy file of paths, [m, L, d]")
+    names = [part.strip() for part in exogenous.split(",")]
+    if all(name.isdigit() for name in names):
+        return Paths(read_npy(context), [int(name) for name in names])
+    return Paths(read_npy(context), names)

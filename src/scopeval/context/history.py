@@ -14,8 +14,10 @@ import numpy.typing as npt
 from scopeval.arrays import Floats, as_floats, check_whole
 from scopeval.collection.signal_paths import WithPaths, signal_paths
 from scopeval.context.features import LEVELS, PLAIN, BlockMeans, Level
+from scopeval.context.log_paths import episodes_of
 from scopeval.errors import DataError, InputError
 from scopeval.estimation.running_moments import quantile
+from scopeval.logs.transitions import Transitions
 
 __all__ = ["Columns", "History", "Law", "Resets"]
 
@@ -150,6 +152,49 @@ class History:
         found = cls(array.reshape(len(array), 1, -1), features=features, block=1)
         found._set(numbers=array.ndim == 1 and np.issubdtype(array.dtype, np.integer))
         return found
+
+    @classmethod
+    def of_logs(
+        cls,
+        logs: Transitions,
+        columns: int | Sequence[int],
+        *,
+        horizon: int | None = None,
+        law: Law = "same",
+        block: int | None = None,
+    ) -> History:
+        """Paths of past operation, by any controllers: columns of the observation in a log.
+
+        What no action changes has the same law whoever was in control. The log should not be the
+        one that a design was learned from: then the estimate is unbiased for many episodes only.
+
+        Args:
+            logs: rows in the order of their episodes, each from t = 0 to the horizon.
+            columns: numbers of columns of the observation, which no action changes.
+            horizon: T; None: the longest episode's.
+            law: as in `History`.
+            block: as in `History`.
+
+        Raises:
+            DataError: episodes that are shorter: where actions influence the end, what is left is a
+                selection; or rows that are in no order.
+            InputError: observations without such columns.
+        """
+        found = episodes_of(logs, horizon)
+        if found.short:
+            raise DataError(
+                f"logs: {found.short:,} of {found.short + len(found.obs):,} episodes end before "
+                f"{found.obs.shape[1] - 1} steps. Where actions influence the end, the others' "
+                "paths are a selection. Try a shorter horizon, or paths from a record of their own"
+            )
+        numbers = np.atleast_1d(np.asarray(columns, np.int64))
+        if numbers.min() < 0 or numbers.max() >= found.obs.shape[2]:
+            raise InputError(
+                f"columns: got {numbers.tolist()}, expected numbers of the observation's "
+                f"{found.obs.shape[2]} columns, from 0"
+            )
+        own = [int(i) for i in numbers]
+        return cls(found.obs[:, :, numbers], own, law=law, block=block)
 
     def resolved(self, resets: Resets) -> History:
         """With the first observations that `starts` asked for."""
