@@ -113,7 +113,7 @@ class Driver:
         where: the database.
         seed: of the campaign.
         plants: how many.
-        notes: file of the actions that plants were told.
+        notes: file of what the plants were answered; one each where they are apart.
         resume: whether plants go on with episodes that were cut.
         refit: whether the campaign runs in stages.
         processes: whether processes of their own make the designs.
@@ -225,7 +225,8 @@ class Driver:
 
     def noted(self) -> list[tuple[int, int, str]]:
         """Episode, step and what was answered."""
-        lines = (line.split() for line in self.notes.read_text().splitlines())
+        files = [self.notes] if self.only else self.notes.parent.glob(f"{self.notes.name}*")
+        lines = (line.split() for file in files for line in file.read_text().splitlines())
         return [(int(episode), int(t), text) for episode, t, text in lines]
 
     def missing(self) -> int:
@@ -535,7 +536,13 @@ def main() -> int:
                 if asked.apart:
                     drivers[0].open().close()
                     plants = [f"plant-{i}" for i in range(asked.plants)]
-                    parts = [replace(drivers[0], only=plant) for plant in plants]
+                    notes = drivers[0].notes
+                    parts = [
+                        replace(drivers[0], only=plant, notes=Path(f"{notes}.{plant}"))
+                        for plant in plants
+                    ]
+                    for part in parts:
+                        part.notes.touch()
                 kills, lost = disturbed(parts, rng, left, server, power)
                 total["kills"] += kills
                 total["lost at a kill"] = total.get("lost at a kill", 0) + lost

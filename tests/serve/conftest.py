@@ -52,7 +52,8 @@ def create(place):
 def served(create):
     """A campaign at work."""
     where, tokens = create()
-    settings = Settings(limits=Limits(rate=1e6, failures=1e6))
+    # on a busy machine a call may take longer than a plant would wait
+    settings = Settings(limits=Limits(rate=1e6, failures=1e6, answer_seconds=300.0))
     with serving(Service(where, TARGET, port=0, settings=settings)) as url:
         yield Served(where, url, tokens)
 

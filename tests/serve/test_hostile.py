@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import select
 import socket
 import sys
 import time
@@ -70,7 +71,7 @@ def test_what_a_service_writes_by_itself_is_blamed_on_no_call(fuzzer, place, mon
     )
     found = fuzzer.run(200, 0, place)
     assert found.wrong == []
-    assert sum(count > 0 for count in noted) > 50  # written that often
+    assert sum(count > 0 for count in noted) > 10  # written that often; a busy machine does less
 
 
 class Recorded:
@@ -174,7 +175,7 @@ def talk(served, content):
 
 def closed_while_sending(line):
     """Whether a service closes a line on which one byte comes after the other."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
             line.sendall(b"X")
@@ -186,7 +187,7 @@ def closed_while_sending(line):
 
 def test_slow_clients_are_ended_and_others_do_not_wait(create):
     where, tokens = create()
-    limits = Limits(head_seconds=1.5, body_seconds=1.5, connections=60)
+    limits = Limits(head_seconds=3.0, body_seconds=3.0)
     with serving(Service(where, TARGET, port=0, settings=Settings(limits=limits))) as url:
         served = Served(where, url, tokens)
         parts = urlsplit(url)
@@ -206,13 +207,26 @@ def test_slow_clients_are_ended_and_others_do_not_wait(create):
         with socket.create_connection((parts.hostname, parts.port), timeout=120) as line:
             assert closed_while_sending(line)
         assert served.call("GET", "/v1/status", token="viewer")[0] == 200
+
+
+def test_no_more_connections_are_kept_than_may_be(create):
+    """Those beyond the limit are closed at once; the others wait for the rest of their heads."""
+    where, _ = create()
+    limits = Limits(head_seconds=3600.0, connections=60)
+    with serving(Service(where, TARGET, port=0, settings=Settings(limits=limits))) as url:
+        parts = urlsplit(url)
         many = [
             socket.create_connection((parts.hostname, parts.port), timeout=120) for _ in range(90)
         ]
-        closed = sum(line.recv(1) == b"" for line in many[60:])
+        waiting = set(many)
+        until = time.monotonic() + 120
+        while len(waiting) > 60 and time.monotonic() < until:
+            waiting -= set(select.select(list(waiting), [], [], 1.0)[0])  # closed by the service
+        time.sleep(0.5)
+        closed, _, _ = select.select(list(waiting), [], [], 0)
         for line in many:
             line.close()
-        assert closed == 30
+        assert (len(waiting), closed) == (60, [])
 
 
 def test_a_call_that_is_given_up_by_its_client_is_recorded_once(served):

@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ from scopeval.serve.app import Settings
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
 from scopeval.serve.server import Service, serving
+from scopeval.serve.service import Viewer
 
 TARGET, BEHAVIOR = tables()
 SCOPEVAL = [sys.executable, "-c", "from scopeval.cli import main; main()"]
@@ -75,7 +77,7 @@ def test_a_signal_closes_the_campaign_with_status_0(started, number):
         with connect(url, operator) as client:
             client.pause("maintenance")
         process.send_signal(number)
-        _, log = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=300)
     assert process.returncode == 0, log
     assert not where.with_name("c.campaign-wal").exists()
     shutil.copy(where, where.with_name("copy"))
@@ -123,7 +125,7 @@ def test_act_answers_within_a_limit_while_the_database_is_locked(create):
 def test_two_services_on_one_store_refuse_no_correct_call(create):
     """Calls of one plant go to two services in turn."""
     where, tokens = create()
-    settings = Settings(limits=Limits(rate=1e6))
+    settings = Settings(limits=Limits(rate=1e6, answer_seconds=300.0))
     with (
         serving(Service(where, TARGET, port=0, settings=settings)) as one,
         serving(Service(where, TARGET, port=0, settings=settings)) as other,
@@ -151,9 +153,13 @@ def test_two_services_on_one_store_refuse_no_correct_call(create):
         assert count > 40
 
 
-def test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes(served):
-    token = served.tokens["plant"]
-    with connect(served.url, token) as first, connect(served.url, token) as second:
+def test_two_controllers_of_one_plant_do_not_destroy_each_others_episodes(create):
+    where, tokens = create(lease=3600.0)  # a busy machine may take seconds between two calls
+    with (
+        serving(Service(where, TARGET, port=0)) as url,
+        connect(url, tokens["plant"]) as first,
+        connect(url, tokens["plant"]) as second,
+    ):
         episode = first.start("a")
         episode.act(1)
         with pytest.raises(CampaignError, match="another controller runs 'a'") as refused:
@@ -176,12 +182,14 @@ def test_refused_calls_and_what_is_done_to_tokens_are_in_the_audit_log(served):
     body = {"reason": "a joke", "request": "12345678"}
     assert served.call("POST", "/v1/commands/pause", body, token="viewer")[0] == 403
     assert served.call("GET", "/v1/status", token="nonsense")[0] == 401
-    for _ in range(1200):
-        log = served.call("GET", "/v1/audit", token="operator")[1]
-        outcomes = [one["outcome"] for one in log]
-        if len([text for text in outcomes if text.startswith("refused")]) == 2:
-            break
-        time.sleep(0.05)
+
+    def entries():
+        return served.call("GET", "/v1/audit", token="operator")[1]
+
+    # written by a thread, after the answer
+    assert soon(lambda: sum(one["outcome"].startswith("refused") for one in entries()) == 2)
+    log = entries()
+    outcomes = [one["outcome"] for one in log]
     assert any("refused (403)" in text for text in outcomes)
     assert any("refused (401)" in text for text in outcomes)
     assert {one["who"] for one in log if "403" in one["outcome"]} == {"the viewer"}
@@ -190,11 +198,11 @@ def test_refused_calls_and_what_is_done_to_tokens_are_in_the_audit_log(served):
 
 def test_connections_of_one_address_are_limited(create):
     where, tokens = create()
-    settings = Settings(limits=Limits(per_address=20))
+    settings = Settings(limits=Limits(per_address=20, head_seconds=600.0))
     with serving(Service(where, TARGET, port=0, settings=settings)) as url:
         address = urlsplit(url).hostname, urlsplit(url).port
         idle = [socket.create_connection(address) for _ in range(20)]
-        line = http.client.HTTPConnection(*address, timeout=5)
+        line = http.client.HTTPConnection(*address, timeout=120)
         with contextlib.suppress(OSError):  # it may be closed already
             line.request("GET", "/healthz")
         with pytest.raises((OSError, http.client.HTTPException)):
@@ -207,7 +215,7 @@ def test_connections_of_one_address_are_limited(create):
 
 def test_a_body_with_two_lengths_is_refused(served):
     parts = urlsplit(served.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as line:
+    with socket.create_connection((parts.hostname, parts.port), timeout=120) as line:
         line.sendall(
             b"POST /v1/heartbeat HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -244,20 +252,39 @@ def test_tokens_expire_rotate_and_remember_their_use(create):
         assert book.find(book.create("prom", "viewer")) is not None  # the name is free again
 
 
-def test_files_are_made_one_at_a_time(served):
+def test_files_are_made_one_at_a_time_and_for_all_who_wait(served, place, monkeypatch):
+    """Eight ask at the same time: one file for the first, one for all others; all are right."""
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    made, gate = [], threading.Event()
+    plain = Viewer._make
+
+    def make(self, kind, path, about):
+        made.append(threading.current_thread())
+        gate.wait(60)
+        plain(self, kind, path, about)
+
+    monkeypatch.setattr(Viewer, "_make", make)
     with Campaign.open(served.where, TARGET) as campaign:
         run_episode(campaign)
-    found = []
+        found = []
 
-    def load():
-        found.append(served.call("GET", "/v1/episodes", token="viewer")[0])
+        def load():
+            with connect(served.url, served.tokens["viewer"], timeout=120.0) as viewer:
+                found.append(viewer.episodes())
 
-    threads = [threading.Thread(target=load) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [200] * 8
+        threads = [threading.Thread(target=load) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        assert soon(lambda: len(made) == 1)
+        time.sleep(1.0)  # all others wait; one that comes later has a file of its own
+        run_episode(campaign)
+        gate.set()
+        for thread in threads:
+            thread.join()
+        assert 2 <= len(made) <= 8
+        assert len(found) == 8
+        assert {len(one) for one in found} == {2}  # read when it was made
+    assert soon(lambda: not list(place.glob("*/episodes.npz")))  # none is left on the disk
 
 
 def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):

@@ -18,7 +18,7 @@ from scopeval.campaign import schema
 from scopeval.campaign.context import kept_history, path_of, unusable
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.store import decode, reading_row
+from scopeval.campaign.store import Store, decode, reading_row
 from scopeval.campaign.terms import COST, Promise
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.errors import DataError, InputError
@@ -43,6 +43,7 @@ __all__ = [
     "seen_of",
     "signals_of",
     "stopped_in_words",
+    "write_episodes",
 ]
 
 #: The numbers of a finished episode that an evaluation is made of.
@@ -209,10 +210,11 @@ def read_episodes(
         .where(chosen, schema.steps.c.reward.is_not(None))
         .order_by(schema.steps.c.episode, schema.steps.c.step)
     )
-    grouped: dict[int, list[sa.Row[Any]]] = {number: [] for number in sorted(whose)}
-    for row in connection.execute(query):
-        grouped[row.episode].append(row)
-    records = [record_of(number, whose[number], some, signals) for number, some in grouped.items()]
+    made = {  # one episode after the other: all rows together take ten times as much memory
+        number: record_of(number, whose[number], list(some), signals)
+        for number, some in groupby(connection.execute(query), lambda row: int(row.episode))
+    }
+    records = [made.get(n) or record_of(n, whose[n], [], signals) for n in sorted(whose)]
     controlled = any(np.any(record.controls) for record in records)
     try:
         found = Episodes.of_records(records, horizon, controlled=controlled)
@@ -222,6 +224,15 @@ def read_episodes(
             "expected fewer, try episodes(plant=...)"
         ) from error
     return found if plant is not None else replace(found, lost=tuple(read_lost(connection)))
+
+
+def write_episodes(task: dict[str, Any]) -> None:
+    """Write the finished episodes to a file, in a process of its own, which loads little else."""
+    store = Store(task["where"], create=False)
+    with store.read() as connection:
+        horizon = int(store.fact(connection, "terms")["horizon"])
+        read_episodes(connection, horizon, plant=task["about"]).save(task["file"])
+    store.close()
 
 
 def digest_of(rows: Sequence[sa.Row[Any]]) -> str:

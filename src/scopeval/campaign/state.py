@@ -33,7 +33,7 @@ from scopeval.safety.guard import Guard
 __all__ = ["CampaignState", "Ends", "EpisodeLine", "LookLine", "OpenEpisode", "PolicyLine"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenEpisode:
     """An episode that has started and not ended."""
 
@@ -42,7 +42,7 @@ class OpenEpisode:
     stage: int
 
 
-@dataclass
+@dataclass(slots=True)
 class EpisodeLine:
     """What the events say about one episode.
 

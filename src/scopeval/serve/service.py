@@ -469,15 +469,20 @@ FRESH = 0.5
 #: Seconds that a file waits for the one before it, and that it may take.
 WAIT, LONGEST = 60.0, 600.0
 
-#: Finished steps above which a file is made by a process of its own, whose memory is then given
-#: back; one takes about 100 bytes a step, and starting a process about 2 seconds.
-IN_PROCESS = 100_000
+#: Steps above which a file is made by a process of its own, which does not hold up plants and whose
+#: memory is then given back. One step takes about 25 microseconds, a process 2 seconds to start.
+IN_PROCESS = 10_000
 
 #: Nothing of scopeval is imported before the folders are those of the task.
 PROGRAM = (
     "import json, sys; task = json.loads(sys.stdin.read()); sys.path[:] = task['path']; "
-    "from scopeval.serve.service import write_task; write_task(task)"
+    "from {} import {} as write; write(task)"
 )
+#: What writes a file there. Episodes, which are many, need little of the package.
+_WRITERS = {
+    "episodes": ("scopeval.campaign.result", "write_episodes"),
+    "logs": ("scopeval.serve.service", "write_task"),
+}
 
 _NAMES = {
     "episodes": "episodes.npz",
@@ -485,6 +490,30 @@ _NAMES = {
     "report": "report.html",
     "logs": "logs.npz",
 }
+
+
+class _File:
+    """A file that was made, and is deleted when it was sent to all who wanted it.
+
+    Args:
+        about: what it is.
+        began: when it was begun.
+    """
+
+    def __init__(self, about: tuple[str, str | None], began: float) -> None:
+        self.about, self.began, self._users = about, began, 1
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = Path(self._folder.name, _NAMES[about[0]])
+
+    def use(self) -> None:
+        """It is wanted once more."""
+        self._users += 1
+
+    def leave(self) -> None:
+        """It is not needed any more by somebody."""
+        self._users -= 1
+        if not self._users:
+            self._folder.cleanup()
 
 
 class Viewer:
@@ -500,7 +529,8 @@ class Viewer:
         self._lock = threading.Lock()
         self._status: tuple[float, CampaignStatus] | None = None
         self._result: tuple[int, Evaluation | Comparison] | None = None
-        self._heavy = asyncio.Semaphore(1)
+        self._heavy, self._waiting = asyncio.Semaphore(1), 0
+        self._file: _File | None = None  # kept while others wait, who may want the same
         self._verifying = threading.Lock()
 
     def status(self, *, fresh: bool = False) -> CampaignStatus:
@@ -562,30 +592,50 @@ class Viewer:
     async def file(self, kind: str, about: str | None) -> FileResponse:
         """A file as an answer: one is made at a time, and it is sent in pieces from the disk.
 
+        Whoever waits gets the file that another one has asked for, where it was begun after both
+        have asked: it holds all that it must.
+
         Args:
             kind: "episodes", "mixture", "report" or "logs".
             about: the plant, or the title.
         """
+        arrived = self._clock()
+        self._waiting += 1
         try:
             async with asyncio.timeout(WAIT):
                 await self._heavy.acquire()
         except TimeoutError as late:
+            if self._waiting == 1:
+                self._forget_file()
             raise HTTPException(
                 503, "other files are made; try again", {"Retry-After": "10"}
             ) from late
+        finally:
+            self._waiting -= 1
         try:
-            folder = tempfile.TemporaryDirectory()  # removed when it was sent
-            path = Path(folder.name, _NAMES[kind])
-            try:
-                await asyncio.to_thread(self._make, kind, path, about)
-            except BaseException:
-                folder.cleanup()
-                raise
+            file = self._file
+            if file is None or file.about != (kind, about) or file.began < arrived:
+                self._forget_file()
+                file = _File((kind, about), self._clock())
+                try:
+                    await asyncio.to_thread(self._make, kind, file.path, about)
+                except BaseException:
+                    file.leave()
+                    raise
+                self._file = file
+            file.use()
+            if not self._waiting:
+                self._forget_file()
         finally:
             self._heavy.release()
         media = "text/html" if kind == "report" else "application/octet-stream"
-        done = BackgroundTask(folder.cleanup)
-        return FileResponse(path, media_type=media, background=done)
+        return FileResponse(file.path, media_type=media, background=BackgroundTask(file.leave))
+
+    def _forget_file(self) -> None:
+        """Do not keep the last file for those who wait."""
+        if self._file is not None:
+            self._file.leave()
+            self._file = None
 
     def _make(self, kind: str, path: Path, about: str | None) -> None:
         if kind == "report":
@@ -606,7 +656,7 @@ class Viewer:
             "about": about,
         }
         done = subprocess.run(
-            [sys.executable, "-P", "-c", PROGRAM],
+            [sys.executable, "-P", "-c", PROGRAM.format(*_WRITERS[kind])],
             input=json.dumps(task).encode(),
             capture_output=True,
             timeout=LONGEST,
