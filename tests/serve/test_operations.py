@@ -25,7 +25,7 @@ from http_calls import Served
 
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, connect
-from scopeval.errors import CampaignError, InputError
+from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.serve.app import Settings
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
@@ -371,7 +371,6 @@ def test_there_are_never_more_connections_than_files_may_be_open(monkeypatch):
 
 def test_a_database_that_cannot_be_written_is_told_at_the_start(create, monkeypatch):
     from scopeval.campaign.store import Store
-    from scopeval.errors import DataError
 
     where, _ = create()
     plain = Store.__init__
@@ -386,6 +385,16 @@ def test_a_database_that_cannot_be_written_is_told_at_the_start(create, monkeypa
 
     monkeypatch.setattr(Store, "__init__", read_only)
     with pytest.raises(DataError, match=r"readonly|read-only"), serving(Service(where, TARGET)):
+        pass
+
+
+def test_a_database_that_lacks_a_column_is_told_at_the_start(create):
+    """And not at every call, as something that may pass."""
+    where, _ = create()
+    with sqlite3.connect(where) as connection:
+        connection.execute("ALTER TABLE steps DROP COLUMN chooser")
+    connection.close()
+    with pytest.raises(DataError, match="chooser"), serving(Service(where, TARGET, port=0)):
         pass
 
 

@@ -23,7 +23,7 @@ from scopeval.campaign.local import LocalBackend
 from scopeval.errors import DataError, ScopevalError
 from scopeval.serve import page, routes
 from scopeval.serve.auth import Access, AuditLog, Sessions, TokenStore, is_loopback
-from scopeval.serve.limits import BodyLimit, Limits, refuse
+from scopeval.serve.limits import LARGEST_HEAD, BodyLimit, Limits, refuse
 from scopeval.serve.live import LivePage
 from scopeval.serve.metrics import Metrics
 from scopeval.serve.service import (
@@ -267,6 +267,10 @@ class SecurityMiddleware:
             await send(message)
 
         try:
+            if sum(len(key) + len(value) for key, value in scope["headers"]) > LARGEST_HEAD:
+                why = f"the headers have more than {LARGEST_HEAD} bytes"
+                await refuse(431, "too_large", why, sending, scope)
+                return
             if self._state.access.open and not _own_host(scope):
                 why = "this service is for localhost only"
                 await refuse(421, "wrong_host", why, sending, scope)

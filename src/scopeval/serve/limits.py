@@ -15,7 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scopeval.arrays import check_whole, is_number
 from scopeval.errors import InputError
 
-__all__ = ["BodyLimit", "Limits", "RateLimit", "refuse"]
+__all__ = ["LARGEST_HEAD", "BodyLimit", "Limits", "RateLimit", "refuse"]
+
+#: Most bytes of the head of a request.
+LARGEST_HEAD = 16_384
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,9 @@ from scopeval.campaign.local import LocalBackend, Policies, open_local
 from scopeval.errors import InputError, PlantError
 from scopeval.serve.app import Settings, create_app
 from scopeval.serve.auth import FIRST, TokenStore, is_loopback
-from scopeval.serve.limits import Limits
+from scopeval.serve.limits import LARGEST_HEAD, Limits
 
 __all__ = ["Service", "serve", "serving"]
-
-#: Most bytes of the head of a request.
-LARGEST_HEAD = 16_384
 
 
 @dataclass(frozen=True)
