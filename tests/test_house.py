@@ -197,7 +197,7 @@ HOLDERS = {
     "models.model.step_model.Encoder": "an input of the networks",
     "models.model.return_features.ReturnNetworks": "a network a time step",
     "models.model.simulated_data.ModelTask": "a model a time step",
-    "models.streamed_rows.MergeRows": "time steps of rows",
+    "models.rows.MergeRows": "time steps of rows",
     "logs.diagnose.Problem": "time steps of rows",
     "logs.read.FieldReader": "time steps of rows",
     # to go: the promise is still taken apart here

@@ -30,8 +30,7 @@ from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
-from scopeval.behavior.known_model import KnownModel
-from scopeval.behavior.methods import Method, method_named
+from scopeval.behavior.methods import KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
 from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, Settings, learn_of

@@ -50,8 +50,7 @@ from scopeval.models.protocols import (
     SweepData,
     logged_sweep_data,
 )
-from scopeval.models.rows import Log, Rows, check_batch, gather
-from scopeval.models.streamed_rows import gather_stream
+from scopeval.models.rows import Log, Rows, check_batch, gather, gather_stream
 from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (

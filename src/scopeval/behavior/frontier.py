@@ -23,8 +23,7 @@ from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.frontier_point import Curve, Point
 from scopeval.behavior.frontier_views import FrontierViews
-from scopeval.behavior.known_model import KnownModel
-from scopeval.behavior.methods import METHODS, Method, method_named
+from scopeval.behavior.methods import METHODS, KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.price import approach
 from scopeval.behavior.settings import Learn, Settings, learn_of

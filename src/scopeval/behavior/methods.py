@@ -7,15 +7,19 @@ a budget for the cost. They differ in three choices, and those are the fields of
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
+from scopeval.question.baseline import Baseline
+from scopeval.question.promise import Promise
+from scopeval.question.question import Question
 
 __all__ = [
     "METHODS",
+    "KnownModel",
     "Method",
     "StepFunction",
     "method_named",
@@ -117,3 +121,21 @@ def method_named(name: str | Method) -> Method:
 def without_control_variate(method: Method) -> Method:
     """The method to use when the logs do not support a control variate."""
     return METHODS["scope" if method.constrained else "odi"]
+
+
+# -- models that are known -------------------------------------------------------------------------
+
+
+@runtime_checkable
+class KnownModel(Protocol):
+    """What `design` and `frontier` ask instead of learning, such as a `TabularMDP`."""
+
+    def design_for(
+        self, asked: Question, method: Method, promise: Promise, baseline: Baseline | None
+    ) -> Any:
+        """The optimal behavior policy."""
+        ...
+
+    def frontier_for(self, asked: Question, method: Method, **settings: Any) -> Any:
+        """The least variance at every cost."""
+        ...

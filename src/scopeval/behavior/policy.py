@@ -332,19 +332,19 @@ class BehaviorPolicy:
 
     def to_frame(self) -> DataFrame:
         """A pandas table of what it predicts of itself, relative to the target policy."""
-        from scopeval.behavior.policy_views import policy_columns
+        from scopeval.behavior.summary import policy_columns
         from scopeval.notebook.frame import frame_of
 
         return frame_of(policy_columns(self.recipe, self.report), index="quantity")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw its variance and cost beside the target policy's; on its frontier, if it has one."""
-        from scopeval.behavior.policy_views import draw_policy
+        from scopeval.behavior.summary import draw_policy
 
         return draw_policy(self.recipe, self.report, ax)
 
     def _repr_html_(self) -> str:
-        from scopeval.behavior.policy_views import policy_card
+        from scopeval.behavior.summary import policy_card
 
         return policy_card(self.recipe, self.report).html()
 

@@ -37,9 +37,9 @@ def check(
     from scopeval.cli.sources import columns_from, numbers_from, policy_from
     from scopeval.context.log_paths import LogNoise
     from scopeval.logs.clock import clock_of
-    from scopeval.logs.csv_text import CsvFormat
     from scopeval.logs.diagnose import Problem, diagnosis_of
     from scopeval.logs.picture import LogCounts, picture
+    from scopeval.logs.sources import CsvFormat
     from scopeval.logs.statistics import LogStatistics
     from scopeval.logs.stream import logged_batches
     from scopeval.policies.adapters import TabularPolicy

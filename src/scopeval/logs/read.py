@@ -29,9 +29,8 @@ from scopeval.logs.columns import (
     refuse_other_columns,
     swapped_columns,
 )
-from scopeval.logs.csv_text import CsvFormat
 from scopeval.logs.diagnose import Examined, Problem, examine
-from scopeval.logs.sources import open_source
+from scopeval.logs.sources import CsvFormat, open_source
 from scopeval.logs.tables import ParquetTable, Part, Table, reading
 from scopeval.logs.transitions import Transitions, check_below
 from scopeval.logs.values import Origin

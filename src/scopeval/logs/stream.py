@@ -23,7 +23,6 @@ from scopeval.arrays import check_whole
 from scopeval.errors import DataError, InputError
 from scopeval.logs.clock import Clock
 from scopeval.logs.columns import ColumnMap
-from scopeval.logs.csv_text import CsvFormat
 from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of
 from scopeval.logs.read import (
     Batch,
@@ -39,7 +38,7 @@ from scopeval.logs.read import (
     reader_of,
     refuse_other_kind,
 )
-from scopeval.logs.sources import open_path
+from scopeval.logs.sources import CsvFormat, open_path
 from scopeval.logs.statistics import LogStatistics
 from scopeval.logs.tables import (
     BlockTable,

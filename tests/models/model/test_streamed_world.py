@@ -22,11 +22,11 @@ from scopeval import (
 from scopeval.errors import InputError
 from scopeval.logs import stream
 from scopeval.logs.stream import shuffled_batches
-from scopeval.models import streamed_rows
+from scopeval.models import rows as log_rows
 from scopeval.models.model import world
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
-from scopeval.models.streamed_rows import StreamedRows, halves_by_content
+from scopeval.models.rows import StreamedRows, halves_by_content
 
 SHORT = Training(hidden=16, steps=300, batch=64)
 ROWS, HORIZON = 6000, 5
@@ -66,7 +66,7 @@ def folder(tmp_path_factory):
 def small(monkeypatch):
     """Little memory, so that most rows come from the disk."""
     monkeypatch.setattr(world, "IN_MEMORY", 1500)
-    monkeypatch.setattr(streamed_rows, "BUFFER", 700)
+    monkeypatch.setattr(log_rows, "BUFFER", 700)
     monkeypatch.setattr(stream, "BATCH_ROWS", 128)
 
 

@@ -32,7 +32,7 @@ from scopeval.models.model.step_model import Encoder, Weights
 from scopeval.models.rows import Rows
 
 if TYPE_CHECKING:
-    from scopeval.models.streamed_rows import StreamedRows
+    from scopeval.models.rows import StreamedRows
 
 __all__ = ["WIDE", "Training", "learn_halves", "learn_network"]
 

@@ -33,10 +33,11 @@ from scopeval.logs.transitions import Transitions, not_a_log
 from scopeval.models.model.network import Dynamics, Network
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import Training, learn_halves
-from scopeval.models.rows import Rows, halved
-from scopeval.models.streamed_rows import (
+from scopeval.models.rows import (
     IN_MEMORY,
+    Rows,
     StreamedRows,
+    halved,
     halves_by_content,
     rows_to_learn,
 )
