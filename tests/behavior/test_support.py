@@ -35,6 +35,7 @@ def rows_of(obs, action, alive=None):
         reward=np.zeros(n),
         reward_noise=np.zeros(n),
         cost=np.zeros(n),
+        cost_noise=np.zeros(n),
         next_obs=obs,
         alive=np.ones(n) if alive is None else alive,
         weight=np.ones(n),

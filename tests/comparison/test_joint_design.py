@@ -139,6 +139,7 @@ def test_pairs_that_were_never_seen_are_like_the_others_of_their_state():
         action=np.array([0, 1, 0]),
         reward=np.array([1.0, 2.0, 3.0]),
         reward_noise=np.zeros(3),
+        cost_noise=np.zeros(3),
         cost=np.array([0.5, 0.25, 0.5]),
         next_obs=np.array([1, 0, 0]),
         alive=np.array([1.0, 0.0, 1.0]),

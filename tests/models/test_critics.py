@@ -211,6 +211,7 @@ def test_merging_is_what_a_dictionary_does(data):
         reward=rng.normal(size=n),
         reward_noise=rng.random(n),
         cost=rng.random(n),
+        cost_noise=rng.random(n),
         next_obs=rng.choice(numbers, n),
         alive=rng.integers(2, size=n).astype(float),
         weight=rng.integers(1, 5, size=n).astype(float),
@@ -230,8 +231,11 @@ def test_merging_is_what_a_dictionary_does(data):
         spread = rows.reward_noise[members] + (rows.reward[members] - mean) ** 2
         assert merged.weight[i] == w.sum()
         assert merged.reward[i] == pytest.approx(mean)
-        assert merged.cost[i] == pytest.approx(np.average(rows.cost[members], weights=w))
         assert merged.reward_noise[i] == pytest.approx(np.average(spread, weights=w))
+        mean = np.average(rows.cost[members], weights=w)
+        spread = rows.cost_noise[members] + (rows.cost[members] - mean) ** 2
+        assert merged.cost[i] == pytest.approx(mean)
+        assert merged.cost_noise[i] == pytest.approx(np.average(spread, weights=w))
     assert not groups
 
 
@@ -247,6 +251,7 @@ def few(obs, action, reward, next_obs):
         reward=np.array(reward, float),
         reward_noise=np.zeros(n),
         cost=np.ones(n),
+        cost_noise=np.zeros(n),
         next_obs=np.array(next_obs),
         alive=np.ones(n),
         weight=np.ones(n),
