@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from scopeval import History, Inference, Stop, compare
-from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.analysis import ESTIMATORS, Analyst
 from scopeval.comparison.context import JointContext
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
@@ -57,13 +57,14 @@ def mixture(some, probs):
 )
 def test_unbiased_by_enumeration(monkeypatch, probs):
     """All samples of 4 episodes and 2 paths of history, through a guess that is corrected."""
+    floor = len(ESTIMATORS)  # the number of the full trajectory with a context
     monkeypatch.setattr(regression, "FEWEST", 1)
     monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
     each = np.array(probs)
     policies = PolicySet({"old": each[:1], "new": each[1:]})
     monkeypatch.setattr(Analyst, "_judged", lambda self, others: np.full((self._many, 2), 1.0))
     monkeypatch.setattr(
-        Analyst, "_preferred", lambda self, spread: np.full(2, 3 if len(spread) > 3 else 0)
+        Analyst, "_preferred", lambda self, spread: np.full(2, floor if len(spread) > floor else 0)
     )
     mu = each.mean(axis=0)
     outcomes = list(product(DEMAND, (0, 1)))

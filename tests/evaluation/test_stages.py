@@ -138,6 +138,9 @@ class Script:
     """Plays out given outcomes, and counts how likely they are under what is run."""
 
     baseline = None
+    env = None
+    environments = None
+    seed = 0
 
     outcomes: list[tuple[int, int]]
     chance: float = 1.0
