@@ -138,7 +138,7 @@ def test_the_safe_cost_of_a_frontier_point():
 def test_the_doubt_about_a_frontiers_cost():
     """All that the check adds, never less than nothing, and room for its error."""
     more, room = np.array([-0.1, 0.1, 0.3]), np.array([0.05, 0.05, 0.15])
-    judged = Judged(more, more, more, more, room)
+    judged = Judged(more, more, more, more, more, room)
     assert judged.doubt(0) == pytest.approx(0.05)
     assert judged.doubt(1) == pytest.approx(0.15)
     assert judged.doubt(1.5) == pytest.approx(0.3)

@@ -28,7 +28,7 @@ from scopeval import (
 from scopeval.behavior import evidence as evidence_module
 from scopeval.behavior._frontier_kernel import split
 from scopeval.behavior.file_header import FileHeader
-from scopeval.behavior.frontier import LEAST_SHARE
+from scopeval.behavior.frontier import LEAST_SHARE, envelope
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
@@ -191,7 +191,7 @@ def learned():
 
 def test_higher_prices_cost_less_and_vary_more(learned):
     *_, curve = learned
-    assert curve._recipe.floor == LEAST_SHARE
+    assert curve._designs[0].recipe.floor == LEAST_SHARE
     cost = np.array([p.cost for p in curve.points])
     variance = np.array([p.variance for p in curve.points])
     assert len(cost) > 10
@@ -295,13 +295,14 @@ def test_bad_points(learned, point, message):
 
 def test_a_cost_that_the_cap_does_not_allow_is_refused(learned, monkeypatch):
     curve = learned[-1]
-    capped = curve._capped
+    designs = curve._designs[0]
+    at_price = designs.at_price
 
     def expensive(price):
-        found = capped(price)
+        found = at_price(price)
         return found._replace(point=replace(found.point, doubt=0.5))
 
-    monkeypatch.setattr(curve, "_capped", expensive)
+    monkeypatch.setattr(designs, "at_price", expensive)
     with pytest.raises(InputError, match="within the cap 30 the least that the logs bear out is"):
         curve.at(cost=0.7)
 
@@ -340,16 +341,45 @@ def test_points_are_offered_where_held_out_logs_agree_or_say_it_is_better():
     ):  # fmt: skip
         point = Point(1.0, variance, 0.7, checked, 0.7, 0.0)
         assert point.offered == offered
+        assert not replace(point, doubt=np.inf).offered  # its cost cannot be told
         assert point.safe_variance >= checked / 3.0
 
 
-def test_logs_that_show_nothing_have_no_frontier():
+@pytest.mark.parametrize("rows", [8, 16, 30])
+def test_at_its_own_cost_a_frontier_is_no_worse_than_the_target_policy(rows):
+    """Few logs: what one half of them promises the other denies, and the target policy runs."""
     case = random_case(1, states=6, actions=3, time_varying=False)
-    log = rows_of(case, 30, seed=1)
-    curve = frontier(log.select(np.arange(8)), case.target, horizon=case.mdp.horizon)
-    if not curve.points:
-        with pytest.raises(InputError, match="bear out no point of a frontier"):
-            curve.best()
+    log = rows_of(case, 30, seed=1).select(np.arange(rows))
+    curve = frontier(log, case.target, horizon=case.mdp.horizon)
+    behavior = curve.at(cost=1.0)
+    assert behavior.falls_back
+    assert behavior.predicted.variance == 1.0
+    assert curve.at(cost=1.5).predicted.variance <= 1.0
+    assert not any(p.safe_cost >= 1.0 and p.safe_variance >= 1.0 for p in curve.points)
+
+
+def test_an_empty_frontier_is_not_a_cost_out_of_reach(learned, monkeypatch):
+    *_, curve = learned
+    with pytest.raises(InputError, match=r"cost: got 0.05 of .* the least that the logs bear out"):
+        curve.at(cost=0.05)
+    monkeypatch.setattr(curve, "points", ())
+    monkeypatch.setattr(curve, "_designs", [])
+    itself = curve.at(cost=1.0)
+    assert not itself.weighted
+    assert itself.predicted.variance <= 1.0
+    assert curve.best().recipe == itself.recipe == curve.at(variance=1.0).recipe
+    with pytest.raises(InputError, match=r"cost: got 0.9, but the frontier is empty"):
+        curve.at(cost=0.9)
+
+
+def test_the_envelope_leaves_out_what_another_curve_is_better_than():
+    def point(variance, cost):
+        return Point(1.0, variance, cost, variance, cost, 0.0)
+
+    one, other = [point(0.5, 0.9), point(0.9, 0.5)], [point(0.6, 0.8), point(0.95, 0.6)]
+    itself = point(0.98, 1.0)
+    assert envelope([one, other], itself) == (one[0], other[0], one[1])
+    assert envelope([[*one, point(0.99, 1.0)]], itself) == tuple(one)
 
 
 @pytest.mark.parametrize(("support", "warned"), [(0.4, "only 40%"), (0.5, "no gain in variance")])
@@ -458,7 +488,8 @@ def test_a_behavior_that_does_not_pay_says_so(learned):
     words = "this point does not pay"
     assert words not in curve.at(cost=paying[0].safe_cost).summary()
     capped = replace(rest[-1], price=paying[-1].price)  # whatever it was chosen for
-    found = curve._designed(curve._capped(paying[-1].price)._replace(point=capped))
+    designs = curve._designs[0]
+    found = curve._designed(designs, designs.at_price(paying[-1].price)._replace(point=capped))
     assert words in " ".join(found.summary().split())
     frame = curve.to_frame()
     assert list(frame["pays"]) == [point.needed < 1.0 for point in curve.points]

@@ -81,8 +81,9 @@ def test_the_policy_that_runs_costs_and_varies_as_assessed(number):
     unit = own.variance / own.cost
     costs = []
     for price in unit * np.array([0.37, 3.1, 24.0]):
-        found = curve._run_of(curve._capped(float(price)))
-        runs = exact.tabulate(model, target, curve._designed(found), points=200).predicted
+        designs = curve._designs[0]
+        found = designs.as_run(designs.at_price(float(price)))
+        runs = exact.tabulate(model, target, curve._designed(designs, found), points=200).predicted
         costs.append(runs.relative_cost)
         assert found.point.cost == pytest.approx(runs.relative_cost, rel=2e-3)
         # what runs may jump from one weight to the next: tables of 120 and 480 differ by .6 %

@@ -25,22 +25,21 @@ from typing import Any
 import numpy as np
 
 from scopeval._parallel import one_blas_thread
-from scopeval._progress import LOGGER, Progress, follow_phases
-from scopeval.behavior.decision import Decision, decide
-from scopeval.behavior.evidence import Evidence, evidence_of
+from scopeval._progress import Progress, follow_phases
+from scopeval.behavior.decided_policy import designed
+from scopeval.behavior.decision import decide
+from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
 from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, Settings, learn_of
-from scopeval.behavior.summary import Report, Shape
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
-from scopeval.policies.adapters import TabularPolicy, as_policy
-from scopeval.policies.fingerprint import take_fingerprint
+from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 from scopeval.question.baseline import Baseline, baseline_of
 from scopeval.question.inference import Check
@@ -197,51 +196,9 @@ def designs(
         evidence, decisions = clear
     else:
         decisions = {one.name: decide(evidence, one) for one in wanted}
-    made = {name: _designed(evidence, decision, began) for name, decision in decisions.items()}
+    made = {name: designed(evidence, decision, began) for name, decision in decisions.items()}
     evidence.data.finish()
     return made
-
-
-def _drawn_share(evidence: Evidence, decision: Decision) -> float | None:
-    """Where the target's variance comes from; None: it is not known, or nothing else was asked."""
-    if not decision.method.tilted and decision.fallback is None:
-        return None
-    return evidence.drawn if np.isfinite(evidence.drawn) else None
-
-
-def _designed(evidence: Evidence, decision: Decision, began: float) -> BehaviorPolicy:
-    """The behavior policy that was decided on, with its report."""
-    target, log, design = evidence.target, evidence.log, decision.design
-    obs = evidence.whole.at(0).obs
-    report = Report(
-        rows=log.count,
-        regression=evidence.regression.name,
-        support=evidence.support,
-        binding=design.binding,
-        kept=design.swept.unchanged,
-        prediction=decision.prediction,
-        holdout=decision.errors,
-        warnings=decision.warnings,
-        seconds=time.perf_counter() - began,
-        notes=log.notes,
-        shape=Shape(
-            actions=log.actions,
-            width=int(obs.shape[1]) if obs.ndim > 1 else None,
-            states=target.states if isinstance(target, TabularPolicy) else None,
-        ),
-        fallback=decision.fallback,
-        drawn=_drawn_share(evidence, decision),
-    )
-    LOGGER.info(
-        "%s: predicted variance %.3f and cost %.3f of the target policy's own%s",
-        decision.method.name,
-        report.prediction.variance,
-        report.prediction.cost,
-        "" if decision.fallback is None else "; " + decision.fallback,
-    )
-    fingerprint = take_fingerprint(target, design.recipe.horizon, evidence.logged_obs)
-    critics = design.swept.critics
-    return BehaviorPolicy(target, critics, design.recipe, report, decision.method, fingerprint)
 
 
 # -- what a promise about another policy's cost, or a limit, allows -------------------------------

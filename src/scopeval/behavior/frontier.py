@@ -8,35 +8,37 @@ held-out half does not bear out is not offered.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number
+from scopeval.behavior.decided_policy import designed
 from scopeval.behavior.decision import Decision, decide, judge_support
 from scopeval.behavior.evidence import Evidence, evidence_of
-from scopeval.behavior.frontier_check import judge
-from scopeval.behavior.frontier_point import Curve, Point
+from scopeval.behavior.frontier_point import Curve, Point, least_needed
 from scopeval.behavior.frontier_views import FrontierViews
-from scopeval.behavior.methods import METHODS, KnownModel, Method, method_named
+from scopeval.behavior.methods import (
+    METHODS,
+    KnownModel,
+    Method,
+    method_named,
+    without_control_variate,
+)
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.behavior.price import approach
+from scopeval.behavior.priced_designs import PricedDesign, PricedDesigns
 from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.sweep import Swept, follow_own, ratio
+from scopeval.behavior.sweep import follow_own, ratio
 from scopeval.behavior.thresholds import THRESHOLDS
-from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
-from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 from scopeval.question.inference import Check
@@ -46,81 +48,60 @@ __all__ = ["Frontier", "frontier"]
 
 #: Prices on the grid, for tables and networks, and for critics by a model of the world.
 PRICES, MODEL_PRICES = 40, 24
-#: The grid reaches so many decades below and above variance / cost of the target policy. Above,
-#: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
-DECADES = (3.0, 6.0)
 NO_COST = "by the logs the target policy costs nothing: there is no cost to save; try design"
 ONLY_CHEAPER = (
     "at the target policy's own cost the logs bear out no gain in variance; cheaper points are "
     "offered as far as held-out logs agree, and may have more variance than predicted"
 )
-#: Points are offered up to so many decades above it.
-HIGHEST = 3.0
 #: Least share of the target policy, unless given: with tables, and with simulated dynamics. Points
 #: are cross-checked without the cap, which in a design gives a share of 1/30 at weight 1. With much
 #: less a few simulated episodes of enormous weight would deny every point.
 LEAST_SHARE, MODEL_SHARE = 0.005, 0.05
-#: What a chosen design costs is computed on a grid so many times as fine, that ends with so small a
-#: weight. With tables only: others would have to learn as many functions.
-FINER, LEAST_WEIGHT = 2, 1e-5
-#: How often the search is repeated with what that says.
-SEARCHES = 3
 #: Weight that no episode exceeds.
 CAP = 30.0
-
-
-class _Capped(NamedTuple):
-    """A design at one price with the cap in force, and the grid of prices it is on."""
-
-    swept: Swept
-    grid: PriceGrid
-    point: Point
 
 
 class Frontier(FrontierViews):
     """What evaluating a policy takes, as variance against cost; every point is a behavior policy.
 
+    It is the lower envelope of designs with and, where it is in doubt, without the control variate.
+    At the target policy's own cost it is no worse than `design`, which runs the target policy
+    itself, with a control variate where that saves variance, unless held-out logs confirm more.
+
     Attributes:
-        points: from the least variance to the least cost; only those that held-out logs bear out.
+        points: from the least variance to the least cost; only those that held-out logs bear out,
+            and that are better than what `design` runs.
         warnings: what the user should know.
     """
 
     def __init__(
-        self, evidence: Evidence, decision: Decision, recipe: Recipe, cap: float, prices: int
+        self,
+        evidence: Evidence,
+        decision: Decision,
+        recipes: Sequence[tuple[Method, Recipe]],
+        warnings: tuple[str, ...],
+        prices: int,
     ) -> None:
         self._began = time.perf_counter()
-        self._evidence, self._decision, self._recipe = evidence, decision, recipe
+        self._evidence, self._decision = evidence, decision
         own = decision.design.swept
-        unit = float(own.variance[0] / own.cost[0]) if own.cost[0] > 0 else 1.0
-        unit = unit if unit > 0 else 1.0
-        self._grid = PriceGrid.around(unit, DECADES, prices)
-        self._cap = cap
         costs = bool(own.cost[0] > 0)
-        self.warnings = decision.warnings if costs else (*decision.warnings, NO_COST)
-        self.points: tuple[Point, ...] = ()
-        if decision.method.tilted and costs:
-            judged = self._judged = judge(evidence, decision.method, recipe, self._grid)
-            every = [
-                Point(
-                    float(price),
-                    float(judged.variance[j]),
-                    float(judged.cost[j]),
-                    float(max(judged.variance[j] + judged.more_variance[j], 0.0)),
-                    float(judged.cost[j] + judged.more_cost[j]),
-                    judged.doubt(j),
-                )
-                for j, price in enumerate(self._grid.prices)
-                if price <= unit * 10.0**HIGHEST
-            ]
-            self.points = tuple(point for point in every if point.offered)
-            if not self.points:
-                first = every[0]
-                self.warnings = (
-                    *self.warnings,
-                    "held-out logs deny what the critics predict at every price: a relative "
-                    f"variance of {first.variance:.3g} was predicted, they say "
-                    f"{first.checked_variance:.3g}",
-                )
+        unit = float(own.variance[0] / own.cost[0]) if costs else 1.0
+        unit = unit if unit > 0 else 1.0
+        self.warnings = warnings if costs else (*warnings, NO_COST)
+        self._designs = [
+            PricedDesigns(evidence, method, recipe, unit, prices)
+            for method, recipe in (recipes if costs else ())
+        ]
+        self.points = envelope([one.points for one in self._designs], self._itself)
+        if self._designs and not any(one.points for one in self._designs):
+            first = self._designs[0].first
+            self.warnings = (
+                *self.warnings,
+                "held-out logs deny what the critics predict at every price: a relative "
+                f"variance of {first.variance:.3g} was predicted, they say "
+                f"{first.checked_variance:.3g}",
+            )
 
     @cached_property
     def curve(self) -> Curve:
@@ -128,11 +109,22 @@ class Frontier(FrontierViews):
         if not self.points:
             return Curve()
         e, odi = self._evidence, METHODS["odi"]
-        recipe = replace(self._recipe, method="odi", epsilon=0.0, cap=None)
+        recipe = replace(self._designs[0].recipe, method="odi", epsilon=0.0, cap=None)
         swept = e.sweep(e.whole, follow_own(odi, recipe), 2)
         both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
         variance, cost = (float(x) for x in both)
         return Curve(self.points, (variance, cost))
+
+    @cached_property
+    def _itself(self) -> Point:
+        """What `design` runs: weight-blind, and promised to cost no more than the target policy."""
+        p = self._decision.prediction
+        return Point(0.0, p.variance, 1.0, p.checked_variance, 1.0, 0.0)
+
+    def _run_itself(self) -> BehaviorPolicy:
+        behavior = designed(self._evidence, self._decision, self._began)
+        behavior.report = replace(behavior.report, curve=self.curve)
+        return behavior
 
     # -- choosing ----------------------------------------------------------------------------
 
@@ -159,124 +151,90 @@ class Frontier(FrontierViews):
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
-        self._need_points("best")
-        return self._designed(self._run_of(self._capped(self.least_needed.price)))
+        found = []
+        for one in self._designs:
+            if one.points:
+                price = least_needed(one.points).price
+                found.append((one, one.as_run(one.at_price(price))))
+        found.sort(key=lambda each: each[1].point.needed)
+        if not found or not found[0][1].point.needed < self._itself.needed:
+            return self._run_itself()
+        return self._designed(*found[0])
 
     def _cheapest(self, variance: float) -> BehaviorPolicy:
-        self._need_points("variance")
-        fine = [p for p in self.points if p.safe_variance <= variance]
-        if not fine:
-            least = min(p.safe_variance for p in self.points)
+        found = [
+            (one, one.search("variance", variance))
+            for one in self._designs
+            if any(p.safe_variance <= variance for p in one.points)
+        ]
+        found.sort(key=lambda each: each[1].point.safe_cost)
+        itself = self._itself
+        if itself.variance <= variance and (
+            not found or found[0][1].point.safe_cost >= itself.safe_cost
+        ):
+            return self._run_itself()
+        if not found:
+            least = min(p.safe_variance for p in (*self.points, itself))
             raise InputError(
                 f"variance: got {variance:g}, but the least that the logs bear out is {least:.3g} "
                 "of the target policy's; try that, or log more"
             )
-        return self._designed(self._search("variance", variance))
+        return self._designed(*found[0])
 
     def _most_precise(self, cost: float) -> BehaviorPolicy:
-        """The least price at which an episode costs no more, with the cap in force."""
-        self._need_points("cost")
-        cheapest = min(p.safe_cost for p in self.points)
-        if cost < cheapest * (1.0 - 1e-9):
-            raise InputError(
-                f"cost: got {cost:g} of the target policy's, but the least that the logs bear out "
-                f"is {cheapest:.3f}; try that, or log more"
-            )
-        found = self._search("cost", cost)
-        point = found.point
-        if point.safe_cost > cost * (1.0 + 1e-3):
-            raise InputError(
-                f"cost: got {cost:g} of the target policy's, but within the cap {self._cap:g} the "
-                f"least that the logs bear out is {point.safe_cost:.3f}; try that, or log more"
-            )
-        return self._designed(found, cost)
-
-    def _search(self, by: str, asked: float) -> _Capped:
-        """The design whose promised cost, or expected variance, is as asked, or a little less.
-
-        The curve, which has no cap, says where to begin.
-        """
-        sign = 1.0 if by == "cost" else -1.0  # the one falls with the price, the other rises
-        known = {
-            sign * float(np.log(p.price)): p.safe_cost if by == "cost" else p.safe_variance
-            for p in self.points
-        }
-        places = np.array(sorted(known))
-        tried: dict[float, _Capped] = {}
-
-        def read(found: _Capped) -> float:
-            return found.point.safe_cost if by == "cost" else found.point.safe_variance
-
-        def reached(place: float) -> float:
-            if place not in tried:
-                tried[place] = self._capped(float(np.exp(sign * place)))
-            return read(tried[place])
-
-        aim = asked
-        for _ in range(SEARCHES):
-            found = tried[approach(reached, aim, places, np.array([known[x] for x in places]))]
-            runs = self._run_of(found)
-            if not (read(runs) > asked * (1.0 + 1e-6) and read(found) <= aim * (1.0 + 1e-6)):
-                break
-            aim *= asked / read(runs)
-        return runs
-
-    @one_blas_thread()
-    def _run_of(self, found: _Capped) -> _Capped:
-        """The same design; its variance and cost are those of what runs between two prices."""
-        method, recipe, e = self._decision.method, self._recipe, self._evidence
-        if not isinstance(e.regression, Table):
-            return found
-        (swept, grid, point), finer = (
-            found,
-            found.grid.refined(FINER, found.point.price / LEAST_WEIGHT**2),
-        )
-        follow = follow_fixed_prices(method, recipe, grid, swept.critics, point.price, finer)
-        runs = e.sweep(e.whole, follow, 1 + finer.count)
-        k = 1 + FINER * grid.place_of(point.price)
-        more = [
-            float(ratio(x[k], x[0])) - before
-            for x, before in ((runs.variance, point.variance), (runs.cost, point.cost))
+        """The least variance at this cost, with the cap in force."""
+        found = [
+            (one, one.search("cost", cost))
+            for one in self._designs
+            if any(p.safe_cost <= cost * (1.0 + 1e-9) for p in one.points)
         ]
-        point = replace(
-            point,
-            variance=point.variance + more[0],
-            cost=point.cost + more[1],
-            checked_variance=max(point.checked_variance + more[0], 0.0),
-            checked_cost=point.checked_cost + more[1],
-        )
-        return found._replace(point=point)
+        within = [each for each in found if each[1].point.safe_cost <= cost * (1.0 + 1e-3)]
+        within.sort(key=lambda each: each[1].point.safe_variance)
+        if cost >= 1.0 - 1e-12 and not (within and self._is_better(*within[0])):
+            return self._run_itself()
+        if not within:
+            raise InputError(self._why_not_at(cost, [each[1].point for each in found]))
+        return self._designed(*within[0], cost)
 
-    @one_blas_thread()
-    def _capped(self, price: float) -> _Capped:
-        """The design at a price with the cap in force, and the grid it is on.
+    def _is_better(self, designs: PricedDesigns, found: PricedDesign) -> bool:
+        """Whether a point at the target policy's own cost is used instead of what `design` runs.
 
-        It is checked without the cap: what held-out logs say more is carried over.
+        If that takes no risk, both halves of the logs must confirm a gain that is worth one.
         """
-        method, recipe, e = self._decision.method, self._recipe, self._evidence
-        grid, k = self._grid.within_cap(price, self._cap)
-        swept = e.sweep(e.whole, follow_prices(method, recipe, grid, price), 1 + grid.count)
-        variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
-        cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
-        free = self._judged
-        place = float(np.log(price / self._grid.low) / np.log(self._grid.ratio))
-        checked = (
-            max(variance + free.read(free.more_variance, place), 0.0),
-            cost + free.read(free.more_cost, place),
-        )
-        point = Point(price, variance, cost, *checked, free.doubt(place))
-        return _Capped(swept, grid, point)
+        itself = self._itself
+        if self._decision.design.recipe.floor < 1.0:
+            return found.point.safe_variance < itself.variance
+        most = (1.0 - self._evidence.settings.least_gain) * itself.variance
+        return designs.confirmed_variance(found.point) < most
 
-    def _designed(self, found: _Capped, cost: float | None = None) -> BehaviorPolicy:
+    def _why_not_at(self, cost: float, tried: Sequence[Point]) -> str:
+        """An empty frontier and a cost out of reach are two things."""
+        if not any(one.points for one in self._designs):
+            return (
+                f"cost: got {cost:g}, but the frontier is empty: the logs bear out no point below "
+                f"the target policy's own cost ({self.why_empty}); log more, or run the target "
+                "policy, at(cost=1)"
+            )
+        points = [p for one in self._designs for p in one.points]
+        within = ""
+        if tried:  # the curve has no cap
+            points, within = list(tried), f"within the cap {self._designs[0].recipe.cap:g} "
+        return (
+            f"cost: got {cost:g} of the target policy's, but {within}the least that the logs bear "
+            f"out is {min(p.safe_cost for p in points):.3f}; try that, or log more"
+        )
+
+    def _designed(
+        self, designs: PricedDesigns, found: PricedDesign, cost: float | None = None
+    ) -> BehaviorPolicy:
         """The behavior policy, which promises the cost that was asked for; None: its own."""
         evidence, (swept, grid, point) = self._evidence, found
         recipe = replace(
-            self._recipe,
+            designs.recipe,
             budget="weighted",
             price=point.price,
             epsilon=point.safe_cost - 1.0 if cost is None else round(cost - 1.0, 12),
             prices=(grid.low, grid.ratio, grid.count),
-            cap=self._cap,
         )
         obs, target = evidence.whole.at(0).obs, evidence.target
         report = Report(
@@ -304,15 +262,22 @@ class Frontier(FrontierViews):
             curve=self.curve,
         )
         mark = take_fingerprint(target, recipe.horizon, evidence.logged_obs)
-        method = self._decision.method
-        return BehaviorPolicy(target, swept.critics, recipe, report, method, mark)
+        return BehaviorPolicy(target, swept.critics, recipe, report, designs.method, mark)
 
-    def _need_points(self, name: str) -> None:
-        if not self.points:
-            raise InputError(
-                f"{name}: the logs bear out no point of a frontier ({self.why_empty}); log more, "
-                "or run the target policy"
-            )
+
+def envelope(curves: Sequence[Sequence[Point]], itself: Point) -> tuple[Point, ...]:
+    """The points of several curves that no point of another one, nor `itself`, is better than."""
+
+    def beaten(p: Point, others: Iterable[Point]) -> bool:
+        return any(
+            q.safe_cost <= p.safe_cost and q.safe_variance <= p.safe_variance for q in others
+        )
+
+    found = []
+    for curve in curves:
+        others = [q for other in curves if other is not curve for q in other]
+        found += [p for p in curve if not beaten(p, (*others, itself))]
+    return tuple(sorted(found, key=lambda p: p.safe_variance) if len(curves) > 1 else found)
 
 
 def frontier(
@@ -389,15 +354,28 @@ def _learned_frontier(
     if model and not own_floor:
         evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
     decision = decide(evidence, method)
+    chosen, warnings = [decision.method], decision.warnings
     shown = judge_support(evidence.support, method, THRESHOLDS, evidence.vectors) is None
-    if not decision.method.tilted and shown and evidence.log.doubt is None:
+    if not decision.method.tilted:
         # a design that saves no variance at the target's own cost may still save cost: the
         # cross-check of every point decides
-        decision = replace(decision, method=method, warnings=(ONLY_CHEAPER,))
-    recipe = replace(
-        evidence.settings.recipe(decision.method.name),
-        share=decision.design.recipe.share,
-        cap=cap,
-    )
+        possible = shown and evidence.log.doubt is None
+        chosen = [method] if possible else []
+        warnings = (ONLY_CHEAPER,) if possible else warnings
+        if possible and method.control_variate:
+            chosen.append(without_control_variate(method))
+    elif decision.method != method:
+        chosen.append(method)  # a control variate that does not pay there may pay below
+    recipes = [
+        (
+            one,
+            replace(
+                evidence.settings.recipe(one.name),
+                share=decision.design.recipe.share if one == decision.method else 1.0,
+                cap=cap,
+            ),
+        )
+        for one in chosen
+    ]
     many = points if points is not None else (MODEL_PRICES if model else PRICES)
-    return Frontier(evidence, decision, recipe, cap, many)
+    return Frontier(evidence, decision, recipes, warnings, many)

@@ -45,13 +45,15 @@ class Judged:
         variance: [U] predicted, and
         cost: likewise.
         more_variance: [U] of a half's design by the other half's critics than by its own.
-        more_cost: likewise.
+        most_variance: [U] the larger one of the two halves; `more_variance` is their mean.
+        more_cost: likewise the mean.
         room: [U] for the error of that cost.
     """
 
     variance: Floats
     cost: Floats
     more_variance: Floats
+    most_variance: Floats
     more_cost: Floats
     room: Floats
 
@@ -69,7 +71,7 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
     e, many = evidence, 1 + grid.count
     follow = follow_prices(method, recipe, grid)
     whole = e.sweep(e.whole, follow, many)
-    more, costs = np.zeros((2, grid.count)), []
+    more, costs = np.zeros((2, 2, grid.count)), []
     some = np.arange(0, grid.count, EVERY)
     errors: list[list[CostError]] = []
     for k in range(2):
@@ -80,7 +82,7 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
         other = e.halves[1 - k]
         judged, recorded = sweep_recorded(e, other, fixed, grid)
         for j, by in enumerate(("variance", "cost")):
-            more[j] += 0.5 * (_relative(judged, by) - _relative(half, by))
+            more[j, k] = _relative(judged, by) - _relative(half, by)
         costs.append(_relative(judged, "cost"))
         if recorded is not None:
             errors.append([cost_error(e, other, judged, recorded, grid, int(j)) for j in some])
@@ -91,8 +93,9 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
     return Judged(
         variance=_relative(whole, "variance"),
         cost=_relative(whole, "cost"),
-        more_variance=more[0],
-        more_cost=more[1],
+        more_variance=more[0].mean(axis=0),
+        most_variance=more[0].max(axis=0),
+        more_cost=more[1].mean(axis=0),
         room=room,
     )
 

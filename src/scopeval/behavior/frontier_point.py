@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scopeval.arrays import least
 from scopeval.notebook.sketch import axes_or_new, write_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Curve", "Point", "draw_curve"]
+__all__ = ["Curve", "Point", "draw_curve", "least_needed"]
 
 #: Checked variance, relative to predicted, up to which a prediction is believed.
 AGREEMENT = 3.0
@@ -47,8 +49,12 @@ class Point:
 
     @property
     def offered(self) -> bool:
-        """Whether held-out logs bear it out: they agree, or say that it beats the target policy."""
-        return bool(self.checked_variance <= max(AGREEMENT * self.variance, 1.0))
+        """Whether held-out logs bear it out: they agree, or say that it beats the target policy.
+
+        A point whose cost cannot be told is not offered.
+        """
+        agrees = self.checked_variance <= max(AGREEMENT * self.variance, 1.0)
+        return bool(agrees and np.isfinite(self.safe_cost))
 
     @property
     def safe_variance(self) -> float:
@@ -96,6 +102,11 @@ class Curve:
 
     points: tuple[Point, ...] = ()
     odi: tuple[float, float] | None = None
+
+
+def least_needed(points: Sequence[Point]) -> Point:
+    """The point with the least variance times cost; of several, the one that costs less."""
+    return points[least([p.needed for p in points], [-p.price for p in points])]
 
 
 def draw_curve(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scopeval.arrays import least
-from scopeval.behavior.frontier_point import Curve, Point, draw_curve
+from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.notebook.card import Card
 from scopeval.notebook.frame import frame_of
@@ -44,7 +44,7 @@ class FrontierViews:
     @property
     def least_needed(self) -> Point:
         """The point with the least variance times cost; of several, the one that costs less."""
-        return self.points[least([p.needed for p in self.points], [-p.price for p in self.points])]
+        return least_needed(self.points)
 
     def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
         """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.

@@ -79,7 +79,7 @@ def test_one_world_serves_methods_targets_and_seeds(world):
         curve = frontier(
             world, target, horizon=T, points=4, learn=WITHOUT, check=Check(floor=given)
         )
-        assert curve._recipe.floor == floor
+        assert curve._designs[0].recipe.floor == floor
 
 
 def test_a_saved_world_is_the_same(world, tmp_path):
