@@ -117,10 +117,10 @@ def verify_campaign(
         deciding: decides steps as the campaign does.
         head: number:hash of an event that was told before; None: none is compared.
     """
-    found = _Findings()
+    findings = _Findings()
     state = CampaignState(terms)
-    events, last = _check_chain(connection, state, found, head)
-    _check_terms(connection, events, found)
+    events, last = _check_chain(connection, state, findings, head)
+    _check_terms(connection, events, findings)
     over = {kind: _by_episode(events, kind) for kind in ("started", "ended", "lost", "dropped")}
     every = sa.select(schema.episodes).order_by(schema.episodes.c.number)
     decisions = expected = 0
@@ -128,24 +128,26 @@ def verify_campaign(
     for episode in connection.execute(every).all():
         if episode.number != expected:
             gap = episode.number - expected
-            found.add("holes", f"episode {expected} is missing", gap)
+            findings.add("holes", f"episode {expected} is missing", gap)
         expected = episode.number + 1
         rows = connection.execute(
             sa.select(steps).where(steps.c.episode == episode.number).order_by(steps.c.step)
         ).all()
         text = _altered(episode, rows, {k: v.get(episode.number) for k, v in over.items()}, terms)
         if text is not None:
-            found.add("altered", f"episode {episode.number}: {text}")
+            findings.add("altered", f"episode {episode.number}: {text}")
         shares = state.lines[episode.number].shares if episode.number in state.lines else ()
-        decisions += _check_decisions(episode, rows, deciding, shares, found)
+        decisions += _check_decisions(episode, rows, deciding, shares, findings)
     if expected != state.last_episode + 1:
-        found.add("holes", f"{state.last_episode + 1} episodes have started, {expected} are there")
-    counts = found.counts
+        findings.add(
+            "holes", f"{state.last_episode + 1} episodes have started, {expected} are there"
+        )
+    counts = findings.counts
     return Verification(
         decisions,
         counts["different"],
         counts["holes"],
-        tuple(found.first),
+        tuple(findings.first),
         counts["altered"],
         len(events),
         counts["broken"],
@@ -154,7 +156,7 @@ def verify_campaign(
 
 
 def _check_chain(
-    connection: sa.Connection, state: CampaignState, found: _Findings, head: str | None
+    connection: sa.Connection, state: CampaignState, findings: _Findings, head: str | None
 ) -> tuple[list[Event], str]:
     """All events, and the head of their chain; the state is folded from them."""
     wanted, _, mark = (head or "").partition(":")
@@ -165,9 +167,11 @@ def _check_chain(
     for row in rows:
         content = row._mapping
         if row.number != number + 1:
-            found.add("holes", f"events are missing before {row.number}", row.number - number - 1)
+            findings.add(
+                "holes", f"events are missing before {row.number}", row.number - number - 1
+            )
         if row.hash != chained(before, dict(content)):
-            found.add("broken", f"event {row.number} ({row.kind}) was changed, or one before it")
+            findings.add("broken", f"event {row.number} ({row.kind}) was changed, or one before it")
         before, number = row.hash, row.number
         if wanted == str(number):
             seen = mark == row.hash
@@ -178,11 +182,11 @@ def _check_chain(
         events.append(event)
         state.fold(event)
     if not seen:
-        found.add("broken", f"event {wanted} is not the one with the hash {mark:.12}...")
+        findings.add("broken", f"event {wanted} is not the one with the hash {mark:.12}...")
     return events, f"{number}:{before}"
 
 
-def _check_terms(connection: sa.Connection, events: Sequence[Event], found: _Findings) -> None:
+def _check_terms(connection: sa.Connection, events: Sequence[Event], findings: _Findings) -> None:
     """The terms and the designs are those that the events name."""
     facts, designs = schema.facts, schema.designs
     text = connection.execute(sa.select(facts.c.value).where(facts.c.name == "terms")).scalar_one()
@@ -193,26 +197,26 @@ def _check_terms(connection: sa.Connection, events: Sequence[Event], found: _Fin
     for row in kept:
         content = None if row.content is None else hashlib.sha256(row.content).hexdigest()
         if content != row.fingerprint:
-            found.add("altered", f"design {row.number}: its content was changed")
+            findings.add("altered", f"design {row.number}: its content was changed")
     named: dict[str, Any] = {}
     for event in events:
         digest = event.data.get("terms")
         if digest is not None and digest != terms_digest(text):
-            found.add("altered", "the terms were changed")
+            findings.add("altered", "the terms were changed")
         named |= event.data.get("designs", {})
     for number, mark in named.items():
         if there.get(number, "") != mark:
-            found.add("altered", f"design {number}: another one was put in its place")
+            findings.add("altered", f"design {number}: another one was put in its place")
     for number in there.keys() - named.keys() if named else ():
-        found.add("altered", f"design {number}: no event has brought it")
+        findings.add("altered", f"design {number}: no event has brought it")
 
 
 def _by_episode(events: Sequence[Event], kind: str) -> dict[int, list[Event]]:
-    found: dict[int, list[Event]] = {}
+    grouped: dict[int, list[Event]] = {}
     for event in events:
         if event.kind == kind and event.episode is not None:
-            found.setdefault(event.episode, []).append(event)
-    return found
+            grouped.setdefault(event.episode, []).append(event)
+    return grouped
 
 
 def _check_decisions(
@@ -220,7 +224,7 @@ def _check_decisions(
     rows: Sequence[sa.Row[Any]],
     deciding: Deciding,
     shares: Sequence[float],
-    found: _Findings,
+    findings: _Findings,
 ) -> int:
     """Draw the decisions of an episode again; returns how many."""
     if episode.shadow:
@@ -229,7 +233,7 @@ def _check_decisions(
     weights = np.zeros(max(len(shares), 1))  # logs of the running weights
     for expected, row in enumerate(rows):
         if row.step != expected:
-            found.add("holes", f"episode {episode.number}: step {expected} is missing")
+            findings.add("holes", f"episode {episode.number}: step {expected} is missing")
         try:
             text = _difference(deciding.again(episode, row, weight, shares), row)
         except InputError as error:
@@ -247,7 +251,7 @@ def _check_decisions(
             weights = np.array([math.log(weight) if weight > 0 else -math.inf])
         drawn += 1
         if text is not None:
-            found.add("different", f"episode {episode.number}, step {row.step}: {text}")
+            findings.add("different", f"episode {episode.number}, step {row.step}: {text}")
     return drawn
 
 
@@ -302,21 +306,21 @@ def _altered(
 _NEW = ("seen", "earned", "paid")
 
 
-def _unequal(found: Any, wanted: Any, name: str = "") -> str | None:
+def _unequal(kept: Any, wanted: Any, name: str = "") -> str | None:
     """The first number that is not as it was computed again, in words."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for key in [key for key in wanted if key not in _NEW or key in found]:
-            text = _unequal(found.get(key), wanted[key], f"{name} {key}".strip())
+    if isinstance(wanted, dict) and isinstance(kept, dict):
+        for key in [key for key in wanted if key not in _NEW or key in kept]:
+            text = _unequal(kept.get(key), wanted[key], f"{name} {key}".strip())
             if text is not None:
                 return text
         return None
-    if isinstance(wanted, list) and isinstance(found, list) and len(found) == len(wanted):
-        pairs = zip(found, wanted, strict=True)
+    if isinstance(wanted, list) and isinstance(kept, list) and len(kept) == len(wanted):
+        pairs = zip(kept, wanted, strict=True)
         return next((s for a, b in pairs if (s := _unequal(a, b, name)) is not None), None)
-    plain = isinstance(wanted, int | float) and isinstance(found, int | float)
-    if plain and math.isclose(found, wanted, rel_tol=SLACK, abs_tol=SLACK):
+    plain = isinstance(wanted, int | float) and isinstance(kept, int | float)
+    if plain and math.isclose(kept, wanted, rel_tol=SLACK, abs_tol=SLACK):
         return None
-    return None if found == wanted else f"{name} is {found!r:.40}, by its steps {wanted!r:.40}"
+    return None if kept == wanted else f"{name} is {kept!r:.40}, by its steps {wanted!r:.40}"
 
 
 def _difference(again: Chosen, row: sa.Row[Any]) -> str | None:

@@ -218,11 +218,11 @@ class Campaign:
             return_bound=return_bound,
             seed=seed,
         )
-        own = first.behavior.recipe if isinstance(first.behavior, BehaviorPolicy) else None
+        recipe = first.behavior.recipe if isinstance(first.behavior, BehaviorPolicy) else None
         terms = Terms(
             horizon=horizon,
-            epsilon=float(epsilon if epsilon is not None else own.epsilon if own else 0.0),
-            gamma=float(gamma if gamma is not None else own.gamma if own else 1.0),
+            epsilon=float(epsilon if epsilon is not None else recipe.epsilon if recipe else 0.0),
+            gamma=float(gamma if gamma is not None else recipe.gamma if recipe else 1.0),
             alpha=alpha,
             seed=seed,
             guards=(Promise(),) if guards is None else tuple(guards),
@@ -465,12 +465,12 @@ class Campaign:
         Raises:
             InputError: no episode is finished.
         """
-        found = self.backend.result()
+        result = self.backend.result()
         if not keep:
-            return found
-        if isinstance(found, Comparison):
-            return replace(found, recorded=self.backend.mixture())
-        return replace(found, episodes=self.backend.episodes(None))
+            return result
+        if isinstance(result, Comparison):
+            return replace(result, recorded=self.backend.mixture())
+        return replace(result, episodes=self.backend.episodes(None))
 
     def report(self, path: str | os.PathLike[str], *, title: str = "The campaign") -> Path:
         """Write the result as one HTML page."""
@@ -529,13 +529,13 @@ class Campaign:
         Raises:
             InputError: it cannot be called so.
         """
-        told = listener_of(tracker, "tracker")
-        if told is None:
+        listener = listener_of(tracker, "tracker")
+        if listener is None:
             raise InputError("tracker: got None, expected an object with log(step, values)")
         status = self.status()
         total = self.terms.stop.episodes
         more = status.values()
-        told(Running(status.finished, total, status.interval, status.spent, more=more))
+        listener(Running(status.finished, total, status.interval, status.spent, more=more))
 
     def _repr_html_(self) -> str:
         return card_of(self.status(), self.terms).html()

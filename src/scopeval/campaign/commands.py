@@ -95,7 +95,7 @@ def command_of(name: str) -> Command:
     Raises:
         InputError: there is none.
     """
-    known = COMMANDS.get(name.replace(" ", "-").replace("_", "-"))
-    if known is None:
+    command = COMMANDS.get(name.replace(" ", "-").replace("_", "-"))
+    if command is None:
         raise InputError(f"command: got {name!r:.40}, expected one of {', '.join(COMMANDS)}")
-    return known
+    return command

@@ -201,9 +201,9 @@ def with_kept_design(policies: PolicySet, content: bytes | None) -> PolicySet:
         reading(name, "a design of a comparison"),
         open_archive(name, io.BytesIO(content), len(content), names=("mu", "known")) as archive,
     ):
-        mu, known = archive.read("mu"), archive.read("known")
-    own = tuple(p for p in policies.policies if isinstance(p, Policy))
-    return policies.with_design(DesignPolicy(mu, known, own))
+        mu, fits = archive.read("mu"), archive.read("known")
+    plain = tuple(p for p in policies.policies if isinstance(p, Policy))
+    return policies.with_design(DesignPolicy(mu, fits, plain))
 
 
 # -- what it shows ---------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
         recorder.analyst = Analyst(policies, terms.gamma, learner, logs, terms.seed)
     recorder.analyst.context = seen.context
-    found = judged(recorder.analyst, episodes, terms.gamma)
+    outcome = judged(recorder.analyst, episodes, terms.gamma)
     of_values = partial(
         inferrer_of,
         episodes,
@@ -286,8 +286,8 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
     )
     return Outcome(
         episodes,
-        found,
-        of_values(found, seen.context),
+        outcome,
+        of_values(outcome, seen.context),
         True,
         seen.stopped,
         seen.shares,
@@ -295,7 +295,7 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         seen.decided_after,
         None,
         seen.looks,
-        None if found.plain is None else of_values(found.without_context, None),
+        None if outcome.plain is None else of_values(outcome.without_context, None),
     )
 
 
@@ -336,10 +336,10 @@ def _promise(terms: Terms) -> Promise | None:
 
 def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:
     """The comparison by all finished episodes; no lock is held while it is computed."""
-    found = _read(recorder)
-    assert found is not None
+    read = _read(recorder)
+    assert read is not None
     with recorder.looking:
-        return _comparison(recorder, policies, _outcome(recorder, policies, *found), found[0])
+        return _comparison(recorder, policies, _outcome(recorder, policies, *read), read[0])
 
 
 def look_now(recorder: Recorder, policies: PolicySet) -> bool:
@@ -363,10 +363,10 @@ def look_now(recorder: Recorder, policies: PolicySet) -> bool:
                     outcome.decided_after.setdefault(k, len(seen.episodes))
             for k in look.worse:
                 outcome.dropped.setdefault(k, len(seen.episodes))
-        found = _comparison(recorder, policies, outcome, seen)
+        comparison = _comparison(recorder, policies, outcome, seen)
     if recorder.closed:
         return False
-    data = _data(found, seen.cursor)
+    data = _data(comparison, seen.cursor)
     data["clear"] = {str(k): after for k, after in outcome.decided_after.items()}
     if look is not None:
         data |= {"best": look.best, "alike": look.alike, "width": look.width}
@@ -376,32 +376,32 @@ def look_now(recorder: Recorder, policies: PolicySet) -> bool:
     with recorder.writing() as (connection, state):
         if not state.look_due:
             return False  # another process was faster
-        news = _news(state, policies, outcome, found)
-        text = f"after {found.episodes:,} episodes: {found.sentence}"
+        news = _news(state, policies, outcome, comparison)
+        text = f"after {comparison.episodes:,} episodes: {comparison.sentence}"
         recorder.happen(connection, Event("look", text, data=plain), *news)
     return True
 
 
 def _news(
-    state: CampaignState, policies: PolicySet, outcome: Outcome, found: Comparison
+    state: CampaignState, policies: PolicySet, outcome: Outcome, comparison: Comparison
 ) -> list[Event]:
     """What operators want to hear of, once."""
     news = []
     for k in sorted(outcome.decided_after.keys() - state.decided_after.keys()):
         name = policies.names[k]
-        text = found.difference_in_words(name)
-        news.append(Event("decided", f"after {found.episodes:,} episodes: {text}"))
+        text = comparison.difference_in_words(name)
+        news.append(Event("decided", f"after {comparison.episodes:,} episodes: {text}"))
     for k in sorted(outcome.dropped.keys() - state.dropped.keys()):
         text = f"{policies.names[k]} runs no more episodes: another policy is surely better"
         news.append(Event("policy dropped", text))
     return news
 
 
-def _data(found: Comparison, cursor: int) -> dict[str, Any]:
+def _data(comparison: Comparison, cursor: int) -> dict[str, Any]:
     """What a look keeps of a comparison."""
     rows = {}
-    for name in found.names:
-        v, d = found.values[name], found.differences.get(name)
+    for name in comparison.names:
+        v, d = comparison.values[name], comparison.differences.get(name)
         rows[name] = {
             "value": [v.estimate, v.low, v.high],
             "difference": None if d is None else [d.estimate, d.low, d.high],
@@ -409,11 +409,11 @@ def _data(found: Comparison, cursor: int) -> dict[str, Any]:
             "more_episodes": None if d is None else d.more_episodes,
             "decided_after": None if d is None else d.decided_after,
         }
-    certificate = found.certificate
+    certificate = comparison.certificate
     return {
-        "episodes": found.episodes,
+        "episodes": comparison.episodes,
         "upto": cursor,
-        "sentence": found.sentence,
+        "sentence": comparison.sentence,
         "policies": rows,
         "safety": None if certificate is None else [certificate.verdict, certificate.sentence],
     }

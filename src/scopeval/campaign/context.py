@@ -94,11 +94,11 @@ def kept_history(connection: sa.Connection) -> History | None:
 
 def path_of(rows: Sequence[sa.Row[Any]], signals: Sequence[str]) -> Floats:
     """[steps + 1, d] of one episode: NaN at its start, then what each step has reported."""
-    found = np.full((len(rows) + 1, len(signals)), np.nan)
+    path = np.full((len(rows) + 1, len(signals)), np.nan)
     for t, row in enumerate(rows, 1):
         seen = json.loads(row.signals) if row.signals else {}
-        found[t] = [seen.get(name, np.nan) for name in signals]
-    return found
+        path[t] = [seen.get(name, np.nan) for name in signals]
+    return path
 
 
 def unusable(history: History, episodes: WithPaths) -> str | None:

@@ -214,12 +214,12 @@ class MixtureDeciding(Deciding):
             unit = log_mu - math.log(made.acting[0, base] or 1.0)
         each = [math.exp(x - unit) if ok else None for x, ok in zip(log_probs, usable, strict=True)]
         mu = math.exp(log_mu - unit)
-        own = each[base]
+        of_baseline = each[base]
         action: Any = made.actions[0]
         choice = Choice(
             action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
             probability=mu,
-            target_probability=mu if own is None else own,
+            target_probability=mu if of_baseline is None else of_baseline,
             chooser="mixture",
             uniform=float(uniform[0]),
         )

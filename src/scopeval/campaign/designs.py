@@ -144,8 +144,8 @@ class Designs:
 
     def _today(self) -> Target:
         """The baseline."""
-        found: Any = self._baseline if self._baseline is not None else self.behavior(BASELINE)
-        return found  # type: ignore[no-any-return]
+        baseline: Any = self._baseline if self._baseline is not None else self.behavior(BASELINE)
+        return baseline  # type: ignore[no-any-return]
 
     def keep_baseline(self, connection: sa.Connection, made: float) -> str | None:
         """Write what runs today; returns its fingerprint."""
@@ -177,12 +177,12 @@ class Designs:
         table = schema.designs
         chosen = (table.c.number, table.c.kind, table.c.fingerprint, table.c.made, table.c.about)
         rows = connection.execute(sa.select(*chosen).order_by(table.c.number))
-        found = []
+        records = []
         for r in rows:
             with reading_row(self._journal.name, "designs", r.number):
                 about = json.loads(r.about)
-            found.append(DesignRecord(r.number, r.kind, r.fingerprint, r.made, about))
-        return found
+            records.append(DesignRecord(r.number, r.kind, r.fingerprint, r.made, about))
+        return records
 
     def _load(self, number: int) -> Behavior | Policy | None:
         table = schema.designs
@@ -241,15 +241,15 @@ def kept_policies(
     store: Store, connection: sa.Connection, names: Sequence[str]
 ) -> dict[str, TabularPolicy | None]:
     """Several policies by name; None: an object of one's own, which no database can hold."""
-    found: dict[str, TabularPolicy | None] = {}
+    tables: dict[str, TabularPolicy | None] = {}
     for number, name in enumerate(names, 1):
         row = _kept(store, connection, number)
         if row.kind == "table":
             with reading_row(store.name, "designs", number):
-                found[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
+                tables[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
         else:
-            found[name] = None
-    return found
+            tables[name] = None
+    return tables
 
 
 def _packed(policy: Behavior | Policy | None) -> tuple[str, bytes | None, str | None]:
@@ -341,11 +341,11 @@ def check_target(journal: Store, connection: sa.Connection, target: Target, term
             if obs.dtype.kind not in "iuf" or not isinstance(row.target_probability, float):
                 raise ValueError(f"obs {row.obs:.60}, probability {row.target_probability!r:.60}")
         probs = probs_of(target, obs[None], row.step)
-        own = float(probs[0, action]) if action < probs.shape[1] else -1.0
-        if not abs(own - row.target_probability) <= PROBABILITY_SLACK:
+        now = float(probs[0, action]) if action < probs.shape[1] else -1.0
+        if not abs(now - row.target_probability) <= PROBABILITY_SLACK:
             raise InputError(
                 f"target: is not the policy of {journal.name}: its probability of action {action} "
-                f"at {row.obs:.60}, t={row.step} is {own:.6g}, recorded is "
+                f"at {row.obs:.60}, t={row.step} is {now:.6g}, recorded is "
                 f"{row.target_probability:.6g}; expected the same target"
             )
 
@@ -359,11 +359,11 @@ def check_several(journal: Store, connection: sa.Connection, policies: PolicySet
     if policies.continuous:
         return  # densities are recorded relative to each other
     kept = kept_policies(journal, connection, policies.names[: policies.asked])
-    for name, policy, own in zip(policies.names, policies.policies, kept.values(), strict=False):
-        if own is None or not isinstance(policy, TabularPolicy):
+    for name, policy, before in zip(policies.names, policies.policies, kept.values(), strict=False):
+        if before is None or not isinstance(policy, TabularPolicy):
             continue
-        T = max(own.horizon or 1, policy.horizon or 1)
-        tables = own.table(T), policy.table(T)
+        T = max(before.horizon or 1, policy.horizon or 1)
+        tables = before.table(T), policy.table(T)
         if tables[0].shape != tables[1].shape or np.abs(tables[0] - tables[1]).max() > 1e-9:
             raise InputError(
                 f"policies[{name!r}]: is not the policy of {journal.name}, which holds another "

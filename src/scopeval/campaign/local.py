@@ -280,11 +280,11 @@ class LocalBackend(Recorder):
         """Write the report."""
         from scopeval.report import page_of_comparison, page_of_evaluation, write_report
 
-        told = [event for event in self.events() if event.kind not in QUIET]
-        about = campaign_section(self.status(), self.designs(), told)
-        found = self.result()
-        if isinstance(found, Comparison):
-            page = page_of_comparison(found, title=title, seed=self.terms.seed)
+        events = [event for event in self.events() if event.kind not in QUIET]
+        about = campaign_section(self.status(), self.designs(), events)
+        outcome = self.result()
+        if isinstance(outcome, Comparison):
+            page = page_of_comparison(outcome, title=title, seed=self.terms.seed)
             return write_report(
                 replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
             )
@@ -292,7 +292,7 @@ class LocalBackend(Recorder):
         if not isinstance(self.target, NoTarget):
             design = self.kept.behavior(self.status().design)
         learned = design if isinstance(design, BehaviorPolicy) else None
-        result = replace(found, episodes=self.episodes(None))
+        result = replace(outcome, episodes=self.episodes(None))
         page = page_of_evaluation(
             result, learned, title=title, gamma=self.terms.gamma, seed=self.terms.seed
         )
@@ -380,10 +380,10 @@ def with_shares(
             "have no value for it"
         )
     promise = None if epsilon is None else Promise(at_most=1.0 + epsilon)
-    found = affordable(
+    plan = affordable(
         several, shares_of(several, run), promise, None, logs, horizon=horizon, gamma=gamma
     )
-    return replace(policies, several=found.policies), tuple(found.shares.tolist())
+    return replace(policies, several=plan.policies), tuple(plan.shares.tolist())
 
 
 def create_local(

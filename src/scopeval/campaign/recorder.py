@@ -185,8 +185,8 @@ class Recorder:
         """Begin an episode, or resume the open one; the arguments are those of `Campaign.start`."""
         name, holder = check_name(plant), holder or self.holder
         with self.lock:
-            if request is not None and (known := self._by_request(request)) is not None:
-                return known
+            if request is not None and (earlier := self._by_request(request)) is not None:
+                return earlier
             number = self.open_on(name)
             if number is not None:
                 episode = self.episode(number)
@@ -212,7 +212,7 @@ class Recorder:
                 state = self.state(connection)
                 state.check_starting()
                 number = state.last_episode + 1
-                own = state.handed_over or (
+                by_target = state.handed_over or (
                     not self.terms.policies and self.kept.behavior(state.design) is None
                 )
                 row: dict[str, Any] = {
@@ -221,7 +221,7 @@ class Recorder:
                     "request": request,
                     "design": state.design,
                     "share": state.share,
-                    "by_target": state.evaluating and own,
+                    "by_target": state.evaluating and by_target,
                     "shadow": not state.evaluating,
                     "state": "open",
                     "started": self.clock(),
@@ -242,8 +242,8 @@ class Recorder:
                     Event("started", f"episode {number} began", plant, number, data=data),
                 )
         except IntegrityError:
-            if request is not None and (known := self._by_request(request)) is not None:
-                return known
+            if request is not None and (earlier := self._by_request(request)) is not None:
+                return earlier
             raise
         return self._handle(row)
 

@@ -141,10 +141,10 @@ def _read_task(
     )
     marks = [one.event for one in due]
     chunk_of = {row.episode: bisect_left(marks, row.number) for row in rows}
-    own = read_episodes(connection, terms.horizon)
-    where = np.array([chunk_of.get(int(k), -1) for k in own.index], np.int64)
+    finished = read_episodes(connection, terms.horizon)
+    where = np.array([chunk_of.get(int(k), -1) for k in finished.index], np.int64)
     counts = Counter(
-        state.allotment.of(int(k)).stage for k in own.index[(where >= 0) & (where < number)]
+        state.allotment.of(int(k)).stage for k in finished.index[(where >= 0) & (where < number)]
     )
     plans = state.plans[:number]
     budget = budget_after(terms, plans, [counts[k] for k in range(number)])
@@ -155,7 +155,7 @@ def _read_task(
         plans=plans,
         left=None if planned is None else planned - due[-1].started,
         logs=_read_logs(connection, terms.horizon, due[-1].event),
-        chunks=[own.select(np.flatnonzero(where == k)) for k in range(number)],
+        chunks=[finished.select(np.flatnonzero(where == k)) for k in range(number)],
         asked=budget.asked,
     )
 
@@ -180,14 +180,14 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
                 designer.forget(one.what)
         if len(chunk):
             designer.add(chunk)
-    found, new = [], task.chunks[-1]
+    disagreements, new = [], task.chunks[-1]
     if len(new):
         level = agreement_level(settings, terms.stop.episodes)
-        found = designer.learn(new, task.number, level)
+        disagreements = designer.learn(new, task.number, level)
     plan = designer.next(task.left, task.asked)
-    told = (*plan.warnings, *(one.sentence for one in found if not one.agrees))
-    plan = replace(plan, warnings=told, seconds=round(plan.seconds, 3))
-    return StagePlan(plan, tuple(found), designer.stopped), plan.behavior
+    warnings = (*plan.warnings, *(one.sentence for one in disagreements if not one.agrees))
+    plan = replace(plan, warnings=warnings, seconds=round(plan.seconds, 3))
+    return StagePlan(plan, tuple(disagreements), designer.stopped), plan.behavior
 
 
 def _read_logs(connection: sa.Connection, horizon: int, before: int) -> Transitions | None:

@@ -81,11 +81,11 @@ def signals_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, list[floa
     ratios = np.array([row.target_probability / row.probability for row in rows])
     factors = discounts(gamma, len(rows)) if rows else np.empty(0)
     weights = np.cumprod(ratios) * factors
-    found = {}
+    sums = {}
     for name in sorted({name for reading in readings for name in reading}):
         x = np.array([reading.get(name, 0.0) for reading in readings])
-        found[name] = [float(x.sum()), float(x @ factors), float(x @ weights)]
-    return found
+        sums[name] = [float(x.sum()), float(x @ factors), float(x @ weights)]
+    return sums
 
 
 def numbers_of(
@@ -95,7 +95,7 @@ def numbers_of(
     record = record_of(number, by_target, rows)
     episode = Episodes.of_records([record], horizon, controlled=True)
     batch = summarize(episode, gamma, "mc" if by_target and not _controlled(rows) else "dr")
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "value": float(batch.value[0]),
         "returned": float(batch.returned[0]),
         "weight": float(batch.weight[0]),
@@ -105,7 +105,7 @@ def numbers_of(
     }
     choosers = [row.chooser for row in rows]
     reasons = [c.removeprefix("fallback:") for c in choosers if c.startswith("fallback:")]
-    return found | {
+    return numbers | {
         "by_target": by_target,
         "controlled": _controlled(rows),
         "length": len(rows),
@@ -182,11 +182,11 @@ def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
         .where(table.c.state == "finished", table.c.shadow.is_(False))
         .order_by(table.c.number)
     )
-    found = []
+    numbers = []
     for number, text in rows:
         with reading_row("the campaign", "episodes", number):
-            found.append({"number": number, **json.loads(text)})
-    return found
+            numbers.append({"number": number, **json.loads(text)})
+    return numbers
 
 
 def read_episodes(
@@ -203,7 +203,7 @@ def read_episodes(
     if plant is not None:
         chosen = sa.and_(chosen, table.c.plant == plant)
     rows = connection.execute(sa.select(table.c.number, table.c.by_target).where(chosen))
-    whose = {row.number: row.by_target for row in rows}
+    by_target = {row.number: row.by_target for row in rows}
     query = (
         sa.select(schema.steps)
         .join(table, table.c.number == schema.steps.c.episode)
@@ -211,19 +211,19 @@ def read_episodes(
         .order_by(schema.steps.c.episode, schema.steps.c.step)
     )
     made = {  # one episode after the other: all rows together take ten times as much memory
-        number: record_of(number, whose[number], list(some), signals)
+        number: record_of(number, by_target[number], list(some), signals)
         for number, some in groupby(connection.execute(query), lambda row: int(row.episode))
     }
-    records = [made.get(n) or record_of(n, whose[n], [], signals) for n in sorted(whose)]
+    records = [made.get(n) or record_of(n, by_target[n], [], signals) for n in sorted(by_target)]
     controlled = any(np.any(record.controls) for record in records)
     try:
-        found = Episodes.of_records(records, horizon, controlled=controlled)
+        episodes = Episodes.of_records(records, horizon, controlled=controlled)
     except MemoryError as error:
         raise DataError(
             f"{len(records):,} episodes of up to {horizon:,} steps do not fit into memory; "
             "expected fewer, try episodes(plant=...)"
         ) from error
-    return found if plant is not None else replace(found, lost=tuple(read_lost(connection)))
+    return episodes if plant is not None else replace(episodes, lost=tuple(read_lost(connection)))
 
 
 def write_episodes(task: dict[str, Any]) -> None:
@@ -237,7 +237,7 @@ def write_episodes(task: dict[str, Any]) -> None:
 
 def digest_of(rows: Sequence[sa.Row[Any]]) -> str:
     """A hash of the observed steps of an episode, but for times: it is in the event of its end."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for row in rows:
         values = (
             *(row.step, row.obs, row.action, row.probability, row.target_probability),
@@ -245,8 +245,8 @@ def digest_of(rows: Sequence[sa.Row[Any]]) -> str:
             *(row.signals, row.next_obs, bool(row.terminated)),
             *(row.log_weights, row.returned, row.target_probabilities),
         )
-        found.update(json.dumps(values).encode())
-    return found.hexdigest()
+        digest.update(json.dumps(values).encode())
+    return digest.hexdigest()
 
 
 _Numbers = Sequence[dict[str, Any]]
@@ -269,19 +269,19 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     control = None
     if history is not None and note is None:
         control = ContextControl(history, narrowest_at(terms))
-    own = all(one["by_target"] for one in numbers)
+    on_policy = all(one["by_target"] for one in numbers)
     controlled = any(one["controlled"] for one in numbers)
     counts: Counter[str] = Counter()
     for one in numbers:
         counts["asked"] += one["asked"]
         counts.update({name: n for name, n in one["fallbacks"].items() if name != "failed"})
     run = RunInfo(
-        estimator="mc" if own and not controlled else "auto",
+        estimator="mc" if on_policy and not controlled else "auto",
         stopped=stopped_in_words(state),
         anytime=True,
         uncovered=None,
         costs=any(one["spent"] for one in numbers),
-        guard=None if own else _guard(state),
+        guard=None if on_policy else _guard(state),
         behavior=dict(counts) if counts["asked"] else {},
         notes=() if note is None else (note,),
     )
@@ -292,7 +292,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         epsilon=terms.epsilon,
         method="sequence",
         target_n=narrowest_at(terms),
-        on_policy=own,
+        on_policy=on_policy,
         keep=False,
         bound=terms.bound(),
         return_bound=terms.return_bound,
@@ -336,13 +336,13 @@ def _staged(
     missing = {
         segment: list(some) for segment, some in groupby(lost, key=lambda x: segment_of(x.index))
     }
-    found = {segment: list(some) for segment, some in finished}
+    segments = {segment: list(some) for segment, some in finished}
     for number, one in enumerate(state.plans[: state.allotment.segments[-1].stage + 1]):
         parts = [segment for segment in state.allotment.segments if segment.stage == number]
         totals.begin(parts[0].weight if parts else 1.0, one.plan.epsilon)
         for segment in parts:
             totals.reweigh(segment.weight)
-            some = found.get(segment, [])
+            some = segments.get(segment, [])
             part = None
             if episodes is not None:
                 part = episodes.select(np.isin(episodes.index, [one["number"] for one in some]))

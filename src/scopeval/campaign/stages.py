@@ -128,12 +128,12 @@ class Allotment:
     def started(self, number: int, weight: float | None, share: float, by_target: bool) -> None:
         """Count an episode that has started, with the weight that was recorded."""
         now = self._where(share, by_target)
-        found = self._weigh(now, self._shares)
+        weights = self._weigh(now, self._shares)
         self._in_segment = 1 if now != self._now else self._in_segment + 1
         self._now = now
         self._tried = False
         self._started += 1
-        given = found if weight is None else weight
+        given = weights if weight is None else weight
         last = self.segments[-1] if self.segments else None
         if last is None or (last.stage, last.weight) != (self.stage, given):
             self.segments.append(Segment(number, self.stage, given))
@@ -198,26 +198,26 @@ class StagePlan:
     @classmethod
     def of_event(cls, data: Mapping[str, Any], text: str) -> StagePlan:
         """The plan in the data of an event; what older journals say of it where there is none."""
-        found = data.get("plan")
-        if found is None:
+        plan = data.get("plan")
+        if plan is None:
             warnings = tuple(data.get("warnings", ()))
             new = bool(data.get("refit")) and "stays in use" not in text
             rows, seconds = int(data.get("rows", 0)), float(data.get("seconds", 0.0))
             return cls(Plan(None, None, 0.0, text, new, rows, seconds, warnings))
-        prediction = found["prediction"]
+        prediction = plan["prediction"]
         return cls(
             Plan(
                 None,
                 None if prediction is None else Prediction(**prediction),
-                found["epsilon"],
-                found["why"],
-                found["new"],
-                found["rows"],
-                found["seconds"],
-                tuple(found["warnings"]),
+                plan["epsilon"],
+                plan["why"],
+                plan["new"],
+                plan["rows"],
+                plan["seconds"],
+                tuple(plan["warnings"]),
             ),
-            tuple(Agreement(**one) for one in found["agreements"]),
-            found["stopped"],
+            tuple(Agreement(**one) for one in plan["agreements"]),
+            plan["stopped"],
         )
 
 

@@ -473,8 +473,10 @@ class CampaignState:
         if refuses and not self.confirmed and not self.accepted:
             self.live = False
         self.plans.append(StagePlan.of_event(event.data, event.text))
-        known = refit is not None and "plan" in event.data
-        expected = expected_of(self.plans[-1].plan, refit) if refit is not None and known else None
+        planned = refit is not None and "plan" in event.data
+        expected = (
+            expected_of(self.plans[-1].plan, refit) if refit is not None and planned else None
+        )
         if event.kind == "created":
             self.allotment.create(expected)
         else:
@@ -565,15 +567,15 @@ class CampaignState:
 
     def refuted(self) -> list[Event]:
         """Alarms of promises that are refuted and were not told yet."""
-        found = []
+        alarms = []
         for number, (guard, watch) in enumerate(zip(self.terms.guards, self._guards, strict=True)):
             if watch is None or (number, "promise", None) in self._fired:
                 continue
             state = watch.state
             if state.tripped:
                 about = "" if guard.signal == COST else f"{guard.signal}: "
-                found.append(_alarm(number, "promise", guard, about + str(state.reason)))
-        return found
+                alarms.append(_alarm(number, "promise", guard, about + str(state.reason)))
+        return alarms
 
     def exceeded(
         self,
@@ -590,7 +592,7 @@ class CampaignState:
             sums: of the episode so far.
             totals: of all episodes, running ones included.
         """
-        found = []
+        alarms = []
         for number, guard in enumerate(self.terms.guards):
             if not isinstance(guard, Limit):
                 continue
@@ -600,16 +602,16 @@ class CampaignState:
                 ("total", "all episodes together", guard.total, totals),
             ):
                 value = seen.get(guard.signal, 0.0)
-                whose = None if name == "total" else episode
-                if limit is None or value <= limit or (number, name, whose) in self._fired:
+                of_episode = None if name == "total" else episode
+                if limit is None or value <= limit or (number, name, of_episode) in self._fired:
                     continue
                 verb = "cost" if guard.signal == COST else f"had {guard.signal}"
                 text = f"{what} {verb} {value:.4g}, above the limit of {limit:.4g}"
                 plant = self.open[episode].plant if episode in self.open else None
-                if whose is not None:
+                if of_episode is not None:
                     text += f" ({plant}, episode {episode})"
-                found.append(_alarm(number, name, guard, text, whose, plant))
-        return found
+                alarms.append(_alarm(number, name, guard, text, of_episode, plant))
+        return alarms
 
     def next_stage(self) -> Event | None:
         """The ramp's next stage, where it is due."""
@@ -619,9 +621,9 @@ class CampaignState:
         if self.stage + 1 >= len(ramp.shares):
             return None
         share = ramp.shares[self.stage + 1]
-        whose = "new policies have so much of theirs: " if self.terms.policies else ""
-        whose = whose or "the behavior policy's share is "
-        text = f"stage {self.stage + 2} of {len(ramp.shares)}: {whose}{share:g}"
+        about = "new policies have so much of theirs: " if self.terms.policies else ""
+        about = about or "the behavior policy's share is "
+        text = f"stage {self.stage + 2} of {len(ramp.shares)}: {about}{share:g}"
         return Event("stage", text, data={"stage": self.stage + 1, "share": share})
 
     def next_refit(self) -> Event | None:
@@ -653,8 +655,8 @@ def _costs(numbers: Mapping[str, Any], signal: str) -> EpisodeCosts:
     """What a guard needs to know of one episode."""
     if signal == COST:
         return EpisodeCosts.of_columns([numbers])
-    _, own, weighted = numbers["signals"].get(signal, (math.nan,) * 3)
-    return EpisodeCosts.of([own], [weighted])
+    _, plain, weighted = numbers["signals"].get(signal, (math.nan,) * 3)
+    return EpisodeCosts.of([plain], [weighted])
 
 
 def _alarm(

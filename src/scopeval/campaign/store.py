@@ -333,19 +333,19 @@ class Store:
         if last:
             chosen = chosen.order_by(None).order_by(_events.c.number.desc())
         rows = connection.execute(chosen if most is None else chosen.limit(most), {"after": number})
-        found = self._read_events(rows)
-        return found[::-1] if last else found
+        events = self._read_events(rows)
+        return events[::-1] if last else events
 
     def _read_events(self, rows: Iterable[Sequence[Any]]) -> list[Event]:
-        found, number = [], 0
+        events, number = [], 0
         try:
             for row in rows:
                 number = row[0]
-                found.append(_event(row))
+                events.append(_event(row))
         except DAMAGED:
             with reading_row(self.name, "events", number):
                 raise
-        return found
+        return events
 
     def news_after(self, connection: sa.Connection, number: int) -> list[Event]:
         """Events after one; inside a group they are read once.

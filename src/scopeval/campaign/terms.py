@@ -83,8 +83,8 @@ class Limit:
                 f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
             )
 
-    def rule(self, epsilon: float, whose: str = "") -> str:
-        """In words; `epsilon` is what the campaign guards, against the cost of `whose`."""
+    def rule(self, epsilon: float, reference: str = "") -> str:
+        """In words; `epsilon` is what the campaign guards, against the cost of `reference`."""
         parts = (("step", self.step), ("episode", self.episode), ("in total", self.total))
         said = [
             f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
@@ -118,10 +118,10 @@ class Promise:
             )
         check_alpha(self.alpha)
 
-    def rule(self, epsilon: float, whose: str = "the target policy's") -> str:
-        """In words; `epsilon` is what the campaign guards, against the cost of `whose`."""
+    def rule(self, epsilon: float, reference: str = "the target policy's") -> str:
+        """In words; `epsilon` is what the campaign guards, against the cost of `reference`."""
         times = 1 + (epsilon if self.epsilon is None else self.epsilon)
-        return f"expected {self.signal} at most {times:g} times {whose}"
+        return f"expected {self.signal} at most {times:g} times {reference}"
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Terms:
         )
 
     @property
-    def whose(self) -> str:
+    def reference_words(self) -> str:
         """Whose cost the promises are about, in words."""
         return f"{self.policies[self.reference]}'s" if self.policies else "the target policy's"
 
@@ -302,20 +302,20 @@ class Terms:
     def from_json(cls, content: Mapping[str, Any]) -> Terms:
         """What `to_json` made."""
         kinds = {"Limit": Limit, "Promise": Promise}
-        found = dict(content)
+        fields = dict(content)
         guards = []
-        for one in found["guards"]:
+        for one in fields["guards"]:
             named = dict(one)
             guards.append(kinds[named.pop("kind")](**named))
-        found["guards"] = tuple(guards)
-        if "plan" in found:  # as campaigns before this version wrote it
-            plan = found.pop("plan")
-            found["stop"] = {"cost": plan.pop("cost_budget"), **plan}
-        found["stop"] = Stop(**found["stop"])
-        found["ramp"] = None if found["ramp"] is None else Ramp(**found["ramp"])
-        refit = found.get("refit")
-        found["refit"] = None if refit is None else Stages.from_json(refit)
-        return cls(**found)
+        fields["guards"] = tuple(guards)
+        if "plan" in fields:  # as campaigns before this version wrote it
+            plan = fields.pop("plan")
+            fields["stop"] = {"cost": plan.pop("cost_budget"), **plan}
+        fields["stop"] = Stop(**fields["stop"])
+        fields["ramp"] = None if fields["ramp"] is None else Ramp(**fields["ramp"])
+        refit = fields.get("refit")
+        fields["refit"] = None if refit is None else Stages.from_json(refit)
+        return cls(**fields)
 
 
 def _guards(given: Sequence[Limit | Promise]) -> tuple[Limit | Promise, ...]:

@@ -116,15 +116,15 @@ def prune_campaign(store: Store, days: float, clock: Callable[[], float]) -> dic
     with store.transaction() as connection:
         refused = audit.delete().where(audit.c.outcome.like("refused%"), audit.c.time < before)
         dead = tokens.delete().where(sa.or_(tokens.c.revoked < before, tokens.c.expires < before))
-        found = {
+        counts = {
             "refused calls": connection.execute(refused).rowcount,
             "dead tokens": connection.execute(dead).rowcount,
         }
-        said = ", ".join(f"{count:,} {name}" for name, count in found.items())
+        said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         row = {"time": now, "who": "this machine", "role": "", "address": "", "verb": "prune"}
         reason = f"{said} older than {days:g} days"
         connection.execute(audit.insert().values(**row, reason=reason, outcome="done"))
-    return found
+    return counts
 
 
 def import_campaign(path: str | os.PathLike[str], where: str | os.PathLike[str]) -> None:
@@ -201,19 +201,19 @@ def _plain(value: Any) -> Any:
 
 def _row(table: sa.Table, values: dict[str, Any]) -> dict[str, Any]:
     """A row in the types of its columns."""
-    found = dict(values)
+    row = dict(values)
     for column in table.c:
-        value = found[column.name]
+        value = row[column.name]
         if value is None:
             continue
         kind = column.type.python_type
         if kind is bytes:
-            found[column.name] = base64.b64decode(value, validate=True)
+            row[column.name] = base64.b64decode(value, validate=True)
         elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-            found[column.name] = float(value)
+            row[column.name] = float(value)
         elif type(value) is not kind:
             raise ValueError(f"{table.name}.{column.name} holds {value!r:.40}")
-    return found
+    return row
 
 
 # -- journals of older formats ---------------------------------------------------------------------

@@ -219,15 +219,15 @@ class CampaignStatus:
     @property
     def problems(self) -> tuple[str, ...]:
         """What somebody should see to, the worst first."""
-        found = [] if self.state in ("running", "paused") else [f"{self.state}: {self.reason}"]
-        found += [f"{p.name} is silent ({p.doing})" for p in self.plants if p.silent]
+        problems = [] if self.state in ("running", "paused") else [f"{self.state}: {self.reason}"]
+        problems += [f"{p.name} is silent ({p.doing})" for p in self.plants if p.silent]
         raised = (guard.alarm for guard in self.guards if guard.alarm is not None)
-        found += [alarm for alarm in raised if alarm != self.reason]
-        found += [self.refit_failure] if self.refit_failure else []
+        problems += [alarm for alarm in raised if alarm != self.reason]
+        problems += [self.refit_failure] if self.refit_failure else []
         failed = (policy for policy in self.policies if policy.verdict == "failed")
-        found += [f"{policy.name} has failed: {policy.reason}" for policy in failed]
-        found += [f"paused: {self.reason}"] if self.state == "paused" else []
-        return tuple(found)
+        problems += [f"{policy.name} has failed: {policy.reason}" for policy in failed]
+        problems += [f"paused: {self.reason}"] if self.state == "paused" else []
+        return tuple(problems)
 
     @property
     def value(self) -> str:
@@ -235,20 +235,22 @@ class CampaignStatus:
         if self.policies:
             late = f" (looked at after {self.looked:,} episodes)" if self.answer else ""
             return self.answer + (late if self.looked < self.finished else "")
-        found = self.interval
-        if not found.n:
+        interval = self.interval
+        if not interval.n:
             return ""
-        if not math.isfinite(found.half_width):
-            return f"value about {found.estimate:.4g}, with {no_interval(found)}"
-        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
+        if not math.isfinite(interval.half_width):
+            return f"value about {interval.estimate:.4g}, with {no_interval(interval)}"
+        value, low, high = rounded(
+            interval.half_width, interval.estimate, interval.low, interval.high
+        )
         return (
-            f"value {value}, between {low} and {high} with {confidence(found.alpha)} confidence "
+            f"value {value}, between {low} and {high} with {confidence(interval.alpha)} confidence "
             "at all times, as far as seen"
         )
 
     def values(self) -> dict[str, float]:
         """The numbers by name, for a `Tracker`; what is not finite is left out."""
-        found = {
+        values = {
             "estimate": self.interval.estimate,
             "low": self.interval.low,
             "high": self.interval.high,
@@ -259,8 +261,8 @@ class CampaignStatus:
         }
         for policy in self.policies[1:]:
             ends = {"": policy.difference, "_low": policy.low, "_high": policy.high}
-            found |= {f"difference{end}/{policy.name}": x for end, x in ends.items()}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+            values |= {f"difference{end}/{policy.name}": x for end, x in ends.items()}
+        return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON, but for numbers that are not finite."""
@@ -330,7 +332,7 @@ def policies_of(state: CampaignState) -> list[PolicyStatus]:
     if not names:
         return []
     look = state.looks[-1] if state.looks else None
-    shares, found = state.next_shares(), []
+    shares, policies = state.next_shares(), []
     for k in (base, *(k for k in range(len(names)) if k != base)):
         reason = state.failed.get(k)
         verdict = "failed" if reason is not None else "baseline" if k == base else "undecided"
@@ -355,22 +357,22 @@ def policies_of(state: CampaignState) -> list[PolicyStatus]:
                 more_episodes=None if after is not None else line.more_episodes,
                 decided_after=after,
             )
-        found.append(now)
-    return found
+        policies.append(now)
+    return policies
 
 
 def _guards(state: CampaignState) -> list[GuardStatus]:
     raised: dict[int, list[Event]] = {}
     for alarm in state.alarms:
         raised.setdefault(int(alarm.data["guard"]), []).append(alarm)
-    found = []
+    guards = []
     for number, guard in enumerate(state.terms.guards):
         alarms, watch = raised.get(number, []), state.watch(number)
         interval = None if watch is None or not watch.state.episodes else watch.state.interval
-        found.append(
+        guards.append(
             GuardStatus(
                 guard.signal,
-                guard.rule(state.terms.guarded_epsilon, state.terms.whose),
+                guard.rule(state.terms.guarded_epsilon, state.terms.reference_words),
                 guard.action,
                 alarms[0].text if alarms else None,
                 len(alarms),
@@ -378,7 +380,7 @@ def _guards(state: CampaignState) -> list[GuardStatus]:
                 None if interval is None else interval.estimate,
             )
         )
-    return found
+    return guards
 
 
 # -- plants ----------------------------------------------------------------------------------------
@@ -394,7 +396,7 @@ def plants_of(connection: sa.Connection, now: float, patience: float) -> list[Pl
     last = sa.select(sa.func.max(table.c.number)).group_by(table.c.plant).scalar_subquery()
     latest = {row.plant: row for row in connection.execute(_signs(table.c.number.in_(last)))}
     decisions = _last_decisions(connection)
-    found = []
+    statuses = []
     names = sa.select(plants.c.name, plants.c.seen).order_by(plants.c.name)
     for name, seen in connection.execute(names).all():
         episode, step, row = None, 0, latest.get(name)
@@ -405,16 +407,25 @@ def plants_of(connection: sa.Connection, now: float, patience: float) -> list[Pl
                 episode, step = row.number, row.length
         past = _past(times, now, patience)
         silent = episode is not None and now - past > patience
-        own = counts.get(name, {})
-        lost = own.get("lost", 0) + own.get("dropped", 0)
+        by_state = counts.get(name, {})
+        lost = by_state.get("lost", 0) + by_state.get("dropped", 0)
         decision = decisions.get(episode) if episode is not None else None
         obs, action, by = (None, None, None) if decision is None else decision
-        found.append(
+        statuses.append(
             PlantStatus(
-                name, past, silent, episode, step, own.get("finished", 0), lost, obs, action, by
+                name,
+                past,
+                silent,
+                episode,
+                step,
+                by_state.get("finished", 0),
+                lost,
+                obs,
+                action,
+                by,
             )
         )
-    return found
+    return statuses
 
 
 def _past(times: Sequence[float], now: float, patience: float) -> float:
@@ -520,7 +531,7 @@ def columns_of(lines: Mapping[int, EpisodeLine]) -> dict[str, list[Any]]:
 
 def card_of(status: CampaignStatus, terms: Terms) -> Card:
     """The campaign as the card of a notebook."""
-    found = status.interval
+    interval = status.interval
     goal = "" if terms.stop.episodes is None else f" of {terms.stop.episodes:,}"
     text = f"{status.finished:,}{goal} episodes are finished"
     text += f", at a cost of {amount(status.spent)}" if status.spent else ""
@@ -529,18 +540,18 @@ def card_of(status: CampaignStatus, terms: Terms) -> Card:
         (p.name, p.doing + (", silent" if p.silent else ""), f"{p.finished:,}", f"{p.lost:,}")
         for p in status.plants
     )
-    spans = [Span("value", found.low, found.estimate, found.high)]
+    spans = [Span("value", interval.low, interval.estimate, interval.high)]
     if status.policies:
         base = status.policies[0].name
-        known = [one for one in status.policies[1:] if one.between]
-        spans = [Span(f"{p.name} less {base}", p.low, p.difference, p.high) for p in known]
+        compared = [one for one in status.policies[1:] if one.between]
+        spans = [Span(f"{p.name} less {base}", p.low, p.difference, p.high) for p in compared]
     notes = tuple(f"{g.rule}: {g.alarm}" for g in status.guards if g.alarm is not None)
     return Card(
         "Campaign: " + "; ".join(x for x in (status.word, status.reason, status.done) if x),
         text,
         rows,
         ("plant", "now", "finished", "lost") if rows else (),
-        sketch_spans(spans) if found.n > 1 and spans else "",
+        sketch_spans(spans) if interval.n > 1 and spans else "",
         ((status.unconfirmed,) if status.unconfirmed else ()) + notes,
     )
 

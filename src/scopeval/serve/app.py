@@ -176,16 +176,16 @@ def _describe_security(app: FastAPI) -> None:
     plain = app.openapi
 
     def described() -> dict[str, Any]:
-        found = plain()
+        description = plain()
         scheme = {"type": "http", "scheme": "bearer", "description": "scopeval serve-token create"}
-        found["components"].setdefault("securitySchemes", {})["token"] = scheme
-        found["security"] = [{"token": []}]
+        description["components"].setdefault("securitySchemes", {})["token"] = scheme
+        description["security"] = [{"token": []}]
         for path in ("/healthz", "/readyz"):
-            call = found["paths"][path]["get"]
+            call = description["paths"][path]["get"]
             call["security"] = []
             for code in ("401", "403"):
                 call["responses"].pop(code, None)
-        return found
+        return description
 
     app.openapi = described  # type: ignore[method-assign]
 
@@ -229,11 +229,11 @@ def _problem(status: int, code: str, text: str, headers: Any = None) -> Response
 
 def _validation_text(error: RequestValidationError) -> str:
     """The first few problems of a body; the body itself is not repeated."""
-    found = []
+    problems = []
     for one in list(error.errors())[:3]:
         place = ".".join(str(part)[:60] for part in one.get("loc", ())[1:4])
-        found.append(f"{place}: {one.get('msg', 'not valid')}" if place else str(one.get("msg")))
-    return "; ".join(found)[:500]
+        problems.append(f"{place}: {one.get('msg', 'not valid')}" if place else str(one.get("msg")))
+    return "; ".join(problems)[:500]
 
 
 class SecurityMiddleware:

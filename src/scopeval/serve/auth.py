@@ -112,7 +112,7 @@ class TokenStore:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
-        self._known: dict[str, tuple[Token, str]] = {}
+        self._by_key: dict[str, tuple[Token, str]] = {}
         self._used: dict[str, float] = {}
         self._lock = threading.Lock()
         self.refresh()
@@ -121,7 +121,7 @@ class TokenStore:
         """Read the table: another process may have made or revoked a token."""
         with self._store.read() as connection:
             rows = connection.execute(sa.select(tokens).order_by(tokens.c.made)).all()
-        known = {}
+        tokens_by_key = {}
         for row in rows:
             plants = None if row.plants is None else tuple(json.loads(row.plants))
             token = Token(
@@ -134,21 +134,21 @@ class TokenStore:
                 expires=row.expires,
                 used=row.used,
             )
-            known[row.key] = (token, row.hash)
-        self._known = known
+            tokens_by_key[row.key] = (token, row.hash)
+        self._by_key = tokens_by_key
 
     @property
     def open(self) -> bool:
         """Whether nobody has made a token yet, but for the first one."""
-        return all(token.name == FIRST for token, _ in self._known.values())
+        return all(token.name == FIRST for token, _ in self._by_key.values())
 
     def __len__(self) -> int:
         """How many there ever were."""
-        return len(self._known)
+        return len(self._by_key)
 
     def all(self) -> list[Token]:
         """Every token, revoked ones too."""
-        return [token for token, _ in self._known.values()]
+        return [token for token, _ in self._by_key.values()]
 
     def create(
         self,
@@ -244,10 +244,10 @@ class TokenStore:
         self.refresh()
         now = self._clock()
         named = (token for token in self.all() if token.name == name and token.valid(now))
-        found = next(named, None)
-        if found is None:
+        valid = next(named, None)
+        if valid is None:
             raise InputError(f"name: got {name!r:.100}, there is no valid token of that name")
-        return found
+        return valid
 
     def _note(self, connection: sa.Connection, text: str) -> None:
         """Write into the audit log what was done to a token, on this machine."""
@@ -267,7 +267,7 @@ class TokenStore:
         """The token, if it is valid."""
         parts = text.split("_")
         key, secret = (parts[1], parts[2]) if len(parts) == 3 else ("", "")
-        token, kept = self._known.get(key, (None, _DUMMY_HASH))
+        token, kept = self._by_key.get(key, (None, _DUMMY_HASH))
         right = hmac.compare_digest(_hash(secret), kept)
         if token is None or not right or parts[0] != "scopeval":
             return None
@@ -275,7 +275,7 @@ class TokenStore:
 
     def by_key(self, key: str) -> Token | None:
         """A valid token by its public part, for a browser that has shown the secret before."""
-        token, _ = self._known.get(key, (None, _DUMMY_HASH))
+        token, _ = self._by_key.get(key, (None, _DUMMY_HASH))
         return None if token is None else self._taken(token)
 
     def _taken(self, token: Token) -> Token | None:
@@ -289,7 +289,9 @@ class TokenStore:
         """Write when tokens were used last."""
         with self._lock:
             used, self._used = self._used, {}
-        late = {k: t for k, t in used.items() if t - (self._known[k][0].used or 0.0) > USED_EVERY}
+        there = self._by_key  # a token that was pruned meanwhile is not
+        used = {key: moment for key, moment in used.items() if key in there}
+        late = {k: t for k, t in used.items() if t - (there[k][0].used or 0.0) > USED_EVERY}
         if not late:
             return
         with self._store.transaction() as connection:

@@ -249,19 +249,19 @@ class HttpBackend:
         last: bool = False,
     ) -> list[Event]:
         """What happened after an event."""
-        found: list[Event] = []
-        while most is None or len(found) < most:
-            limit = 1000 if most is None else min(most - len(found), 1000)
+        events: list[Event] = []
+        while most is None or len(events) < most:
+            limit = 1000 if most is None else min(most - len(events), 1000)
             asked: list[tuple[str, Any]] = [
-                ("after", found[-1].number if found and not last else after),
+                ("after", events[-1].number if events and not last else after),
                 ("limit", limit),
             ]
             asked += [("kind", kind) for kind in kinds or ()] + ([("last", 1)] if last else [])
             some = self.get(f"/v1/events?{urlencode(asked)}")
-            found += [from_wire(Event, one) for one in some]
+            events += [from_wire(Event, one) for one in some]
             if len(some) < limit or last:
                 break
-        return found
+        return events
 
     def designs(self) -> list[DesignRecord]:
         """Every behavior policy that was used."""
@@ -305,8 +305,8 @@ class HttpBackend:
     def result(self) -> Evaluation | Comparison:
         """What the target policy is worth, or which of several is better."""
         kind: type[Any] = Comparison if self.terms.policies else Evaluation
-        found: Evaluation | Comparison = from_wire(kind, self.get("/v1/result"))
-        return found
+        result: Evaluation | Comparison = from_wire(kind, self.get("/v1/result"))
+        return result
 
     def report(self, path: str | os.PathLike[str], title: str) -> Path:
         """Write the report."""

@@ -186,13 +186,13 @@ class LivePage:
                 return "none", ()
             result = self._viewer.result_or_none()
             cost = None if result is None or by_itself(result) else result.on_policy.cost
-            known = cost if cost is not None and math.isfinite(cost) else None
+            target_cost = cost if cost is not None and math.isfinite(cost) else None
             first = value_figure(trace, terms) if not terms.policies else None
             if terms.policies:
                 first = differences_figure(state.looks, terms.policies, terms.reference)
             drawn = [
                 first,
-                spending_figure(trace, known, terms.stop.cost),
+                spending_figure(trace, target_cost, terms.stop.cost),
                 promise_figure(trace, terms),
                 time_figure(ended_at(state)),
             ]
@@ -247,13 +247,13 @@ def view_of(
 
 def _rows(events: Iterable[Event]) -> tuple[EventRow, ...]:
     """The latest first; one that repeats itself is one row, so that it does not hide others."""
-    found = []
+    rows = []
     for (kind, _, where), group in itertools.groupby(events, _sameness):
         same = list(group)
         last, first = max(e.time for e in same), min(e.time for e in same)
         repeated = f" ({len(same)} times since {moment(first)})" if len(same) > 1 else ""
-        found.append(EventRow(moment(last), last, kind, same[0].text + repeated, where))
-    return tuple(found[:LINES])
+        rows.append(EventRow(moment(last), last, kind, same[0].text + repeated, where))
+    return tuple(rows[:LINES])
 
 
 def _sameness(event: Event) -> tuple[str, object, str]:
@@ -274,13 +274,15 @@ def _commands(status: CampaignStatus, terms: Terms) -> tuple[Command, ...]:
 
 
 def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> tuple[Fact, ...]:
-    found = status.interval
+    interval = status.interval
     value, note = "not known yet", "no episode is finished"
-    if found.n:
-        value, note = f"{found.estimate:.4g}", no_interval(found)
-    if found.n and math.isfinite(found.half_width):
-        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
-        sure = f"{confidence(found.alpha)} confidence at all times, as far as seen"
+    if interval.n:
+        value, note = f"{interval.estimate:.4g}", no_interval(interval)
+    if interval.n and math.isfinite(interval.half_width):
+        value, low, high = rounded(
+            interval.half_width, interval.estimate, interval.low, interval.high
+        )
+        sure = f"{confidence(interval.alpha)} confidence at all times, as far as seen"
         note = f"between {low} and {high} with {sure}"
     goal = "" if terms.stop.episodes is None else f"of {terms.stop.episodes:,}; "
     first = [Fact("Value of the policy", value, note)]
@@ -320,7 +322,7 @@ def _compared(status: CampaignStatus) -> list[Fact]:
         counts = Counter(one.verdict for one in others)
         text = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
         return [Fact(f"Against {base.name}", text, f"after {status.looked:,} episodes")]
-    found = []
+    facts = []
     for one in others:
         note = one.verdict
         if one.verdict == "undecided" and one.more_episodes is not None:
@@ -328,19 +330,19 @@ def _compared(status: CampaignStatus) -> list[Fact]:
         if one.decided_after is not None:
             note += f", clear after {one.decided_after:,} episodes"
         value = one.between or "not known yet"
-        found.append(Fact(f"{one.name} less {base.name}", value, note))
-    return found
+        facts.append(Fact(f"{one.name} less {base.name}", value, note))
+    return facts
 
 
 def _policies(status: CampaignStatus) -> list[Check]:
     """Several policies, one a line."""
     tones: dict[str, Tone] = {"better": "good", "worse": "bad", "failed": "bad"}
-    found = []
+    lines = []
     for one in status.policies:
         text = f"{one.name}: {one.verdict}, share of new episodes {one.share:.3g}"
         text += f"; {one.reason}" if one.reason else ""
-        found.append(Check(tones.get(one.verdict, "plain"), text))
-    return found
+        lines.append(Check(tones.get(one.verdict, "plain"), text))
+    return lines
 
 
 def _budget(status: CampaignStatus, terms: Terms) -> str:
@@ -364,35 +366,35 @@ def _guard(guard: GuardStatus) -> Check:
 
 
 def _stages(status: CampaignStatus, designs: Sequence[DesignRecord], terms: Terms) -> list[Check]:
-    found = []
-    whose = (
+    lines = []
+    share_of = (
         "new policies' part of their share" if status.policies else "the behavior policy's share"
     )
     if terms.ramp is not None:
-        found.append(
+        lines.append(
             Check(
                 "plain",
-                f"stage {status.stage + 1} of {len(terms.ramp.shares)}: {whose} in new episodes is "
-                f"{status.share:g}",
+                f"stage {status.stage + 1} of {len(terms.ramp.shares)}: {share_of} in new "
+                f"episodes is {status.share:g}",
             )
         )
     for design in designs:
         if status.policies and design.number != 0:
             continue  # a line of its own
         if design.number == BASELINE:
-            found.append(Check("plain", f"baseline, what runs today ({design.kind})"))
+            lines.append(Check("plain", f"baseline, what runs today ({design.kind})"))
             continue
         current = design.number == status.design
         method = design.about.get("method", design.kind)
         mark = "" if design.fingerprint is None else f", fingerprint {design.fingerprint[:12]}"
-        found.append(
+        lines.append(
             Check(
                 "good" if current else "plain",
                 f"design {design.number} ({method}), {moment(design.made)}{mark}"
                 + (": used by new episodes" if current else ""),
             )
         )
-    return found
+    return lines
 
 
 def _shares(result: Evaluation | None) -> list[Check]:

@@ -80,17 +80,17 @@ class _Collector:
 
 def _campaign(status: CampaignStatus) -> Iterator[Metric]:
     """The numbers about the campaign."""
-    found = GaugeMetricFamily(
+    gauge = GaugeMetricFamily(
         "scopeval_campaign_state", "1 for the state that it is in.", labels=["state"]
     )
     for name in STATES:
-        found.add_metric([name], int(status.state == name))
-    yield found
-    found = GaugeMetricFamily("scopeval_episodes", "Episodes.", labels=["state"])
+        gauge.add_metric([name], int(status.state == name))
+    yield gauge
+    gauge = GaugeMetricFamily("scopeval_episodes", "Episodes.", labels=["state"])
     numbers = {"open": status.open, "finished": status.finished, "lost": status.lost}
     for name, episodes in (numbers | {"shadow": status.shadowed}).items():
-        found.add_metric([name], episodes)
-    yield found
+        gauge.add_metric([name], episodes)
+    yield gauge
     value = status.interval
     silent = sum(plant.silent for plant in status.plants)
     for name, about, number in (
@@ -111,18 +111,18 @@ def _campaign(status: CampaignStatus) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"scopeval_{name}", about, value=number)
     if status.policies:
         yield from _policies(status)
-    found = GaugeMetricFamily(
+    gauge = GaugeMetricFamily(
         "scopeval_guard_alarm", "1 for guards that have raised an alarm.", labels=["guard", "rule"]
     )
     for k, guard in enumerate(status.guards):
-        found.add_metric([str(k), guard.rule], int(guard.alarm is not None))
-    yield found
-    found = GaugeMetricFamily(
+        gauge.add_metric([str(k), guard.rule], int(guard.alarm is not None))
+    yield gauge
+    gauge = GaugeMetricFamily(
         "scopeval_plant_seen_timestamp_seconds", "Last sign of life.", labels=["plant"]
     )
     for plant in status.plants:
-        found.add_metric([plant.name], plant.seen)
-    yield found
+        gauge.add_metric([plant.name], plant.seen)
+    yield gauge
 
 
 def _policies(status: CampaignStatus) -> Iterator[Metric]:
@@ -138,10 +138,10 @@ def _policies(status: CampaignStatus) -> Iterator[Metric]:
         ("high", "Upper end of its anytime-valid interval."),
     ):
         title = "difference" if name == "difference" else f"difference_{name}"
-        found = GaugeMetricFamily(f"scopeval_{title}", about, labels=["policy", "baseline"])
+        gauge = GaugeMetricFamily(f"scopeval_{title}", about, labels=["policy", "baseline"])
         for one in status.policies[1:]:
-            found.add_metric([one.name, base], getattr(one, name))
-        yield found
+            gauge.add_metric([one.name, base], getattr(one, name))
+        yield gauge
     yield GaugeMetricFamily(
         "scopeval_looked_episodes", "Finished episodes at the last look.", value=status.looked
     )

@@ -139,11 +139,11 @@ def _session(state: AppState, request: Request) -> tuple[Session, Token] | None:
 
 def _needed(state: AppState, request: Request, role: Role) -> tuple[Session, Token]:
     """The session and token of somebody who may."""
-    known = _session(state, request)
-    if known is None:
+    signed_in = _session(state, request)
+    if signed_in is None:
         raise HTTPException(401, "sign in")
-    state.access.check(known[1], role, request)
-    return known
+    state.access.check(signed_in[1], role, request)
+    return signed_in
 
 
 def _remember(response: Response, request: Request, session: Session) -> None:
@@ -159,16 +159,16 @@ def _remember(response: Response, request: Request, session: Session) -> None:
 @router.get("/")
 async def live_page(request: Request, state: State) -> Response:
     """The live page."""
-    known = _session(state, request)
+    signed_in = _session(state, request)
     fresh = None
-    if known is None and state.access.anonymous(request):
+    if signed_in is None and state.access.anonymous(request):
         fresh = state.sessions.begin(LOCAL)
-        known = fresh, LOCAL
-    if known is None:
+        signed_in = fresh, LOCAL
+    if signed_in is None:
         return RedirectResponse("sign-in", 303)
-    session, token = known
+    session, token = signed_in
     state.access.check(token, "viewer", request)
-    told = await asyncio.to_thread(state.live.view)
+    view = await asyncio.to_thread(state.live.view)
     key, figures = await asyncio.to_thread(state.live.figures)
     content = {
         "title": state.title,
@@ -178,11 +178,11 @@ async def live_page(request: Request, state: State) -> Response:
         "operator": has_role(token, "operator"),
         "form": session.csrf_token,
         "key": key,
-        "problems": len(told.problems),
+        "problems": len(view.problems),
         "several": bool(state.viewer.backend.terms.policies),
         "kinds": KINDS,
         "parts": {
-            **parts_of_view(told, operator=has_role(token, "operator")),
+            **parts_of_view(view, operator=has_role(token, "operator")),
             "figures": figure_part(figures),
         },
     }
@@ -202,14 +202,14 @@ async def live_parts(
     """The parts of the live page, for its script; figures only where they have changed."""
     _, token = _needed(state, request, "viewer")
     view = await asyncio.to_thread(state.live.view, kind if kind in KINDS else "")
-    told = parts_of_view(view, operator=has_role(token, "operator"))
+    parts = parts_of_view(view, operator=has_role(token, "operator"))
     if not has_role(token, "operator"):
-        del told["buttons"]
+        del parts["buttons"]
     key, drawn = await asyncio.to_thread(state.live.figures)
     if key != figures:
-        told["figures"] = figure_part(drawn)
+        parts["figures"] = figure_part(drawn)
     title = f"({len(view.problems)}) {state.title}" if view.problems else state.title
-    return JSONResponse({"parts": told, "figures": key, "title": title})
+    return JSONResponse({"parts": parts, "figures": key, "title": title})
 
 
 @router.get("/report")

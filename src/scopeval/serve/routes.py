@@ -76,14 +76,16 @@ viewers = APIRouter(responses=REFUSED)
 
 def _described(body: type[BaseModel] | None, number: bool = True) -> dict[str, Any]:
     """The part of the description that the signature does not tell."""
-    found: dict[str, Any] = {"security": [{"token": []}]}
+    description: dict[str, Any] = {"security": [{"token": []}]}
     if number:
         kind = {"type": "integer", "minimum": 0, "maximum": LAST}
-        found["parameters"] = [{"name": "number", "in": "path", "required": True, "schema": kind}]
+        description["parameters"] = [
+            {"name": "number", "in": "path", "required": True, "schema": kind}
+        ]
     if body is not None:
         content = {"application/json": {"schema": body.model_json_schema()}}
-        found["requestBody"] = {"required": True, "content": content}
-    return found
+        description["requestBody"] = {"required": True, "content": content}
+    return description
 
 
 def _caller(request: Request) -> tuple[AppState, Token]:
@@ -223,8 +225,8 @@ _FILE: dict[int | str, dict[str, Any]] = {
 @viewers.get("/v1/status", tags=["viewers"], response_model=CampaignStatus)
 async def status(state: State, token: ViewerCaller) -> Any:
     """The state of the campaign, at most half a second old: a `CampaignStatus`."""
-    found = await asyncio.to_thread(state.viewer.status)
-    return JSONResponse(to_wire(found) | {"word": found.word, "problems": list(found.problems)})
+    now = await asyncio.to_thread(state.viewer.status)
+    return JSONResponse(to_wire(now) | {"word": now.word, "problems": list(now.problems)})
 
 
 @viewers.get("/v1/result", tags=["viewers"], response_model=dict[str, Any])
@@ -247,17 +249,17 @@ async def events(
 ) -> Any:
     """What happened after an event, in order; only some kinds, or only the last ones."""
     kinds = None if kind is None else tuple(kind)
-    found = await asyncio.to_thread(
+    events_after = await asyncio.to_thread(
         state.viewer.backend.events, after, most=limit, kinds=kinds, last=last
     )
-    return JSONResponse([to_wire(event) for event in found])
+    return JSONResponse([to_wire(event) for event in events_after])
 
 
 @viewers.get("/v1/designs", tags=["viewers"], response_model=list[DesignRecord])
 async def designs(state: State, token: ViewerCaller) -> Any:
     """Every behavior policy that was used, and the baseline (number -1)."""
-    found = await asyncio.to_thread(state.viewer.backend.designs)
-    return JSONResponse([to_wire(one) for one in found])
+    records = await asyncio.to_thread(state.viewer.backend.designs)
+    return JSONResponse([to_wire(one) for one in records])
 
 
 @viewers.get("/v1/episodes", tags=["viewers"], response_class=FileResponse, responses=_FILE)
@@ -301,8 +303,8 @@ class PlantEpisode(BaseModel):
 @viewers.get("/v1/plants/episodes", tags=["viewers"], response_model=list[PlantEpisode])
 async def episodes_on(state: State, token: ViewerCaller, plant: Name) -> Any:
     """Number, state and recorded steps of all episodes of a plant, in order."""
-    found = await asyncio.to_thread(state.viewer.backend.episodes_on, plant)
-    return JSONResponse([{"number": n, "state": name, "step": k} for n, name, k in found])
+    rows = await asyncio.to_thread(state.viewer.backend.episodes_on, plant)
+    return JSONResponse([{"number": n, "state": name, "step": k} for n, name, k in rows])
 
 
 @viewers.get("/v1/shadow", tags=["viewers"], response_model=ShadowReport)
@@ -314,8 +316,8 @@ async def shadow(state: State, token: ViewerCaller) -> Any:
 @viewers.get("/metrics", tags=["viewers"], response_class=Response)
 async def metrics(state: State, token: ViewerCaller) -> Response:
     """Numbers for Prometheus."""
-    found = await asyncio.to_thread(state.viewer.status)
-    content = state.metrics.text(found, state.counts())
+    now = await asyncio.to_thread(state.viewer.status)
+    content = state.metrics.text(now, state.counts())
     return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -352,8 +354,8 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Any:
     """What operators did and what was refused, the newest first; older ones by `before`."""
-    found = await asyncio.to_thread(lambda: state.audit.last(limit, before=before))
-    return JSONResponse([to_wire(entry) for entry in found])
+    entries = await asyncio.to_thread(lambda: state.audit.last(limit, before=before))
+    return JSONResponse([to_wire(entry) for entry in entries])
 
 
 @viewers.post("/v1/tell-silence", tags=["operators"], response_model=list[str])

@@ -562,9 +562,9 @@ class Viewer:
             if not status.policies:
                 self._result = (status.last_event, self.backend.result())
                 return self._result[1]
-        found = self.backend.result()  # takes a while, in which others may look
-        self._result = (status.last_event, found)
-        return found
+        computed = self.backend.result()  # takes a while, in which others may look
+        self._result = (status.last_event, computed)
+        return computed
 
     def result_or_none(self) -> Evaluation | None:
         """The result; None where no episode is finished, or several policies are compared.
@@ -574,10 +574,10 @@ class Viewer:
         if self.backend.terms.policies:
             return None
         try:
-            found = self.result()
+            outcome = self.result()
         except (CampaignError, InputError):
             return None
-        return found if isinstance(found, Evaluation) else None
+        return outcome if isinstance(outcome, Evaluation) else None
 
     def state(self) -> CampaignState:
         """The state, folded from all events so far."""

@@ -190,12 +190,12 @@ class Webhooks:
 
     def problems(self) -> list[str]:
         """What somebody should see to."""
-        found = []
+        problems = []
         if self.failed:
-            found.append(f"{self.failed} events were not taken by webhooks, and given up")
+            problems.append(f"{self.failed} events were not taken by webhooks, and given up")
         if self.waiting:
-            found.append(f"{self.waiting} events wait for webhooks that do not take them")
-        return found
+            problems.append(f"{self.waiting} events wait for webhooks that do not take them")
+        return problems
 
     def start(self) -> None:
         """Begin."""

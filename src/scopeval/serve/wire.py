@@ -44,13 +44,13 @@ def from_wire(kind: type[Kind], content: Any) -> Kind:
         DataError: it is not of that kind.
     """
     try:
-        found: Kind = _build(kind, content)
+        value: Kind = _build(kind, content)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the service's answer is not a {kind.__name__} ({error}); try the same version of "
             "scopeval on both sides"
         ) from error
-    return found
+    return value
 
 
 def _build(kind: Any, content: Any) -> Any:
