@@ -240,8 +240,8 @@ def noted(behavior: BehaviorPolicy, allowed: AllowedCost) -> BehaviorPolicy:
     report, horizon = behavior.report, behavior.recipe.horizon
     promise = PromisedCost("limit", allowed.stated, allowed.limit)
     if allowed.reference is not None:
-        mark = behavior.fingerprint
-        promise = promised_reference(allowed.reference, allowed.stated, mark, horizon)
+        fingerprint = behavior.fingerprint
+        promise = promised_reference(allowed.reference, allowed.stated, fingerprint, horizon)
     notes = (*report.notes, allowed.words)
     behavior.report = replace(report, notes=notes, promise=promise)
     return behavior

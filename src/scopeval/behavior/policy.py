@@ -131,8 +131,8 @@ class BehaviorPolicy:
         for step in np.unique(times):
             rows = np.flatnonzero(times == step)
             acts = None if offered.actions.ndim == 2 else offered.actions[rows]
-            own = None if weight is None else weight[rows]
-            part = self._step(int(step), np.asarray(obs)[rows], pi[rows], acts, own)
+            weights = None if weight is None else weight[rows]
+            part = self._step(int(step), np.asarray(obs)[rows], pi[rows], acts, weights)
             whole.mu[rows], whole.control[rows], whole.why[rows] = part
         return self._weighing(whole)
 
@@ -147,9 +147,9 @@ class BehaviorPolicy:
         pi = np.asarray(offer(self.target, obs, t, np.random.default_rng(0)).probs)
         if not 0 <= t < len(self.critics):
             return np.zeros_like(pi)
-        found = self._estimates(t, obs, pi, None)
-        cost = np.maximum(found.cost_target, 0.0)
-        known = found.known & (cost <= LARGEST)  # NaN is not
+        e = self._estimates(t, obs, pi, None)
+        cost = np.maximum(e.cost_target, 0.0)
+        known = e.known & (cost <= LARGEST)  # NaN is not
         mass = (pi * known).sum(axis=1, keepdims=True)
         mean = np.where(known, pi * cost, 0.0).sum(axis=1, keepdims=True)
         return np.where(known, cost, mean / np.where(mass > 0, mass, 1.0))
@@ -192,12 +192,12 @@ class BehaviorPolicy:
         batch = np.asarray(obs)[None]
         offered = self._offer(batch, t, rng)
         uniform = rng.random()
-        k, probability, own, control, b = self._draw(t, batch, offered, weight, uniform)
+        k, probability, by_target, control, b = self._draw(t, batch, offered, weight, uniform)
         chosen = offered.actions[0, k]
         return Action(
             action=int(chosen) if offered.actions.ndim == 2 else chosen,
             probability=probability,
-            target_probability=own,
+            target_probability=by_target,
             control=control,
             baseline=float(offered.probs[0] @ b) if self._method.control_variate else 0.0,
             uniform=uniform,
@@ -209,15 +209,15 @@ class BehaviorPolicy:
         """Number of the action at `uniform`, its mu, pi and b, and b of all actions."""
         pi = offered.probs
         candidates = None if offered.actions.ndim == 2 else offered.actions
-        own = None
+        weights = None
         if self.weighted:
             if weight is None or not weight >= 0.0:
                 raise InputError(
                     f"weight: got {weight!r}, expected a number >= 0: the product of "
                     "target_probability / probability over the episode's actions so far, 1 at t = 0"
                 )
-            own = EpisodeState.of_weights(np.array([weight])).weight
-        mu, b, why = self._step(t, batch, pi, candidates, own)
+            weights = EpisodeState.of_weights(np.array([weight])).weight
+        mu, b, why = self._step(t, batch, pi, candidates, weights)
         self.counts.add_rows(why)
         k = drawn(mu[0], uniform)
         return k, float(mu[0, k]), float(pi[0, k]), float(b[0, k]), b[0]
@@ -262,7 +262,7 @@ class BehaviorPolicy:
             )
         return estimates
 
-    # -- telling -----------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------
 
     @property
     def predicted(self) -> Prediction:
@@ -316,9 +316,11 @@ class BehaviorPolicy:
 
     def summary(self) -> str:
         """What a person should know before running it."""
-        return summary_of(self.recipe, self.report, self._method, self.counts, self._trouble())
+        return summary_of(
+            self.recipe, self.report, self._method, self.counts, self._simulator_error()
+        )
 
-    def _trouble(self) -> str | None:
+    def _simulator_error(self) -> str | None:
         """The last error of a simulator that stands for the dynamics."""
         first = self.critics[0] if self.critics else None
         return first.trouble if isinstance(first, ModelCritic) else None
@@ -348,7 +350,7 @@ class BehaviorPolicy:
 
         return policy_card(self.recipe, self.report).html()
 
-    # -- keeping -----------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write one file, whole or not at all; `scopeval.load` reads it. No pickle inside.
@@ -363,12 +365,12 @@ class BehaviorPolicy:
 
     def check_target(self, target: Policy | ContinuousPolicy) -> None:
         """Raise an InputError if this policy was designed for another target."""
-        mark = self.fingerprint
-        if target is self.target or mark is None:
+        fingerprint = self.fingerprint
+        if target is self.target or fingerprint is None:
             return
         if not isinstance(target, TabularPolicy):  # the same table in another form will do
-            mark = replace(mark, table=None)
-        mark.check(
+            fingerprint = replace(fingerprint, table=None)
+        fingerprint.check(
             target,
             self.recipe.horizon,
             "the behavior policy",
@@ -381,9 +383,9 @@ class BehaviorPolicy:
             from scopeval.behavior.file import digest
 
             try:
-                own = digest(self)
+                design = digest(self)
             except InputError:  # critics of your own, or a simulator: no file can hold them
-                own = None
-            mark = self.fingerprint
-            self._identity = Identity(None if mark is None else mark.digest, own)
+                design = None
+            target = None if self.fingerprint is None else self.fingerprint.digest
+            self._identity = Identity(target, design)
         return self._identity

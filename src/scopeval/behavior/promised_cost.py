@@ -40,35 +40,37 @@ class PromisedCost:
     answers: tuple[tuple[float, ...], ...] | None = None
     table: str | None = None
 
-    def recognizes(self, reference: Policy, mark: Fingerprint | None, horizon: int) -> bool | None:
+    def recognizes(
+        self, reference: Policy, fingerprint: Fingerprint | None, horizon: int
+    ) -> bool | None:
         """Whether this is the reference policy of the design; None: it cannot be told.
 
         Args:
             reference: the policy in question.
-            mark: the fingerprint of the design's target, whose observations are asked about.
+            fingerprint: the fingerprint of the design's target, whose observations are asked about.
             horizon: T.
         """
         if self.table is not None:
             return self.table == table_hash(reference, horizon)
-        if self.answers is None or mark is None:
+        if self.answers is None or fingerprint is None:
             return None
         try:
-            found = take_answers(reference, mark.obs, mark.t)
+            answers = take_answers(reference, fingerprint.obs, fingerprint.t)
         except Exception:  # it cannot even be asked: another policy
             return False
         kept = np.array(self.answers, np.float64)
-        return found.shape == kept.shape and bool(np.abs(found - kept).max() <= TOLERANCE)
+        return answers.shape == kept.shape and bool(np.abs(answers - kept).max() <= TOLERANCE)
 
 
 def promised_reference(
-    reference: Policy, epsilon: float, mark: Fingerprint | None, horizon: int
+    reference: Policy, epsilon: float, fingerprint: Fingerprint | None, horizon: int
 ) -> PromisedCost:
     """The promise about a reference policy's cost, with what recognizes that policy."""
     answers: tuple[tuple[float, ...], ...] | None = None
-    if mark is not None:
-        found = take_answers(reference, mark.obs, mark.t)
-        if found.size <= MOST_ANSWERS and np.isfinite(found).all():
-            answers = tuple(tuple(float(x) for x in row) for row in found)
+    if fingerprint is not None:
+        given = take_answers(reference, fingerprint.obs, fingerprint.t)
+        if given.size <= MOST_ANSWERS and np.isfinite(given).all():
+            answers = tuple(tuple(float(x) for x in row) for row in given)
     table = table_hash(reference, horizon)
     return PromisedCost("reference", epsilon, None, answers, table)
 

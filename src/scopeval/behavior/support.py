@@ -139,13 +139,13 @@ def single_steps(rows: Rows, target: Policy | ContinuousPolicy, seed: int) -> St
     """What the target policy would do at some of the logged observations."""
     rng = np.random.default_rng((seed, 26))
     some = _some(np.arange(len(rows)), COMPARED, rng)
-    found = []
+    steps = []
     for t in np.unique(rows.t[some]):  # a policy is asked for one time step at once
         obs = np.asarray(rows.obs, np.float64)[some[rows.t[some] == t]]
         offered = offer(target, obs, int(t), rng)
         taken = draw_actions(offered.probs, rng.random(len(obs)))
-        found.append(Steps(obs, offered.actions[np.arange(len(obs)), taken]))
-    return Steps(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        steps.append(Steps(obs, offered.actions[np.arange(len(obs)), taken]))
+    return Steps(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
 
 
 def _in_units(logged: Steps, steps: Steps) -> tuple[Steps, Steps]:
@@ -187,13 +187,13 @@ def _distances(near: Steps, steps: Steps) -> Floats:
     """[n] from each step to the nearest one with the same action; infinite if there is none."""
     from scipy.spatial import KDTree
 
-    found = np.full(len(steps.obs), np.inf)
+    distance = np.full(len(steps.obs), np.inf)
     for action in np.unique(steps.action):
         same = near.obs[near.action == action]
         asked = np.flatnonzero(steps.action == action)
         if len(same):
-            found[asked] = KDTree(same).query(steps.obs[asked])[0]
-    return found
+            distance[asked] = KDTree(same).query(steps.obs[asked])[0]
+    return distance
 
 
 # -- what follows where the logs show nothing ------------------------------------------------------
