@@ -19,7 +19,7 @@ golden: $(VENV)/.dev
 
 # What takes long, and guards what changes seldom: benchmarks, worlds of the laboratory whose results
 # are stored, notebooks, Ray, kills at random; and new random examples of all tests by hypothesis
-test-heavy: $(VENV)/.dev
+test-heavy: $(VENV)/.heavy
 	$(BIN)/python -m pytest -n auto --dist worksteal -m heavy
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "hypothesis and not heavy" --hypothesis-profile search
 
@@ -77,10 +77,15 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --no-compile -e .
 	touch $@
 
+# pip compiles on one core only. All files must be compiled before the tests: a warning of the compiler is an error there
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[dev,box2d,energyplus,minari,mujoco,ray,sb3,docs,serve,postgres]'
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # what was left out above; some are for other versions
+	$(PIP) --no-compile -e '.[dev,energyplus,minari,mujoco,sb3,docs,serve,postgres]'
+	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # some are for other versions
 	touch $@ $(VENV)/.core
+
+$(VENV)/.heavy: $(VENV)/.dev
+	$(PIP) -e '.[box2d,ray]'
+	touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[bench,mujoco]'
