@@ -39,6 +39,8 @@ STEER = (
 )
 CHANGES = {"d": "design", "p": "promise", "v": "verdict", "-": None}
 GROUNDS = ("derived", "measured", "chosen", "custom", "numerics", "effort")
+#: Of these, what decides nothing but how exactly a result is computed.
+PRECISION = ("numerics", "effort")
 INTRO = """\
 # Numbers that decide
 
@@ -53,6 +55,8 @@ here. Every number that changes what is run (*design*), what is said about its c
 - *custom*: a usual level, or a default that users state themselves;
 - *numerics*: accuracy and convergence;
 - *effort*: how much is computed; more would change results within their noise.
+
+The last two only say how exactly something is computed; all others decide.
 
 Formats, limits of files and requests, speed and looks change none of these and are left out.
 """
@@ -201,15 +205,18 @@ def _counts(steering: list[Entry]) -> list[str]:
 
     whats = [what for what in CHANGES.values() if what is not None]
     lines = [
-        f"| | {' | '.join(GROUNDS)} | all |",
-        f"|---|{'---|' * (len(GROUNDS) + 1)}",
+        f"| | {' | '.join(GROUNDS)} | all | all that decide |",
+        f"|---|{'---|' * (len(GROUNDS) + 2)}",
     ]
+
+    def row(title: str, cells: list[int]) -> str:
+        decide = sum(n for n, ground in zip(cells, GROUNDS, strict=True) if ground not in PRECISION)
+        return f"| {title} | {' | '.join(map(str, cells))} | {sum(cells)} | {decide} |"
+
     for what in whats:
         cells = [count(changes=what, ground=ground) for ground in GROUNDS]
-        lines.append(f"| {what} | {' | '.join(map(str, cells))} | {sum(cells)} |")
-    cells = [count(ground=ground) for ground in GROUNDS]
-    lines.append(f"| all | {' | '.join(map(str, cells))} | {sum(cells)} |")
-    return lines
+        lines.append(row(what, cells))
+    return [*lines, row("all", [count(ground=ground) for ground in GROUNDS])]
 
 
 if __name__ == "__main__":

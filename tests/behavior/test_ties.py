@@ -74,6 +74,19 @@ def test_rounding_does_not_choose(asked, kind):
     assert not changed
 
 
+@pytest.mark.parametrize("asked", ASKED[:3:2], ids=lambda how: "-".join(map(str, how.values())))
+def test_small_changes_of_rewards_and_costs_change_no_value(asked):
+    """A billionth of both: what is run has the same variance and cost."""
+    for seed in range(8):
+        log, target, horizon = log_of_a_random_world(seed)
+        noise = np.random.default_rng(seed).uniform(-1e-9, 1e-9, (2, len(log)))
+        near = replace(log, reward=log.reward * (1 + noise[0]), cost=log.cost * (1 + noise[1]))
+        one, other = (design(some, target, horizon=horizon, **asked) for some in (log, near))
+        assert one.recipe.method == other.recipe.method
+        assert one.predicted.variance == pytest.approx(other.predicted.variance, rel=1e-6)
+        assert one.predicted.cost == pytest.approx(other.predicted.cost, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("values", "rank", "expected"),
     [
