@@ -30,7 +30,7 @@ def test_a_refit_that_fails_is_told_and_not_started_after_every_episode(place):
     ) as campaign:
         for _ in range(35):
             run_episode(campaign)
-            campaign.backend.refitting.wait(60)
+            campaign.backend.refitting.wait(300)
         failed = [event for event in campaign.events() if event.kind == "refit failed"]
         assert [event.data["failures"] for event in failed] == [1, 2, 3, 4]
         text = failed[0].text
@@ -42,7 +42,7 @@ def test_a_refit_that_fails_is_told_and_not_started_after_every_episode(place):
         assert status.refit_failure == failed[-1].text
         assert failed[-1].text in str(status)
         campaign.start_refit()  # an operator does not wait
-        campaign.backend.refitting.wait(60)
+        campaign.backend.refitting.wait(300)
         assert campaign.events()[-1].data["failures"] == 5
         assert campaign.refit()  # a design by hand
         assert campaign.status().refit_failure is None
@@ -54,7 +54,7 @@ def test_the_end_by_a_signal_is_told(place):
     ) as campaign:
         campaign.backend.refitting.start()
         campaign.backend.refitting._running.kill()
-        campaign.backend.refitting.wait(60)
+        campaign.backend.refitting.wait(300)
         assert "ended by SIGKILL" in campaign.events()[-1].text
 
 

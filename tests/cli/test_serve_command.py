@@ -120,7 +120,7 @@ def test_a_service_starts_answers_and_ends(where, port):
             assert json.load(answer) == {"status": "ok"}
     finally:
         served.send_signal(signal.SIGINT)
-        rest = served.communicate(timeout=60)[0]
+        rest = served.communicate(timeout=300)[0]
     assert served.returncode in (0, 130)
     assert "Traceback" not in rest
 
