@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from scopeval import (
     assess,
     compare,
 )
+from scopeval.comparison.inference import Contrast
+from scopeval.comparison.result import Difference, difference_of
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
@@ -434,3 +437,39 @@ def test_a_bound_makes_the_certificate_a_proof():
     )  # fmt: skip
     assert result.certificate.verdict == "safe"
     assert result.certificate.proved
+
+
+def _difference(low: float, estimate: float, high: float) -> Difference:
+    contrast = Contrast(estimate, low, high, 0.05, "asymptotic sequence", 100, 1.0)
+    return difference_of(contrast, failed=False, ab_variance=100.0, shared=0.5, decided_after=None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((-np.inf, -4.3, -0.8), "new is worse than today by 4.3, at least 0.8"),
+        ((0.8, 4.3, np.inf), "new is better than today by 4.3, at least 0.8"),
+        ((-np.inf, -5.2, 0.1), "undecided: the difference is -5.2, at most 0.1"),
+        ((-1.0, 5.2, np.inf), "undecided: the difference is 5.2, at least -1.0"),
+        ((-np.inf, 5.2, np.inf), "undecided: there are too few episodes for an interval"),
+        ((1.0, 2.0, 3.0), "new is better than today by 2.0, between 1.0 and 3.0"),
+    ],
+)
+def test_an_interval_with_an_open_end_says_what_it_knows(ends: Any, said: str):
+    """Few events leave an end open: the verdict, the words and the drawing say the same."""
+    from matplotlib.figure import Figure
+
+    from scopeval.comparison.views import draw_differences
+
+    d = _difference(*ends)
+    assert said in d.sentence("new", "today")
+    shown = replace(compare(MDP, BOTH, episodes=50), differences={"new": d})
+    ax = draw_differences(shown, Figure().subplots())
+    drawn = {line.get_marker() for line in ax.lines}
+    assert ("<" in drawn) == (ends[0] == -np.inf and np.isfinite(ends[2]))
+    assert (">" in drawn) == (ends[2] == np.inf and np.isfinite(ends[0]))
+
+
+def test_what_ran_names_the_ramp():
+    result = compare(MDP, BOTH, Ramp(shares=(0.1, 1.0), episodes=20), episodes=60)
+    assert "by a ramp: new policies had 0.1, then 1 of these shares" in result.ran

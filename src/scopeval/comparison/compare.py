@@ -156,7 +156,11 @@ def compare(
             progress=told,
         )
         outcome = runner.run()
-    return comparison_of(outcome, several, gamma, how, chosen.words, costs, context=joint)
+    ran = chosen.words
+    if ramp is not None:
+        parts = ", then ".join(f"{part:g}" for part in ramp.shares)
+        ran += f", by a ramp: new policies had {parts} of these shares, the baseline the rest"
+    return comparison_of(outcome, several, gamma, how, ran, costs, context=joint)
 
 
 def _asked(

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Best", "Comparison", "Difference", "Verdict", "difference_of"]
+__all__ = [
+    "Best",
+    "Comparison",
+    "Difference",
+    "Ends",
+    "Verdict",
+    "difference_of",
+    "round_guess",
+    "rounded_ends",
+    "shortened",
+]
 
 Verdict = Literal["better", "worse", "undecided", "failed"]
 
@@ -60,24 +70,22 @@ class Difference(Contrast):
                 f"{name} and {baseline} cannot be told apart: their values are equal in each of "
                 f"{self.n:,} episodes, where both policies decide alike"
             )
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+        if not (math.isfinite(self.low) or math.isfinite(self.high)):
             begins = f" (an interval begins at {BURN_IN})" if self.n < BURN_IN else ""
             return (
                 f"whether {name} is better than {baseline} is undecided: there are too few "
                 f"episodes for an interval{begins}"
             )
-        value, low, high = rounded(self.half_width, self.estimate, self.low, self.high)
-        by = value.lstrip("-\N{MINUS SIGN}")
+        value, low, high = rounded_ends(self)
         if self.verdict == "undecided":
             more = _more(self.more_episodes)
             return (
                 f"whether {name} is better than {baseline} is undecided: the difference is "
-                f"{value}, between {low} and {high}{more}"
+                f"{value}, {_between(low, high)}{more}"
             )
         if self.verdict == "worse":
-            value, low, high = rounded(self.half_width, -self.estimate, -self.high, -self.low)
-            by = value
-        return f"{name} is {self.verdict} than {baseline} by {by}, between {low} and {high}"
+            value, low, high = rounded_ends(self, -1.0)
+        return f"{name} is {self.verdict} than {baseline} by {value}, {_between(low, high)}"
 
 
 @dataclass(frozen=True)
@@ -213,11 +221,9 @@ class Comparison:
             parts.append(f"{_listed(groups['failed'])} failed")
         if self.best is not None:
             b = self.best
-            value, low, high = rounded(
-                b.value.half_width, b.value.estimate, b.value.low, b.value.high
-            )
+            value, low, high = rounded_ends(b.value)
             sure = "the best is" if b.decided else "the best may be"
-            parts.append(f"{sure} {b.name}, with a value of {value}, between {low} and {high}")
+            parts.append(f"{sure} {b.name}, with a value of {value}, {_between(low, high)}")
         text = "; ".join(parts)
         return text
 
@@ -228,7 +234,7 @@ class Comparison:
             parts.append(f"as far as seen: {unseen(max(sequences, key=lambda d: d.n))}")
         needed = [d.ab_episodes for d in self.differences.values()]
         if needed and all(math.isfinite(n) for n in needed) and not self._plain:
-            parts.append(f"an A/B test would have taken about {_round(max(needed))}")
+            parts.append(f"an A/B test would have taken about {round_guess(max(needed))}")
         return "; ".join(parts)
 
     @property
@@ -249,7 +255,7 @@ class Comparison:
 
         add("ran", f"{self.ran}; {self.stopped}")
         for name in self.names:
-            add(_short(name), self._of(name))
+            add(shortened(name, 10), self._of(name))
         for name, text in self.failures.items():
             add("failed", f"{name}: {text}")
         for name, after in self.dropped.items():
@@ -285,9 +291,9 @@ class Comparison:
         v = self.values[name]
         if not math.isfinite(v.estimate):
             return "no value"
-        value, low, high = rounded(v.half_width, v.estimate, v.low, v.high)
+        value, low, high = rounded_ends(v)
         text = f"value {value}"
-        if math.isfinite(v.half_width):
+        if math.isfinite(v.low) or math.isfinite(v.high):
             text += f" ({low} to {high})"
         if name == self.baseline:
             return f"{text}; the baseline"
@@ -393,15 +399,60 @@ def difference_of(
     )  # fmt: skip
 
 
+class Ends(Protocol):
+    """An estimate and its interval."""
+
+    @property
+    def estimate(self) -> float:
+        """The middle."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """-inf: nothing bounds it."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """inf: nothing bounds it."""
+        ...
+
+    @property
+    def half_width(self) -> float:
+        """Infinite where an end is open."""
+        ...
+
+
+def rounded_ends(d: Ends, sign: float = 1.0) -> tuple[str, str, str]:
+    """Estimate, low and high (of the opposite where `sign` is -1), as exact as they are known.
+
+    An end that nothing bounds is "inf" or "-inf".
+    """
+    low, high = sorted((sign * d.low, sign * d.high))
+    ends = [x for x in (low, high) if math.isfinite(x)]
+    spread = d.half_width if len(ends) == 2 else max(abs(sign * d.estimate - x) for x in [*ends, 0])
+    value, below, above = rounded(spread, sign * d.estimate, low, high)
+    return value, below, above
+
+
+def _between(low: str, high: str) -> str:
+    """Both ends in words; few events say nothing about the side of the long tail."""
+    if high == "inf":
+        return f"at least {low} (too few events for the other end)"
+    if low == "-inf":
+        return f"at most {high} (too few events for the other end)"
+    return f"between {low} and {high}"
+
+
 def _more(n: int | None) -> str:
     if n is None:
         return ""
     if n > MANY:
         return "; more episodes would hardly decide it"
-    return f"; about {_round(n)} more episodes would decide it, if this is the difference"
+    return f"; about {round_guess(n)} more episodes would decide it, if this is the difference"
 
 
-def _round(n: float) -> str:
+def round_guess(n: float) -> str:
     """Two digits are enough for a number that is a guess."""
     if n < 100:
         return f"{math.ceil(n):,}"
@@ -413,5 +464,6 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 10 else name[:9] + "\N{HORIZONTAL ELLIPSIS}"
+def shortened(name: str, most: int) -> str:
+    """A name of at most so many letters."""
+    return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

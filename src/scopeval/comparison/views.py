@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scopeval.comparison.result import rounded_ends, shortened
 from scopeval.estimation.running_moments import Interval
-from scopeval.evaluation.result import rounded
 from scopeval.notebook.card import Card
 from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans, write_in
 
@@ -117,14 +117,14 @@ def table_rows(comparison: Compared) -> list[tuple[str, ...]]:
         v = comparison.values[name]
         value = _NONE
         if math.isfinite(v.estimate):
-            value = rounded(v.half_width, v.estimate)[0]
+            value = rounded_ends(v)[0]
         if name == comparison.baseline:
             rows.append((name, value, _NONE, _NONE, "baseline"))
             continue
         d = comparison.differences[name]
         difference = between = _NONE
-        if math.isfinite(d.half_width):
-            difference, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
+        if math.isfinite(d.low) or math.isfinite(d.high):
+            difference, low, high = rounded_ends(d)
             between = f"{low} to {high}"
         rows.append((name, value, difference, between, d.verdict))
     return rows
@@ -171,6 +171,8 @@ def draw_differences(
 ) -> Axes:
     """A forest plot: a row for each policy, the difference to the baseline with its interval.
 
+    An end that nothing bounds is an arrow.
+
     Args:
         comparison: to draw.
         ax: where; None: on new axes.
@@ -178,26 +180,32 @@ def draw_differences(
     """
     rows = list(comparison.differences.items())
     ax = axes_or_new(ax, 5.4, 1.2 + 0.36 * len(rows))
-    drawn = [(k, name, d) for k, (name, d) in enumerate(rows) if math.isfinite(d.half_width)]
-    for k, _, d in drawn:
-        ax.errorbar(
-            [d.estimate],
-            [k],
-            xerr=[[d.estimate - d.low], [d.high - d.estimate]],
-            color=colors[d.verdict],
-            marker="o",
-            ms=5,
-            capsize=4,
-            lw=2.0,
-        )
+    drawn = [(k, d) for k, (_, d) in enumerate(rows) if math.isfinite(d.low + d.high)]
+    half = [
+        (k, d)
+        for k, (_, d) in enumerate(rows)
+        if math.isfinite(d.low) != math.isfinite(d.high) and math.isfinite(d.estimate)
+    ]
+    ends = [0.0, *(x for _, d in drawn + half for x in (d.low, d.estimate, d.high))]
+    ends = [x for x in ends if math.isfinite(x)]
+    reach = 0.15 * (max(ends) - min(ends))
+    for k, d in drawn + half:
+        low, high = max(d.low, min(ends) - reach), min(d.high, max(ends) + reach)
+        color = colors[d.verdict]
+        ax.plot([low, high], [k, k], color=color, lw=2.0)
+        ax.plot([d.estimate], [k], color=color, marker="o", ms=5)
+        ax.plot([low], [k], color=color, marker="|" if low == d.low else "<", ms=7)
+        ax.plot([high], [k], color=color, marker="|" if high == d.high else ">", ms=7)
+    drawn += half
     if not drawn:
         write_in(ax, "There are too few episodes for an interval.")
     ax.axvline(0.0, color=OWN, lw=1.2, ls="--")
-    ax.set_yticks(range(len(rows)), [f"{name}: {d.verdict}" for name, d in rows])
+    ax.set_yticks(range(len(rows)), [f"{shortened(name, 20)}: {d.verdict}" for name, d in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     ax.locator_params(axis="x", nbins=6)
-    ax.set_xlabel(
-        f"value less that of {comparison.baseline}, {100 * (1 - comparison.alpha):.4g}% intervals"
+    level = f"{100 * (1 - comparison.alpha):.4g}% intervals"
+    ax.set_xlabel(  # it may begin left of the axes, and must not end right of them
+        f"value less that of {shortened(comparison.baseline, 20)}, {level}", loc="right"
     )
     return ax

@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from scopeval.comparison.result import Comparison
+from scopeval.comparison.result import Comparison, Ends, round_guess, rounded_ends, shortened
 from scopeval.comparison.views import draw_differences
-from scopeval.evaluation.result import rounded
 from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
@@ -93,7 +92,7 @@ def _facts(c: Comparison) -> tuple[Fact, ...]:
     needed = [d.ab_episodes for d in c.differences.values() if math.isfinite(d.ab_episodes)]
     if needed:
         note = "for the same precision of every difference"
-        facts.append(Fact("an A/B test", f"about {amount(max(needed))} episodes", note))
+        facts.append(Fact("an A/B test", f"about {round_guess(max(needed))} episodes", note))
     if c.cost.total > 0:
         note = f"{amount(c.cost.total)} in total"
         if c.cost_ratio is not None and math.isfinite(c.cost_ratio.estimate):
@@ -102,13 +101,10 @@ def _facts(c: Comparison) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _with_ends(d: object) -> str:
-    from scopeval.estimation.running_moments import Interval
-
-    assert isinstance(d, Interval)
-    if not math.isfinite(d.half_width):
+def _with_ends(d: Ends) -> str:
+    if not (math.isfinite(d.low) or math.isfinite(d.high)):
         return "not known"
-    value, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
+    value, low, high = rounded_ends(d)
     return f"{value} ({low} to {high})"
 
 
@@ -133,7 +129,7 @@ def _answered(c: Comparison) -> Section:
             rows.append((name, value, _NONE, "baseline", _NONE, _NONE, f"{c.shares[name]:.3g}"))
             continue
         after = _NONE if d.decided_after is None else f"{d.decided_after:,}"
-        needed = f"{amount(d.ab_episodes)}" if math.isfinite(d.ab_episodes) else _NONE
+        needed = round_guess(d.ab_episodes) if math.isfinite(d.ab_episodes) else _NONE
         share = f"{c.shares[name]:.3g}"
         rows.append((name, value, _with_ends(d), d.verdict, after, needed, share))
     caption = (
@@ -166,20 +162,29 @@ def _looks_figure(c: Comparison) -> Figure | None:
     """The differences against the number of episodes, where they were looked at."""
     if len(c.looks) < 2:
         return None
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    close = c.looks[-1][0] < 10 * c.looks[0][0]  # within one power of ten: few labels otherwise
     with canvas() as (drawing, ax):
+        drawn = 0
         for name, d in c.differences.items():
             seen = [(n, *at[name]) for n, at in c.looks if name in at]
             finite = np.array([row for row in seen if all(map(math.isfinite, row))], float)
             if not len(finite):
                 continue
             n, middle, low, high = finite.T
-            color = _COLORS[d.verdict]
-            ax.fill_between(n, low, high, color=color, alpha=0.18, lw=0)
-            ax.plot(n, middle, color=color, label=name)
+            color = f"C{drawn % 10}" if len(c.differences) > 1 else _COLORS[d.verdict]
+            drawn += 1
+            ax.fill_between(n, low, high, color=color, alpha=0.15, lw=0)
+            ax.plot(n, middle, color=color, label=shortened(name, 20), marker="o", ms=3)
+        if 1 < drawn <= 10:
+            ax.legend(loc="best")
         ax.axhline(0.0, color=INK, lw=1.0, ls=":")
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        ax.xaxis.set_minor_formatter(StrMethodFormatter("{x:,.0f}") if close else NullFormatter())
         ax.set_xlabel("episodes (logarithmic)")
-        ax.set_ylabel(f"value less that of {c.baseline}")
+        ax.set_ylabel(f"value less that of {shortened(c.baseline, 20)}")
         return figure_of(
             drawing,
             label="Lines: the differences against the number of episodes, with their intervals.",
