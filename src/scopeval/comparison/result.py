@@ -6,14 +6,15 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.wording import between_in_words, round_guess, rounded_ends, shortened
 from scopeval.context.report import ContextReport
 from scopeval.estimation.running_moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
-from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
+from scopeval.evaluation.result import Spent, plain_numbers, unseen
 from scopeval.safety.certificate import Certificate
 
 if TYPE_CHECKING:
@@ -24,12 +25,8 @@ __all__ = [
     "Best",
     "Comparison",
     "Difference",
-    "Ends",
     "Verdict",
     "difference_of",
-    "round_guess",
-    "rounded_ends",
-    "shortened",
 ]
 
 Verdict = Literal["better", "worse", "undecided", "failed"]
@@ -81,11 +78,11 @@ class Difference(Contrast):
             more = _more(self.more_episodes)
             return (
                 f"whether {name} is better than {baseline} is undecided: the difference is "
-                f"{value}, {_between(low, high)}{more}"
+                f"{value}, {between_in_words(low, high)}{more}"
             )
         if self.verdict == "worse":
             value, low, high = rounded_ends(self, -1.0)
-        return f"{name} is {self.verdict} than {baseline} by {value}, {_between(low, high)}"
+        return f"{name} is {self.verdict} than {baseline} by {value}, {between_in_words(low, high)}"
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ class Comparison:
             b = self.best
             value, low, high = rounded_ends(b.value)
             sure = "the best is" if b.decided else "the best may be"
-            parts.append(f"{sure} {b.name}, with a value of {value}, {_between(low, high)}")
+            parts.append(f"{sure} {b.name}, with a value of {value}, {between_in_words(low, high)}")
         text = "; ".join(parts)
         return text
 
@@ -399,51 +396,6 @@ def difference_of(
     )  # fmt: skip
 
 
-class Ends(Protocol):
-    """An estimate and its interval."""
-
-    @property
-    def estimate(self) -> float:
-        """The middle."""
-        ...
-
-    @property
-    def low(self) -> float:
-        """-inf: nothing bounds it."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """inf: nothing bounds it."""
-        ...
-
-    @property
-    def half_width(self) -> float:
-        """Infinite where an end is open."""
-        ...
-
-
-def rounded_ends(d: Ends, sign: float = 1.0) -> tuple[str, str, str]:
-    """Estimate, low and high (of the opposite where `sign` is -1), as exact as they are known.
-
-    An end that nothing bounds is "inf" or "-inf".
-    """
-    low, high = sorted((sign * d.low, sign * d.high))
-    ends = [x for x in (low, high) if math.isfinite(x)]
-    spread = d.half_width if len(ends) == 2 else max(abs(sign * d.estimate - x) for x in [*ends, 0])
-    value, below, above = rounded(spread, sign * d.estimate, low, high)
-    return value, below, above
-
-
-def _between(low: str, high: str) -> str:
-    """Both ends in words; few events say nothing about the side of the long tail."""
-    if high == "inf":
-        return f"at least {low} (too few events for the other end)"
-    if low == "-inf":
-        return f"at most {high} (too few events for the other end)"
-    return f"between {low} and {high}"
-
-
 def _more(n: int | None) -> str:
     if n is None:
         return ""
@@ -452,18 +404,5 @@ def _more(n: int | None) -> str:
     return f"; about {round_guess(n)} more episodes would decide it, if this is the difference"
 
 
-def round_guess(n: float) -> str:
-    """Two digits are enough for a number that is a guess."""
-    if n < 100:
-        return f"{math.ceil(n):,}"
-    digits = 1 - math.floor(math.log10(n))
-    return f"{round(n, digits):,.0f}"
-
-
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def shortened(name: str, most: int) -> str:
-    """A name of at most so many letters."""
-    return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
