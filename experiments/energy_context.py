@@ -3,11 +3,12 @@
 The energy of a day is mostly a matter of its weather and of the servers' load, which no controller
 changes. The reward "saving" of `experiments.data_center` takes them out by a formula that somebody
 had to fit. Here the same days are evaluated with minus the energy as reward, and a history of the
-weather and the load (`History` of 30 days for every day of an evaluation; they need no simulator):
+weather and the load (`History` of 100 days for every day of an evaluation; they need no simulator):
 
 - *energy*: the mean of the controller's own days, as they are;
 - *saving*: the same days, with the hand-made formula;
 - *energy, context*: the same days, with the history as control variate;
+- *recorded*: the same of the 300 days in the logs, of ten other controllers, without the simulator;
 - *design*: `scope-dr` from the recorded logs, with minus the energy as reward;
 - *design, context*: both;
 - *A/B, ...*: two controllers compared by their own days, half of them each.
@@ -32,7 +33,9 @@ from experiments.data_center.weather import HOURS
 from experiments.energy import OUTDOOR, TARGETS, _rooms, _seed, _usual
 from scopeval import Inference, collect, compare, design, estimate, evaluate
 from scopeval.collection.episodes import Episodes
+from scopeval.context.control import cross_fitted
 from scopeval.context.history import History
+from scopeval.context.log_paths import episodes_of
 from scopeval.evaluation.result import Evaluation
 
 #: What no controller changes, where observations have it.
@@ -45,16 +48,16 @@ PAIR = ("usual", "bold")
 class Args(RunArgs):
     """Weather and load as context, about ten minutes."""
 
-    targets: tuple[str, ...] = TARGETS
-    """Names of the controllers."""
+    parts: tuple[str, ...] = ("recorded", *TARGETS, "compared", "designs")
+    """Some of recorded, cautious, usual, bold, compared, designs."""
     days: int = 200
     """Of every evaluation."""
-    paths: int = 30
+    paths: int = 100
     """Days of the history, for each day of an evaluation."""
     seed: int = 0
     """Of the days and designs."""
 
-    RANGES: ClassVar[tuple[str, ...]] = ("targets",)
+    RANGES: ClassVar[tuple[str, ...]] = ("parts",)
 
     def check(self) -> None:
         """Refuse what cannot be run, before the work."""
@@ -65,8 +68,11 @@ QUICK: dict[str, Any] = {"days": 20}
 
 
 def jobs(args: Args) -> list[dict[str, Any]]:
-    """Every controller by itself, and a comparison."""
-    return [{"what": target} for target in args.targets] + [{"what": "compared"}]
+    """The recorded days, every controller by itself, a comparison, and designs."""
+    each = {part: [part] for part in args.parts}
+    if "designs" in each:
+        each["designs"] = [f"design for {target}" for target in TARGETS]
+    return [{"what": what} for some in each.values() for what in some]
 
 
 def weather_history(count: int, seed: int) -> History:
@@ -94,26 +100,63 @@ def with_formula(episodes: Episodes) -> Episodes:
 def job(args: Args, what: str) -> dict[str, Any]:
     """Estimates with their standard errors, by name."""
     history = weather_history(args.paths * args.days, _seed(args.seed, 9))
+    if what == "recorded":
+        return _recorded(args)
     if what == "compared":
         return _compared(args, history)
-    pi = target_controllers()[what].policy()
+    if what not in TARGETS:
+        return _designed(args, what.removeprefix("design for "), history)
     days = _days(args, what)
     found = {
         "energy": estimate(days),
         "saving": estimate(with_formula(days)),
         "energy, context": estimate(days, context=history),
     }
+    return {name: _numbers(one) for name, one in found.items()}
+
+
+def _recorded(args: Args) -> dict[str, Any]:
+    """The mean of the days in the logs."""
     logs = recorded_logs()
-    logs = replace(logs, reward=logs.reward - _usual(logs.obs, logs.next_obs))
-    made = design(logs, pi, horizon=HOURS, method="scope-dr", seed=args.seed)
-    with _rooms("energy") as rooms:
-        ran = evaluate(
-            rooms, pi, made, episodes=args.days, seed=_seed(args.seed, TARGETS.index(what), 2),
-            inference=Inference(keep=True),
-        ).episodes  # fmt: skip
-    assert ran is not None
-    found["design"] = estimate(ran, run=made)
-    found["design, context"] = estimate(ran, run=made, context=history)
+    days = episodes_of(logs)
+    usual = _usual(logs.obs, logs.next_obs).reshape(len(days.returns), HOURS).sum(axis=1)
+    energy, n = days.returns - usual, len(days.returns)
+    history = weather_history(args.paths * n, _seed(args.seed, 9))
+    adjusted = cross_fitted(energy[:, None], days.obs[:, :, list(EXOGENOUS)], history)
+    each = {
+        "energy": (energy, 0.0),
+        "saving": (days.returns, 0.0),
+        "energy, context": (adjusted.values[:, 0], float(adjusted.error[0])),
+    }
+    return {
+        name: {
+            "estimate": float(x.mean()),
+            "error": float(np.hypot(x.std(ddof=1) / np.sqrt(n), error)),
+            "said": [],
+        }
+        for name, (x, error) in each.items()
+    }
+
+
+def _designed(args: Args, target: str, history: History) -> dict[str, Any]:
+    """`scope-dr` by minus the energy, and beside it by the saving."""
+    pi = target_controllers()[target].policy()
+    found = {}
+    for reward in ("energy", "saving"):
+        logs = recorded_logs()
+        if reward == "energy":
+            logs = replace(logs, reward=logs.reward - _usual(logs.obs, logs.next_obs))
+        made = design(logs, pi, horizon=HOURS, method="scope-dr", seed=args.seed)
+        seed = _seed(args.seed, TARGETS.index(target), 2)
+        with _rooms(reward) as rooms:
+            ran = evaluate(
+                rooms, pi, made, episodes=args.days, seed=seed,
+                inference=Inference(keep=True),
+            ).episodes  # fmt: skip
+        assert ran is not None
+        found[f"design, {reward}"] = estimate(ran, run=made)
+        if reward == "energy":
+            found["design, energy, context"] = estimate(ran, run=made, context=history)
     return {name: _numbers(one) for name, one in found.items()}
 
 

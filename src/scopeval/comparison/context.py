@@ -27,7 +27,7 @@ from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.context.exogeneity import FEWEST, column_tests, exogeneity_warnings, steps_of
 from scopeval.context.features import BlockMeans
 from scopeval.context.history import History
-from scopeval.context.laws import law_differences, outside
+from scopeval.context.laws import copies, law_differences, outside
 from scopeval.context.regression import Guesses, learn_guesses
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
@@ -192,7 +192,7 @@ def reports_of(
     history, paths = context.history, context.history.paths_of(episodes)
     differs = law_differences(history, paths)
     dependent = _dependent(episodes, history, paths)
-    beyond = outside(history, paths)
+    beyond, copied = outside(history, paths), copies(history, paths)
     return {
         name: ContextReport(
             what=history.what,
@@ -206,6 +206,7 @@ def reports_of(
             differs=differs,
             dependent=dependent,
             outside=beyond,
+            copied=copied,
         )
         for name, (before, after) in adjusted.items()
     }

@@ -26,6 +26,7 @@ class ContextReport:
         differs: how the law of the episodes' paths differs from the history's, in words.
         dependent: columns that depend on the actions, in words.
         outside: share of the history's paths that are outside of what the episodes have seen.
+        copied: paths that stand in the history several times or are the episodes' own, in words.
     """
 
     what: str
@@ -39,6 +40,7 @@ class ContextReport:
     differs: tuple[str, ...]
     dependent: tuple[str, ...]
     outside: float
+    copied: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -68,9 +70,13 @@ class ContextReport:
     def warnings(self) -> tuple[str, ...]:
         """What speaks against using the history, in words."""
         if self.law == "typical":
-            return self.dependent
-        return self.dependent + tuple(
-            f"{text}: if the paths of the history have another law than the episodes', the "
-            "estimate is biased; try History(..., law='typical'), or check the dates"
-            for text in self.differs
+            return self.dependent + self.copied
+        return (
+            self.dependent
+            + self.copied
+            + tuple(
+                f"{text}: if the paths of the history have another law than the episodes', the "
+                "estimate is biased; try History(..., law='typical'), or check the dates"
+                for text in self.differs
+            )
         )

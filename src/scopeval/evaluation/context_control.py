@@ -16,7 +16,7 @@ from scopeval.collection.shared_rollout import SharedEnvironments
 from scopeval.context.control import Adjusted, Adjuster, fixed_interval
 from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
 from scopeval.context.history import History
-from scopeval.context.laws import law_differences, outside
+from scopeval.context.laws import copies, law_differences, outside
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.running_moments import Interval, Moments, moments_interval
@@ -135,6 +135,7 @@ class ContextControl:
             differs=law_differences(self.history, paths),
             dependent=exogeneity_warnings(exogeneity(Episodes.concat(self._kept), self.history)),
             outside=outside(self.history, paths),
+            copied=copies(self.history, paths),
         )
 
 
