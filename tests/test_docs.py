@@ -248,8 +248,15 @@ REPRODUCED = [
 
 @pytest.mark.parametrize(
     "name",
-    ["reproduce.md", *REPRODUCED, "adaptive.md", "compare.md", "context.md", "data-center.md",
-     "safety.md"],
+    [
+        "reproduce.md",
+        *REPRODUCED,
+        "adaptive.md",
+        "compare.md",
+        "context.md",
+        "data-center.md",
+        "safety.md",
+    ],
 )
 def test_pages_say_what_the_stored_results_say(name):
     text = (DOCS / name).read_text(encoding="utf-8")
