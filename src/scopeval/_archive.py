@@ -316,13 +316,13 @@ def open_sealed(
 def _checksum(file: IO[bytes], end: int) -> bytes:
     """Of the first bytes of a file, which is left at their end."""
     file.seek(0)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     while left := end - file.tell():
         part = file.read(min(left, 1 << 20))
         if not part:
             break
-        found.update(part)
-    return found.digest()
+        digest.update(part)
+    return digest.digest()
 
 
 def read_header(archive: Archive, largest: int) -> bytes:

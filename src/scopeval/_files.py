@@ -26,11 +26,11 @@ __all__ = ["check_place", "machine", "now", "replace_file", "versions", "write_j
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of Python, scopeval and the packages named."""
-    found = {"python": platform.python_version(), "scopeval": __version__}
+    versions = {"python": platform.python_version(), "scopeval": __version__}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def machine() -> dict[str, str | int]:

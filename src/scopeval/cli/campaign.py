@@ -321,9 +321,9 @@ def _command(where: str, name: str, reason: str, number: int | None = None) -> N
     """Carry out a command, under the name of this account or of the token."""
     import getpass
 
-    with _opened(where) as found:
-        done = found.backend.command(name, reason, who=getpass.getuser(), number=number)
-        print_line(out(), f"{name}: {found.status().word}" if done else f"{name}: nothing to do")
+    with _opened(where) as campaign:
+        done = campaign.backend.command(name, reason, who=getpass.getuser(), number=number)
+        print_line(out(), f"{name}: {campaign.status().word}" if done else f"{name}: nothing to do")
 
 
 @campaign.command("pause")
@@ -395,7 +395,7 @@ def _guards(limits: list[str], several: bool) -> list[Limit | Promise] | None:
     from scopeval.campaign.terms import Limit, Promise
     from scopeval.errors import InputError
 
-    found: list[Limit | Promise] = [] if several else [Promise()]
+    guards: list[Limit | Promise] = [] if several else [Promise()]
     for text in limits:
         parts = text.split(":")
         try:
@@ -410,7 +410,7 @@ def _guards(limits: list[str], several: bool) -> list[Limit | Promise] | None:
             ) from error
         values = {name: limit if name == what else None for name in ("step", "episode", "total")}
         words = action.replace("-", " ")
-        found.append(
+        guards.append(
             Limit(signal, values["step"], values["episode"], values["total"], words)  # type: ignore[arg-type]
         )
-    return found
+    return guards

@@ -151,8 +151,8 @@ def _source(
                 "env: needed to run episodes, expected a registered environment or module:name; "
                 "or try --episodes FILE with an A/B test that was run already"
             )
-        known = columns_from(columns or [])
-        return read_ab_test(episodes, policy=label, group=group, columns=known), {}
+        columns_given = columns_from(columns or [])
+        return read_ab_test(episodes, policy=label, group=group, columns=columns_given), {}
     if episodes is not None and not episodes.isdigit():
         raise InputError(
             f"episodes: got {episodes!r} with --env, expected a number; leave --env out to compare "

@@ -126,12 +126,14 @@ def _proved(result: Demo) -> str:
 def _truth(result: Demo) -> str:
     from scopeval.report.wording import confidence
 
-    found = [e.interval for e in _runs(result).values()]
-    inside = sum(interval.low <= result.truth <= interval.high for interval in found)
-    held = f"{inside} of the {len(found)}" if inside < len(found) else f"all {len(found)}"
+    intervals = [e.interval for e in _runs(result).values()]
+    inside = sum(interval.low <= result.truth <= interval.high for interval in intervals)
+    held = (
+        f"{inside} of the {len(intervals)}" if inside < len(intervals) else f"all {len(intervals)}"
+    )
     return (
         f"The exact value is {result.truth:.4f}; it is in {held} intervals "
-        f"({confidence(found[0].alpha)} confidence each)."
+        f"({confidence(intervals[0].alpha)} confidence each)."
     )
 
 
@@ -169,9 +171,9 @@ def _learned(result: Demo) -> tuple[Section, ...]:
     """The stages of the evaluation without logs."""
     from scopeval.report.stage_section import stage_section
 
-    found = stage_section(result.learned)
-    if found is None:
+    section = stage_section(result.learned)
+    if section is None:
         return ()
     first = "The same policy, evaluated without the logs."
-    text = (first, result.learned.sentence, *found.text)
-    return (replace(found, title="No logs needed", text=text),)
+    text = (first, result.learned.sentence, *section.text)
+    return (replace(section, title="No logs needed", text=text),)

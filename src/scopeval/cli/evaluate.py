@@ -122,12 +122,12 @@ def evaluate(
     runner = None if behavior is None else behavior_from(behavior, target)
     crew = _workers(workers, backend)
     plant = Plant(environment_from(env), cost_from(cost), side_by_side, crew)
-    known = _stages(stages, runner, logs, features, horizon)
+    settings = _stages(stages, runner, logs, features, horizon)
     with progress_bar("evaluating") as bar:
         result = run(
             plant,
             Question(target, horizon, gamma),
-            runner if known is None else known,
+            runner if settings is None else settings,
             episodes=episodes,
             stop=Stop(precision=precision, cost=spend),
             promise=promise_from(at_most, limit, bound, step_bound, guarded=guard, run=runner),

@@ -112,11 +112,11 @@ def _tell(
     if not curve.points:
         paragraph(console, "The logs bear out no point: run the target policy itself.")
     if chosen is not None:
-        told = chosen.predicted
+        predicted = chosen.predicted
         paragraph(
             console,
-            f"Chosen: {told.variance:.3f} of the variance at {told.safe_cost:.3f} of the cost "
-            f"({told.cost:.3f} expected, the rest is doubt).",
+            f"Chosen: {predicted.variance:.3f} of the variance at {predicted.safe_cost:.3f} of the "
+            f"cost ({predicted.cost:.3f} expected, the rest is doubt).",
         )
         if out_file is not None:
             chosen.save(out_file)

@@ -121,10 +121,10 @@ def method_from(text: str) -> Method:
     """
     if not _ATTRIBUTE.fullmatch(text):
         return method_named(text)
-    found = attribute_from(text, "method")
-    if not isinstance(found, Method):
-        raise InputError(f"method: {text!r} is {type(found).__name__}, expected a Method")
-    return register(found)
+    method = attribute_from(text, "method")
+    if not isinstance(method, Method):
+        raise InputError(f"method: {text!r} is {type(method).__name__}, expected a Method")
+    return register(method)
 
 
 def features_from(path: Path | None) -> NDArray[np.float64] | None:
@@ -208,7 +208,7 @@ def attribute_from(text: str, what: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(name)
+        value: Any = importlib.import_module(name)
     except ImportError as error:
         raise InputError(f"{what}: cannot import {name!r} for {text!r} ({error})") from error
     except Exception as error:
@@ -216,10 +216,10 @@ def attribute_from(text: str, what: str) -> Any:
         raise InputError(f"{what}: importing {name!r} failed ({reason})") from error
     for part in path.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError as error:
             raise InputError(f"{what}: {name!r} has no {path!r}, asked for by {text!r}") from error
-    return found
+    return value
 
 
 def learn_from(name: str, features: Path | None, time_varying: bool) -> Any:
@@ -228,18 +228,18 @@ def learn_from(name: str, features: Path | None, time_varying: bool) -> Any:
     from scopeval.models.table import Table
 
     kinds: dict[str, Any] = {"table": Table, "networks": Networks}
-    known: dict[str, Any] = {"time_varying": True} if time_varying else {}
+    settings: dict[str, Any] = {"time_varying": True} if time_varying else {}
     if features is not None:
         if name not in ("auto", "table"):
             raise InputError(f"features: got them with --learn {name}, expected table")
-        return Table(features=features_from(features), **known)
+        return Table(features=features_from(features), **settings)
     if name == "auto" and time_varying:
         raise InputError("time-varying: needs to know what learns; try --learn table or networks")
     if name == "auto":
         return None
     if name not in kinds:
         raise InputError(f"learn: got {name!r}, expected auto, {', '.join(kinds)}")
-    return kinds[name](**known)
+    return kinds[name](**settings)
 
 
 def promise_from(

@@ -198,14 +198,14 @@ class Decider:
         offered = self.offered(batch, t, rng)
         pi = offered.probs[0]
         if self._asker is not None:
-            found = self._asker.weigh(offered, batch, t, weight)
+            weighed = self._asker.weigh(offered, batch, t, weight)
         else:
-            found = Weighed(pi, np.zeros_like(pi), None)
+            weighed = Weighed(pi, np.zeros_like(pi), None)
         mu = pi
         if chooser == "behavior" and self.behavior is not None:
-            mu = found.mu if share == 1.0 else share * found.mu + (1.0 - share) * pi
-        if chooser == "behavior" and found.fallback is not None:
-            chooser = f"fallback:{found.fallback}"
+            mu = weighed.mu if share == 1.0 else share * weighed.mu + (1.0 - share) * pi
+        if chooser == "behavior" and weighed.fallback is not None:
+            chooser = f"fallback:{weighed.fallback}"
         uniform = rng.random()
         k = draw_action(mu, uniform)
         action = offered.actions[0, k]
@@ -213,8 +213,8 @@ class Decider:
             action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
             probability=float(mu[k]),
             target_probability=float(pi[k]),
-            control=float(found.b[k]),
-            baseline=float(pi @ found.b),
+            control=float(weighed.b[k]),
+            baseline=float(pi @ weighed.b),
             chooser=chooser,
             uniform=uniform,
         )
@@ -317,9 +317,9 @@ def shadow(
     taken: NDArray[Any],
 ) -> Shadow:
     """What would be done at an observation where another controller has taken an action."""
-    found, offered = Decider(target, behavior).would(obs, t, rng)
+    weighed, offered = Decider(target, behavior).would(obs, t, rng)
     pi = offered.probs[0]
-    k = draw_action(found.mu, rng.random())
+    k = draw_action(weighed.mu, rng.random())
     finite = offered.actions.ndim == 2
     if finite and not (taken.dtype.kind == "i" and taken.ndim == 0 and 0 <= taken < len(pi)):
         raise InputError(
@@ -328,8 +328,8 @@ def shadow(
         )
     return Shadow(
         action=offered.actions[0, k].tolist(),
-        distance=float(0.5 * np.abs(found.mu - pi).sum()),
+        distance=float(0.5 * np.abs(weighed.mu - pi).sum()),
         target_probability=float(pi[int(taken)]) if finite else None,
-        probability=float(found.mu[int(taken)]) if finite else None,
-        fallback=found.fallback,
+        probability=float(weighed.mu[int(taken)]) if finite else None,
+        fallback=weighed.fallback,
     )

@@ -96,7 +96,7 @@ def collect(
     """
     asked = question_of(policy, horizon)
     target, horizon = asked.policy, asked.horizon
-    how = as_behavior(run, target)
+    behavior = as_behavior(run, target)
     check_whole("episodes", episodes, 1)
     check_whole("seed", seed, 0)
     check_whole("first", first, 0)
@@ -110,16 +110,16 @@ def collect(
                 "env: a TabularMDP is run by the compiled simulator, which knows no guard_step, "
                 "side_by_side or cost function; try env=TabularEnv(mdp)"
             )
-        if weight_aware(how) and not isinstance(how, WeightedDesign):
+        if weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
             mdp = env if horizon is None else env.shortened(horizon)
             with open_environments(TabularFleet(mdp), None, cost) as pool:
-                fleet = Rollout(pool, target, how, mdp.horizon, seed)
+                fleet = Rollout(pool, target, behavior, mdp.horizon, seed)
                 done = fleet.run(first, episodes, progress=progress, stop=stop)
-            return done.with_provenance(provenance_of(name_of(env), target, how, mdp.horizon))
+            return done.with_provenance(provenance_of(name_of(env), target, behavior, mdp.horizon))
         done = simulated_episodes(
             env,
             target,
-            how,
+            behavior,
             horizon=horizon,
             episodes=episodes,
             seed=seed,
@@ -128,7 +128,7 @@ def collect(
         )
         if progress is not None:
             progress(episodes, episodes)
-        return done.with_provenance(provenance_of(name_of(env), target, how, done.horizon))
+        return done.with_provenance(provenance_of(name_of(env), target, behavior, done.horizon))
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
     opened = isinstance(env, EnvironmentPool)
@@ -138,7 +138,7 @@ def collect(
     if crew is not None:
         with open_shared(env, batch, cost, crew, plant.signals) as shared:
             rollout = SharedRollout(
-                shared, target, how, horizon=horizon, seed=seed, guard_step=guard_step
+                shared, target, behavior, horizon=horizon, seed=seed, guard_step=guard_step
             )
             result = rollout.run(first, episodes, progress=progress, stop=stop)
             name = shared.plant
@@ -148,9 +148,11 @@ def collect(
             if opened
             else open_environments(env, batch, cost, plant.signals) as pool
         ):
-            rollout = Rollout(pool, target, how, horizon=horizon, seed=seed, guard_step=guard_step)
+            rollout = Rollout(
+                pool, target, behavior, horizon=horizon, seed=seed, guard_step=guard_step
+            )
             result = rollout.run(first, episodes, progress=progress, stop=stop)
             name = pool.plant
     if result.lost and not len(result) and not result.interrupted:
         raise NoEpisodeError(result)
-    return result.with_provenance(provenance_of(name, target, how, horizon))
+    return result.with_provenance(provenance_of(name, target, behavior, horizon))

@@ -403,12 +403,12 @@ def _registered(name: str) -> Callable[[], Any]:
     return make
 
 
-def _rows(found: dict[int, NDArray[Any]], count: int) -> NDArray[Any]:
+def _rows(rows: dict[int, NDArray[Any]], count: int) -> NDArray[Any]:
     """Rows as one array; those not found hold anything."""
-    if not found:
+    if not rows:
         return np.empty(count)
-    some = next(iter(found.values()))
-    return np.stack([found.get(row, some) for row in range(count)])
+    some = next(iter(rows.values()))
+    return np.stack([rows.get(row, some) for row in range(count)])
 
 
 def _number(name: str, value: Any) -> float:

@@ -321,10 +321,10 @@ class EpisodeLog:
     def episodes(self) -> Episodes:
         """All episodes that have ended so far."""
         controlled = any(np.any(record.controls) for record in self._done)
-        found = Episodes.of_records(
+        episodes = Episodes.of_records(
             self._done, self.horizon, controlled=controlled, lost=self._lost
         )
-        return found.with_provenance(self._provenance)
+        return episodes.with_provenance(self._provenance)
 
     def __len__(self) -> int:
         return len(self._done)

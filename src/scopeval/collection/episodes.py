@@ -378,9 +378,9 @@ class Episodes:
 
     def with_provenance(self, provenance: Provenance | None) -> Episodes:
         """The same episodes with another provenance; the arrays are not checked again."""
-        found = copy(self)
-        object.__setattr__(found, "provenance", provenance)
-        return found
+        changed = copy(self)
+        object.__setattr__(changed, "provenance", provenance)
+        return changed
 
     def transitions(self) -> dict[str, NDArray[Any]]:
         """One row per step as a log has it, ready for `Transitions(**columns)`.
@@ -450,8 +450,8 @@ def discounts(gamma: float, horizon: int) -> Floats:
 
 def _kinds() -> dict[str, type | None]:
     """The array fields and their types; None: int64 or float64, whichever they hold."""
-    known: dict[str, type | None] = {"obs": None, "action": None, "last_obs": None}
+    kinds: dict[str, type | None] = {"obs": None, "action": None, "last_obs": None}
     whole = {"length": np.int64, "index": np.int64, "fallbacks": np.int64, "guarded": np.int64}
     flags = {"terminated": np.bool_, "by_target": np.bool_}
-    known |= whole | flags | dict.fromkeys((*_STEPS, "exogenous"), np.float64)
-    return {f.name: known[f.name] for f in fields(Episodes) if f.name in known}
+    kinds |= whole | flags | dict.fromkeys((*_STEPS, "exogenous"), np.float64)
+    return {f.name: kinds[f.name] for f in fields(Episodes) if f.name in kinds}

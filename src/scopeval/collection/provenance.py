@@ -49,15 +49,15 @@ class Provenance:
     @classmethod
     def shared(cls, parts: Sequence[Provenance | None]) -> Provenance | None:
         """What several have in common; of the times the earliest. None: nothing is known."""
-        known = [cls() if part is None else part for part in parts]
+        provenances = [cls() if part is None else part for part in parts]
         common = {
-            f.name: getattr(known[0], f.name)
+            f.name: getattr(provenances[0], f.name)
             for f in fields(cls)
-            if len({getattr(part, f.name) for part in known}) == 1
+            if len({getattr(part, f.name) for part in provenances}) == 1
         }
-        times = [part.recorded for part in known if part.recorded is not None]
-        found = cls(**common | {"recorded": min(times, default=None)})
-        return None if found == cls() and found.recorded is None else found
+        times = [part.recorded for part in provenances if part.recorded is not None]
+        common_part = cls(**common | {"recorded": min(times, default=None)})
+        return None if common_part == cls() and common_part.recorded is None else common_part
 
 
 @runtime_checkable
@@ -85,11 +85,11 @@ def provenance_of(
         horizon: T.
     """
     learned = behavior if isinstance(behavior, LearnedBehavior) else None
-    known = None if learned is None else learned.identify()
+    identity = None if learned is None else learned.identify()
     terms = None if learned is None else learned.recipe
     return Provenance(
-        target=table_hash(target, horizon) or (known.target if known is not None else None),
-        behavior=known.behavior if known is not None else None,
+        target=table_hash(target, horizon) or (identity.target if identity is not None else None),
+        behavior=identity.behavior if identity is not None else None,
         epsilon=None if terms is None else terms.epsilon,
         gamma=None if terms is None else terms.gamma,
         plant=plant,

@@ -235,10 +235,10 @@ class Rollout:
                 if stop is not None and stop():
                     break
                 last = min(begin + len(self.environments), first + count)
-                told = None
+                report = None
                 if progress is not None:
-                    told = partial(_tell, progress, begin - first, count)
-                self._side_by_side(range(begin, last), parts, told)
+                    report = partial(_tell, progress, begin - first, count)
+                self._side_by_side(range(begin, last), parts, report)
         except KeyboardInterrupt:
             parts.append(Episodes.none(self.horizon, interrupted=True))
         return Episodes.concat(parts or [Episodes.none(self.horizon)])
@@ -366,13 +366,13 @@ class Rollout:
     def _baselines(self, obs: Observations, t: int, actions: int) -> Floats:
         """Probabilities of the baseline, which has to answer where it takes over."""
         assert self.baseline is not None
-        own = check_probs(f"baseline at t={t}", self.baseline.probs(obs, t), axes=("row",))
-        if own.shape != (len(obs), actions):
+        probs = check_probs(f"baseline at t={t}", self.baseline.probs(obs, t), axes=("row",))
+        if probs.shape != (len(obs), actions):
             raise InputError(
-                f"baseline: returned probabilities of shape {own.shape} for {len(obs)} "
+                f"baseline: returned probabilities of shape {probs.shape} for {len(obs)} "
                 f"observations, expected [{len(obs)}, {actions}], as the target's"
             )
-        return own
+        return probs
 
     def _weighs(
         self, tape: _Tape, rows: Ints, offered: Candidates, obs: Observations, t: int

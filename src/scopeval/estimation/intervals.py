@@ -96,9 +96,9 @@ def interval(
         return Interval(mean, max(mean - half, lo), min(mean + half, hi), alpha, method, n)
     if method == "bootstrap" and n > 1 and not constant:
         return Interval(mean, *_bca(x, alpha, rng), alpha, method, n)
-    found = Moments()
-    found.merge(x)
-    return moments_interval(found, alpha=alpha, method=method)
+    moments = Moments()
+    moments.merge(x)
+    return moments_interval(moments, alpha=alpha, method=method)
 
 
 def required_n(std: float, half_width: float, alpha: float = 0.05) -> int:
@@ -132,7 +132,7 @@ def _bca(x: FloatArray, alpha: float, rng: np.random.Generator | int) -> tuple[f
     for kind in ("BCa", "percentile"):  # BCa is undefined when the resamples lie on one side
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = bootstrap(
+            resampled = bootstrap(
                 (x,),
                 np.mean,
                 confidence_level=1 - alpha,
@@ -140,7 +140,7 @@ def _bca(x: FloatArray, alpha: float, rng: np.random.Generator | int) -> tuple[f
                 method=kind,
                 random_state=np.random.default_rng(rng),
             ).confidence_interval
-        low, high = float(found.low), float(found.high)
+        low, high = float(resampled.low), float(resampled.high)
         if math.isfinite(low) and math.isfinite(high):
             break
     return low, high

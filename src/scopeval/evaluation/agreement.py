@@ -100,9 +100,9 @@ def _compare_pairs(
         "cost": some.cost,
         "next observation": rng.random(int(place.max()) + 1)[place],
     }
-    found = _p_values(columns, pair, fresh, rng)
+    p_values = _p_values(columns, pair, fresh, rng)
     del columns["next observation"]
-    return _smallest(found | _spread_p_values(columns, pair, fresh), rows)
+    return _smallest(p_values | _spread_p_values(columns, pair, fresh), rows)
 
 
 def _p_values(
@@ -118,11 +118,11 @@ def _p_values(
     news = np.bincount(pair[fresh]).astype(np.float64)
     x = np.stack([_around(columns[name], pair) for name in names])
     squares = np.stack([np.bincount(pair, one**2) for one in x]) / np.maximum(count - 1.0, 1.0)
-    known = squares > 1e-18 * squares.max(axis=1, keepdims=True)
-    x /= np.sqrt(np.where(known, squares, np.inf))[:, pair]
+    varying = squares > 1e-18 * squares.max(axis=1, keepdims=True)
+    x /= np.sqrt(np.where(varying, squares, np.inf))[:, pair]
     seen = _distance(x, pair, np.flatnonzero(fresh), news, count)
     drawn = _permuted(x, pair, news, count, PERMUTATIONS, rng)
-    mean = known.sum(axis=1).astype(np.float64)
+    mean = varying.sum(axis=1).astype(np.float64)
     spread = np.maximum(drawn.var(axis=0, ddof=1), 1e-12 * mean**2)
     p = gammaincc(mean**2 / spread, seen * mean / spread)
     if (p < SUSPICIOUS).any():  # the tail of few pairs may be longer than a gamma law's
@@ -151,7 +151,7 @@ def _spread_p_values(columns: dict[str, Floats], pair: Ints, fresh: np.ndarray) 
 
     count = np.bincount(pair).astype(np.float64)
     news = np.bincount(pair[fresh]).astype(np.float64)
-    found = {}
+    p_values = {}
     for name, x in columns.items():
         if _varies(x, pair):
             square = _around(_around(x, pair) ** 2, pair)
@@ -159,8 +159,8 @@ def _spread_p_values(columns: dict[str, Floats], pair: Ints, fresh: np.ndarray) 
             variance = float((each * news * (count - news) / count).sum())
             if variance > 0.0:
                 z = float(square[fresh].sum()) / np.sqrt(variance)
-                found[f"{name} spread"] = float(2.0 * ndtr(-abs(z)))
-    return found
+                p_values[f"{name} spread"] = float(2.0 * ndtr(-abs(z)))
+    return p_values
 
 
 def _distance(x: Floats, pair: Ints, chosen: Ints, news: Floats, count: Floats) -> Floats:
@@ -199,7 +199,7 @@ def _compare_vectors(old: Transitions, new: Transitions, rng: np.random.Generato
         return Comparison(1.0, "reward", 0)  # nothing to compare: they do not overlap
     matched = np.unique(index[near].ravel())
     columns, then = _outcomes(new), _outcomes(old)
-    own = _across(inputs, columns, episode % 2)
+    fresh_guess = _across(inputs, columns, episode % 2)
     other = _fit(past[matched], then[matched])
     guessed = _features(inputs) @ other
     p_values = {}
@@ -209,7 +209,7 @@ def _compare_vectors(old: Transitions, new: Transitions, rng: np.random.Generato
         unit = columns[near, part].var(axis=0) + 1e-6 * (columns[near, part] ** 2).mean(axis=0)
         unit = np.where(unit > 0.0, unit, 1.0)
         worse = ((guessed - columns)[near, part] ** 2 / unit).sum(axis=1)
-        usual = ((own - columns)[near, part] ** 2 / unit).sum(axis=1)
+        usual = ((fresh_guess - columns)[near, part] ** 2 / unit).sum(axis=1)
         slack = LEAST_GAP * len(unit)
         gap = np.bincount(episode[near], worse - WORSE * usual - slack)[episodes]
         error = gap.std(ddof=1) / np.sqrt(len(gap))

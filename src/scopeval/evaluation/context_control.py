@@ -96,10 +96,10 @@ class ContextControl:
         """What a confidence sequence of adjusted values may miss: the history has the rest."""
         return alpha if self.history.chance is not None else alpha / 2
 
-    def widened(self, found: Interval, alpha: float) -> Interval:
+    def widened(self, interval: Interval, alpha: float) -> Interval:
         """A confidence sequence of `sequence_alpha`, with the error of the history counted."""
         ours = float(self._adjuster.margin(alpha - self.sequence_alpha(alpha))[0])
-        return replace(found, low=found.low - ours, high=found.high + ours, alpha=alpha)
+        return replace(interval, low=interval.low - ours, high=interval.high + ours, alpha=alpha)
 
     def fixed(self, alpha: float, method: str) -> tuple[Interval, Moments]:
         """For a number of episodes fixed in advance: the interval, and moments of the values.
@@ -263,8 +263,8 @@ def _starts(
                 "starts: 'model' is for a TabularMDP, which knows the law of its starts; expected "
                 "first observations, or a number of resets"
             )
-        found = History.starts(np.arange(env.states))
-        return found.with_chance(env.initial)
+        history = History.starts(np.arange(env.states))
+        return history.with_chance(env.initial)
     if pool is None:
         raise InputError(
             f"starts: got {source}, but there is no environment to reset; expected first "

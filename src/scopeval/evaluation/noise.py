@@ -93,10 +93,10 @@ class NoiseMeter:
         if self._count < FEWEST:
             return ()
         values = np.concatenate(self._values)
-        told = []
+        advice = []
         explained = _explained(np.concatenate(self._starts), values)
         if explained >= WORTH:
-            told.append(
+            advice.append(
                 f"{100 * explained:.0f}% of the variance is decided where an episode starts: "
                 "context=History.starts(2000) would need about "
                 f"{1 - explained:.2g} times as many episodes"
@@ -106,12 +106,12 @@ class NoiseMeter:
             explained = _explained(paths, values)
             if explained >= WORTH:
                 names = " and ".join(self._signals)
-                told.append(
+                advice.append(
                     f"{100 * explained:.0f}% of the variance goes with {names}: if no action "
                     f"changes that, context=History(paths, {self._signals!r}) with paths of past "
                     f"operation would need about {1 - explained:.2g} times as many episodes"
                 )
-        return tuple(told)
+        return tuple(advice)
 
 
 def _explained(paths: Floats, values: Floats) -> float:

@@ -66,9 +66,11 @@ def repeated_streams(episodes: Episodes) -> str | None:
         starts = np.flatnonzero(np.diff(group[order], prepend=-1))
         sizes = np.diff(starts, append=len(order))
         first = rows[order[np.repeat(starts, sizes)]]
-        own = rows[order]
-        same_p = np.abs(episodes.behavior_prob[own, t] - episodes.behavior_prob[first, t]) < 1e-9
-        differs = episodes.action[own, t] != episodes.action[first, t]
+        members = rows[order]
+        same_p = (
+            np.abs(episodes.behavior_prob[members, t] - episodes.behavior_prob[first, t]) < 1e-9
+        )
+        differs = episodes.action[members, t] != episodes.action[first, t]
         if (differs.any(axis=-1) if differs.ndim == 2 else differs).any():
             return None
         alike = np.logical_and.reduceat(same_p, starts)
@@ -136,15 +138,15 @@ def estimate(
         episodes = _retargeted(episodes, target, q)
     elif q is not None:
         raise InputError("policy: needed with q, to average q over the target's actions")
-    own = bool(episodes.by_target.all() or (np.abs(episodes.ratios - 1.0) <= 1e-9).all())
-    if own:
+    on_policy = bool(episodes.by_target.all() or (np.abs(episodes.ratios - 1.0) <= 1e-9).all())
+    if on_policy:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
-    name = unbiased_estimator(by.estimator, on_policy=own and episodes.control is None)
+    name = unbiased_estimator(by.estimator, on_policy=on_policy and episodes.control is None)
     promises, _ = promises_and_limits(promise)
     judged = judged_promise(run, promises[0] if promises else None, baseline_of(baseline))
-    found = _batch(episodes, target, run, name, gamma, judged)
+    batch = _batch(episodes, target, run, name, gamma, judged)
     if not len(episodes):
-        why = f"; the first was lost: {found.lost[0].reason}" if found.lost else ""
+        why = f"; the first was lost: {batch.lost[0].reason}" if batch.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
     # what the episodes showed must not decide how much of the context is removed
     control = context_control(context, run, 1 if anytime else len(episodes), by.return_bound)
@@ -153,14 +155,14 @@ def estimate(
         epsilon=judged.epsilon,
         method=by.interval,
         target_n=max(len(episodes), 50),
-        on_policy=own,
+        on_policy=on_policy,
         keep=True,
         bound=_bound(promises, run, episodes.horizon, gamma),
         whose=judged.compared,
         return_bound=by.return_bound,
         context=control,
     )
-    totals.add(found if control is None else control.of(found))
+    totals.add(batch if control is None else control.of(batch))
     about = RunInfo(
         estimator=name,
         stopped=INTERRUPTED if episodes.interrupted else "all episodes that were given",
@@ -181,13 +183,13 @@ def _batch(
 ) -> Batch:
     """The numbers of the episodes, with the costs that the promise compares."""
     pi = target if target is not None else _target_of(behavior)
-    known = None if pi is None else as_policy(pi)
-    control = None if known is None else cost_control_of(known, behavior)
-    found = summarize(episodes, gamma, name, control)
+    target_policy = None if pi is None else as_policy(pi)
+    control = None if target_policy is None else cost_control_of(target_policy, behavior)
+    batch = summarize(episodes, gamma, name, control)
     if judged.compared == "target" or not len(episodes):
-        return found
-    finite = None if isinstance(known, ContinuousPolicy) else known
-    return replace(found, costs=costs_of(episodes, gamma, None, judged, finite))
+        return batch
+    finite = None if isinstance(target_policy, ContinuousPolicy) else target_policy
+    return replace(batch, costs=costs_of(episodes, gamma, None, judged, finite))
 
 
 def _bound(

@@ -195,13 +195,13 @@ class Evaluation:
 
         Where the target itself ran every episode only a promise below its own cost can be broken.
         """
-        c, own = self.certificate, self.certificate_at_own_cost
+        c, at_own_cost = self.certificate, self.certificate_at_own_cost
         if c is None or (self.by_target == self.finished and c.epsilon >= 0):
             return ()
-        if own is None:
+        if at_own_cost is None:
             return (c.sentence,)
         whole = "This is about all episodes together, those of the target policy itself included."
-        return f"{c.sentence} {whole}", own.sentence
+        return f"{c.sentence} {whole}", at_own_cost.sentence
 
     @property
     def on_policy_cost(self) -> float | None:
@@ -248,29 +248,33 @@ class Evaluation:
         return f"{self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in total)"
 
     def _number(self) -> str:
-        found = self.interval
-        if not math.isfinite(found.half_width):
-            return f"about {found.estimate:.4g}, with {no_interval(found)}"
-        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
-        if found.half_width == 0:
+        interval = self.interval
+        if not math.isfinite(interval.half_width):
+            return f"about {interval.estimate:.4g}, with {no_interval(interval)}"
+        value, low, high = rounded(
+            interval.half_width, interval.estimate, interval.low, interval.high
+        )
+        if interval.half_width == 0:
             return f"{value} in every episode, so that there is no spread for an interval"
-        said = f"{value}, with {100 * (1 - found.alpha):.4g}% confidence between {low} and {high}"
-        return said + (f" as far as seen ({unseen(found)})" if blind(found) else "")
+        said = (
+            f"{value}, with {100 * (1 - interval.alpha):.4g}% confidence between {low} and {high}"
+        )
+        return said + (f" as far as seen ({unseen(interval)})" if blind(interval) else "")
 
     def _compared(self) -> str:
-        own = self.on_policy
-        if own.unknown or self.by_target == self.finished:
+        on_policy = self.on_policy
+        if on_policy.unknown or self.by_target == self.finished:
             return ""
-        many = _count(max(round(own.episodes), 1), "episode")
-        if own.total <= 0 or self.cost.total <= 0:
+        many = _count(max(round(on_policy.episodes), 1), "episode")
+        if on_policy.total <= 0 or self.cost.total <= 0:
             return f"; running the policy itself would have taken about {many}"
-        ratio = own.total / self.cost.total
+        ratio = on_policy.total / self.cost.total
         times = ", as much" if 0.95 < ratio < 1.05 else f", {ratio:.2g} times as much"
         if ratio <= 0.95:
             times = f": this evaluation cost {1 / ratio:.2g} times as much"
         return (
             f"; running the policy itself to the same precision would have taken about {many} and "
-            f"cost {_sum(own.total)}{times}"
+            f"cost {_sum(on_policy.total)}{times}"
         )
 
     def summary(self, width: int = 80) -> str:
@@ -327,21 +331,21 @@ class Evaluation:
         """The stages, and what was learned between them, as lines of the summary."""
         if self.learning is None:
             return []
-        found = [(f"stage {stage.number}", stage.sentence) for stage in self.stages]
+        lines = [(f"stage {stage.number}", stage.sentence) for stage in self.stages]
         learning = self.learning
         if learning.stopped is not None:
-            found.append(("refitting", f"stopped: {learning.stopped}"))
-        found += [("logs" if a.what == "the logs" else "drift", a.sentence) for a in learning.told]
+            lines.append(("refitting", f"stopped: {learning.stopped}"))
+        lines += [("logs" if a.what == "the logs" else "drift", a.sentence) for a in learning.told]
         if learning.payback is not None:
-            found.append(("budget", learning.payback.sentence))
-        found.append(
+            lines.append(("budget", learning.payback.sentence))
+        lines.append(
             (
                 "precise",
                 f"the standard error was within twice its last value after "
                 f"{_count(learning.precise_after, 'episode')}",
             )
         )
-        return found
+        return lines
 
     def _interval(self) -> str:
         if self.interval.method == "bets":
@@ -432,19 +436,19 @@ def _of_noise(noise: Noise) -> dict[str, Any]:
     return asdict(noise) | {"sentence": noise.sentence}
 
 
-def blind(found: Interval) -> bool:
+def blind(interval: Interval) -> bool:
     """Whether an interval that is said to hold at all times holds only as far as seen."""
-    return found.method == "asymptotic sequence" and found.half_width > 0
+    return interval.method == "asymptotic sequence" and interval.half_width > 0
 
 
-def unseen(found: Interval) -> str:
+def unseen(interval: Interval) -> str:
     """What an interval without a stated bound cannot exclude, in words: the rule of three."""
-    return f"events rarer than {UNSEEN} in {_count(found.n, 'episode')} are not excluded"
+    return f"events rarer than {UNSEEN} in {_count(interval.n, 'episode')} are not excluded"
 
 
-def no_interval(found: Interval) -> str:
+def no_interval(interval: Interval) -> str:
     """Why there is none, in words; a confidence sequence begins at a certain number."""
-    begins = found.method == "asymptotic sequence" and found.n < BURN_IN
+    begins = interval.method == "asymptotic sequence" and interval.n < BURN_IN
     return "too few episodes for an interval" + (f", which begins at {BURN_IN}" if begins else "")
 
 

@@ -29,35 +29,35 @@ _HOLDS = {
 _RAN = {OURS: "stage of a behavior policy", OWN: "stage of the target policy"}
 
 
-def evaluation_card(told: _Told) -> Card:
+def evaluation_card(content: _Told) -> Card:
     """The card: the answer in one sentence, and the numbers behind it."""
     return Card(
         "Evaluation",
-        told["sentence"],
-        tuple(_rows(told)),
-        sketch=sketch_spans(_spans(told)),
+        content["sentence"],
+        tuple(_rows(content)),
+        sketch=sketch_spans(_spans(content)),
         remarks=tuple(
             text
-            for text in told["diagnostics"]["warnings"]
-            if text not in told["diagnostics"]["caveats"]  # those are in the sentence
+            for text in content["diagnostics"]["warnings"]
+            if text not in content["diagnostics"]["caveats"]  # those are in the sentence
         ),
     )
 
 
-def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
+def evaluation_columns(content: _Told) -> dict[str, list[Any]]:
     """A row for every stage, and one for all of them; without stages only that."""
     whole = {
         "part": "all",
-        "episodes": told["finished"],
-        "estimate": told["estimate"],
-        "low": told["interval"]["low"],
-        "high": told["interval"]["high"],
+        "episodes": content["finished"],
+        "estimate": content["estimate"],
+        "low": content["interval"]["low"],
+        "high": content["interval"]["high"],
         "variance": None,
-        "cost": told["cost"]["per_episode"],
-        "total_cost": told["cost"]["total"],
+        "cost": content["cost"]["per_episode"],
+        "total_cost": content["cost"]["total"],
         "share": 1.0,
-        "verdict": _verdict(told) if told["safety_told"] else "",
-        "caveats": _caveats(told),
+        "verdict": _verdict(content) if content["safety_told"] else "",
+        "caveats": _caveats(content),
     }
     rows = [
         {
@@ -73,7 +73,7 @@ def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
             "verdict": _verdict(stage),
             "caveats": "",
         }
-        for stage in told["stages"]
+        for stage in content["stages"]
     ]
     every = [*rows, whole]
     numbers = {"estimate", "low", "high", "variance", "cost", "total_cost", "share"}
@@ -83,13 +83,13 @@ def evaluation_columns(told: _Told) -> dict[str, list[Any]]:
     }
 
 
-def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
+def draw_evaluation(content: _Told, ax: Axes | None) -> Axes:
     """The estimate with its interval, below those of the stages.
 
     Last, the interval that as many episodes of the policy itself would have given.
     """
-    stages = _stage_spans(told)
-    spans = [*stages, *_spans(told)]
+    stages = _stage_spans(content)
+    spans = [*stages, *_spans(content)]
     ax = axes_or_new(ax, 5.4, 1.2 + 0.36 * len(spans))
     for k, span in enumerate(spans):
         ends = [[span.estimate - span.low], [span.high - span.estimate]]
@@ -100,7 +100,7 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
     ax.set_ylim(max(len(spans), 1) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     ax.locator_params(axis="x", nbins=6)
-    sure = 100 * (1 - told["interval"]["alpha"])
+    sure = 100 * (1 - content["interval"]["alpha"])
     ax.set_xlabel(f"value of the policy, {sure:.4g}% intervals")
     used = [color for color in _RAN if any(span.color == color for span in stages)]
     if used:
@@ -114,57 +114,79 @@ def draw_evaluation(told: _Told, ax: Axes | None) -> Axes:
     return ax
 
 
-def _rows(told: _Told) -> list[tuple[str, str]]:
-    found, own = told["interval"], told["on_policy"]
-    value = "not known" if found["estimate"] is None else f"{found['estimate']:.4g}"
-    if found["low"] is not None and found["high"] is not None:
-        sure = f"{100 * (1 - found['alpha']):.4g}% confidence{_HOLDS.get(found['method'], '')}"
-        value += f" ({found['low']:.4g} to {found['high']:.4g} with {sure})"
-    rows = [("value", value), ("episodes", f"{told['finished']:,}; {told['stopped']}")]
-    if told["cost"]["total"]:
-        each, total = told["cost"]["per_episode"], told["cost"]["total"]
+def _rows(content: _Told) -> list[tuple[str, str]]:
+    interval, on_policy = content["interval"], content["on_policy"]
+    value = "not known" if interval["estimate"] is None else f"{interval['estimate']:.4g}"
+    if interval["low"] is not None and interval["high"] is not None:
+        sure = (
+            f"{100 * (1 - interval['alpha']):.4g}% confidence{_HOLDS.get(interval['method'], '')}"
+        )
+        value += f" ({interval['low']:.4g} to {interval['high']:.4g} with {sure})"
+    rows = [("value", value), ("episodes", f"{content['finished']:,}; {content['stopped']}")]
+    if content["cost"]["total"]:
+        each, total = content["cost"]["per_episode"], content["cost"]["total"]
         rows.append(("cost of an episode", f"{each:.4g} ({_amount(total)} in total)"))
-    if own["unknown"] is None and told["by_target"] < told["finished"] and own["episodes"]:
-        total = "" if not own["total"] else f" at a total cost of {_amount(own['total'])}"
-        said = f"{own['episodes']:,.0f} episodes{total}, to the same precision"
+    if (
+        on_policy["unknown"] is None
+        and content["by_target"] < content["finished"]
+        and on_policy["episodes"]
+    ):
+        total = (
+            "" if not on_policy["total"] else f" at a total cost of {_amount(on_policy['total'])}"
+        )
+        said = f"{on_policy['episodes']:,.0f} episodes{total}, to the same precision"
         rows.append(("on-policy", said))
-    rows += [("safety", text) for text in told["safety_told"]]
-    if told["noise"] is not None:
-        rows.append(("noise", told["noise"]["sentence"]))
-    rows += [("try", text) for text in told["advice"]]
-    if told["guard"] is not None:
-        after = told["guard"]["switched_after"]
+    rows += [("safety", text) for text in content["safety_told"]]
+    if content["noise"] is not None:
+        rows.append(("noise", content["noise"]["sentence"]))
+    rows += [("try", text) for text in content["advice"]]
+    if content["guard"] is not None:
+        after = content["guard"]["switched_after"]
         rows.append(("guard", "did not switch" if after is None else f"after {after:,} episodes"))
-    if told["learning"] is not None:
-        learning = told["learning"]
-        rows.append(("stages", f"{len(told['stages'])}, {learning['refits']} designs"))
-    if told["diagnostics"]["lost"]:
-        rows.append(("lost episodes", f"{told['diagnostics']['lost']:,} of {told['started']:,}"))
+    if content["learning"] is not None:
+        learning = content["learning"]
+        rows.append(("stages", f"{len(content['stages'])}, {learning['refits']} designs"))
+    if content["diagnostics"]["lost"]:
+        rows.append(
+            ("lost episodes", f"{content['diagnostics']['lost']:,} of {content['started']:,}")
+        )
     return rows
 
 
-def _spans(told: _Told) -> list[Span]:
+def _spans(content: _Told) -> list[Span]:
     """The interval, and that of as many episodes of the policy itself."""
-    found, own = told["interval"], told["on_policy"]
-    if found["estimate"] is None:
+    interval, on_policy = content["interval"], content["on_policy"]
+    if interval["estimate"] is None:
         return []
-    if found["low"] is None or found["high"] is None:
-        return [Span("this evaluation", found["estimate"], found["estimate"], found["estimate"])]
-    spans = [Span("this evaluation", found["low"], found["estimate"], found["high"])]
-    if own["unknown"] is None and told["by_target"] < told["finished"] and own["episodes"]:
-        half = (found["high"] - found["low"]) / 2 * math.sqrt(own["episodes"] / told["finished"])
-        middle = found["estimate"]
+    if interval["low"] is None or interval["high"] is None:
+        return [
+            Span(
+                "this evaluation", interval["estimate"], interval["estimate"], interval["estimate"]
+            )
+        ]
+    spans = [Span("this evaluation", interval["low"], interval["estimate"], interval["high"])]
+    if (
+        on_policy["unknown"] is None
+        and content["by_target"] < content["finished"]
+        and on_policy["episodes"]
+    ):
+        half = (
+            (interval["high"] - interval["low"])
+            / 2
+            * math.sqrt(on_policy["episodes"] / content["finished"])
+        )
+        middle = interval["estimate"]
         spans.append(Span("on-policy, as many", middle - half, middle, middle + half, OWN))
     return spans
 
 
-def _stage_spans(told: _Told) -> list[Span]:
+def _stage_spans(content: _Told) -> list[Span]:
     """Each stage by itself, with its own standard error."""
     from scipy.stats import norm
 
-    z = float(norm.isf(told["interval"]["alpha"] / 2))
+    z = float(norm.isf(content["interval"]["alpha"] / 2))
     spans = []
-    for stage in told["stages"]:
+    for stage in content["stages"]:
         if stage["variance"] is None or not stage["episodes"]:
             continue
         half, middle = z * math.sqrt(stage["variance"] / stage["episodes"]), stage["estimate"]
@@ -173,16 +195,16 @@ def _stage_spans(told: _Told) -> list[Span]:
     return spans
 
 
-def _caveats(told: _Told) -> str:
+def _caveats(content: _Told) -> str:
     """What speaks against trusting the interval; that there is no value."""
-    if told["estimate"] is None:
-        return str(told["sentence"])
-    return "; ".join(told["diagnostics"]["caveats"])
+    if content["estimate"] is None:
+        return str(content["sentence"])
+    return "; ".join(content["diagnostics"]["caveats"])
 
 
 def _amount(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.4g}"
 
 
-def _verdict(told: _Told) -> str:
-    return "" if told["certificate"] is None else str(told["certificate"]["verdict"])
+def _verdict(content: _Told) -> str:
+    return "" if content["certificate"] is None else str(content["certificate"]["verdict"])

@@ -204,8 +204,8 @@ class Sources:
     def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:
         """The episodes with where they come from."""
         plant = name_of(self.env) if self.environments is None else self.environments.plant
-        known = provenance_of(plant, self.target, behavior, episodes.horizon)
-        return episodes.with_provenance(known)
+        provenance = provenance_of(plant, self.target, behavior, episodes.horizon)
+        return episodes.with_provenance(provenance)
 
 
 @contextmanager

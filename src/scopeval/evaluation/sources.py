@@ -131,11 +131,11 @@ class CollectedSource:
         episodes = self.collect(first, count, by_target=by_target)
         if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
             raise NoEpisodeError(episodes)
-        found = summarize(episodes, self.gamma, self.estimator, self.cost_control)
+        batch = summarize(episodes, self.gamma, self.estimator, self.cost_control)
         if self.promise.compared == "target":
-            return found
+            return batch
         costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
-        return replace(found, costs=costs)
+        return replace(batch, costs=costs)
 
 
 def summarize(
@@ -207,7 +207,7 @@ def simulated_source(
             raise InputError(f"horizon: got {horizon}, expected 1 to the MDP's {mdp.horizon}")
         mdp = mdp.shortened(horizon)
     pi = policy_table(mdp, "target", target)
-    own = behavior is None
+    on_policy = behavior is None
     mu: Floats | WeightedDesign = pi
     b: Floats | None = None
     if isinstance(behavior, WeightedDesign):
@@ -220,7 +220,7 @@ def simulated_source(
         every = np.arange(mdp.states)
         q = np.stack([critic.critic.cost_to_go(every, t) for t in range(mdp.horizon)])
     source = SimulatedSource(
-        mdp, pi, mu, b, own=own, estimator=estimator, free=free, seed=seed, cost_control=q
+        mdp, pi, mu, b, own=on_policy, estimator=estimator, free=free, seed=seed, cost_control=q
     )
     source.promise = promise or Promise()
     if not keep:
@@ -229,14 +229,14 @@ def simulated_source(
     run_mu: Design | WeightedDesign | None = None
     if isinstance(mu, WeightedDesign):
         run_mu = mu
-    elif not own:
+    elif not on_policy:
         nothing = np.zeros(mu.shape[:2], np.bool_)
         run_mu = Design(mu, METHODS["on-policy"], b, nothing, nothing)
 
     def run(first: int, count: int, *, by_target: bool) -> Episodes:
-        how = None if by_target else run_mu
+        ran = None if by_target else run_mu
         return simulated_episodes(
-            mdp, run_pi, how, episodes=count, seed=seed, first=first, free=free
+            mdp, run_pi, ran, episodes=count, seed=seed, first=first, free=free
         )
 
     return CollectedSource(
@@ -320,15 +320,15 @@ class SimulatedSource:
         share = 1.0 - assess(weights, self._pi, self._mu).expectation
         if share <= 1e-9:
             return None
-        told = (
+        warning = (
             f"the behavior policy never takes some actions that the target takes in {share:.3g} "
             "of its episodes"
         )
         bias = assess(mdp, self._pi, self._mu, self._control).bias
         scale = float(np.abs(mdp.reward).max()) * mdp.horizon
         if abs(bias) > 1e-9 * scale:
-            return f"{told}; the estimate is biased by {bias:.3g}"
-        return f"{told}; nothing is lost for the value, but the target's cost is underestimated"
+            return f"{warning}; the estimate is biased by {bias:.3g}"
+        return f"{warning}; nothing is lost for the value, but the target's cost is underestimated"
 
     @staticmethod
     def _holes(design: WeightedDesign) -> str | None:

@@ -129,7 +129,7 @@ class StageDesigner:
             number: of the stage, from 1.
             level: the p-value below which older data disagree.
         """
-        found = []
+        agreements = []
         for what, old in self.older():
             seen = compare(
                 old,
@@ -138,11 +138,11 @@ class StageDesigner:
                 seed=self._seed + number,
             )
             agrees = seen.p_value >= level
-            found.append(Agreement(what, number, seen.p_value, seen.column, seen.rows, agrees))
+            agreements.append(Agreement(what, number, seen.p_value, seen.column, seen.rows, agrees))
             if not agrees:
                 self.forget(what)
         self.add(episodes)
-        return found
+        return agreements
 
     @staticmethod
     def rows_of(episodes: Episodes) -> Transitions:
@@ -152,8 +152,8 @@ class StageDesigner:
 
     def older(self) -> list[tuple[str, Transitions]]:
         """Data that designs learn from, by name: the logs, and all finished stages."""
-        found = [] if self.logs is None else [(LOGS, self.logs)]
-        return [*found, (STAGES, Transitions.concat(self._seen))] if self._seen else found
+        parts = [] if self.logs is None else [(LOGS, self.logs)]
+        return [*parts, (STAGES, Transitions.concat(self._seen))] if self._seen else parts
 
     def forget(self, what: str) -> None:
         """Do not learn from these data any more; an environment that changed makes both wrong."""
@@ -245,10 +245,10 @@ class StageDesigner:
             else ("earlier episodes" if self._seen else "the logs")
         )
         why = f"designed from {report.rows:,} steps of {source}"
-        promised, told = self._promised(made.recipe.epsilon), made.predicted
-        if asked < 1.0 and told.safe_cost > asked + 0.005:
-            why += f"; the cross-check allows no less than {told.safe_cost:.2f} of the cost"
-        return Plan(made, told, promised, why, True, report.rows, seconds, report.warnings)
+        promised, predicted = self._promised(made.recipe.epsilon), made.predicted
+        if asked < 1.0 and predicted.safe_cost > asked + 0.005:
+            why += f"; the cross-check allows no less than {predicted.safe_cost:.2f} of the cost"
+        return Plan(made, predicted, promised, why, True, report.rows, seconds, report.warnings)
 
     def _made(self, parts: list[Transitions], asked: float, margin: float) -> BehaviorPolicy | None:
         """The design; None: there is none that is cheap enough."""
@@ -325,20 +325,20 @@ class StageDesigner:
                 return curve.at(cost=cost)
             if self._last is not None and self._last.cost < 0.99:
                 return None
-        how = method_named(s.method)
+        method = method_named(s.method)
         settings = Settings(
             horizon=T,
             epsilon=max(self._promise.epsilon, 0.0),
             gamma=discount(self._question),
             learn=learn_of(s.learn),
             floor=s.floor,
-            constraint=how.constraint,
+            constraint=method.constraint,
             budget=s.per,
             least_gain=s.least_gain,
             margin=margin,
             seed=self._seed,
         )
-        return designs(logged, self._target, [how], settings)[how.name]
+        return designs(logged, self._target, [method], settings)[method.name]
 
     # -- whether to ----------------------------------------------------------------------------
 

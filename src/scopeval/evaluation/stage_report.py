@@ -62,11 +62,11 @@ class Stage:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the behavior policy."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        del found["behavior"]
+        content = {one.name: getattr(self, one.name) for one in fields(self)}
+        del content["behavior"]
         for name in ("prediction", "certificate"):
-            found[name] = None if found[name] is None else asdict(found[name])
-        return found
+            content[name] = None if content[name] is None else asdict(content[name])
+        return content
 
     @property
     def on_policy(self) -> bool:
@@ -129,11 +129,11 @@ class Agreement:
         about = f"{self.what} and the episodes of stage {self.stage}"
         if self.agrees:
             return f"{about} agree (p = {self.p_value:.2g}, {self.rows:,} steps compared)"
-        told = f"{about} disagree about the {self.column} (p = {self.p_value:.2g})"
+        verdict = f"{about} disagree about the {self.column} (p = {self.p_value:.2g})"
         if self.what == "the logs":
-            return f"{told}: the logs were dropped"
+            return f"{verdict}: the logs were dropped"
         return (
-            f"{told}: the environment seems to have changed before stage {self.stage}. Designs "
+            f"{verdict}: the environment seems to have changed before stage {self.stage}. Designs "
             "forget what came before; the estimate is a mixture of the values before and after"
         )
 

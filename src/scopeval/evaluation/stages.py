@@ -196,8 +196,8 @@ def expected_variance(prediction: Prediction | None, settings: Stages) -> float:
     """
     if prediction is None:
         return 1.0
-    found = prediction.variance ** (1.0 - CHECK_SHARE) * prediction.checked_variance**CHECK_SHARE
-    return max(found, settings.least_variance) if math.isfinite(found) else 1.0
+    variance = prediction.variance ** (1.0 - CHECK_SHARE) * prediction.checked_variance**CHECK_SHARE
+    return max(variance, settings.least_variance) if math.isfinite(variance) else 1.0
 
 
 def expected_progress(prediction: Prediction | None) -> float:
@@ -208,8 +208,8 @@ def expected_progress(prediction: Prediction | None) -> float:
     """
     if prediction is None:
         return 1.0
-    found = math.sqrt(prediction.checked_variance / max(prediction.variance, 1e-12))
-    return min(max(found, 1.0), MOST_PROGRESS) if math.isfinite(found) else 1.0
+    progress = math.sqrt(prediction.checked_variance / max(prediction.variance, 1e-12))
+    return min(max(progress, 1.0), MOST_PROGRESS) if math.isfinite(progress) else 1.0
 
 
 class Shares:
@@ -345,9 +345,9 @@ def unspent(stages: Iterable[Stage], size: int) -> float:
         size: episodes of the next one.
     """
     judged = [
-        (stage.certificate.episodes, stage.certificate.difference.estimate / own)
+        (stage.certificate.episodes, stage.certificate.difference.estimate / target_cost)
         for stage in stages
-        if stage.certificate is not None and (own := stage.certificate.target_cost) > 0.0
+        if stage.certificate is not None and (target_cost := stage.certificate.target_cost) > 0.0
     ]
     done = sum(n for n, _ in judged)
     if not done:

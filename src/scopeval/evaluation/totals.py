@@ -337,7 +337,7 @@ class Totals:
         if weights is not None and self._tells_nothing(weights, interval):
             interval = replace(interval, estimate=math.nan, low=-math.inf, high=math.inf)
         certificate = self._certificate(self._ledger, run)
-        own = None if certificate is None else self._certificate(self._at_own_cost, run)
+        at_own_cost = None if certificate is None else self._certificate(self._at_own_cost, run)
         context = self._context_report()
         diagnostics = self._diagnostics(run, weights, weight_error, context)
         estimator = run.estimator
@@ -360,7 +360,7 @@ class Totals:
             context=context,
             advice=self._noise.advice,
             stages=self.finished_stages(),
-            certificate_at_own_cost=own,
+            certificate_at_own_cost=at_own_cost,
             unconfirmed=run.unconfirmed,
             standard_error=self._standard_error(interval),
         )
@@ -409,11 +409,11 @@ class Totals:
         Weights say little about values with a control variate, whose own few events do.
         """
         bounds = self._returns
-        found = [] if weights is None or self._controlled else list(weights.warnings)
+        caveats = [] if weights is None or self._controlled else list(weights.warnings)
         if bounds is not None and bounds.violated is None:
-            return found
+            return caveats
         outcomes = self._outcomes.warning or few_events(self._events, self.finished)
-        return found if outcomes is None else [*found, outcomes]
+        return caveats if outcomes is None else [*caveats, outcomes]
 
     def _diagnostics(
         self,

@@ -60,7 +60,7 @@ def listener_of(
     """
     if listener is None:
         return None
-    known, call = _checked(listener, name)
+    label, call = _checked(listener, name)
     failed = False
 
     def told(now: Running) -> None:
@@ -72,7 +72,7 @@ def listener_of(
                 return
             failed = True
             text = (
-                f"{name}: {known} raised {type(error).__name__}: {error}; expected it to take the "
+                f"{name}: {label} raised {type(error).__name__}: {error}; expected it to take the "
                 "numbers and to return. The work goes on, and it is called again. Try to call it "
                 "by hand"
             )
@@ -89,18 +89,18 @@ def _checked(listener: Any, name: str) -> tuple[str, Callable[[Running], None]]:
         raise InputError(f"{name}: got the class {kind}, expected an object of it; try {kind}(...)")
     log = getattr(listener, "log", None)
     if callable(log):
-        known = f"{getattr(listener, '__name__', type(listener).__name__)}.log"
-        _check_fits(name, known, log, 2)
-        return known, lambda now: log(now.done, now.values())
+        label = f"{getattr(listener, '__name__', type(listener).__name__)}.log"
+        _check_fits(name, label, log, 2)
+        return label, lambda now: log(now.done, now.values())
     if not callable(listener):
         bar = ", or progress=True for a bar" if name == "progress" else ""
         raise InputError(f"{name}: got {listener!r:.60}, expected {_EXPECTED}; try print{bar}")
-    known = getattr(listener, "__name__", type(listener).__name__)
-    _check_fits(name, known, listener, 1)
-    return known, listener
+    label = getattr(listener, "__name__", type(listener).__name__)
+    _check_fits(name, label, listener, 1)
+    return label, listener
 
 
-def _check_fits(name: str, known: str, call: Callable[..., Any], count: int) -> None:
+def _check_fits(name: str, label: str, call: Callable[..., Any], count: int) -> None:
     """It can be called with so many arguments, as far as its signature is known."""
     try:
         signature = inspect.signature(call)
@@ -109,7 +109,7 @@ def _check_fits(name: str, known: str, call: Callable[..., Any], count: int) -> 
     try:
         signature.bind(*range(count))
     except TypeError as cause:
-        raise InputError(f"{name}: got {known}{signature}, expected {_EXPECTED}") from cause
+        raise InputError(f"{name}: got {label}{signature}, expected {_EXPECTED}") from cause
 
 
 @contextmanager
@@ -121,9 +121,9 @@ def follow_batches(
     Args:
         progress: a function or a tracker of the user's, or True: progress is shown.
     """
-    told = None if isinstance(progress, bool) else listener_of(progress)
+    listener = None if isinstance(progress, bool) else listener_of(progress)
     with ExitStack() as open_now:
-        calls = [] if told is None else [told]
+        calls = [] if listener is None else [listener]
         if progress is True:
             show = open_now.enter_context(show_progress("running episodes"))
             calls.insert(0, lambda now: show(now.done, now.total or 0, _line(now)))

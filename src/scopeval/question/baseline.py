@@ -72,8 +72,8 @@ def judged_promise(behavior: Any, stated: Promise | None, baseline: Baseline | N
         return filled
     made = learned.promised
     if made is None:  # it promises nothing about other costs than the target's
-        own = filled.compared == "target"
-        return replace(filled, at_most=1.0 + learned.recipe.epsilon) if own else filled
+        of_target = filled.compared == "target"
+        return replace(filled, at_most=1.0 + learned.recipe.epsilon) if of_target else filled
     if made.whose == "limit" and made.limit is not None:
         return Promise(limit=made.limit)
     if filled.compared != "reference":

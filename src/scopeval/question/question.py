@@ -109,9 +109,12 @@ def question_of(policy: Any, horizon: int | None = None, gamma: float | None = N
     """
     if not isinstance(policy, Question):
         return Question((as_policy(policy),), horizon, gamma)
-    for name, given, own in (("horizon", horizon, policy.horizon), ("gamma", gamma, policy.gamma)):
-        if given is not None and own is not None and given != own:
-            raise InputError(f"{name}: got {given!r}, the question has {own!r}; leave it out")
+    for name, given, stated in (
+        ("horizon", horizon, policy.horizon),
+        ("gamma", gamma, policy.gamma),
+    ):
+        if given is not None and stated is not None and given != stated:
+            raise InputError(f"{name}: got {given!r}, the question has {stated!r}; leave it out")
     if (policy.horizon, policy.gamma) != (horizon or policy.horizon, gamma or policy.gamma):
         return replace(policy, horizon=horizon or policy.horizon, gamma=gamma or policy.gamma)
     policy.policy  # noqa: B018  raises where there are several

@@ -91,10 +91,10 @@ def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
         for count, weight in stage.parts
         if count
     )
-    found = running(batch.value, 0.05, 1, stages).mean[-1] if stages else batch.value.mean()
-    if abs(float(found) - evaluation.estimate) > 1e-6 * scale:
+    values = running(batch.value, 0.05, 1, stages).mean[-1] if stages else batch.value.mean()
+    if abs(float(values) - evaluation.estimate) > 1e-6 * scale:
         raise InputError(
-            f"gamma: got {gamma:g}, with which the kept episodes give {found:.6g} and "
+            f"gamma: got {gamma:g}, with which the kept episodes give {values:.6g} and "
             f"not the estimate of {evaluation.estimate:.6g}; expected the evaluation's discount"
         )
     epsilon = 0.0 if evaluation.certificate is None else evaluation.certificate.epsilon
@@ -129,7 +129,7 @@ def running_figure(
     evaluation: Evaluation,
     *,
     by: str,
-    own: Trace | None = None,
+    on_policy: Trace | None = None,
     truth: float | None = None,
 ) -> Figure:
     """The running estimate against episodes or cost (`by`)."""
@@ -137,7 +137,7 @@ def running_figure(
     with canvas() as (drawing, ax):
         shown = []
         for one, color, dashes, name in (
-            (own, OWN, (4, 1.5), "the policy itself"),
+            (on_policy, OWN, (4, 1.5), "the policy itself"),
             (trace, OURS, (), "this evaluation"),
         ):
             if one is None:
@@ -170,7 +170,7 @@ def running_figure(
         _limits(ax, shown, ends)
         ax.set_xlabel("episodes" if by == "episodes" else "cost spent")
         ax.set_ylabel("estimate of the value")
-        if own is not None or truth is not None:
+        if on_policy is not None or truth is not None:
             _legend(ax)
         words = "number of episodes" if by == "episodes" else "cost"
         value, low, high = rounded(end.half_width, end.estimate, end.low, end.high)
@@ -207,23 +207,23 @@ def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[flo
 
 def cost_figure(evaluation: Evaluation) -> Figure:
     """The cost of this evaluation beside that of running the policy itself."""
-    ours, own = evaluation.cost.total, evaluation.on_policy.total
+    ours, on_policy_cost = evaluation.cost.total, evaluation.on_policy.total
     with canvas(height=1.9) as (drawing, ax):
         names = ["this evaluation", "the policy itself,\nto the same precision"]
-        bars = ax.barh(names, [ours, own], color=[OURS, OWN], height=0.58)
-        ax.bar_label(bars, [f" {amount(ours)}", f" {amount(own)}"], padding=2, color=INK)
+        bars = ax.barh(names, [ours, on_policy_cost], color=[OURS, OWN], height=0.58)
+        ax.bar_label(bars, [f" {amount(ours)}", f" {amount(on_policy_cost)}"], padding=2, color=INK)
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
-        ax.set_xlim(0, 1.18 * max(ours, own))
+        ax.set_xlim(0, 1.18 * max(ours, on_policy_cost))
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
         ax.set_xlabel("total cost")
         return figure_of(
             drawing,
             label=f"Bars: this evaluation cost {amount(ours)}, the policy itself would have cost "
-            f"{amount(own)} for the same precision.",
+            f"{amount(on_policy_cost)} for the same precision.",
             caption="The cost of this evaluation, beside the cost of running the policy itself to "
             f"the same precision: about {evaluation.on_policy.episodes:,.0f} episodes, estimated "
             "from the weighted episodes.",
@@ -232,9 +232,9 @@ def cost_figure(evaluation: Evaluation) -> Figure:
 
 def certificate_figure(evaluation: Evaluation) -> Figure:
     """The interval of the cost difference, and the limit at zero."""
-    found = evaluation.certificate
-    assert found is not None
-    d = found.difference
+    certificate = evaluation.certificate
+    assert certificate is not None
+    d = certificate.difference
     with canvas(height=1.9) as (drawing, ax):
         reach = 1.35 * max(abs(d.low), abs(d.high), 1e-12)
         ax.axvspan(-reach, 0, color=SAFE, alpha=0.10, lw=0)
@@ -260,11 +260,11 @@ def certificate_figure(evaluation: Evaluation) -> Figure:
         ax.locator_params(axis="x", nbins=5)
         ax.set_xlabel("cost of an episode, less what is allowed")
         middle, low, high = rounded(d.half_width, d.estimate, d.low, d.high)
-        most = "" if found.epsilon == 0 else f"{1 + found.epsilon:g} times "
+        most = "" if certificate.epsilon == 0 else f"{1 + certificate.epsilon:g} times "
         return figure_of(
             drawing,
             label=f"Interval: the cost of an episode less what is allowed is {middle}, between "
-            f"{low} and {high}; zero is the limit. Verdict: {found.verdict}.",
+            f"{low} and {high}; zero is the limit. Verdict: {certificate.verdict}.",
             caption="The safety certificate: expected cost of an episode of the behavior policy "
             f"less {most}the target policy's, with its interval. All of it left of the line: safe. "
             "All of it right of the line: the promise is refuted.",
@@ -303,20 +303,20 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
         )
 
 
-def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None) -> Figure:
+def values_figure(trace: Trace, evaluation: Evaluation, on_policy: Trace | None = None) -> Figure:
     """The distribution of the values of single episodes."""
     with canvas() as (drawing, ax):
-        both = trace.value if own is None else np.concatenate([trace.value, own.value])
+        both = trace.value if on_policy is None else np.concatenate([trace.value, on_policy.value])
         low, high = np.quantile(both, [0.001, 0.999])
         if high <= low:
             low, high = low - 0.5, high + 0.5
         edges = np.linspace(low, high, 41).tolist()
         outside = int(((trace.value < low) | (trace.value > high)).sum())
-        if own is not None:
+        if on_policy is not None:
             ax.hist(
-                own.value,
+                on_policy.value,
                 edges,
-                weights=np.full(len(own.value), 100 / len(own.value)),
+                weights=np.full(len(on_policy.value), 100 / len(on_policy.value)),
                 histtype="step",
                 color=OWN,
                 lw=1.5,
@@ -333,7 +333,7 @@ def values_figure(trace: Trace, evaluation: Evaluation, own: Trace | None = None
         ax.axvline(evaluation.estimate, color=INK, lw=1.2)
         ax.set_xlabel("value of one episode")
         ax.set_ylabel("share of episodes, %")
-        if own is not None:
+        if on_policy is not None:
             _legend(ax)
         spread = float(trace.value.std(ddof=1)) if len(trace.value) > 1 else 0.0
         beyond = f" {outside:,} lie outside the chart." if outside else ""

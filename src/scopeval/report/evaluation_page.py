@@ -76,16 +76,16 @@ def page_of_evaluation(
     if gamma is None:
         gamma = 1.0 if behavior is None else behavior.recipe.gamma
     trace = drawings.trace_of(evaluation, gamma)
-    own = None if on_policy is None else drawings.trace_of(on_policy, gamma)
+    plain = None if on_policy is None else drawings.trace_of(on_policy, gamma)
     runs: dict[str, Evaluation] = {_runner(evaluation, behavior): evaluation}
     if on_policy is not None:
         runs["the policy itself"] = on_policy
     runs.update(beside or {})
     sections = [
-        _answered(evaluation, runs, trace, own, truth, intro),
+        _answered(evaluation, runs, trace, plain, truth, intro),
         _paid(evaluation, trace),
         _noisy(evaluation),
-        _trusted(evaluation, trace, own),
+        _trusted(evaluation, trace, plain),
         stage_section(evaluation),
         _designed(evaluation, behavior),
         how_to_reproduce(command, seed=seed),
@@ -103,7 +103,7 @@ def _answered(
     e: Evaluation,
     runs: Mapping[str, Evaluation],
     trace: drawings.Trace | None,
-    own: drawings.Trace | None,
+    on_policy: drawings.Trace | None,
     truth: float | None,
     intro: str,
 ) -> Section:
@@ -115,7 +115,9 @@ def _answered(
     elif trace is not None and len(trace.value) > 1:
         figures.append(drawings.running_figure(trace, e, by="episodes", truth=truth))
         if trace.spent.sum() > 0:
-            figures.append(drawings.running_figure(trace, e, by="cost", own=own, truth=truth))
+            figures.append(
+                drawings.running_figure(trace, e, by="cost", on_policy=on_policy, truth=truth)
+            )
     else:
         text.append(
             "The episodes themselves were not kept, so this page has fewer figures; keep=True "
@@ -164,8 +166,8 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
             text.append(f"The cost of running the policy itself is unknown: {e.on_policy.unknown}.")
     text += e.safety_told
     if e.certificate is not None and e.certificate.episodes and not by_itself(e):
-        if trace is not None and (found := drawings.promise_figure(trace, e)) is not None:
-            figures.append(found)
+        if trace is not None and (figure := drawings.promise_figure(trace, e)) is not None:
+            figures.append(figure)
         if math.isfinite(e.certificate.difference.half_width):
             figures.append(drawings.certificate_figure(e))
     if not text and not figures:
@@ -173,13 +175,15 @@ def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
     return Section("Cost and safety", tuple(text), tuple(figures))
 
 
-def _trusted(e: Evaluation, trace: drawings.Trace | None, own: drawings.Trace | None) -> Section:
+def _trusted(
+    e: Evaluation, trace: drawings.Trace | None, on_policy: drawings.Trace | None
+) -> Section:
     figures: list[Figure] = []
     if trace is not None and len(trace.value) > 1:
         if e.known:
-            figures.append(drawings.values_figure(trace, e, own))
-        if not by_itself(e) and (found := drawings.weights_figure(trace)) is not None:
-            figures.append(found)
+            figures.append(drawings.values_figure(trace, e, on_policy))
+        if not by_itself(e) and (figure := drawings.weights_figure(trace)) is not None:
+            figures.append(figure)
     return Section("Diagnostics", figures=tuple(figures), checks=_checks(e))
 
 
@@ -216,8 +220,8 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
     if e.noise is not None:
         said.append(Check("plain", sentence_of(e.noise.sentence)))
     if not by_itself(e):
-        told = _weights(e)
-        said += [check for check in told if check.tone == "good" or not d.warnings]
+        weights = _weights(e)
+        said += [check for check in weights if check.tone == "good" or not d.warnings]
         said += _guarded(e)
     if d.lost:
         said.append(
@@ -302,7 +306,7 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
     """The design's predictions beside what was measured."""
     if behavior is None:
         return None
-    recipe, told, expected = behavior.recipe, behavior.report, behavior.predicted
+    recipe, report, expected = behavior.recipe, behavior.report, behavior.predicted
     measured = [_NONE, _NONE]
     if e.on_policy.unknown is None and e.on_policy.episodes > 0:
         measured[0] = f"{e.finished / e.on_policy.episodes:.3f}"
@@ -324,15 +328,15 @@ def _designed(e: Evaluation, behavior: BehaviorPolicy | None) -> Section | None:
     )
     curve = frontier_figure(behavior)
     most = "" if recipe.epsilon == 0 else f"{1 + recipe.epsilon:.3g} times "
-    checks = [Check("open", sentence_of(text)) for text in told.warnings]
-    checks += [Check("plain", sentence_of(text)) for text in told.notes]
+    checks = [Check("open", sentence_of(text)) for text in report.warnings]
+    checks += [Check("plain", sentence_of(text)) for text in report.notes]
     return Section(
         "The behavior policy that was run",
         (
-            f"Designed by {recipe.method} from {told.rows:,} logged steps ({told.regression} "
+            f"Designed by {recipe.method} from {report.rows:,} logged steps ({report.regression} "
             f"critics), for {recipe.horizon} steps per episode and an expected cost of at most "
-            f"{most}the target policy's. Support: {support_in_words(told)}. "
-            f"{_spent(recipe, told.binding)} At least {100 * recipe.floor:.2g}% of the target "
+            f"{most}the target policy's. Support: {support_in_words(report)}. "
+            f"{_spent(recipe, report.binding)} At least {100 * recipe.floor:.2g}% of the target "
             "policy is mixed in everywhere.",
         ),
         figures=() if curve is None else (curve,),

@@ -53,8 +53,8 @@ def stage_section(e: Evaluation) -> Section | None:
 
 
 def _table(e: Evaluation) -> Table:
-    own = e.on_policy.variance
-    rows = tuple(_row(stage, own) for stage in e.stages)
+    on_policy = e.on_policy.variance
+    rows = tuple(_row(stage, on_policy) for stage in e.stages)
     return Table(
         "Variance of a value relative to running the policy itself, predicted (cross-checked) and "
         "measured; cost of an episode; verdict about the stage's own promise; share of the stage "
@@ -64,9 +64,11 @@ def _table(e: Evaluation) -> Table:
     )
 
 
-def _row(stage: Stage, own: float) -> tuple[str, ...]:
+def _row(stage: Stage, on_policy: float) -> tuple[str, ...]:
     p = stage.prediction
-    measured = stage.variance / own if math.isfinite(own) and own > 0 else math.nan
+    measured = (
+        stage.variance / on_policy if math.isfinite(on_policy) and on_policy > 0 else math.nan
+    )
     return (
         f"{stage.number}",
         f"{stage.episodes:,}",
@@ -86,17 +88,17 @@ def _figures(e: Evaluation) -> tuple[Figure, ...]:
     errors = np.array([stage.standard_error for stage in e.stages])
     if len(done) < 2 or not (errors > 0).all():
         return ()
-    known = math.isfinite(e.on_policy.variance) and e.on_policy.variance > 0
-    found = [_error_figure(done, errors, e.on_policy.variance if known else None)]
-    if known:
-        found.append(_variance_figure(e.stages, e.on_policy.variance))
-    return tuple(found)
+    comparable = math.isfinite(e.on_policy.variance) and e.on_policy.variance > 0
+    figures = [_error_figure(done, errors, e.on_policy.variance if comparable else None)]
+    if comparable:
+        figures.append(_variance_figure(e.stages, e.on_policy.variance))
+    return tuple(figures)
 
 
-def _error_figure(done: Ints, errors: Floats, own: float | None) -> Figure:
+def _error_figure(done: Ints, errors: Floats, on_policy: float | None) -> Figure:
     with canvas() as (drawing, ax):
-        if own is not None:
-            usual = np.sqrt(own / done)
+        if on_policy is not None:
+            usual = np.sqrt(on_policy / done)
             ax.plot(done, usual, color=OWN, dashes=(4, 1.5), label="the policy itself")
         ax.plot(done, errors, color=OURS, marker="o", ms=4, label="this evaluation")
         ax.set_xscale("log")
@@ -117,9 +119,9 @@ def _error_figure(done: Ints, errors: Floats, own: float | None) -> Figure:
         )
 
 
-def _variance_figure(stages: tuple[Stage, ...], own: float) -> Figure:
+def _variance_figure(stages: tuple[Stage, ...], on_policy: float) -> Figure:
     number = np.array([stage.number for stage in stages])
-    measured = np.array([stage.variance / own for stage in stages])
+    measured = np.array([stage.variance / on_policy for stage in stages])
     predicted = np.array([1.0 if s.prediction is None else s.prediction.variance for s in stages])
     with canvas() as (drawing, ax):
         ax.axhline(1.0, color=OWN, lw=1.2, dashes=(4, 1.5), label="the policy itself")

@@ -127,11 +127,11 @@ def _inline(svg: str) -> str:
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0]), svg)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    own = hashlib.sha256(svg.encode()).hexdigest()[:8]
+    mark = hashlib.sha256(svg.encode()).hexdigest()[:8]
 
     def named(tag: re.Match[str]) -> str:
         text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", tag[0])
-        return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{own}-", text)
+        return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{mark}-", text)
 
     svg = re.sub(r"<[^>]*>", named, svg)
     svg = re.sub(r"<(g|defs)>\s*</\1>", "", svg)

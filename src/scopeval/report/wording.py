@@ -49,18 +49,20 @@ _SEEN = {
 
 def answer_of(e: Evaluation) -> str:
     """Estimate, interval, saved cost, safe or not: one sentence."""
-    found = e.interval
+    interval = e.interval
     if not e.known:
         return e.sentence
-    if math.isfinite(found.half_width):
-        value, low, high = rounded(found.half_width, found.estimate, found.low, found.high)
-        sure = confidence(found.alpha)
-        seen = " as far as seen" if blind(found) else ""
+    if math.isfinite(interval.half_width):
+        value, low, high = rounded(
+            interval.half_width, interval.estimate, interval.low, interval.high
+        )
+        sure = confidence(interval.alpha)
+        seen = " as far as seen" if blind(interval) else ""
         said = f"The policy is worth {value} ({sure} confidence{seen}: {low} to {high})"
-        if found.half_width == 0:
+        if interval.half_width == 0:
             said = f"The policy is worth {value}, the same in every episode"
     else:
-        said = f"The policy is worth about {found.estimate:.4g}, {no_interval(found)}"
+        said = f"The policy is worth about {interval.estimate:.4g}, {no_interval(interval)}"
     if by_itself(e):
         spent = f" at a cost of {amount(e.cost.total)}" if e.cost.total > 0 else ""
         return f"{said}, from {counted(e.finished)} of the policy itself{spent}."
@@ -101,8 +103,8 @@ def _words(e: Evaluation, c: Certificate) -> tuple[str, str, str]:
 
     In stages, more than a cost below the policy's own need not be more than the policy's own.
     """
-    own = e.certificate_at_own_cost
-    if c.verdict == "refuted" and own is not None and own.verdict != "refuted":
+    at_own_cost = e.certificate_at_own_cost
+    if c.verdict == "refuted" and at_own_cost is not None and at_own_cost.verdict != "refuted":
         return "but at more than the cost that was asked", "bad", "Above the cost that was asked"
     return _SAFETY[c.verdict]
 
@@ -143,10 +145,12 @@ def promise_in_words(e: Evaluation) -> str:
 
 def facts_of(e: Evaluation) -> tuple[Fact, ...]:
     """The headline numbers."""
-    found = e.interval
-    sure = confidence(found.alpha) + " confidence" + (", as far as seen" if blind(found) else "")
-    if not math.isfinite(found.half_width):
-        sure = no_interval(found) if e.known else "these episodes tell too little about it"
+    interval = e.interval
+    sure = (
+        confidence(interval.alpha) + " confidence" + (", as far as seen" if blind(interval) else "")
+    )
+    if not math.isfinite(interval.half_width):
+        sure = no_interval(interval) if e.known else "these episodes tell too little about it"
     facts = [Fact("Value of the policy", with_error(e), sure)]
     saved = _saved(e)
     if saved is not None:
@@ -175,12 +179,12 @@ def facts_of(e: Evaluation) -> tuple[Fact, ...]:
 
 def _saved(e: Evaluation) -> float | None:
     """Share of the cost (or, without costs, of the episodes) that running mu saved."""
-    own = e.on_policy
-    if own.unknown is not None or by_itself(e):
+    on_policy = e.on_policy
+    if on_policy.unknown is not None or by_itself(e):
         return None
-    if e.cost.total > 0 and own.total > 0:
-        return 1 - e.cost.total / own.total
-    return 1 - e.finished / own.episodes if own.episodes > 0 else None
+    if e.cost.total > 0 and on_policy.total > 0:
+        return 1 - e.cost.total / on_policy.total
+    return 1 - e.finished / on_policy.episodes if on_policy.episodes > 0 else None
 
 
 # -- numbers as words --------------------------------------------------------------------------

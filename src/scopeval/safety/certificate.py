@@ -114,29 +114,29 @@ class Seen:
         """
         if self.same:
             return ()
-        found = []
+        doubts = []
         if self.events < _FEWEST_EVENTS:
-            found.append(f"only {self.events} of {self.episodes:,} episodes had any cost")
+            doubts.append(f"only {self.events} of {self.episodes:,} episodes had any cost")
         if self.weighed:
-            found += self._weight_doubts(covered)
-        return tuple(found)
+            doubts += self._weight_doubts(covered)
+        return tuple(doubts)
 
     def _weight_doubts(self, covered: bool) -> list[str]:
         weights, mean = self._weights.diagnostics, self._mean
-        found = []
+        doubts = []
         error = mean.std / math.sqrt(mean.n)
         if covered and abs(mean.mean - 1.0) > _FAR * error + RESOLUTION:
-            found.append(
+            doubts.append(
                 f"the weights average {mean.mean:.3f} +- {error:.3f} where 1 is expected, so the "
                 "target's cost is not estimated well"
             )
         if weights.effective_size < _FEWEST_EFFECTIVE:
-            found.append(
+            doubts.append(
                 f"the weights leave an effective number of {weights.effective_size:.1f} episodes"
             )
         if weights.tail_index is not None and weights.tail_index > HEAVY_TAIL:
-            found.append(f"the weights have a heavy tail (Pareto k = {weights.tail_index:.2f})")
-        return found
+            doubts.append(f"the weights have a heavy tail (Pareto k = {weights.tail_index:.2f})")
+        return doubts
 
 
 # --------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def certify(
         InputError: No episodes, different lengths, or numbers that are not finite.
     """
     ledger = Ledger(epsilon=epsilon, alpha=alpha, bound=bound)
-    known = None if weight is None else np.asarray(weight)
-    ledger.add(EpisodeCosts(np.asarray(cost), np.asarray(weighted_cost), known))
+    weights = None if weight is None else np.asarray(weight)
+    ledger.add(EpisodeCosts(np.asarray(cost), np.asarray(weighted_cost), weights))
     return ledger.certificate(covered=covered)
 
 
@@ -213,8 +213,8 @@ class CostDifference:
 
     def of(self, costs: EpisodeCosts) -> FloatArray:
         """D of a batch, [k], from the best estimates of both costs; k may be 0."""
-        own, target = costs.pair
-        return np.asarray(own - (1 + self.epsilon) * target)
+        behavior, target = costs.pair
+        return np.asarray(behavior - (1 + self.epsilon) * target)
 
     def count(self, costs: EpisodeCosts) -> float:
         """Take in a batch; a mean of D up to the returned size is rounding of the weights."""
@@ -348,18 +348,18 @@ class Ledger:
         void = None if bound is None else bound.violated
         doubts: tuple[str, ...] = ()
         if bound is not None and void is None:
-            found = self._proved(bound, covered)
-            verdict: Verdict = "refuted" if refuted else found.verdict
+            finding = self._proved(bound, covered)
+            verdict: Verdict = "refuted" if refuted else finding.verdict
         else:
-            found = self._for_many(covered, anytime)
-            verdict = "refuted" if refuted else found.verdict
-            doubts = self._doubts(found, verdict, covered, anytime)
+            finding = self._for_many(covered, anytime)
+            verdict = "refuted" if refuted else finding.verdict
+            doubts = self._doubts(finding, verdict, covered, anytime)
             doubts = doubts if void is None else (void, *doubts)
             if doubts and verdict in ("safe", "refuted") and not refuted:
                 verdict = "not enough evidence"
         return Certificate(
-            difference=found.difference,
-            ratio=found.ratio,
+            difference=finding.difference,
+            ratio=finding.ratio,
             verdict=verdict,
             cost=float(self._plain.pairs.mean[0]),
             target_cost=float(self._pairs.mean[1]),
@@ -410,14 +410,14 @@ class Ledger:
         return moments_interval(sequence.moments, alpha=self._alpha)
 
     def _doubts(
-        self, found: _Finding, verdict: Verdict, covered: bool, anytime: bool
+        self, finding: _Finding, verdict: Verdict, covered: bool, anytime: bool
     ) -> tuple[str, ...]:
         """What speaks against a firm verdict."""
         seen = self._seen
         if seen.same or verdict not in ("safe", "refuted"):
             return ()
         doubts = list(seen.doubts(covered=covered))
-        low, high = found.ratio.low, found.ratio.high
+        low, high = finding.ratio.low, finding.ratio.high
         narrow = math.isfinite(high) and high - low <= RESOLUTION * high
         if narrow or self._sequence.moments.constant:
             doubts.append("the costs seen leave no spread to judge by")
@@ -435,26 +435,33 @@ class Ledger:
         """
         sums, controlled = self._sums, self._controlled
         if verdict == "safe":
-            own, target = float(self._plain.most[0]), self._seen.limit
+            behavior, target = float(self._plain.most[0]), self._seen.limit
             if controlled:
-                own, target = max(own, float(sums.most[0])), min(target, float(sums.least[1]))
-            return own, target
+                behavior, target = (
+                    max(behavior, float(sums.most[0])),
+                    min(target, float(sums.least[1])),
+                )
+            return behavior, target
         return float(sums.least[0]) if controlled else 0.0, float(sums.most[1])
 
     def _unseen(self, verdict: Verdict) -> str:
-        own, target = self._extremes(verdict)
+        behavior, target = self._extremes(verdict)
         return (
-            f"{UNSEEN} more episodes at the worst of the costs seen ({own:.4g}, where the target's "
-            f"is {target:.4g}) would change the verdict"
+            f"{UNSEEN} more episodes at the worst of the costs seen ({behavior:.4g}, where the "
+            f"target's is {target:.4g}) would change the verdict"
         )
 
     def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
         """Whether a few more episodes of the worst kind would change the verdict."""
-        own, target = self._extremes(verdict)
+        behavior, target = self._extremes(verdict)
         sequence = deepcopy(self._sequence)
-        sequence.update(np.full(UNSEEN, own - (1 + self._difference.epsilon) * target))
-        found = self._interval(sequence, anytime)
-        return found.high > self._tolerance if verdict == "safe" else found.low <= self._tolerance
+        sequence.update(np.full(UNSEEN, behavior - (1 + self._difference.epsilon) * target))
+        interval = self._interval(sequence, anytime)
+        return (
+            interval.high > self._tolerance
+            if verdict == "safe"
+            else interval.low <= self._tolerance
+        )
 
     def _ratio(self, anytime: bool) -> Interval:
         n = self._pairs.n

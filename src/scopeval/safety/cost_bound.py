@@ -134,13 +134,13 @@ class CostBound:
             costs = replace(costs, cost=np.full(len(costs), most))
         if costs.limit is not None:
             return (CostPair("weighted", costs.cost, costs.weighted_cost, most, costs.limit),)
-        found = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
+        pairs = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
         if costs.steps is not None:
             room = ROOM * most
-            own = costs.steps.own.not_above(1.0, most, self.step)
+            behavior = costs.steps.own.not_above(1.0, most, self.step)
             target = costs.steps.target.not_below(room)
-            found.append(CostPair("controlled", own, target, most + room, -room))
-        return tuple(found)
+            pairs.append(CostPair("controlled", behavior, target, most + room, -room))
+        return tuple(pairs)
 
     def for_refutation(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
         """What a refutation may use: D is bounded below."""
@@ -148,41 +148,41 @@ class CostBound:
             return (CostPair("weighted", costs.cost, costs.weighted_cost, 0.0, costs.limit),)
         if not costs.finished:
             return self._for_refutation_when_cut(costs)
-        found = []
+        pairs = []
         cost, most, heaviest = costs.cost, self.episode, self.largest_weight
         if math.isfinite(heaviest):
             top = heaviest * most
-            found.append(CostPair("weighted", cost, costs.weighted_cost, 0.0, top, True))
+            pairs.append(CostPair("weighted", cost, costs.weighted_cost, 0.0, top, True))
             if costs.steps is not None:
                 room = ROOM * most
-                own = costs.steps.own.not_below(room)
+                behavior = costs.steps.own.not_below(room)
                 target = costs.steps.target.not_above(heaviest, most, self.step)
-                found.append(CostPair("controlled", own, target, -room, top + room, True))
+                pairs.append(CostPair("controlled", behavior, target, -room, top + room, True))
         if self.step is not None and costs.exposure is not None:
             top = self.step * self.duration
             counted = top - self.step * costs.exposure + costs.weighted_cost
-            found.append(CostPair("from the top", cost, counted, 0.0, top))
+            pairs.append(CostPair("from the top", cost, counted, 0.0, top))
         elif costs.weight is not None:
             counted = most - costs.weight * np.maximum(most - cost, 0.0)
-            found.append(CostPair("from the top", cost, counted, 0.0, most))
-        return tuple(found)
+            pairs.append(CostPair("from the top", cost, counted, 0.0, most))
+        return tuple(pairs)
 
     def _for_refutation_when_cut(self, costs: EpisodeCosts) -> tuple[CostPair, ...]:
         """The least D of episodes that were cut, however they would have gone on."""
-        found, cost, most = [], costs.cost, self.episode
+        pairs, cost, most = [], costs.cost, self.episode
         if math.isfinite(self.largest_weight):
             top, room = self.largest_weight * most, ROOM * most
             worst = np.full(len(costs), top)
-            found.append(CostPair("weighted", cost, worst, 0.0, top, True))
-            own = np.full(len(costs), -room)
-            found.append(CostPair("controlled", own, worst + room, -room, top + room, True))
+            pairs.append(CostPair("weighted", cost, worst, 0.0, top, True))
+            behavior = np.full(len(costs), -room)
+            pairs.append(CostPair("controlled", behavior, worst + room, -room, top + room, True))
         if self.step is None or costs.exposure is None:
-            found.append(CostPair("from the top", cost, np.full(len(costs), most), 0.0, most))
+            pairs.append(CostPair("from the top", cost, np.full(len(costs), most), 0.0, most))
         else:
             top = self.step * self.duration
             counted = top - self.step * costs.exposure + costs.weighted_cost
-            found.append(CostPair("from the top", cost, counted, 0.0, top))
-        return tuple(found)
+            pairs.append(CostPair("from the top", cost, counted, 0.0, top))
+        return tuple(pairs)
 
 
 def cost_bound_of(

@@ -85,13 +85,13 @@ class EpisodeCosts:
     @staticmethod
     def of_columns(rows: Sequence[Mapping[str, Any]]) -> EpisodeCosts:
         """Of `columns`, one row per episode; a number that some row lacks is unknown."""
-        known: dict[str, Any] = {
+        columns: dict[str, Any] = {
             name: np.array([row[name] for row in rows], np.float64)
             if name in ("cost", "weighted_cost") or all(name in row for row in rows)
             else None
             for name in _COLUMNS
         }
-        return EpisodeCosts(**known)
+        return EpisodeCosts(**columns)
 
     @staticmethod
     def of_cut(seen: Mapping[str, float]) -> EpisodeCosts:

@@ -141,17 +141,19 @@ class Guard:
     @property
     def state(self) -> GuardState:
         """Its state now."""
-        found = self._interval(covered=True)
+        interval = self._interval(covered=True)
         tripped = self._reason is not None
-        return GuardState(tripped, self._reason, found.n, found, self._total_cost, self._refuted)
+        return GuardState(
+            tripped, self._reason, interval.n, interval, self._total_cost, self._refuted
+        )
 
     def _interval(self, *, covered: bool) -> Interval:
         """One-sided, for E[D]."""
-        found = self._sequence.interval
+        interval = self._sequence.interval
         if self._bounded is None:
-            return found
+            return interval
         low = self._bounded.difference(covered=covered).low
-        return Interval(found.estimate, low, math.inf, found.alpha, "bets", found.n)
+        return Interval(interval.estimate, low, math.inf, interval.alpha, "bets", interval.n)
 
     def update(
         self,
@@ -202,15 +204,15 @@ class Guard:
             )
         covered = covered and costs.covered
         paid = costs.cost if spent is None else finite_column(spent, "spent")
-        found = self._sequence.update(self._difference.of(costs))
+        interval = self._sequence.update(self._difference.of(costs))
         self._worst.update(costs)
         if self._bounded is not None:
             self._bounded.update(costs)
-            found = self._interval(covered=covered)
+            interval = self._interval(covered=covered)
         self._total_cost += float(paid.sum()) + lost
         tolerance = self._difference.count(costs)
         if self._reason is None:
-            self._reason = self._why(paid, found, tolerance, covered)
+            self._reason = self._why(paid, interval, tolerance, covered)
         return self.state
 
     def lose(self, costs: EpisodeCosts, *, spent: float) -> GuardState:
@@ -224,9 +226,9 @@ class Guard:
         if self._bounded is not None:
             self._bounded.update(costs)
         if self._reason is None:
-            found = self._interval(covered=costs.covered)
+            interval = self._interval(covered=costs.covered)
             tolerance = self._difference.count(EpisodeCosts.of([], []))
-            self._reason = self._why(np.empty(0), found, tolerance, costs.covered)
+            self._reason = self._why(np.empty(0), interval, tolerance, costs.covered)
         return self.state
 
     def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
@@ -251,21 +253,23 @@ class Guard:
             total, self._total_cost_limit
         )
 
-    def _low(self, found: Interval) -> float:
+    def _low(self, interval: Interval) -> float:
         """The lower bound for E[D], also if one more episode is the worst of those seen."""
-        if not isinstance(self._sequence, AsymptoticSequence) or found.low <= 0:
-            return found.low
+        if not isinstance(self._sequence, AsymptoticSequence) or interval.low <= 0:
+            return interval.low
         more = deepcopy(self._sequence)
         worst = more.update(np.array([self._worst.difference(self._difference.epsilon)]))
-        return min(found.low, worst.low)
+        return min(interval.low, worst.low)
 
-    def _why(self, g: FloatArray, found: Interval, tolerance: float, covered: bool) -> str | None:
+    def _why(
+        self, g: FloatArray, interval: Interval, tolerance: float, covered: bool
+    ) -> str | None:
         worst = float(g.max(initial=-math.inf))
         if g.size and not self._goes_on and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
         if _above(self._total_cost, self._total_cost_limit):
             return (
-                f"{found.n:,} episodes cost {self._total_cost:.4g} in total, "
+                f"{interval.n:,} episodes cost {self._total_cost:.4g} in total, "
                 f"above the limit of {self._total_cost_limit:.4g}"
             )
         if self._bounded is not None:
@@ -273,21 +277,21 @@ class Guard:
                 return f"{self._bounded.violated}, so that nothing is known about the promise"
             self._refuted = self._bounded.refuted(covered=covered)
         else:
-            self._refuted = bool(covered and found.n and self._low(found) > tolerance)
+            self._refuted = bool(covered and interval.n and self._low(interval) > tolerance)
         if not self._refuted:
             return None
         epsilon = self._difference.epsilon
         times = f"{1 + epsilon:.4g} times " if epsilon else ""
-        whose = {
+        compared = {
             "target": "the target's",
             "reference": "the reference policy's",
             "limit": "the limit",
         }[self._whose]
         seen = "" if self._bounded is not None else " as far as seen"
         return (
-            f"the promise is refuted{seen} after {found.n:,} episodes: the expected cost is above "
-            f"{times}{whose} by at least {found.low:.4g} "
-            f"(estimate {found.estimate:.4g}, false-alarm probability {found.alpha:.4g})"
+            f"the promise is refuted{seen} after {interval.n:,} episodes: the expected cost is "
+            f"above {times}{compared} by at least {interval.low:.4g} "
+            f"(estimate {interval.estimate:.4g}, false-alarm probability {interval.alpha:.4g})"
         )
 
 
@@ -310,8 +314,8 @@ class _Worst:
         self.own = min(self.own, float(costs.cost.min()))
         self.target = max(self.target, float(costs.weighted_cost.max()))
         if costs.own_controlled is not None:
-            own, target = costs.pair
-            self.own_estimate = min(self.own_estimate, float(own.min()))
+            behavior, target = costs.pair
+            self.own_estimate = min(self.own_estimate, float(behavior.min()))
             self.target_estimate = max(self.target_estimate, float(target.max()))
 
     def difference(self, epsilon: float) -> float:

@@ -63,13 +63,13 @@ class Attempt(NamedTuple):
 
     def exception(self, label: str) -> Exception:
         """The exception that ended the call; its note says where."""
-        found: Any = None
+        raised: Any = None
         with contextlib.suppress(Exception):  # a class that only the worker can import
-            found = pickle.loads(self.error) if self.error else None
-        if not isinstance(found, Exception):
+            raised = pickle.loads(self.error) if self.error else None
+        if not isinstance(raised, Exception):
             last = (self.text.strip().splitlines() or ["no message"])[-1]
-            found = WorkerError(f"{label} failed in a worker: {last}")
-        error: Exception = found
+            raised = WorkerError(f"{label} failed in a worker: {last}")
+        error: Exception = raised
         error.add_note(self.text)
         return error
 

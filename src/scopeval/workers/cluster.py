@@ -182,11 +182,11 @@ def _connect(workers: int | None, address: str | None) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     address = address or os.environ.get("RAY_ADDRESS")
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        how |= {"num_cpus": workers, "include_dashboard": False}
+        settings |= {"num_cpus": workers, "include_dashboard": False}
     try:
-        ray.init(address=address or "local", **how)  # a new one, whatever else runs here
+        ray.init(address=address or "local", **settings)  # a new one, whatever else runs here
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise InputError(
