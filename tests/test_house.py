@@ -206,7 +206,6 @@ HOLDERS = {
     "comparison.control.TableLearner": "of the control variates",
     "comparison.control.WorldLearner": "of the control variates",
     "evaluation.stage_design.Plan": "a stage's own promise",
-    "safety.certificate.CostDifference": "the multiple in D",
 }
 
 

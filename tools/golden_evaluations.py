@@ -289,7 +289,7 @@ def _registered() -> Numbers:
     result = evaluate(
         lambda: gymnasium.make(make, size=SIZE), target, behavior, horizon=SIZE, episodes=24
     )
-    guard, rng = Guard(epsilon=0.0, alpha=0.1, target_n=100), np.random.default_rng(0)
+    guard, rng = Guard(alpha=0.1, target_n=100), np.random.default_rng(0)
     states = []
     for _ in range(8):
         cost = 1.0 + rng.random(25)

@@ -205,7 +205,7 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
     shares = Shares(EPISODES, SETTINGS)
     totals = Totals(
         alpha=0.05,
-        epsilon=0.0,
+        promise=Promise(),
         method="sequence",
         target_n=EPISODES,
         on_policy=False,
@@ -226,7 +226,7 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
             expected_variance(plan.prediction, SETTINGS),
             fell_back=plan.new and plan.prediction is None,
         )
-        totals.begin(weight, plan.epsilon)
+        totals.begin(weight, 1.0 + plan.epsilon)
         some = kept.select(slice(begin, begin + size))
         totals.add(summarize(some, 1.0, "mc" if plan.behavior is None else "pdis"))
         totals.end(plan, None, covered=True, costs=True)

@@ -266,11 +266,11 @@ def test_a_verdict_takes_a_capital_of_two_over_alpha(cost: float, verdict: str) 
     needed = next(n for n in range(1, 200) if capital(n) >= 2 / ALPHA)
     alarm = next(n for n in range(1, 200) if capital(n) >= 1 / ALPHA)
     for n in (needed - 1, needed):
-        ledger = Ledger(alpha=ALPHA, bound=CostBound(1.0), whose="limit")
+        ledger = Ledger(alpha=ALPHA, bound=CostBound(1.0), compared="limit")
         ledger.add(limit_costs(np.full(n, cost), 0.5))
         assert (ledger.certificate().verdict == verdict) == (n == needed)
     for n in (alarm - 1, alarm):
-        guard = Guard(alpha=ALPHA, bound=CostBound(1.0), whose="limit")
+        guard = Guard(alpha=ALPHA, bound=CostBound(1.0), compared="limit")
         tripped = guard.add(limit_costs(np.full(n, cost), 0.5)).tripped
         assert tripped == (n == alarm and verdict == "refuted")
 
@@ -311,7 +311,7 @@ def test_costs_above_the_bound_void_it_and_trip_the_guard() -> None:
 def test_a_bound_that_is_violated_later_proves_nothing_any_more() -> None:
     """What had been refuted by it is open again, and both intervals have no ends."""
     bound = CostBound(4.0, largest_weight=2.0)
-    compared = BoundedComparison(bound, 0.0, ALPHA)
+    compared = BoundedComparison(bound, 1.0, ALPHA)
     compared.update(EpisodeCosts(np.full(400, 3.0), np.full(400, 1.0), np.ones(400)))
     assert compared.refuted(covered=True)
     assert compared.ratio(covered=True).low > 1.0
@@ -339,7 +339,7 @@ def test_a_bound_that_is_violated_later_proves_nothing_any_more() -> None:
 )
 def test_what_contradicts_a_bound(costs: EpisodeCosts, bound: CostBound, words: str) -> None:
     assert words in str(bound.violation(costs))
-    compared = BoundedComparison(bound, 0.0, ALPHA)
+    compared = BoundedComparison(bound, 1.0, ALPHA)
     compared.update(costs)
     assert compared.violated is not None
     assert not compared.safe

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scopeval import Guard, TabularPolicy, exact
+from scopeval import Guard, Promise, TabularPolicy, exact
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import Candidates, EpisodeState
 from scopeval.safety.certificate import Ledger
@@ -77,7 +77,7 @@ def test_heavy_tails_give_few_false_alarms_with_a_control_variate() -> None:
     done = summaries(mdp, pi, mu, cost_control=q, episodes=n * RUNS, seed=3)
     alarms = 0
     for run in range(RUNS):
-        guard = Guard(epsilon=epsilon)
+        guard = Guard(Promise(1.0 + epsilon))
         for first in range(run * n, run * n + n, 25):
             if guard.add(costs(done, slice(first, first + 25), control=True)).tripped:
                 alarms += 1
@@ -107,7 +107,7 @@ def test_an_unseen_disaster_is_not_safe_because_a_control_variate_is_precise() -
     safe = {False: 0, True: 0}
     for control in safe:
         for run in range(RUNS):
-            ledger = Ledger(epsilon=0.998 * ratio - 1.0)
+            ledger = Ledger(Promise(0.998 * ratio))
             ledger.add(costs(done, slice(run * n, run * n + n), control=control))
             safe[control] += ledger.certificate().verdict == "safe"
     assert max(safe.values()) <= 10

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from scopeval import Guard
+from scopeval import Guard, Promise
 from scopeval.errors import InputError
 from scopeval.safety.certificate import certify
 from scopeval.safety.episode_costs import EpisodeCosts
@@ -271,7 +271,7 @@ def test_unsafe_behavior_is_caught_early(bounds: tuple[float, float] | None) -> 
 def test_guard_allows_what_epsilon_allows() -> None:
     cost, weighted = episodes(np.random.default_rng(9), 3000, ratio=1.3, tail=0.3)
     assert Guard().update(cost, weighted).tripped
-    assert not Guard(epsilon=0.4).update(cost, weighted).tripped
+    assert not Guard(Promise(1.4)).update(cost, weighted).tripped
 
 
 def test_behavior_that_is_the_target_never_trips() -> None:
@@ -342,9 +342,8 @@ def test_a_refused_batch_is_not_counted() -> None:
         (lambda: certify([1.0, math.nan], [1.0, 1.0]), "cost must be finite.* index 1"),
         (lambda: certify([1.0], [math.inf]), "weighted_cost must be finite"),
         (lambda: certify([[1.0]], [[1.0]]), "one dimension"),
-        (lambda: certify([1.0], [1.0], epsilon=-1.0), "epsilon"),
+        (lambda: certify([1.0], [1.0], epsilon=-1.0), "at_most"),
         (lambda: certify([1.0], [1.0], alpha=2.0), "alpha"),
-        (lambda: Guard(epsilon=math.nan), "epsilon"),
         (lambda: Guard(alpha=0.0), "alpha"),
         (lambda: Guard(total_cost_limit=math.nan), "total_cost_limit"),
         (lambda: Guard().update([1.0], []), "got 1 and 0"),

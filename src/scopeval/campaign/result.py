@@ -28,6 +28,7 @@ from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.stage_report import Learning, precise_after
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.totals import RunInfo, Totals
+from scopeval.question import promise as question_promise
 from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = [
@@ -289,7 +290,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         return _staged(state, terms.refit, numbers, lost, run, control, episodes)
     totals = Totals(
         alpha=terms.alpha,
-        epsilon=terms.epsilon,
+        promise=question_promise.Promise(1.0 + terms.epsilon),
         method="sequence",
         target_n=narrowest_at(terms),
         on_policy=on_policy,
@@ -322,7 +323,7 @@ def _staged(
     terms = state.terms
     totals = Totals(
         alpha=terms.alpha,
-        epsilon=terms.epsilon,
+        promise=question_promise.Promise(1.0 + terms.epsilon),
         method="sequence",
         target_n=narrowest_at(terms),
         on_policy=False,
@@ -339,7 +340,7 @@ def _staged(
     segments = {segment: list(some) for segment, some in finished}
     for number, one in enumerate(state.plans[: state.allotment.segments[-1].stage + 1]):
         parts = [segment for segment in state.allotment.segments if segment.stage == number]
-        totals.begin(parts[0].weight if parts else 1.0, one.plan.epsilon)
+        totals.begin(parts[0].weight if parts else 1.0, 1.0 + one.plan.epsilon)
         for segment in parts:
             totals.reweigh(segment.weight)
             some = segments.get(segment, [])

@@ -27,6 +27,7 @@ from scopeval.campaign.terms import COST, Limit, Promise, Terms
 from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
 from scopeval.estimation.running_moments import BURN_IN, Interval
+from scopeval.question import promise as question_promise
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
@@ -250,7 +251,9 @@ class CampaignState:
             None
             if isinstance(guard, Limit)
             else Guard(
-                epsilon=self.terms.guarded_epsilon if guard.epsilon is None else guard.epsilon,
+                question_promise.Promise(
+                    1.0 + (self.terms.guarded_epsilon if guard.epsilon is None else guard.epsilon)
+                ),
                 alpha=guard.alpha,
                 bound=self.terms.bound() if guard.signal == COST else None,
                 target_n=narrowest_at(self.terms),

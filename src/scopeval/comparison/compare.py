@@ -296,7 +296,7 @@ def comparison_of(
     if episodes.cost.any():
         found = costs.certificate(episodes, anytime=outcome.anytime)
         certificate = found if costs.promise is not None else None
-        ratio = found.ratio if costs.whose == "reference" else None
+        ratio = found.ratio if costs.compared == "reference" else None
     some, by_context = _doubts(differences), _context_reports(outcome, policies, context)
     for report in list(by_context.values())[:1]:  # warnings are about the history, for all the same
         warnings, caveats = (*warnings, *report.warnings), (*caveats, *report.dependent)

@@ -39,12 +39,7 @@ class CostTerms:
     alpha: float
 
     @property
-    def epsilon(self) -> float:
-        """The promise: at most 1 + epsilon times the baseline's cost."""
-        return 0.0 if self.promise is None else self.promise.epsilon
-
-    @property
-    def whose(self) -> Compared:
+    def compared(self) -> Compared:
         """What the promise compares with."""
         limit = self.promise is not None and self.promise.limit is not None
         return "limit" if limit else "reference"
@@ -53,13 +48,13 @@ class CostTerms:
         """A guard of the promise; None: there is nothing to guard."""
         if self.promise is None or not self.promise.guarded:
             return None
-        return Guard(epsilon=self.epsilon, alpha=self.alpha, bound=self.bound, whose=self.whose)
+        return Guard(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
 
     def of(self, episodes: MixtureEpisodes) -> EpisodeCosts:
         """Costs of finished episodes, and the baseline's by the same episodes."""
         cost = np.asarray(episodes.cost @ discounts(self.gamma, episodes.horizon))
         largest = episodes.cost.max(axis=1, initial=0.0)
-        if self.whose == "limit":
+        if self.compared == "limit":
             assert self.promise is not None
             assert self.promise.limit is not None
             return limit_costs(cost, self.promise.limit, largest)
@@ -74,7 +69,7 @@ class CostTerms:
 
     def certificate(self, episodes: MixtureEpisodes, *, anytime: bool) -> Certificate:
         """The verdict about the promise, or about at most the baseline's cost where none is."""
-        ledger = Ledger(epsilon=self.epsilon, alpha=self.alpha, bound=self.bound, whose=self.whose)
+        ledger = Ledger(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
         ledger.add(self.of(episodes))
         return ledger.certificate(anytime=anytime)
 

@@ -86,23 +86,22 @@ class EvaluationTask:
     note: str | None = None
     baseline: bool = False
 
-    def guard(self, epsilon: float | None = None) -> Guard | None:
+    def guard(self, at_most: float | None = None) -> Guard | None:
         """Watches the promise and the limits; None: nothing is to be watched.
 
         Args:
-            epsilon: watch another promise than that of the evaluation.
+            at_most: watch another multiple than the promise of the evaluation.
         """
         if not self.costs or not self.promise.guarded:
             return None
         episode, total = limits_of_guard(self.limits)
         return Guard(
-            epsilon=self.promise.epsilon if epsilon is None else epsilon,
+            self.promise if at_most is None else replace(self.promise, at_most=at_most),
             alpha=self.inference.alpha,
             episode_cost_limit=episode,
             goes_on=self.baseline,
             total_cost_limit=total,
             bound=self.bound,
-            whose=self.promise.compared,
         )
 
 
@@ -277,13 +276,12 @@ class EvaluationLoop:
         )
         self.totals = Totals(
             alpha=by.alpha,
-            epsilon=task.promise.epsilon,
+            promise=promise,
             method=by.interval,
             target_n=episodes or 1000,
             on_policy=run is None,
             keep=by.keep,
             bound=task.bound,
-            whose=promise.compared,
             return_bound=by.return_bound,
             context=self._context,
             settings=stages,
@@ -393,12 +391,12 @@ class EvaluationLoop:
         """The guard that watches all episodes; in stages each has its own if there is no limit."""
         task = self._task
         if self._staging is not None:
-            return task.guard(self._watched(task.promise.epsilon)) if task.limits else None
+            return task.guard(self._watched(task.promise.at_most)) if task.limits else None
         return task.guard() if self._run is not None or not self._of_target else None
 
-    def _watched(self, epsilon: float) -> float:
-        """The promise that a guard watches: never below the cost of what it hands over to."""
-        return max(epsilon, 0.0) if self._of_target else epsilon
+    def _watched(self, at_most: float) -> float:
+        """The multiple that a guard watches: never below the cost of what it hands over to."""
+        return max(at_most, 1.0) if self._of_target else at_most
 
     def _guards(self, plan: Plan) -> tuple[Guard, ...]:
         """What watches a stage; the first one that trips says why.
@@ -420,18 +418,11 @@ class EvaluationLoop:
             return ()
         half, promise = 0.5 * task.inference.alpha, task.promise
         if staging.whole is None:
-            staging.whole = Guard(
-                epsilon=self._watched(promise.epsilon),
-                alpha=half,
-                bound=task.bound,
-                whose=promise.compared,
-            )
-        stage = Guard(
-            epsilon=self._watched(plan.epsilon),
-            alpha=half * staging.part(len(self.totals.stages) + 1),
-            bound=task.bound,
-            whose=promise.compared,
-        )
+            of_all = replace(promise, at_most=self._watched(promise.at_most))
+            staging.whole = Guard(of_all, alpha=half, bound=task.bound)
+        part = half * staging.part(len(self.totals.stages) + 1)
+        of_stage = replace(promise, at_most=self._watched(1.0 + plan.epsilon))
+        stage = Guard(of_stage, alpha=part, bound=task.bound)
         return stage, staging.whole
 
     # -- the result ----------------------------------------------------------------------------
@@ -515,7 +506,7 @@ class _Staging:
             fell_back=plan.new and plan.prediction is None,
             progress=expected_progress(plan.prediction),
         )
-        totals.begin(weight, plan.epsilon)
+        totals.begin(weight, 1.0 + plan.epsilon)
         return plan
 
     def learn(self, plan: Plan, totals: Totals) -> None:

@@ -152,13 +152,12 @@ def estimate(
     control = context_control(context, run, 1 if anytime else len(episodes), by.return_bound)
     totals = Totals(
         alpha=by.alpha,
-        epsilon=judged.epsilon,
+        promise=judged,
         method=by.interval,
         target_n=max(len(episodes), 50),
         on_policy=on_policy,
         keep=True,
         bound=_bound(promises, run, episodes.horizon, gamma),
-        whose=judged.compared,
         return_bound=by.return_bound,
         context=control,
     )

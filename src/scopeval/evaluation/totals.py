@@ -50,7 +50,7 @@ from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
 from scopeval.question.inference import IntervalMethod
-from scopeval.question.promise import Compared
+from scopeval.question.promise import Promise
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
 
@@ -105,7 +105,7 @@ class Totals:
 
     Args:
         alpha: probability with which an interval may miss.
-        epsilon: the promise to certify. In stages, below 0, all episodes are also judged by the
+        promise: to certify. In stages, below 0, all episodes are also judged by the
             target policy's own cost, which the guard watches.
         method: of the interval for a fixed number of episodes; "sequence": always anytime-valid.
             Several stages have the studentized interval of a martingale instead of "t".
@@ -113,7 +113,6 @@ class Totals:
         on_policy: the target is what was to be run.
         keep: keep the episodes.
         bound: what is known about the costs of episodes; None: nothing.
-        whose: what the promise compares with.
         return_bound: (low, high) that contain every possible return; None: unknown.
         context: what has adjusted the values; None: nothing.
         settings: of the stages; None: there are none.
@@ -123,13 +122,12 @@ class Totals:
         self,
         *,
         alpha: float,
-        epsilon: float,
+        promise: Promise,
         method: IntervalMethod,
         target_n: int,
         on_policy: bool,
         keep: bool,
         bound: CostBound | None = None,
-        whose: Compared = "target",
         return_bound: tuple[float, float] | None = None,
         context: ContextControl | None = None,
         settings: Stages | None = None,
@@ -147,18 +145,16 @@ class Totals:
         self._values = StagedMoments(level, max(round(target_n / prior), 1))
         self._second = Scatter(4)  # W (G - c)^2, W (G - c), W, weighted spending
         self._weights = RunningWeights()
-        self._ledger = Ledger(
-            epsilon=epsilon, alpha=alpha, target_n=target_n, bound=bound, whose=whose
-        )
+        self._ledger = Ledger(promise, alpha=alpha, target_n=target_n, bound=bound)
         self._at_own_cost = (
-            Ledger(epsilon=0.0, alpha=alpha, target_n=target_n, bound=bound)
-            if settings is not None and epsilon < 0.0 and whose == "target"
+            Ledger(alpha=alpha, target_n=target_n, bound=bound)
+            if settings is not None and promise.epsilon < 0.0 and promise.compared == "target"
             else None
         )
         self._returns = None if return_bound is None else BoundedReturns(return_bound, alpha)
         self._outcomes = FewOutcomes()
         self._alpha, self._method = alpha, method
-        self._bound, self._whose = bound, whose
+        self._bound, self._promise = bound, promise
         # in stages episodes of the target policy count for the whole promise too
         self._on_policy = on_policy or settings is not None
         self._center: float | None = None  # c, which keeps digits where returns are large
@@ -177,13 +173,13 @@ class Totals:
         if not self._staged:
             self._values.begin(1.0)
 
-    def begin(self, weight: float, epsilon: float) -> None:
+    def begin(self, weight: float, at_most: float) -> None:
         """Begin a stage whose episodes have this weight, and this promise of its own."""
         self._values.begin(weight)
         if self._context is not None:
             self._context.weigh(weight)
         self._stage = _StageTotals(
-            Ledger(epsilon=epsilon, alpha=self._alpha, bound=self._bound, whose=self._whose)
+            Ledger(replace(self._promise, at_most=at_most), alpha=self._alpha, bound=self._bound)
         )
 
     def reweigh(self, weight: float) -> None:
@@ -215,7 +211,7 @@ class Totals:
         if self._at_own_cost is not None:
             self._at_own_cost.add(batch.costs)
         if self._stage is not None:
-            self._stage.add(batch, by_target=self._whose != "target")
+            self._stage.add(batch, by_target=self._promise.compared != "target")
         self._spent += float(batch.spent.sum())
         self.total += float(batch.spent.sum()) + sum(x.cost for x in batch.lost)
         self.finished += k

@@ -39,18 +39,17 @@ class BoundedComparison:
 
     Args:
         bound: what is known about the costs.
-        epsilon: the promise.
+        allowed: 1 + epsilon, the multiple of the target's cost that is promised.
         alpha: probability of a wrong end; half of it for each, unless only one is asked for.
         lower_only: only lower ends are asked for, with all of alpha: that of a guard.
     """
 
     def __init__(
-        self, bound: CostBound, epsilon: float, alpha: float, *, lower_only: bool = False
+        self, bound: CostBound, allowed: float, alpha: float, *, lower_only: bool = False
     ) -> None:
         check_alpha(alpha)
         self.bound = bound
         self._threshold = math.log((1 if lower_only else 2) / alpha)
-        allowed = 1.0 + epsilon
         steps = _both_ways(1e-3 * 1.25 ** np.arange(37.0))
         parts = _both_ways(1.3 ** -np.arange(36.0)[::-1])
         spans = np.where(parts < 0, allowed, 1.0) * bound.episode

@@ -38,7 +38,7 @@ from scopeval.estimation.running_moments import (
     moments_interval,
 )
 from scopeval.estimation.weight_diagnostics import HEAVY_TAIL, RunningWeights
-from scopeval.question.promise import Compared
+from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison, Ends
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
@@ -189,7 +189,7 @@ def certify(
     Raises:
         InputError: No episodes, different lengths, or numbers that are not finite.
     """
-    ledger = Ledger(epsilon=epsilon, alpha=alpha, bound=bound)
+    ledger = Ledger(Promise(at_most=1.0 + epsilon), alpha=alpha, bound=bound)
     weights = None if weight is None else np.asarray(weight)
     ledger.add(EpisodeCosts(np.asarray(cost), np.asarray(weighted_cost), weights))
     return ledger.certificate(covered=covered)
@@ -199,27 +199,23 @@ class CostDifference:
     """D = G^c - (1 + epsilon) PDIS^c of episodes, and how small a mean of D is rounding.
 
     Args:
-        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        allowed: 1 + epsilon, the multiple of the target's cost that is promised.
     """
 
-    def __init__(self, epsilon: float) -> None:
-        if not (math.isfinite(epsilon) and epsilon > -1):
-            raise InputError(
-                f"epsilon must be finite and above -1, got {epsilon}; 0 allows no excess"
-            )
-        self.epsilon = epsilon
+    def __init__(self, allowed: float) -> None:
+        self.allowed = allowed
         self._episodes = 0
         self._scale = 0.0
 
     def of(self, costs: EpisodeCosts) -> FloatArray:
         """D of a batch, [k], from the best estimates of both costs; k may be 0."""
         behavior, target = costs.pair
-        return np.asarray(behavior - (1 + self.epsilon) * target)
+        return np.asarray(behavior - self.allowed * target)
 
     def count(self, costs: EpisodeCosts) -> float:
         """Take in a batch; a mean of D up to the returned size is rounding of the weights."""
         g, w = costs.cost, costs.weighted_cost
-        self._scale += float(np.abs(g).sum() + (1 + self.epsilon) * np.abs(w).sum())
+        self._scale += float(np.abs(g).sum() + self.allowed * np.abs(w).sum())
         self._episodes += g.size
         return RESOLUTION * self._scale / max(self._episodes, 1)
 
@@ -257,29 +253,32 @@ class Ledger:
     What it says is a function of the episodes it holds; batches do not matter, up to rounding.
 
     Args:
-        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        promise: about the cost; None: at most the target's.
         alpha: Probability with which an interval may miss.
         target_n: Number of episodes at which the anytime-valid certificate is to be sharpest.
         bound: What is known about the costs of episodes; None: nothing.
-        whose: What the promise compares with, for the words.
+        compared: what the promise compares with, for the words; None: as it says.
     """
 
     def __init__(
         self,
+        promise: Promise | None = None,
         *,
-        epsilon: float = 0.0,
         alpha: float = 0.05,
         target_n: int = 1000,
         bound: CostBound | None = None,
-        whose: Compared = "target",
+        compared: Compared | None = None,
     ) -> None:
-        self._difference = CostDifference(epsilon)
-        self._whose = whose
+        self._promise = promise or Promise()
+        self._compared = compared or self._promise.compared
+        self._difference = CostDifference(self._promise.at_most)
         self._alpha = alpha
         self._best = _Sums(alpha, target_n)
         self._plain = _Sums(alpha, target_n)  # without a control variate
         self._seen = Seen()
-        self._bounded = None if bound is None else BoundedComparison(bound, epsilon, alpha)
+        self._bounded = (
+            None if bound is None else BoundedComparison(bound, self._promise.at_most, alpha)
+        )
         self._tolerance = 0.0
         self._with_control = False
         self._positive = True
@@ -315,7 +314,7 @@ class Ledger:
     def add(self, costs: EpisodeCosts) -> None:
         """Take in a batch of finished episodes with all that is known about them."""
         g, w = costs.cost, costs.weighted_cost
-        allowed = 1 + self._difference.epsilon
+        allowed = self._difference.allowed
         self._best.update(*costs.pair, allowed)
         self._plain.update(g, w, allowed)
         self._tolerance = self._difference.count(costs)
@@ -363,13 +362,13 @@ class Ledger:
             verdict=verdict,
             cost=float(self._plain.pairs.mean[0]),
             target_cost=float(self._pairs.mean[1]),
-            epsilon=self._difference.epsilon,
+            epsilon=self._promise.epsilon,
             alpha=self._alpha,
             episodes=self._pairs.n,
             largest_cost=self._seen.largest_cost,
             cost_bound=None if bound is None or void is not None else bound.bound.episode,
             reasons=doubts,
-            whose=self._whose,
+            whose=self._compared,
             expected_cost=float(self._pairs.mean[0]) if self._controlled else math.nan,
         )
 
@@ -381,7 +380,7 @@ class Ledger:
             return Interval(estimate, ends.low, ends.high, self._alpha, "bets", n)
 
         verdict: Verdict = "not refuted"
-        if bound.safe or (self._seen.same and self._difference.epsilon >= 0):
+        if bound.safe or (self._seen.same and self._difference.allowed >= 1):
             verdict = "safe"
         elif bound.refuted(covered=covered):
             verdict = "refuted"
@@ -455,7 +454,7 @@ class Ledger:
         """Whether a few more episodes of the worst kind would change the verdict."""
         behavior, target = self._extremes(verdict)
         sequence = deepcopy(self._sequence)
-        sequence.update(np.full(UNSEEN, behavior - (1 + self._difference.epsilon) * target))
+        sequence.update(np.full(UNSEEN, behavior - self._difference.allowed * target))
         interval = self._interval(sequence, anytime)
         return (
             interval.high > self._tolerance

@@ -18,7 +18,7 @@ from scopeval.estimation.running_moments import (
     Interval,
     finite_column,
 )
-from scopeval.question.promise import Compared
+from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference
 from scopeval.safety.cost_bound import CostBound
@@ -83,15 +83,15 @@ class Guard:
     the order of the episodes; otherwise it does not matter.
 
     Args:
-        epsilon: The promise: at most 1 + epsilon times the target's cost. Above -1.
+        promise: about the cost; None: at most the target's.
         alpha: Probability of a false alarm over all time.
         episode_cost_limit: The most that one episode may cost; None for no limit.
         goes_on: An episode above its limit is handed over, and does not trip the guard.
         total_cost_limit: The most that all episodes together may cost; None for no limit.
         bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
         bounds: (lo, hi) that contain every possible D, if there are such; not with `bound`.
-        whose: What the promise compares with, for the words: the target's cost, that of a
-            reference policy, or a limit per episode.
+        compared: What the promise compares with, for the words: the target's cost, that of a
+            reference policy, or a limit per episode. None: as the promise says.
         target_n: Number of episodes at which the bound on E[D] is to be tightest.
         burn_in: Episodes before E[D] is judged at all. Not used with `bound` or `bounds`, nor is
             `target_n`.
@@ -99,20 +99,21 @@ class Guard:
 
     def __init__(
         self,
+        promise: Promise | None = None,
         *,
-        epsilon: float = 0.0,
         alpha: float = 0.05,
         episode_cost_limit: float | None = None,
         goes_on: bool = False,
         total_cost_limit: float | None = None,
         bound: CostBound | None = None,
         bounds: tuple[float, float] | None = None,
-        whose: Compared = "target",
+        compared: Compared | None = None,
         target_n: int = 1000,
         burn_in: int = 50,
     ) -> None:
-        self._difference = CostDifference(epsilon)
-        self._whose = whose
+        self._promise = promise or Promise()
+        self._compared = compared or self._promise.compared
+        self._difference = CostDifference(self._promise.at_most)
         for name, limit in (
             ("episode_cost_limit", episode_cost_limit),
             ("total_cost_limit", total_cost_limit),
@@ -127,7 +128,9 @@ class Guard:
             else BettingSequence(alpha, bounds, side="lower", grid=2000)
         )
         self._bounded = (
-            None if bound is None else BoundedComparison(bound, epsilon, alpha, lower_only=True)
+            None
+            if bound is None
+            else BoundedComparison(bound, self._promise.at_most, alpha, lower_only=True)
         )
         self._episode_cost_limit, self._goes_on = episode_cost_limit, goes_on
         self._total_cost_limit = total_cost_limit
@@ -258,7 +261,7 @@ class Guard:
         if not isinstance(self._sequence, AsymptoticSequence) or interval.low <= 0:
             return interval.low
         more = deepcopy(self._sequence)
-        worst = more.update(np.array([self._worst.difference(self._difference.epsilon)]))
+        worst = more.update(np.array([self._worst.difference(self._difference.allowed)]))
         return min(interval.low, worst.low)
 
     def _why(
@@ -280,13 +283,12 @@ class Guard:
             self._refuted = bool(covered and interval.n and self._low(interval) > tolerance)
         if not self._refuted:
             return None
-        epsilon = self._difference.epsilon
-        times = f"{1 + epsilon:.4g} times " if epsilon else ""
+        times = f"{self._promise.at_most:.4g} times " if self._promise.epsilon else ""
         compared = {
             "target": "the target's",
             "reference": "the reference policy's",
             "limit": "the limit",
-        }[self._whose]
+        }[self._compared]
         seen = "" if self._bounded is not None else " as far as seen"
         return (
             f"the promise is refuted{seen} after {interval.n:,} episodes: the expected cost is "
@@ -318,9 +320,8 @@ class _Worst:
             self.own_estimate = min(self.own_estimate, float(behavior.min()))
             self.target_estimate = max(self.target_estimate, float(target.max()))
 
-    def difference(self, epsilon: float) -> float:
+    def difference(self, allowed: float) -> float:
         """D of that episode."""
-        allowed = 1 + epsilon
         return min(
             self.own - allowed * self.target, self.own_estimate - allowed * self.target_estimate
         )
