@@ -131,7 +131,7 @@ class RunArgs:
             if value == usual[name]:
                 continue
             if isinstance(value, bool):
-                words += [option] if value else []
+                words.append(option if value else option.replace("--", "--no-", 1))
             elif isinstance(value, tuple | list):
                 words += [option, *map(str, value)]
             elif isinstance(value, dict):

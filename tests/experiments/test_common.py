@@ -112,6 +112,14 @@ def test_the_command_gives_the_same_options_again():
     assert "--worlds" not in gridworld.Args().command
 
 
+def test_the_command_says_what_is_switched_off():
+    from experiments import compare
+
+    words = compare.Args(parts=("pairs",), separate=False).command.split()
+    assert "--no-separate" in words
+    assert not common.tyro.cli(compare.Args, args=words[3:]).separate
+
+
 def test_means_and_tables():
     assert text_of(mean_of([1.0, 2.0, 3.0])) == "2.000 ± 0.577"
     assert text_of(mean_of([1.0]), ".1f") == "1.0"
