@@ -398,8 +398,8 @@ EDITS = (
     Edit(
         "epsilon is not part of the promise",
         "safety/certificate.py",
-        "own - (1 + self.epsilon) * target",
-        "own - target",
+        "behavior - self.allowed * target)",
+        "behavior - target)",
         (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
     ),
     Edit(
@@ -428,15 +428,15 @@ EDITS = (
     Edit(
         "the guard trips by the estimate, without evidence",
         "safety/guard.py",
-        "bool(covered and found.n and self._low(found) > tolerance)",
-        "bool(covered and found.n and found.estimate > tolerance)",
+        "bool(covered and interval.n and self._low(interval) > tolerance)",
+        "bool(covered and interval.n and interval.estimate > tolerance)",
         (f"{SAFETY}::test_false_alarms_over_all_time",),
     ),
     Edit(
         "the guard believes that the worst cost has been seen",
         "safety/guard.py",
-        "        return min(found.low, worst.low)",
-        "        return found.low",
+        "        return min(interval.low, worst.low)",
+        "        return interval.low",
         ("safety/test_safety.py::test_skewed_costs_give_few_false_alarms",),
     ),
     Edit(

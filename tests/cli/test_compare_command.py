@@ -79,7 +79,7 @@ def test_a_ramp():
     done = invoke("--env", "compared_world:make", *POLICIES, "--episodes", "90",
                   "--horizon", "4", "--ramp", "0.2,1", "--ramp-episodes", "40")  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "90 episodes" in done.stdout
+    assert "90 episodes" in " ".join(done.stdout.split())
 
 
 def test_by_the_file_of_an_ab_test(folder: Path):
