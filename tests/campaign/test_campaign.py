@@ -7,6 +7,7 @@ import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
 from scopeval import Campaign, Inference, estimate
+from scopeval.campaign.terms import Limit
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.policies.protocols import Weighing
 
@@ -311,3 +312,10 @@ def test_a_frontier_point_is_kept_and_runs(place):
     with Campaign.open(where, policy()) as campaign:
         assert campaign.verify().good
         assert campaign.designs()[0].kind == "design"
+
+
+@pytest.mark.parametrize("guards", [Limit(episode=3.0), "cost", 1.0])
+def test_guards_are_a_list(tmp_path, guards):
+    with pytest.raises(InputError, match=r"guards: got .*expected a list, such as guards=\[Limit"):
+        Campaign.create(tmp_path / "c", np.full((3, 2), 0.5), horizon=3, guards=guards)
+    assert not (tmp_path / "c").exists()

@@ -30,7 +30,7 @@ from scopeval.campaign.local import (
 from scopeval.campaign.refit import main
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed
+from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed, guards_of
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
@@ -225,7 +225,7 @@ class Campaign:
             gamma=float(gamma if gamma is not None else recipe.gamma if recipe else 1.0),
             alpha=alpha,
             seed=seed,
-            guards=(Promise(),) if guards is None else tuple(guards),
+            guards=(Promise(),) if guards is None else guards_of(guards),
             stop=_stop(stop),
             ramp=ramp,
             shadow=shadow,

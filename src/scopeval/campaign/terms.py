@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -24,6 +24,7 @@ __all__ = [
     "Terms",
     "Unconfirmed",
     "check_name",
+    "guards_of",
 ]
 
 #: What a guard does: tell; start no more episodes; let the baseline take the rest of this episode;
@@ -227,7 +228,7 @@ class Terms:
             raise InputError(
                 f"unconfirmed: got {self.unconfirmed!r:.60}, expected 'refuse' or 'target'"
             )
-        object.__setattr__(self, "guards", _guards(self.guards))
+        object.__setattr__(self, "guards", guards_of(self.guards))
         if not self.baseline and any(guard.action == "fall back" for guard in self.guards):
             raise InputError(
                 "guards: the action 'fall back' needs a baseline; expected baseline=policy, or "
@@ -318,7 +319,12 @@ class Terms:
         return cls(**fields)
 
 
-def _guards(given: Sequence[Limit | Promise]) -> tuple[Limit | Promise, ...]:
+def guards_of(given: Any) -> tuple[Limit | Promise, ...]:
+    """A list of guards, checked."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(
+            f"guards: got {given!r:.60}, expected a list, such as guards=[Limit(total=...)]"
+        )
     guards = tuple(given)
     for guard in guards:
         if not isinstance(guard, Limit | Promise):
