@@ -242,7 +242,7 @@ def frontier_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Points of frontiers by world and asked cost."""
     lines = [
         "| world | asked | offered (possible) | variance, median (optimum) "
-        "| true/asked cost: mean, max | > 1.005 | > 1.02 | variance > 1.02 x predicted 1 "
+        "| true/asked cost: mean, max | > 1.005 | > 1.02 | variance > 1.02 at cost 1 "
         "| predicted/true: 10 %, median, 90 % |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
