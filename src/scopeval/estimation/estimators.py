@@ -6,8 +6,9 @@ All estimators of the family are one backward recursion (control variate b, bbar
 
 b = 0 is per-decision importance sampling (paper: Eq. "PDIS"), b = q-hat the doubly robust estimator
 (Jiang and Li 2016). G_0 is unbiased for J(pi) whatever b is, as long as mu covers pi. The weighted
-estimators divide by the sum of the weights instead of N: less variance, a bias that falls like 1/N,
-and values that depend on each other; the mean of the values is the estimate all the same.
+estimators divide by the sum of the weights instead of N: less variance, and a bias that falls like
+1/N. Their values are linearized (delta method): the mean is the estimate, and the spread is that of
+what an episode adds to it, so that an interval for many episodes follows as from any values.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scopeval.errors import InputError
 from scopeval.policies.protocols import Observations, Policy, Time, probs_of
 
 __all__ = [
+    "BIASED",
     "ESTIMATORS",
     "controlled",
     "cross_fitted",
@@ -101,13 +103,14 @@ def doubly_robust(
 def weighted_pdis(episodes: Episodes, gamma: float = 1.0) -> Floats:
     """PDIS with every step's weights divided by their mean over the episodes.
 
-    With w_t = prod_{k<=t} rho_k the estimate is sum_t gamma^t (sum_i w_t R_t) / (sum_i w_t)
-    (Precup et al. 2000). Biased, consistent; the values depend on each other through the
-    normalizers. After its end an episode keeps its last weight.
+    With w_t = prod_{k<=t} rho_k the estimate is sum_t gamma^t m_t with the weighted mean
+    m_t = (sum_i w_t R_t) / (sum_i w_t) (Precup et al. 2000). Biased, consistent. The value of an
+    episode is sum_t gamma^t [ m_t + (w_t / mean w_t) (R_t - m_t) ]. After its end an episode keeps
+    its last weight.
     """
     _some(episodes)
-    weights = _normalized(step_weights(episodes))
-    return np.asarray((weights * episodes.reward) @ discounts(gamma, episodes.horizon))
+    terms = _self_normalized(step_weights(episodes), episodes.reward)
+    return np.asarray(terms @ discounts(gamma, episodes.horizon))
 
 
 def weighted_doubly_robust(
@@ -119,14 +122,16 @@ def weighted_doubly_robust(
 ) -> Floats:
     """Doubly robust with normalized weights (Thomas and Brunskill 2016, WDR).
 
-    sum_t gamma^t [ w_t (R_t - b_t(A_t)) + w_{t-1} bbar_t ], w_t as in `weighted_pdis`, w_{-1} = 1.
+    sum_t gamma^t [ w_t (R_t - b_t(A_t)) + w_{t-1} bbar_t ], w_{-1} = 1, where both products are
+    weighted means as in `weighted_pdis`.
     Biased, consistent; b = 0 is `weighted_pdis`. Arguments as in `doubly_robust`.
     """
     control, baseline = _control(episodes, q, target)
-    weights = _normalized(step_weights(episodes))
+    weights = step_weights(episodes)
     before = np.ones_like(weights)
     before[:, 1:] = weights[:, :-1]
-    terms = weights * (episodes.reward - control) + before * baseline
+    terms = _self_normalized(weights, episodes.reward - control)
+    terms += _self_normalized(before, baseline)
     return np.asarray(terms @ discounts(gamma, episodes.horizon))
 
 
@@ -228,6 +233,8 @@ ESTIMATORS: dict[str, Callable[[Episodes, float], Floats]] = {
     "pdis": pdis,
     "dr": doubly_robust,
 }
+#: Biased ones, for a comparison: only of episodes that were collected, in a number fixed before.
+BIASED: dict[str, Callable[[Episodes, float], Floats]] = {"wis": weighted_pdis}
 
 
 def _recursion(
@@ -266,10 +273,12 @@ def _control(
     return episodes.control, episodes.baseline
 
 
-def _normalized(weights: Floats) -> Floats:
-    """Weights divided by their mean over the episodes; 0 where no episode has any."""
+def _self_normalized(weights: Floats, values: Floats) -> Floats:
+    """Weighted means of columns, linearized; 0 where no episode has any weight."""
     mean = weights.mean(axis=0)
-    return weights / np.where(mean > 0, mean, 1.0)
+    ratios = weights / np.where(mean > 0, mean, 1.0)
+    center = (ratios * values).mean(axis=0)
+    return np.asarray(center + ratios * (values - center))
 
 
 def _table(q: ArrayLike, horizon: int) -> QFunction:

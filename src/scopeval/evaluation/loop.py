@@ -457,10 +457,8 @@ class EvaluationLoop:
         return replace(result, episodes=self._sources.described(result.episodes, one))
 
     def _estimator_of_all(self) -> str:
-        name = self._task.inference.estimator
-        if self._staging is not None:
-            return name
-        return unbiased_estimator(name, on_policy=self._run is None)
+        on_policy = self._staging is None and self._run is None
+        return unbiased_estimator(self._task.inference.estimator, on_policy=on_policy)
 
 
 class _Staging:

@@ -10,16 +10,17 @@ independent, and no interval made of them is valid.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scopeval.collection.episodes import Episodes
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import QFunction, controlled
+from scopeval.estimation.estimators import BIASED, ESTIMATORS, QFunction, controlled
 from scopeval.evaluation.context_control import context_control
 from scopeval.evaluation.loop import INTERRUPTED
 from scopeval.evaluation.result import Evaluation
@@ -120,7 +121,7 @@ def estimate(
         gamma: discount.
         promise: what is certified, as in `evaluate`.
         baseline: as in `evaluate`.
-        inference: as in `evaluate`.
+        inference: as in `evaluate`; its `estimator` may also be "wis" or a function.
         context: as in `evaluate`; starts that are state numbers need `run`.
         anytime: the number of episodes was decided by what they showed: the intervals are then
             anytime-valid.
@@ -141,10 +142,13 @@ def estimate(
     on_policy = bool(episodes.by_target.all() or (np.abs(episodes.ratios - 1.0) <= 1e-9).all())
     if on_policy:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
-    name = unbiased_estimator(by.estimator, on_policy=on_policy and episodes.control is None)
+    anytime = anytime or episodes.interrupted
+    estimator, name = _estimator(
+        by, context, on_policy=on_policy and episodes.control is None, anytime=anytime
+    )
     promises, _ = promises_and_limits(promise)
     judged = judged_promise(run, promises[0] if promises else None, baseline_of(baseline))
-    batch = _batch(episodes, target, run, name, gamma, judged)
+    batch = _batch(episodes, target, run, estimator, gamma, judged)
     if not len(episodes):
         why = f"; the first was lost: {batch.lost[0].reason}" if batch.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -165,7 +169,7 @@ def estimate(
     about = RunInfo(
         estimator=name,
         stopped=INTERRUPTED if episodes.interrupted else "all episodes that were given",
-        anytime=anytime or episodes.interrupted,
+        anytime=anytime,
         uncovered=None,
         costs=bool(episodes.cost.any()),
         guard=None,
@@ -177,14 +181,44 @@ def estimate(
     return totals.result(about)
 
 
+def _estimator(
+    by: Inference, context: History | None, *, on_policy: bool, anytime: bool
+) -> tuple[str | Callable[[Episodes], ArrayLike], str]:
+    """What gives the values, and its name in the result."""
+    estimator = by.estimator
+    if isinstance(estimator, str) and estimator not in BIASED:
+        name = unbiased_estimator(estimator, on_policy=on_policy)
+        return name, name
+    which = repr(estimator) if isinstance(estimator, str) else "a function"
+    if by.return_bound is not None or context is not None:
+        given = "context" if by.return_bound is None else "return_bound"
+        raise InputError(
+            f"estimator: got {which} with {given}, expected one of {', '.join(ESTIMATORS)} there; "
+            f"leave {given} out"
+        )
+    if not isinstance(estimator, str):
+        return estimator, f"{getattr(estimator, '__name__', 'given')} (a function)"
+    if anytime or by.interval == "sequence":
+        raise InputError(
+            f"estimator: got {which}, whose interval is for a number of episodes that was fixed "
+            "before; for anytime-valid intervals try 'pdis' or 'dr'"
+        )
+    return estimator, estimator
+
+
 def _batch(
-    episodes: Episodes, target: Any, behavior: Any, name: str, gamma: float, judged: Promise
+    episodes: Episodes,
+    target: Any,
+    behavior: Any,
+    estimator: str | Callable[[Episodes], ArrayLike],
+    gamma: float,
+    judged: Promise,
 ) -> Batch:
     """The numbers of the episodes, with the costs that the promise compares."""
     pi = target if target is not None else _target_of(behavior)
     target_policy = None if pi is None else as_policy(pi)
     control = None if target_policy is None else cost_control_of(target_policy, behavior)
-    batch = summarize(episodes, gamma, name, control)
+    batch = summarize(episodes, gamma, estimator, control)
     if judged.compared == "target" or not len(episodes):
         return batch
     finite = None if isinstance(target_policy, ContinuousPolicy) else target_policy

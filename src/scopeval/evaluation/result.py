@@ -222,7 +222,7 @@ class Evaluation:
             said += f" ({self.started - self.finished:,} more were lost)"
         if self.cost.total > 0:
             said += f" at a cost of {self._spent()}"
-        said += self._compared() + "."
+        said += self._by() + self._compared() + "."
         caveats = "; ".join(self.diagnostics.caveats)
         return f"{said} Caution: {caveats}." if caveats else said
 
@@ -246,6 +246,15 @@ class Evaluation:
 
     def _spent(self) -> str:
         return f"{self.cost.per_episode:.4g} each ({_sum(self.cost.total)} in total)"
+
+    def _by(self) -> str:
+        """What a reader must know about the estimator."""
+        if self.estimator == "wis":
+            return ", by weighted importance sampling, which is biased"
+        name, function, _ = self.estimator.partition(" (a function)")
+        if not function:
+            return ""
+        return f", by the function {name}, whose values are taken to be independent and unbiased"
 
     def _number(self) -> str:
         interval = self.interval

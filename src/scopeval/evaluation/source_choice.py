@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from scopeval.arrays import check_whole
 from scopeval.collection.collector import NO_WORKERS
@@ -17,7 +19,7 @@ from scopeval.collection.rollout import Rollout
 from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
 from scopeval.collection.simulated import TabularFleet
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import ESTIMATORS
+from scopeval.estimation.estimators import BIASED, ESTIMATORS
 from scopeval.evaluation.sources import CollectedSource, Source, simulated_source
 from scopeval.exact import TabularMDP, WeightedDesign
 from scopeval.policies.adapters import TabularPolicy
@@ -256,9 +258,16 @@ def _missing_entries(target: Any, behavior: Any) -> str | None:
     )
 
 
-def unbiased_estimator(name: str, *, on_policy: bool) -> str:
-    """The name of an estimator that has an interval; "auto" is "mc" for the target itself."""
+def unbiased_estimator(name: str | Callable[[Any], ArrayLike], *, on_policy: bool) -> str:
+    """The name of an estimator that `evaluate` runs; "auto" is "mc" for the target itself."""
     names = ("auto", *ESTIMATORS)
+    if not isinstance(name, str) or name in BIASED:
+        got = repr(name) if isinstance(name, str) else "a function"
+        raise InputError(
+            f"estimator: got {got}, expected one of {', '.join(names)} while episodes run; for "
+            "others collect first: estimate(collect(env, policy, run, episodes=1000), "
+            "inference=Inference(estimator=...))"
+        )
     if name not in names:
         raise InputError(
             f"estimator: got {name!r}, expected one of {', '.join(names)}; others are biased, "

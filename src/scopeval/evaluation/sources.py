@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Bools, Floats, as_floats
 from scopeval.behavior.methods import METHODS
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import ESTIMATORS, doubly_robust, pdis, pdis_cost
+from scopeval.estimation.estimators import BIASED, ESTIMATORS, doubly_robust, pdis, pdis_cost
 from scopeval.exact import (
     Design,
     TabularMDP,
@@ -139,7 +140,10 @@ class CollectedSource:
 
 
 def summarize(
-    episodes: Episodes, gamma: float, estimator: str, cost_control: CostControl | None = None
+    episodes: Episodes,
+    gamma: float,
+    estimator: str | Callable[[Episodes], ArrayLike],
+    cost_control: CostControl | None = None,
 ) -> Batch:
     """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
     controlled = episodes.control is not None
@@ -149,9 +153,9 @@ def summarize(
         values: Callable[[Episodes, float], Floats] = pdis
         if estimator == "auto" and controlled:
             values = doubly_robust
-        elif estimator != "auto":
-            values = ESTIMATORS[estimator]
-        value = values(episodes, gamma)
+        elif isinstance(estimator, str) and estimator != "auto":
+            values = (ESTIMATORS | BIASED)[estimator]
+        value = _given(estimator, episodes) if callable(estimator) else values(episodes, gamma)
         target_spent = pdis_cost(episodes)
     return Batch(
         value=value,
@@ -170,6 +174,17 @@ def summarize(
         interrupted=episodes.interrupted,
         episodes=episodes,
     )
+
+
+def _given(estimator: Callable[[Episodes], ArrayLike], episodes: Episodes) -> Floats:
+    """The values of the user's function, checked."""
+    values = as_floats("estimator", estimator(episodes), ndim=(1,), axes=("episode",))
+    if len(values) != len(episodes):
+        raise InputError(
+            f"estimator: the function gave {len(values)} values, expected one for each of "
+            f"{len(episodes)} episodes"
+        )
+    return values
 
 
 # -- episodes from the compiled simulator of finite mdps -------------------------------------------

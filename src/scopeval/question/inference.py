@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from numpy.typing import ArrayLike
 
 from scopeval.arrays import check_alpha, is_number
 from scopeval.errors import InputError
@@ -21,7 +24,9 @@ class Inference:
     Attributes:
         alpha: probability with which an interval may miss, and the guard may alarm for nothing.
         estimator: "mc", "is", "pdis" or "dr"; "auto": mc for the target itself, dr where the
-            behavior policy brings a control variate, else pdis.
+            behavior policy brings a control variate, else pdis. `estimate` also takes "wis",
+            weighted importance sampling, which is biased; and a function, Episodes -> one value per
+            episode, which are taken to be independent with the policy's value as their mean.
         interval: for a fixed number of episodes: "t" or "normal"; "sequence": anytime-valid always.
         return_bound: (low, high) that contain every possible return, discounted as the value is.
             The interval then holds for any number of episodes, any distribution of returns and any
@@ -30,13 +35,18 @@ class Inference:
     """
 
     alpha: float = 0.05
-    estimator: str = "auto"
+    estimator: str | Callable[[Any], ArrayLike] = "auto"
     interval: IntervalMethod = "t"
     return_bound: tuple[float, float] | None = None
     keep: bool = False
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
+        if not isinstance(self.estimator, str) and not callable(self.estimator):
+            raise InputError(
+                f"estimator: got {self.estimator!r:.40}, expected a name, or a function: Episodes "
+                "-> one value per episode"
+            )
         if self.interval not in get_args(IntervalMethod):
             raise InputError(
                 f"interval: got {self.interval!r}, expected one of {get_args(IntervalMethod)}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
+from scopeval.estimation.estimators import BIASED, ESTIMATORS
 from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence
 from scopeval.estimation.staged_moments import StagedMoments
 from scopeval.evaluation.result import Evaluation, rounded
@@ -76,12 +77,14 @@ class Band:
 
 
 def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
-    """The numbers of the kept episodes, one by one; None where none were kept.
+    """The numbers of the kept episodes, one by one.
+
+    None where none were kept, or where their values are of a function that the user gave.
 
     Raises:
         InputError: the episodes do not give the evaluation's estimate with this discount.
     """
-    if evaluation.episodes is None:
+    if evaluation.episodes is None or evaluation.estimator not in ESTIMATORS | BIASED:
         return None
     batch = summarize(evaluation.episodes, gamma, evaluation.estimator)
     scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
