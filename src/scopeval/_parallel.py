@@ -51,8 +51,8 @@ def fan_out(
         return work(item)
 
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(watched, item) for item in every]
-        try:
+        try:  # Ctrl-C may come while items are still handed over
+            futures = [pool.submit(watched, item) for item in every]
             return [future.result() for future in futures]
         except BaseException:
             left.set()  # the pool waits for its threads, which must not take long

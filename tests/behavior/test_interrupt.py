@@ -137,3 +137,24 @@ def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
         _parallel.fan_out(learn, range(3), threads=2)
     assert begun["before"] in (4, 5)
     assert begun["after"] <= 2  # one for each thread
+
+
+def test_a_signal_while_work_is_handed_over_ends_it_too(monkeypatch):
+    """The main thread is told between two items; the first one must not go on to its end."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from scopeval import _parallel
+
+    ended = []
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(pool, *arguments):
+        if getattr(pool, "begun", False):
+            raise KeyboardInterrupt
+        pool.begun = True
+        return submit(pool, *arguments)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _parallel.fan_out(lambda _: ended.append(_parallel._THREAD.unwanted.wait(20)), range(2))
+    assert ended == [True]
