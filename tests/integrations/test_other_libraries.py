@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scopeval import GaussianPolicy, as_policy, read_logs
+from scopeval import GaussianPolicy, as_policy, compare, read_logs
 from scopeval.errors import DataError, InputError
 from scopeval.integrations import d3rlpy, rllib, tables
 from scopeval.integrations import sb3 as of_sb3
@@ -308,6 +308,20 @@ def test_ppo_over_a_box_is_gaussian_with_the_bounds_of_its_space(sb3):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_checkpoints_are_compared_in_a_few_lines(sb3, tmp_path):
+    for seed in (1, 2):
+        made = sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, device="cpu", seed=seed)
+        made.save(tmp_path / f"{seed}.zip")
+    PPO = sb3.PPO
+    old, new = (PPO.load(tmp_path / f"{seed}.zip", device="cpu") for seed in (1, 2))
+    answer = compare("CartPole-v1", {"old": old, "new": new}, episodes=20, horizon=40)
+    assert answer.differences["new"].verdict in ("better", "worse", "undecided")
+    assert 9 < answer.values["old"].estimate < 40  # untrained, it falls after about 20 steps
+    assert "new" in answer.sentence.lower()
+
+
 def test_models_without_probabilities_are_refused(sb3):
     model = sb3.SAC("MlpPolicy", "Pendulum-v1", device="cpu", seed=0, buffer_size=10)
     with pytest.raises(InputError, match=r"got SAC.*expected PPO, A2C or DQN"):
