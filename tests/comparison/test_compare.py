@@ -473,3 +473,10 @@ def test_an_interval_with_an_open_end_says_what_it_knows(ends: Any, said: str):
 def test_what_ran_names_the_ramp():
     result = compare(MDP, BOTH, Ramp(shares=(0.1, 1.0), episodes=20), episodes=60)
     assert "by a ramp: new policies had 0.1, then 1 of these shares" in result.ran
+
+
+@pytest.mark.parametrize("estimator", ["wis", "pdis", np.sum])
+def test_an_estimator_of_ones_own_is_refused(estimator):
+    """The estimators of a comparison are chosen by held-out episodes; another was ignored."""
+    with pytest.raises(InputError, match="held-out episodes choose"):
+        compare(MDP, BOTH, episodes=20, inference=Inference(estimator=estimator))

@@ -103,15 +103,18 @@ def compare(
     """
     plant = with_signals(plant_of(env), context)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
-    several = PolicySet(names, baseline)
+    several, inference = PolicySet(names, baseline), inference or Inference()
+    if inference.estimator != "auto":
+        raise InputError(
+            f"inference.estimator: got {inference.estimator!r:.40}, expected nothing: held-out "
+            "episodes choose the estimator of every difference"
+        )
     if isinstance(env, ABTest | Mapping):
         _refuse_plan(run, episodes, stop, horizon)
         test = env if isinstance(env, ABTest) else ABTest.of(env)
-        return _recorded(
-            test, several, gamma, promise, logs, inference or Inference(), context, seed
-        )
+        return _recorded(test, several, gamma, promise, logs, inference, context, seed)
     ramp, shares = _shares(several, run)
-    plan, how = stop_of(episodes, stop), inference or Inference()
+    plan = stop_of(episodes, stop)
     check_whole("seed", seed, 0)
     promises, _ = promises_and_limits(promise)
     if horizon is None:
@@ -125,7 +128,7 @@ def compare(
         largest_weight=1.0 / float(shares[several.baseline]),  # it only grows
         horizon=horizon,
         gamma=gamma,
-        alpha=how.alpha,
+        alpha=inference.alpha,
     )
     with (
         follow_batches(progress) as told,
@@ -134,7 +137,7 @@ def compare(
         joint = joint_context(
             context,
             plan.episodes or 1000,
-            how.return_bound,
+            inference.return_bound,
             env=plant.env,
             pool=pool,
             seed=seed,
@@ -144,7 +147,7 @@ def compare(
             several,
             stop=plan,
             costs=costs,
-            inference=how,
+            inference=inference,
             gamma=gamma,
             logs=logs,
             seed=seed,
@@ -160,7 +163,7 @@ def compare(
     if ramp is not None:
         parts = ", then ".join(f"{part:g}" for part in ramp.shares)
         ran += f", by a ramp: new policies had {parts} of these shares, the baseline the rest"
-    return comparison_of(outcome, several, gamma, how, ran, costs, context=joint)
+    return comparison_of(outcome, several, gamma, inference, ran, costs, context=joint)
 
 
 def _asked(
