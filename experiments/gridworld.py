@@ -73,6 +73,11 @@ PAPER: dict[int, dict[str, tuple[float, float, int]]] = {
 }
 
 
+def published(block: Mapping[str, Any]) -> dict[str, tuple[float, float, int]]:
+    """The paper's (variance, cost, needed) of a world, by method."""
+    return PAPER.get(block["size"], {})
+
+
 @dataclass(frozen=True)
 class Args(RunArgs):
     """The paper's Gridworld."""
@@ -490,7 +495,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
 
 def _main_table(block: Mapping[str, Any], config: Mapping[str, Any]) -> Table:
     rows = []
-    paper = PAPER.get(block["size"], {})
+    paper = published(block)
     crosses = "crossing" in block["methods"][0]
     for row in block["methods"]:
         name, worst = row["method"], row.get("worst_state")

@@ -92,6 +92,11 @@ PAPER = {
 }
 
 
+def published(block: Mapping[str, Any]) -> dict[str, tuple[float, float, int]]:
+    """The paper's (variance, cost, needed) of a robot, by method."""
+    return dict(zip(("scope", "odi", "ros"), PAPER[block["robot"]], strict=True))
+
+
 @dataclass(frozen=True)
 class Args(RunArgs):
     """The paper's five robots: hours; with --quick a minute."""
@@ -587,7 +592,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
 
 def _table(block: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, ...]] = []
-    paper = dict(zip(("scope", "odi", "ros"), PAPER[block["robot"]], strict=True))
+    paper = published(block)
     for row in block["methods"]:
         name = row["method"]
         if name == REFERENCE:

@@ -153,9 +153,10 @@ def beside_the_paper() -> str:
     lines = ["| domain | " + " | ".join(f"`{name}`" for name in SHOWN) + " |", "|---" * 5 + "|"]
     for file, title in (("gridworld/gridworld.json", _world), ("mujoco/mujoco.json", _robot)):
         content = json.loads((RESULTS / file).read_text(encoding="utf-8"))
+        published = import_module(f"experiments.{Path(file).stem}").published
         for block in content["blocks"]:
             if (name := title(block)) is not None:
-                cells = (_ours_and_theirs(block, method) for method in SHOWN)
+                cells = (_ours_and_theirs(block, method, published(block)) for method in SHOWN)
                 lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -169,7 +170,9 @@ def _robot(block: Mapping[str, Any]) -> str | None:
     return str(block["robot"]) if block["protocol"] == "bins" else None
 
 
-def _ours_and_theirs(block: Mapping[str, Any], method: str) -> str:
+def _ours_and_theirs(
+    block: Mapping[str, Any], method: str, published: Mapping[str, tuple[float, float, int]]
+) -> str:
     for row in block["methods"]:
         if row["method"] == method:
             variance, cost = row["relative_variance"], row["relative_cost"]
@@ -177,10 +180,9 @@ def _ours_and_theirs(block: Mapping[str, Any], method: str) -> str:
             cell = f"{variance['mean']:.2f} ± {error:.2f} @ {cost['mean']:.2f}"
             if row.get("used") and set(row["used"]) == {"on-policy"}:
                 cell = "falls back"
-            paper = block["paper"].get(method)
-            if paper:
-                theirs = f"{paper['relative_variance']:.2f} @ {paper['relative_cost']:.2f}"
-                cell += f" ({theirs})"
+            if method in published:
+                variance, cost, _ = published[method]
+                cell += f" ({variance:.2f} @ {cost:.2f})"
             return cell
     return ""
 
