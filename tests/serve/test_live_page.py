@@ -58,6 +58,10 @@ def page(place):
             yield campaign, Served(where, url, tokens)
 
 
+#: What Chromium says where a field was filled before the page had put the focus on it: no fault.
+EARLY = "Autofocus processing was blocked because a document already has a focused element."
+
+
 @pytest.fixture
 def visit(browser, page):
     """Opens the page as somebody; in the end nothing may be wrong or fetched elsewhere."""
@@ -79,7 +83,7 @@ def visit(browser, page):
     yield visit
     for context in contexts:
         context.close()
-    assert said == []
+    assert [text for text in said if text != EARLY] == []
     assert [url for url in asked if not url.startswith((served.url, "data:"))] == []
 
 
