@@ -149,3 +149,26 @@ def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
     assert found.diagnostics.largest_weight <= 30.0 + 1e-9
     relative = (error / 1.96) ** 2 * 3000 / own.variance
     assert relative == pytest.approx(policy.predicted.variance, rel=0.4)
+
+
+@pytest.mark.heavy
+def test_weights_that_end_at_the_cap_are_no_false_evidence(policy):
+    """200 evaluations, the promise at the exact cost and 2 % below it.
+
+    At the exact cost "safe" and "refuted" are wrong with a probability of at most 0.025 each: more
+    than 12 of 200 by chance once in 500 times. 2 % below it "safe" is wrong, and many are refuted.
+    """
+    true = exact.tabulate(MDP, PI, policy).predicted.cost / exact.assess(MDP, PI, PI).cost
+    verdicts = {}
+    for factor in (1.0, 0.98):
+        promise = Promise(at_most=true * factor, guarded=False)
+        runs = [
+            evaluate(MDP, PI, policy, episodes=2000, seed=seed, promise=promise)
+            for seed in range(200)
+        ]
+        assert sum(run.diagnostics.tail_index is None for run in runs) > 150
+        verdicts[factor] = [run.certificate.verdict for run in runs]
+    assert verdicts[1.0].count("safe") <= 12
+    assert verdicts[1.0].count("refuted") <= 12
+    assert "safe" not in verdicts[0.98]
+    assert verdicts[0.98].count("refuted") > 50
