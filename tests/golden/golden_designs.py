@@ -10,27 +10,25 @@ from typing import Any
 import numpy as np
 
 from experiments.mlp.regression import MLPRegression
-from golden_numbers import (
+from golden_worlds import (
     ACTION,
     COUNTS,
     METHODS,
+    SIZE,
+    STEPS,
     Floats,
     Numbers,
     case,
+    changing,
     documented,
+    drifting,
     fields,
+    grid,
+    leaning,
     of_behavior,
     of_log,
     of_table,
     prefixed,
-)
-from golden_worlds import (
-    SIZE,
-    STEPS,
-    changing,
-    drifting,
-    grid,
-    leaning,
     push_design,
     small_mlp,
     small_model,

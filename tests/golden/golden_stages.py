@@ -10,29 +10,27 @@ from typing import Any
 import numpy as np
 
 from golden_designs import of_answers, table_case
-from golden_numbers import (
+from golden_worlds import (
+    HOURS,
     INTERVAL,
     PREDICTED,
+    SIZE,
+    STEPS,
     Numbers,
+    Store,
     case,
+    changing,
     documented,
+    drifting,
     fields,
+    grid,
+    leaning,
     of_behavior,
     of_episodes,
     of_evaluation,
     of_log,
     of_table,
     prefixed,
-)
-from golden_worlds import (
-    HOURS,
-    SIZE,
-    STEPS,
-    Store,
-    changing,
-    drifting,
-    grid,
-    leaning,
     small_model,
     store,
 )

@@ -1,7 +1,7 @@
 """Golden numbers: what the library computes, so that a change of its structure can be judged.
 
-    python tools/golden.py write PATH [--only TEXT]
-    python tools/golden.py compare PATH [--only TEXT] [--exact]
+    python tests/golden/golden.py write PATH [--only TEXT]
+    python tests/golden/golden.py compare PATH [--only TEXT] [--exact]
 
 `write` runs every case and writes a JSON file with one entry per line, ``"case/entry": numbers``.
 Floats are written so that they can be read back bit for bit. `compare` runs the cases again, names
@@ -17,11 +17,10 @@ once more by a new process, whose answer counts.
 With ``--only``, `write` leaves the lines of all other cases in the file as they are: so cases are
 added.
 
-The cases are in `golden_designs`, `golden_evaluations`, `golden_frontiers` and `golden_stages`.
-They use the names of ``scopeval`` itself and its modules ``exact``, ``simulate``, ``solver`` and
+The cases are in the other files of this folder. They use the names of ``scopeval`` itself and its modules ``exact``, ``simulate``, ``solver`` and
 ``envs.gridworld`` only. Documented classes that are defined elsewhere, such as the settings of a
 regression, are found by name. The attributes that are read from results are listed in
-`golden_numbers` and next to the cases.
+`golden_worlds` and next to the cases.
 """
 
 from __future__ import annotations
@@ -38,13 +37,12 @@ from pathlib import Path
 import numpy as np
 from numba.core import event
 
-sys.path.append(str(Path(__file__).parents[1]))  # the experiments, which some cases take critics of
+sys.path.append(str(Path(__file__).parents[2]))  # the experiments, which some cases take critics of
 
 import golden_designs
 import golden_evaluations
-import golden_frontiers
 import golden_stages
-from golden_numbers import CASES, Floats
+from golden_worlds import CASES, Floats
 
 __all__ = [
     "CASES",
@@ -52,7 +50,6 @@ __all__ = [
     "entries",
     "golden_designs",
     "golden_evaluations",
-    "golden_frontiers",
     "golden_stages",
     "read",
 ]
