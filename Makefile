@@ -61,10 +61,9 @@ audit: $(VENV)/bin/python
 	$(PIP) pip-audit
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
 
-# The wheel in clean environments, for each Python from 3.11 to 3.13 on this machine; with the network.
-# WITHOUT=torch leaves a dependency out
+# The wheel in clean environments, for each Python from 3.11 to 3.14 on this machine; with the network
 wheel-test: $(VENV)/bin/python
-	$(BIN)/python tools/wheel_test.py $(if $(WITHOUT),--without $(WITHOUT)) $(if $(VERSIONS),--versions $(VERSIONS))
+	$(BIN)/python tools/wheel_test.py $(if $(VERSIONS),--versions $(VERSIONS))
 
 clean:
 	rm -rf $(VENV) dist build site results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scopeval._archive import open_archive, open_regular, read_npy, reading
 from scopeval.behavior.methods import Method, method_named, register
-from scopeval.errors import DataError, InputError
+from scopeval.errors import DataError, InputError, MissingExtraError
 from scopeval.policies.adapters import TorchPolicy, as_policy
 from scopeval.policies.protocols import ContinuousPolicy, LearnedBehavior, Policy
 from scopeval.question.promise import Bound, Promise
@@ -178,10 +178,12 @@ def _csv(path: Path) -> NDArray[Any]:
 
 def _script(path: Path) -> Any:
     """A TorchScript module. Pickled modules are refused: reading one runs code inside."""
-    import torch
-
     if not path.is_file():
         raise DataError(f"{path}: no such file")
+    try:
+        import torch
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("torch", "torch", f"{path}: a policy of torch") from missing
     try:
         with zipfile.ZipFile(path) as archive:
             scripted = any(name.endswith("/constants.pkl") for name in archive.namelist())
