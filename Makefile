@@ -28,7 +28,7 @@ test-heavy: $(VENV)/.heavy
 NUMERIC := tests/test_golden.py tests/exact/test_exact.py tests/exact/test_known.py tests/exact/test_assessment.py \
 	tests/behavior/test_ties.py tests/behavior/test_decision.py tests/behavior/test_designer.py \
 	tests/behavior/test_episode_budget.py tests/behavior/test_frontier.py tests/estimation/test_estimators.py \
-	tests/estimation/test_staged_moments.py tests/safety/test_cost_control.py tests/context/test_control.py \
+	tests/estimation/test_sequences.py tests/safety/test_cost_control.py tests/context/test_control.py \
 	tests/comparison/test_joint_design.py tests/comparison/test_analysis.py tests/evaluation/test_stages.py \
 	tests/campaign/test_campaign_stages.py
 

@@ -32,7 +32,7 @@ from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import ExogenousWorld, simulate
 from scopeval.envs.inventory import Inventory
 from scopeval.envs.queue import Queue
-from scopeval.estimation.running_moments import AsymptoticSequence
+from scopeval.estimation.sequences import AsymptoticSequence
 
 WORLDS: dict[str, ExogenousWorld] = {
     "inventory": Inventory(),

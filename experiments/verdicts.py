@@ -23,7 +23,7 @@ from experiments.common import Note, RunArgs, Table, main
 from experiments.worlds.costly import WORLDS, VerdictWorld
 from scopeval.arrays import Ints
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import Moments, moments_interval
+from scopeval.estimation.moments import Moments, moments_interval
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard

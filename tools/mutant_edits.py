@@ -378,21 +378,21 @@ EDITS = (
         "estimation/betting.py",
         '(2 if side == "both" else 1) / alpha',
         "1 / alpha",
-        ("estimation/test_betting_exactly.py",),
+        ("estimation/test_betting.py",),
     ),
     Edit(
         "bets know the value that they are on",
         "estimation/betting.py",
         "(0.25 + squares[:-1]) * np.log1p(t)",
         "(0.25 + squares[1:]) * np.log1p(t)",
-        ("estimation/test_betting_exactly.py",),
+        ("estimation/test_betting.py",),
     ),
     Edit(
         "the interval of bets ends one cell too early",
         "estimation/betting.py",
         "last = self._first + 1 + int(rejected[0]) if rejected.size else last",
         "last = self._first + int(rejected[0]) if rejected.size else last",
-        ("estimation/test_betting_exactly.py",),
+        ("estimation/test_betting.py",),
     ),
     # -- certificate and guard ---------------------------------------------------------------------
     Edit(

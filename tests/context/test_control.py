@@ -12,7 +12,7 @@ from scopeval.context import control, regression
 from scopeval.context.control import Adjuster, cross_fitted, fixed_interval
 from scopeval.context.features import BlockMeans
 from scopeval.context.regression import learn_guesses
-from scopeval.estimation.running_moments import AsymptoticSequence
+from scopeval.estimation.sequences import AsymptoticSequence
 
 #: Demand of a day, which no action changes, and its chance.
 DEMAND = {0: 0.6, 1: 0.4}

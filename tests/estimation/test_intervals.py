@@ -18,15 +18,16 @@ from scipy import special, stats
 
 from scopeval.errors import InputError
 from scopeval.estimation.betting import BettingSequence
-from scopeval.estimation.intervals import Interval, interval, required_n
-from scopeval.estimation.running_moments import (
+from scopeval.estimation.moments import (
     FEWEST_EVENTS,
-    AsymptoticSequence,
-    ConfidenceSequence,
+    Interval,
     Moments,
     count_events,
+    interval,
+    required_n,
 )
-from scopeval.estimation.weight_diagnostics import HEAVY_TAIL, diagnose_weights
+from scopeval.estimation.sequences import AsymptoticSequence, ConfidenceSequence
+from scopeval.estimation.weights import HEAVY_TAIL, diagnose_weights
 
 ERROR = 1e-6
 ALPHA = 0.05

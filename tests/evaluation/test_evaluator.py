@@ -37,7 +37,7 @@ from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis, pdis_cost, trajectory_weights
-from scopeval.estimation.intervals import interval
+from scopeval.estimation.moments import interval
 from scopeval.evaluation.evaluator import Running
 from scopeval.exact import TabularMDP
 from scopeval.safety.certificate import certify

@@ -13,7 +13,7 @@ import pytest
 from experiments.baselines.ros import ros_tabular
 from scopeval import Promise, Stop, evaluate, exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.estimation.intervals import interval
+from scopeval.estimation.moments import interval
 from scopeval.safety.certificate import certify
 
 MDP = Gridworld(10, "same-tilt", seed=0).mdp()

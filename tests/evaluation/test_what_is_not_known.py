@@ -9,8 +9,8 @@ import pytest
 
 from scopeval import Episodes, Inference, estimate, evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.estimation.running_moments import Moments, few_events
-from scopeval.estimation.weight_diagnostics import diagnose_weights
+from scopeval.estimation.moments import Moments, few_events
+from scopeval.estimation.weights import diagnose_weights
 from scopeval.report import page_of_evaluation
 
 
@@ -143,7 +143,7 @@ def test_an_interval_from_few_events_says_how_many(interval):
 
 
 def test_stages_from_few_events_say_so_too():
-    from scopeval.estimation.staged_moments import StagedMoments
+    from scopeval.estimation.sequences import StagedMoments
 
     staged = StagedMoments()
     value = np.random.default_rng(0).permutation(rare_losses(5))

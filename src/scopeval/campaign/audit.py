@@ -31,7 +31,8 @@ from scopeval.campaign.steps import observed_rows, weights_after
 from scopeval.campaign.store import START, Event, chained
 from scopeval.campaign.terms import Terms
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence, Interval
+from scopeval.estimation.moments import FEWEST_EVENTS, Interval
+from scopeval.estimation.sequences import AsymptoticSequence
 
 __all__ = ["ShadowReport", "Verification", "shadow_report", "terms_digest", "verify_campaign"]
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.terms import Terms
-from scopeval.estimation.running_moments import Interval
-from scopeval.estimation.staged_moments import StagedMoments
+from scopeval.estimation.moments import Interval
+from scopeval.estimation.sequences import StagedMoments
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Agreement
 from scopeval.evaluation.stages import (

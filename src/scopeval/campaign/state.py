@@ -26,7 +26,7 @@ from scopeval.campaign.store import Event
 from scopeval.campaign.terms import COST, Limit, Promise, Terms
 from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
-from scopeval.estimation.running_moments import BURN_IN, Interval
+from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.question import promise as question_promise
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard

@@ -22,7 +22,7 @@ from scopeval.campaign.designs import BASELINE, DesignRecord
 from scopeval.campaign.state import CampaignState, EpisodeLine
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 from scopeval.evaluation.result import no_interval, rounded
 from scopeval.notebook.card import Card
 from scopeval.notebook.sketch import Span, sketch_spans

@@ -28,7 +28,7 @@ from scopeval.comparison.runner import Outcome, Ramping, Runner
 from scopeval.context.history import History
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import few_events
+from scopeval.estimation.moments import few_events
 from scopeval.evaluation.context_control import with_signals
 from scopeval.evaluation.result import Spent
 from scopeval.evaluation.tracking import Listener, follow_batches

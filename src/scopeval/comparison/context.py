@@ -31,7 +31,7 @@ from scopeval.context.laws import copies, law_differences, outside
 from scopeval.context.regression import Guesses, learn_guesses
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 from scopeval.evaluation.context_control import resolved_history
 
 __all__ = ["Guessed", "HistoryError", "JointContext", "joint_context", "reports_of"]

@@ -22,8 +22,8 @@ import numpy as np
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.comparison.context import HistoryError
 from scopeval.estimation.betting import BettingSequence
-from scopeval.estimation.running_moments import ROUNDING, Interval
-from scopeval.estimation.staged_moments import StagedMoments
+from scopeval.estimation.moments import ROUNDING, Interval
+from scopeval.estimation.sequences import StagedMoments
 
 __all__ = ["Contrast", "Inferrer", "Observed"]
 
@@ -223,7 +223,7 @@ def _clustered(x: Floats, groups: Ints, alpha: float) -> Contrast:
     The variance of the mean is sum_g (sum_{i in g} (x_i - mean))^2 / N^2 G / (G - 1), with G - 1
     degrees of freedom (Liang and Zeger 1986, with the usual correction for few groups).
     """
-    from scopeval.estimation.running_moments import quantile
+    from scopeval.estimation.moments import quantile
 
     mean = float(x.mean())
     names, group = np.unique(groups, return_inverse=True)

@@ -12,7 +12,7 @@ from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.wording import between_in_words, round_guess, rounded_ends, shortened
 from scopeval.context.report import ContextReport
-from scopeval.estimation.running_moments import BURN_IN, Interval
+from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.result import Spent, plain_numbers, unseen
 from scopeval.safety.certificate import Certificate

@@ -26,7 +26,7 @@ from scopeval.comparison.inference import Contrast, Inferrer, Observed
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, current_shares
 from scopeval.errors import PlantError
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 from scopeval.evaluation.loop import INTERRUPTED, Running
 from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference

@@ -26,7 +26,7 @@ from scopeval.arrays import Floats
 from scopeval.context.features import BlockMeans
 from scopeval.context.history import History
 from scopeval.context.regression import Guesses, learn_guesses
-from scopeval.estimation.running_moments import Interval, Moments, moments_interval
+from scopeval.estimation.moments import Interval, Moments, moments_interval
 
 __all__ = ["Adjusted", "Adjuster", "cross_fitted", "fixed_interval"]
 

@@ -16,7 +16,7 @@ from scopeval.collection.signal_paths import WithPaths, signal_paths
 from scopeval.context.features import LEVELS, PLAIN, BlockMeans, Level
 from scopeval.context.log_paths import episodes_of
 from scopeval.errors import DataError, InputError
-from scopeval.estimation.running_moments import quantile
+from scopeval.estimation.moments import quantile
 from scopeval.logs.transitions import Transitions
 
 __all__ = ["Columns", "History", "Law", "Resets"]

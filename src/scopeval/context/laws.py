@@ -6,7 +6,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.context.history import History
-from scopeval.estimation.running_moments import quantile
+from scopeval.estimation.moments import quantile
 
 __all__ = ["copies", "law_differences", "outside"]
 

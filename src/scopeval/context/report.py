@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 
 __all__ = ["ContextReport"]
 

@@ -19,7 +19,7 @@ from scopeval.context.history import History
 from scopeval.context.laws import copies, law_differences, outside
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError, PlantError
-from scopeval.estimation.running_moments import Interval, Moments, moments_interval
+from scopeval.estimation.moments import Interval, Moments, moments_interval
 from scopeval.evaluation.source_choice import Sources
 from scopeval.evaluation.sources import Batch, Source
 from scopeval.exact import TabularMDP

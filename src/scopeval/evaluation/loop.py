@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 from scopeval.evaluation.context_control import adjusted, context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.source_choice import (

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scopeval.collection.episodes import Episodes
 from scopeval.context.report import ContextReport
-from scopeval.estimation.intervals import Interval
-from scopeval.estimation.running_moments import BURN_IN
+from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.stage_report import Learning, Stage
 from scopeval.safety.certificate import UNSEEN, Certificate

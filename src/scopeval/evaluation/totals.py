@@ -22,16 +22,16 @@ import numpy as np
 from scopeval.collection.episodes import Episodes
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
-from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes
-from scopeval.estimation.running_moments import (
+from scopeval.estimation.betting import BoundedReturns, FewOutcomes
+from scopeval.estimation.moments import (
     Interval,
     Moments,
     Scatter,
     few_events,
     moments_interval,
 )
-from scopeval.estimation.staged_moments import StagedMoments
-from scopeval.estimation.weight_diagnostics import (
+from scopeval.estimation.sequences import StagedMoments
+from scopeval.estimation.weights import (
     HEAVY_TAIL,
     RunningWeights,
     WeightDiagnostics,

@@ -13,8 +13,8 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import BIASED, ESTIMATORS
-from scopeval.estimation.running_moments import FEWEST_EVENTS, AsymptoticSequence
-from scopeval.estimation.staged_moments import StagedMoments
+from scopeval.estimation.moments import FEWEST_EVENTS
+from scopeval.estimation.sequences import AsymptoticSequence, StagedMoments
 from scopeval.evaluation.result import Evaluation, rounded
 from scopeval.evaluation.sources import summarize
 from scopeval.report.page import Figure

@@ -30,14 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import (
-    AsymptoticSequence,
-    Interval,
-    Moments,
-    Scatter,
-    moments_interval,
-)
-from scopeval.estimation.weight_diagnostics import HEAVY_TAIL, RunningWeights
+from scopeval.estimation.moments import Interval, Moments, Scatter, moments_interval
+from scopeval.estimation.sequences import AsymptoticSequence
+from scopeval.estimation.weights import HEAVY_TAIL, RunningWeights
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison, Ends
 from scopeval.safety.cost_bound import CostBound

@@ -13,7 +13,7 @@ from scopeval.arrays import Floats
 from scopeval.collection.episodes import Episodes, discounts
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost, step_weights
-from scopeval.estimation.running_moments import finite_column
+from scopeval.estimation.moments import finite_column
 from scopeval.policies.protocols import Policy, probs_of
 from scopeval.question.promise import Promise
 from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps

@@ -11,13 +11,8 @@ import numpy.typing as npt
 
 from scopeval.errors import InputError
 from scopeval.estimation.betting import BettingSequence
-from scopeval.estimation.running_moments import (
-    AsymptoticSequence,
-    ConfidenceSequence,
-    FloatArray,
-    Interval,
-    finite_column,
-)
+from scopeval.estimation.moments import FloatArray, Interval, finite_column
+from scopeval.estimation.sequences import AsymptoticSequence, ConfidenceSequence
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference

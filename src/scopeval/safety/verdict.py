@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from scopeval.estimation.running_moments import Interval
+from scopeval.estimation.moments import Interval
 from scopeval.question.promise import Compared
 
 __all__ = ["Certificate", "Verdict"]

@@ -20,8 +20,13 @@ from scopeval import EpisodeLog, Inference, TabularPolicy, estimate, evaluate, e
 from scopeval.behavior.policy import Action
 from scopeval.cli.app import app
 from scopeval.errors import InputError
-from scopeval.estimation.betting import FRACTIONS
-from scopeval.estimation.bounded_returns import BoundedReturns, FewOutcomes, lower_end
+from scopeval.estimation.betting import (
+    FRACTIONS,
+    BettingSequence,
+    BoundedReturns,
+    FewOutcomes,
+    lower_end,
+)
 from scopeval.exact import TabularMDP
 from scopeval.report import page_of_evaluation
 from small_worlds import every_trajectory, random_mdp, random_rows
@@ -207,8 +212,8 @@ def test_bad_bounds(bounds) -> None:
 
 
 def test_the_command(tmp_path, monkeypatch) -> None:
-    code = "import test_bounded_returns\nfrom scopeval.envs.tabular import TabularEnv\n"
-    code += "def make():\n    return TabularEnv(test_bounded_returns.lottery(0.2))\n"
+    code = "import test_betting\nfrom scopeval.envs.tabular import TabularEnv\n"
+    code += "def make():\n    return TabularEnv(test_betting.lottery(0.2))\n"
     (tmp_path / "lotteries.py").write_text(code)
     np.save(tmp_path / "pi.npy", np.full((2, 2), 0.5))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -220,3 +225,41 @@ def test_the_command(tmp_path, monkeypatch) -> None:
     told = json.loads((tmp_path / "r.json").read_text())
     assert told["interval"]["method"] == "bets"
     assert told["certificate"]["cost_bound"] == 0.2
+
+
+def interval_by_definition(values, alpha, side, cells):
+    """Nearest rejected candidates on the grid, by the formulas of Waudby-Smith and Ramdas."""
+    threshold = (2 if side == "both" else 1) / alpha
+    low, high = 0, cells
+    candidates = np.arange(cells + 1) / cells
+    up, down = np.ones(cells + 1), np.ones(cells + 1)
+    total, squares = 0.0, 0.0
+    for i, x in enumerate(values, start=1):
+        variance = (0.25 + squares) / i  # of the values before this one
+        bet = math.sqrt(2 * math.log(threshold) / (variance * i * math.log(1 + i)))
+        for k in range(1, cells):
+            m = candidates[k]
+            up[k] *= 1 + min(bet, 0.5 / m) * (x - m)
+            down[k] *= 1 - min(bet, 0.5 / (1 - m)) * (x - m)
+            if side != "upper" and up[k] >= threshold:
+                low = max(low, k)
+            if side != "lower" and down[k] >= threshold:
+                high = min(high, k)
+        total += x
+        squares += (x - (0.5 + total) / (i + 1)) ** 2
+    return candidates[low], candidates[high]
+
+
+@pytest.mark.parametrize("side", ["both", "lower", "upper"])
+@pytest.mark.parametrize("seed", range(4))
+def test_intervals_are_those_of_the_definition(side, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.beta(*rng.uniform(0.3, 3.0, 2), size=60)
+    alpha, cells = (0.05, 0.2)[seed % 2], 40
+    sequence = BettingSequence(alpha, side=side, grid=cells)
+    for count in (5, 20, 60):
+        sequence = BettingSequence(alpha, side=side, grid=cells)
+        found = sequence.update(values[:count])
+        low, high = interval_by_definition(values[:count], alpha, side, cells)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
+    assert high - low < 0.9 or side != "both"  # it learned something

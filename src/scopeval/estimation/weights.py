@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from scopeval.arrays import TIE
 from scopeval.errors import InputError
-from scopeval.estimation.running_moments import FloatArray, finite_column
+from scopeval.estimation.moments import FloatArray, finite_column
 
 __all__ = [
     "FEWEST_EFFECTIVE",
@@ -21,6 +21,7 @@ __all__ = [
     "WeightDiagnostics",
     "diagnose_weights",
 ]
+
 
 _KEPT = 1 << 14  # enough for the tail of 30 million weights
 

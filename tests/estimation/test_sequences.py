@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from scopeval.errors import InputError
-from scopeval.estimation.intervals import interval
-from scopeval.estimation.running_moments import AsymptoticSequence
-from scopeval.estimation.staged_moments import StagedMoments
+from scopeval.estimation.moments import interval
+from scopeval.estimation.sequences import AsymptoticSequence, StagedMoments
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3, 7.0])
