@@ -1,8 +1,8 @@
 """What the library computes is what it computed when tests/golden/golden.json was written.
 
 A change of structure must not change a number. A change of behavior changes some on purpose: then
-write the file anew with ``python tests/golden/golden.py write tests/golden/golden.json`` and say
-in the change log what differs and why. New cases are added with ``--only``, which keeps all other lines.
+write the file anew with ``python tests/golden/golden.py write tests/golden/golden.json`` and say in
+the change log what differs and why. New cases are added with ``--only``, which keeps all others.
 """
 
 from __future__ import annotations

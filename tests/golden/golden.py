@@ -17,10 +17,10 @@ once more by a new process, whose answer counts.
 With ``--only``, `write` leaves the lines of all other cases in the file as they are: so cases are
 added.
 
-The cases are in the other files of this folder. They use the names of ``scopeval`` itself and its modules ``exact``, ``simulate``, ``solver`` and
-``envs.gridworld`` only. Documented classes that are defined elsewhere, such as the settings of a
-regression, are found by name. The attributes that are read from results are listed in
-`golden_worlds` and next to the cases.
+The cases are in the other files of this folder. They use the names of ``scopeval`` itself and its
+modules ``exact``, ``simulate``, ``solver`` and ``envs.gridworld`` only. Documented classes that are
+defined elsewhere, such as the settings of a regression, are found by name. The attributes that are
+read from results are listed in `golden_worlds` and next to the cases.
 """
 
 from __future__ import annotations
