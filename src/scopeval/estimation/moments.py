@@ -55,12 +55,9 @@ FEWEST_EVENTS = 6.0
 ENOUGH_EVENTS = 10
 
 
-#: Spread of values, relative to their size, that is taken to be none.
+#: Rounding: a spread this small relative to the values is none, and values this far outside of
+#: their bounds, relative to the range, are within them.
 ROUNDING = 1e-9
-
-
-_ROUNDING = 1e-9  # values this far outside their bounds, relative to the range, are rounding
-
 
 _BOOTSTRAP_LIMIT = 20_000  # BCa's jackknife takes n^2 work: some seconds here
 
@@ -381,7 +378,7 @@ def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
 
 def check_inside(x: FloatArray, lo: float, hi: float) -> None:
     """Refuse values outside their bounds, except for rounding."""
-    slack = _ROUNDING * (hi - lo)
+    slack = ROUNDING * (hi - lo)
     bad = np.flatnonzero((x < lo - slack) | (x > hi + slack))
     if bad.size:
         raise InputError(
