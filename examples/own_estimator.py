@@ -1,8 +1,8 @@
 """An estimator of your own: PDIS with clipped ratios, and why scopeval does not offer it.
 
 An estimator is a function of `Episodes` that returns one value per episode. Clipping reduces the
-variance, but it adds bias: the mean of the values is no longer the policy's value. So does weighted
-importance sampling ("wis"), which is offered beside the unbiased ones, as a baseline.
+variance, but it adds bias: the mean of the values is no longer the policy's value. So do weighted
+importance sampling ("wis") and fitted Q evaluation ("fqe"), which are offered as baselines.
 """
 
 import numpy as np
@@ -26,6 +26,6 @@ uniform = TabularPolicy(np.full((25, 4), 0.25))  # the behavior policy of this e
 episodes = collect(mdp, policy, uniform, episodes=2000)
 
 print(f"{'exact':<26}{exact.assess(mdp, policy, policy).value:.3f}")
-for estimator in ("pdis", "wis", clipped_pdis):
-    result = estimate(episodes, inference=Inference(estimator=estimator))
+for estimator in ("pdis", "wis", "fqe", clipped_pdis):
+    result = estimate(episodes, policy, inference=Inference(estimator=estimator))
     print(f"{result.estimator:<26}{result.interval}")

@@ -41,10 +41,10 @@ import tyro
 import scopeval
 from scopeval import __version__, exact
 from scopeval._files import check_place, machine, now, replace_file, versions, write_json
-from scopeval.behavior.methods import METHODS
+from scopeval.behavior.methods import METHODS, Method
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.cli.console import err, out, paragraph, print_line, print_table, progress_bar
-from scopeval.cli.sources import method_from
+from scopeval.cli.sources import attribute_from, method_from
 from scopeval.collection.collector import collect
 from scopeval.errors import InputError, ScopevalError
 from scopeval.estimation.estimators import doubly_robust, pdis
@@ -329,7 +329,7 @@ def _do(work: _Work, queue: Queue[str], args: RunArgs) -> None:
 
 
 def _key(work: Callable[..., Any], held: Mapping[str, Any], job: Mapping[str, Any]) -> str:
-    own = digest_of(held["methods"]) if "methods" in held else ""
+    own = digest_of([*held.get("methods", ()), *held.get("estimators", ())])
     name = f"{work.__module__}.{work.__qualname__}"
     whole = _as_json([name, job, held, own, source_digest()])
     return hashlib.sha256(whole.encode()).hexdigest()[:24]
@@ -393,12 +393,13 @@ def constrained(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def digest_of(specs: Sequence[str]) -> str:
-    """Digest of methods of one's own and of the files that define their steps."""
+    """Digest of methods and estimators of one's own, and of the files that define them."""
     whole = hashlib.sha256()
     for spec in specs:
         if ":" in spec:
-            method = method_from(spec)
-            whole.update(repr(replace(method, step=None)).encode())
+            one = attribute_from(spec, "methods")
+            if isinstance(one, Method):
+                whole.update(repr(replace(one, step=None)).encode())
             file = sys.modules[spec.partition(":")[0]].__file__
             whole.update(Path(file).read_bytes() if file else b"")
     return whole.hexdigest()

@@ -19,6 +19,8 @@ cost. No number of episodes makes its error smaller.
 designs by dynamic programming, what the methods can reach.
 
 A method of your own: ``--methods mine:half``, where ``half`` in mine.py is a `scopeval` `Method`.
+Estimators, of your own too: ``--estimators wis fqe mine:clipped``, each on the episodes of every
+method that designs, beside the one it is meant for (``auto``).
 
 Differs from the paper: its text does not give the reward and cost functions ("randomly generate"),
 so its numbers stand beside ours for comparison and are not a goal.
@@ -48,8 +50,9 @@ from experiments.common import (
     text_of,
 )
 from experiments.mlp.regression import MLPRegression
-from scopeval import Promise, design, exact, simulate
+from scopeval import Inference, Promise, collect, design, estimate, exact, simulate
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.cli.sources import estimator_from
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.models import table as models
@@ -95,6 +98,8 @@ class Args(RunArgs):
     networks, or nothing: exact values."""
     methods: tuple[str, ...] = ("scope", "scope-dr", "odi", "dopt", *BASELINES)
     """Registered methods, module:attribute, ros or ros-reset."""
+    estimators: tuple[str, ...] = ()
+    """Of `Inference(estimator=)`, or module:attribute: each in a table of squared errors."""
     epsilon: float = 0.0
     """Safety parameter of the constrained methods."""
     epsilons: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0)
@@ -120,6 +125,10 @@ class Args(RunArgs):
                 "at most one for each target"
             )
         names_of(self)
+        for spec in self.estimators:
+            Inference(estimator=estimator_from(spec))
+        if self.estimators and self.critics == "exact":
+            raise InputError("estimators: exact values have no episodes; leave critics=exact out")
 
     @property
     def name(self) -> str:
@@ -240,6 +249,11 @@ class _Target:
             "methods": numbers,
             "direct_error": error / self.unit,
             "direct_square": error**2 / self.own.variance,
+            "estimators": {
+                name: self.estimated(learned.get(name)) for name in (REFERENCE, *learned)
+            }
+            if args.estimators
+            else {},
             "frontier": [
                 self.point(name, epsilon, learned[name])
                 for name in constrained(names)
@@ -291,6 +305,21 @@ class _Target:
             "predicted_cost": behavior.predicted.cost,
             **self.measured(ran.estimate, ran.cost),
         }
+
+    def estimated(self, behavior: BehaviorPolicy | None) -> dict[str, float]:
+        """Mean squared error of each estimator, relative to on-policy's theoretical variance."""
+        runs, n = self.args.runs, self.args.episodes
+        every = collect(self.mdp, self.pi, behavior, episodes=runs * n, seed=self.seeds[0])
+        squares = {}
+        for spec in ("auto", *self.args.estimators):
+            by = Inference(estimator=estimator_from(spec))
+            errors = [
+                estimate(every.select(slice(k * n, k * n + n)), self.pi, inference=by).estimate
+                - self.own.value
+                for k in range(runs)
+            ]
+            squares[spec] = float(np.mean(np.square(errors)) * n / self.own.variance)
+        return squares
 
     def ros(self, *, reset: bool) -> dict[str, Any]:
         """ROS as its authors run it, or reset after each episode."""
@@ -372,6 +401,10 @@ def _block(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "methods": [{**_statistics(name, rows), **_curves(args, name, rows)} for name in names],
         "direct": {name: mean_of([row[old] for row in rows]) for name, old in direct.items()},
         "frontier": [_frontier(args, name, rows) for name in constrained(names)],
+        "estimators": {
+            name: {spec: mean_of([row["estimators"][name][spec] for row in rows]) for spec in first}
+            for name, first in rows[0].get("estimators", {}).items()
+        },
     }
 
 
@@ -473,6 +506,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
         shown.append(_main_table(block, config))
         if learned:
             shown.append(_error_table(block, config))
+            shown += _estimator_table(block, config)
     notes = (
         f"{config['targets']} targets, seed {config['seed']}; ± standard error over the targets. "
         "Variance and cost of one episode are relative to on-policy Monte Carlo, exact for "
@@ -542,6 +576,20 @@ def _error_table(block: Mapping[str, Any], config: Mapping[str, Any]) -> Table:
         ("method", "squared error", "|error|", "limit: variance", "limit: cost"),
         tuple(rows),
     )
+
+
+def _estimator_table(block: Mapping[str, Any], config: Mapping[str, Any]) -> list[Table | str]:
+    """A row for each policy that ran, a column for each estimator of the same episodes."""
+    rows = block.get("estimators")
+    if not rows:
+        return []
+    specs = list(next(iter(rows.values())))
+    caption = (
+        f"Squared error of other estimators after {config['episodes']:,} episodes, over "
+        f"{config['runs']} runs for each target (auto: the one that the policy is meant for)"
+    )
+    cells = tuple((name, *(text_of(by[spec]) for spec in specs)) for name, by in rows.items())
+    return [Table(caption, ("what ran", *specs), cells)]
 
 
 def _crossing(crossing: Mapping[str, Any]) -> str:

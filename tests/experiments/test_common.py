@@ -155,21 +155,30 @@ def start(module, *words, folder, cwd=ROOT):
     )
 
 
-def test_a_method_of_ones_own_in_six_lines(tmp_path):
+def test_a_method_and_an_estimator_of_ones_own_in_ten_lines(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from scopeval.behavior.methods import Method\n\n"
+        "from scopeval.behavior.methods import Method\n"
+        "from scopeval.estimation.estimators import pdis\n\n"
         "def half_way(pi, second_moment, cost, budget):\n"
         "    return (pi + 1 / pi.shape[1]) / 2\n\n"
-        "half = Method('half', step=half_way)\n"
+        "half = Method('half', step=half_way)\n\n"
+        "def same(episodes):\n"
+        "    return pdis(episodes)\n"
     )
     words = ["--sizes", "3", "--targets", "2", "--runs", "2", "--episodes", "10"]
     words += ["--logged", "60", "--epsilons", "0", "--workers", "1"]
+    words += ["--estimators", "mine:same", "fqe", "pdis"]
     done = start("gridworld", *words, "--methods", "mine:half", folder="here", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\nhalf " in done.stdout
+    assert "of other estimators after 10 episodes, over 2 runs" in " ".join(done.stdout.split())
     content = json.loads((tmp_path / "here" / "gridworld.json").read_text())
     assert [row["method"] for row in content["blocks"][0]["methods"]] == ["on-policy", "half"]
     assert "--methods mine:half" in content["command"]
+    squares = content["blocks"][0]["estimators"]
+    assert set(squares) == {"on-policy", "half"}
+    for by in squares.values():
+        assert by["mine:same"]["mean"] == by["pdis"]["mean"] != by["fqe"]["mean"]
     file = str(tmp_path / "here" / "gridworld.json")
     shown = start("gridworld", "--from-stored", file, "--markdown", folder="x", cwd=tmp_path)
     assert "| half |" in shown.stdout

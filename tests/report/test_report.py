@@ -296,6 +296,20 @@ def test_an_undefined_comparison_is_told_and_not_drawn():
     assert not re.search(r"\bnan\b", html)
 
 
+def test_beside_the_policy_s_own_episodes_the_saving_is_measured_by_them():
+    """Weights with a heavy tail say nothing of what the policy itself would have cost."""
+    e, own = evaluation(), evaluation(None, seed=4)
+    nan = math.nan
+    unknown = replace(e.on_policy, variance=nan, episodes=nan, total=nan, unknown="a heavy tail")
+    page = page_of_evaluation(replace(e, on_policy=unknown), on_policy=own)
+    ratio = own.standard_error / e.standard_error
+    spared = 1 - e.cost.total / (own.cost.total * ratio**2)
+    assert own.standard_error == pytest.approx(own.episodes.returns(1.0).std(ddof=1) / 300**0.5)
+    assert spared > 0.1
+    assert f"found at {spared:.0%} less cost" in page.answer
+    assert "s own episodes." in render(page)
+
+
 def test_what_a_learned_behavior_promised_stands_beside_what_came_out():
     from scopeval import design
 

@@ -45,7 +45,7 @@ def estimate(
     report: options.ReportFile = None,
 ) -> None:
     """Estimate a policy's value from episodes that were recorded elsewhere."""
-    from scopeval.cli.sources import history_from, policy_from, promise_from
+    from scopeval.cli.sources import estimator_from, history_from, policy_from, promise_from
     from scopeval.collection.episodes import Episodes
     from scopeval.evaluation.recorded import estimate as compute
     from scopeval.question.inference import Inference
@@ -58,7 +58,9 @@ def estimate(
         gamma=gamma,
         promise=promise_from(at_most, limit, bound, step_bound),
         baseline=None if baseline is None else policy_from(baseline),
-        inference=Inference(alpha=alpha, estimator=estimator, return_bound=return_bound),
+        inference=Inference(
+            alpha=alpha, estimator=estimator_from(estimator), return_bound=return_bound
+        ),
         context=history_from(context, exogenous),
         anytime=anytime,
     )

@@ -103,6 +103,7 @@ def evaluate(
         behavior_from,
         cost_from,
         environment_from,
+        estimator_from,
         history_from,
         policy_from,
         promise_from,
@@ -134,7 +135,7 @@ def evaluate(
             baseline=None if baseline is None else policy_from(baseline),
             inference=Inference(
                 alpha=alpha,
-                estimator=estimator,
+                estimator=estimator_from(estimator),
                 return_bound=return_bound,
                 keep=report is not None,
             ),

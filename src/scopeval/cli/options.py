@@ -111,7 +111,10 @@ Spend = Annotated[float | None, typer.Option(help="Stop when this cost has been 
 
 # What is estimated, and where it is written.
 Alpha = Annotated[float, typer.Option(help="Probability that the interval misses the value.")]
-Estimator = Annotated[str, typer.Option(help="auto, mc, is, pdis or dr.")]
+Estimator = Annotated[
+    str,
+    typer.Option(help="auto, mc, is, pdis, dr, or module:attribute; of episodes also wis and fqe."),
+]
 AtMost = Annotated[
     float | None,
     typer.Option(

@@ -24,6 +24,7 @@ from scopeval.question.promise import Bound, Promise
 if TYPE_CHECKING:
     from scopeval.campaign.terms import Ramp
     from scopeval.context.history import History
+    from scopeval.estimation.estimators import Estimator
 
 __all__ = [
     "attribute_from",
@@ -31,6 +32,7 @@ __all__ = [
     "columns_from",
     "cost_from",
     "environment_from",
+    "estimator_from",
     "features_from",
     "history_from",
     "is_attribute",
@@ -125,6 +127,14 @@ def method_from(text: str) -> Method:
     if not isinstance(method, Method):
         raise InputError(f"method: {text!r} is {type(method).__name__}, expected a Method")
     return register(method)
+
+
+def estimator_from(text: str) -> Estimator:
+    """The name of an estimator; or module:attribute, a function of episodes."""
+    if not _ATTRIBUTE.fullmatch(text):
+        return text
+    function: Estimator = attribute_from(text, "estimator")
+    return function
 
 
 def features_from(path: Path | None) -> NDArray[np.float64] | None:

@@ -26,12 +26,14 @@ from scopeval.policies.protocols import Observations, Policy, Time, probs_of
 __all__ = [
     "BIASED",
     "ESTIMATORS",
+    "Estimator",
     "controlled",
     "cross_fitted",
     "direct",
     "doubly_robust",
     "importance_sampling",
     "monte_carlo",
+    "name_of_estimator",
     "pdis",
     "pdis_cost",
     "step_weights",
@@ -233,8 +235,20 @@ ESTIMATORS: dict[str, Callable[[Episodes, float], Floats]] = {
     "pdis": pdis,
     "dr": doubly_robust,
 }
-#: Biased ones, for a comparison: only of episodes that were collected, in a number fixed before.
-BIASED: dict[str, Callable[[Episodes, float], Floats]] = {"wis": weighted_pdis}
+#: Biased baselines, in words: only of episodes that were collected, in a number fixed before.
+BIASED = {
+    "wis": "weighted importance sampling, which is biased",
+    "fqe": "fitted Q evaluation, a model of these episodes, which is biased",
+}
+#: A name, or a function that gives a value of each episode.
+Estimator = str | Callable[[Episodes], ArrayLike]
+
+
+def name_of_estimator(estimator: Estimator) -> str:
+    """As results have it."""
+    if isinstance(estimator, str):
+        return estimator
+    return f"{getattr(estimator, '__name__', 'given')} (a function)"
 
 
 def _recursion(

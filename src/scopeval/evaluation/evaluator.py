@@ -23,6 +23,7 @@ from scopeval.evaluation.source_choice import (
     bound_of,
     completed,
     open_sources,
+    refuse_terms,
     unbiased_estimator,
 )
 from scopeval.evaluation.stages import Stages
@@ -167,6 +168,7 @@ def _task(
     judged = judged_promise(behavior, stated, baseline)
     if in_stages:
         _check_stages(inference)
+    refuse_terms(inference, context)
     question = completed(asked, plant.env, behavior)
     limits_of_guard(limits)
     return EvaluationTask(
@@ -187,6 +189,7 @@ def _check_stages(inference: Inference) -> None:
     """Stages are designed anew from their own episodes: what must be fixed before is refused."""
     stated = {
         "return_bound": inference.return_bound is not None,
+        "an estimator of your own": callable(inference.estimator),
     }
     names = [name for name, given in stated.items() if given]
     if names:

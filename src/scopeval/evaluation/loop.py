@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from scopeval.context.history import History
 from scopeval.errors import InputError
+from scopeval.estimation.estimators import Estimator, name_of_estimator
 from scopeval.estimation.moments import Interval
 from scopeval.evaluation.context_control import adjusted, context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
@@ -378,7 +379,7 @@ class EvaluationLoop:
         stage = None if staging is None else len(totals.stages) + 1
         self._progress(Running(totals.started, self._episodes, now, totals.total, error, stage))
 
-    def _estimator(self, plan: Plan) -> str:
+    def _estimator(self, plan: Plan) -> Estimator:
         """A stage without control variate, or of the target policy itself, has fewer choices."""
         name = self._task.inference.estimator
         if self._staging is not None and name == "dr" and plan.behavior is None:
@@ -458,7 +459,9 @@ class EvaluationLoop:
 
     def _estimator_of_all(self) -> str:
         on_policy = self._staging is None and self._run is None
-        return unbiased_estimator(self._task.inference.estimator, on_policy=on_policy)
+        return name_of_estimator(
+            unbiased_estimator(self._task.inference.estimator, on_policy=on_policy)
+        )
 
 
 class _Staging:

@@ -10,27 +10,35 @@ independent, and no interval made of them is valid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from scopeval.collection.episodes import Episodes
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import BIASED, ESTIMATORS, QFunction, controlled
+from scopeval.estimation.estimators import (
+    BIASED,
+    Estimator,
+    QFunction,
+    controlled,
+    name_of_estimator,
+    weighted_pdis,
+)
+from scopeval.estimation.fitted_q import fitted_q
 from scopeval.evaluation.context_control import context_control
 from scopeval.evaluation.loop import INTERRUPTED
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.source_choice import unbiased_estimator
+from scopeval.evaluation.source_choice import refuse_terms, unbiased_estimator
 from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
     LearnedBehavior,
+    Policy,
     largest_weight,
     probs_of,
 )
@@ -121,7 +129,7 @@ def estimate(
         gamma: discount.
         promise: what is certified, as in `evaluate`.
         baseline: as in `evaluate`.
-        inference: as in `evaluate`; its `estimator` may also be "wis" or a function.
+        inference: as in `evaluate`; its `estimator` may also be "wis" or "fqe".
         context: as in `evaluate`; starts that are state numbers need `run`.
         anytime: the number of episodes was decided by what they showed: the intervals are then
             anytime-valid.
@@ -143,12 +151,15 @@ def estimate(
     if on_policy:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
     anytime = anytime or episodes.interrupted
-    estimator, name = _estimator(
-        by, context, on_policy=on_policy and episodes.control is None, anytime=anytime
+    refuse_terms(by, context)
+    of = target if target is not None else _target_of(run)
+    pi = None if of is None else as_policy(of)
+    estimator = _estimator(
+        by, pi, gamma, on_policy=on_policy and episodes.control is None, anytime=anytime
     )
     promises, _ = promises_and_limits(promise)
     judged = judged_promise(run, promises[0] if promises else None, baseline_of(baseline))
-    batch = _batch(episodes, target, run, estimator, gamma, judged)
+    batch = _batch(episodes, pi, run, estimator, gamma, judged)
     if not len(episodes):
         why = f"; the first was lost: {batch.lost[0].reason}" if batch.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -167,7 +178,7 @@ def estimate(
     )
     totals.add(batch if control is None else control.of(batch))
     about = RunInfo(
-        estimator=name,
+        estimator=by.estimator if by.estimator in BIASED else name_of_estimator(estimator),
         stopped=INTERRUPTED if episodes.interrupted else "all episodes that were given",
         anytime=anytime,
         uncovered=None,
@@ -182,46 +193,46 @@ def estimate(
 
 
 def _estimator(
-    by: Inference, context: History | None, *, on_policy: bool, anytime: bool
-) -> tuple[str | Callable[[Episodes], ArrayLike], str]:
-    """What gives the values, and its name in the result."""
+    by: Inference,
+    target: Policy | ContinuousPolicy | None,
+    gamma: float,
+    *,
+    on_policy: bool,
+    anytime: bool,
+) -> Estimator:
+    """What gives the values."""
     estimator = by.estimator
-    if isinstance(estimator, str) and estimator not in BIASED:
-        name = unbiased_estimator(estimator, on_policy=on_policy)
-        return name, name
-    which = repr(estimator) if isinstance(estimator, str) else "a function"
-    if by.return_bound is not None or context is not None:
-        given = "context" if by.return_bound is None else "return_bound"
-        raise InputError(
-            f"estimator: got {which} with {given}, expected one of {', '.join(ESTIMATORS)} there; "
-            f"leave {given} out"
-        )
-    if not isinstance(estimator, str):
-        return estimator, f"{getattr(estimator, '__name__', 'given')} (a function)"
+    if not isinstance(estimator, str) or estimator not in BIASED:
+        return unbiased_estimator(estimator, on_policy=on_policy)
     if anytime or by.interval == "sequence":
         raise InputError(
-            f"estimator: got {which}, whose interval is for a number of episodes that was fixed "
-            "before; for anytime-valid intervals try 'pdis' or 'dr'"
+            f"estimator: got {estimator!r}, whose interval is for a number of episodes that was "
+            "fixed before; for anytime-valid intervals try 'pdis' or 'dr'"
         )
-    return estimator, estimator
+    if estimator == "wis":
+        return lambda episodes: weighted_pdis(episodes, gamma)
+    if target is None or isinstance(target, ContinuousPolicy):
+        raise InputError(
+            "policy: needed with estimator 'fqe', a policy over finite actions: it is asked for "
+            "the probabilities of actions that were not taken"
+        )
+    return lambda episodes: fitted_q(episodes, gamma, target)
 
 
 def _batch(
     episodes: Episodes,
-    target: Any,
+    target: Policy | ContinuousPolicy | None,
     behavior: Any,
-    estimator: str | Callable[[Episodes], ArrayLike],
+    estimator: Estimator,
     gamma: float,
     judged: Promise,
 ) -> Batch:
     """The numbers of the episodes, with the costs that the promise compares."""
-    pi = target if target is not None else _target_of(behavior)
-    target_policy = None if pi is None else as_policy(pi)
-    control = None if target_policy is None else cost_control_of(target_policy, behavior)
+    control = None if target is None else cost_control_of(target, behavior)
     batch = summarize(episodes, gamma, estimator, control)
     if judged.compared == "target" or not len(episodes):
         return batch
-    finite = None if isinstance(target_policy, ContinuousPolicy) else target_policy
+    finite = None if isinstance(target, ContinuousPolicy) else target
     return replace(batch, costs=costs_of(episodes, gamma, None, judged, finite))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scopeval.collection.episodes import Episodes
 from scopeval.context.report import ContextReport
+from scopeval.estimation.estimators import BIASED
 from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
 from scopeval.evaluation.stage_report import Learning, Stage
@@ -248,8 +249,8 @@ class Evaluation:
 
     def _by(self) -> str:
         """What a reader must know about the estimator."""
-        if self.estimator == "wis":
-            return ", by weighted importance sampling, which is biased"
+        if self.estimator in BIASED:
+            return f", by {BIASED[self.estimator]}"
         name, function, _ = self.estimator.partition(" (a function)")
         if not function:
             return ""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-
-from numpy.typing import ArrayLike
 
 from scopeval.arrays import check_whole
 from scopeval.collection.collector import NO_WORKERS
@@ -18,8 +16,9 @@ from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
 from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
 from scopeval.collection.simulated import TabularFleet
+from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import BIASED, ESTIMATORS
+from scopeval.estimation.estimators import BIASED, ESTIMATORS, Estimator
 from scopeval.evaluation.sources import CollectedSource, Source, simulated_source
 from scopeval.exact import TabularMDP, WeightedDesign
 from scopeval.policies.adapters import TabularPolicy
@@ -31,6 +30,7 @@ from scopeval.policies.protocols import (
     largest_weight,
     weight_aware,
 )
+from scopeval.question.inference import Inference
 from scopeval.question.promise import Bound, Promise
 from scopeval.question.question import Question, discount
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
@@ -43,6 +43,7 @@ __all__ = [
     "completed",
     "decisions_of",
     "open_sources",
+    "refuse_terms",
     "unbiased_estimator",
 ]
 
@@ -122,7 +123,7 @@ class Sources:
     def of(
         self,
         behavior: Behavior | Policy | None,
-        estimator: str,
+        estimator: Estimator,
         guard: Guard | None,
         *,
         keep: bool,
@@ -162,7 +163,7 @@ class Sources:
         environments: EnvironmentPool | SharedEnvironments,
         horizon: int | None,
         behavior: Behavior | Policy | None,
-        estimator: str,
+        estimator: Estimator,
         guard: Guard | None,
     ) -> Source:
         if horizon is None:
@@ -258,20 +259,35 @@ def _missing_entries(target: Any, behavior: Any) -> str | None:
     )
 
 
-def unbiased_estimator(name: str | Callable[[Any], ArrayLike], *, on_policy: bool) -> str:
-    """The name of an estimator that `evaluate` runs; "auto" is "mc" for the target itself."""
+def unbiased_estimator(estimator: Estimator, *, on_policy: bool) -> Estimator:
+    """What gives the values while episodes run; "auto" is "mc" for the target itself."""
+    if not isinstance(estimator, str):
+        return estimator
     names = ("auto", *ESTIMATORS)
-    if not isinstance(name, str) or name in BIASED:
-        got = repr(name) if isinstance(name, str) else "a function"
+    if estimator in BIASED:
         raise InputError(
-            f"estimator: got {got}, expected one of {', '.join(names)} while episodes run; for "
-            "others collect first: estimate(collect(env, policy, run, episodes=1000), "
-            "inference=Inference(estimator=...))"
+            f"estimator: got {estimator!r}, which needs all episodes at once; expected a function "
+            f"or one of {', '.join(names)} while episodes run; for others collect first: "
+            "estimate(collect(env, policy, run, episodes=1000), policy, "
+            f"inference=Inference(estimator={estimator!r}))"
         )
-    if name not in names:
+    if estimator not in names:
         raise InputError(
-            f"estimator: got {name!r}, expected one of {', '.join(names)}; others are biased, "
-            "or their values are not independent, so that no interval here would be valid: see "
-            "scopeval.estimation.estimators"
+            f"estimator: got {estimator!r}, expected one of {', '.join(names)}, or a function: "
+            "Episodes -> one value per episode"
         )
-    return "mc" if name == "auto" and on_policy else name
+    return "mc" if estimator == "auto" and on_policy else estimator
+
+
+def refuse_terms(by: Inference, context: History | None) -> None:
+    """What needs the values of an estimator that is offered here, with another one."""
+    estimator = by.estimator
+    if isinstance(estimator, str) and estimator not in BIASED:
+        return
+    if by.return_bound is not None or context is not None:
+        which = repr(estimator) if isinstance(estimator, str) else "a function"
+        given = "context" if by.return_bound is None else "return_bound"
+        raise InputError(
+            f"estimator: got {which} with {given}, expected one of {', '.join(ESTIMATORS)} there; "
+            f"leave {given} out"
+        )

@@ -23,7 +23,7 @@ from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.simulated import simulated_episodes
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import BIASED, ESTIMATORS, doubly_robust, pdis, pdis_cost
+from scopeval.estimation.estimators import ESTIMATORS, Estimator, doubly_robust, pdis, pdis_cost
 from scopeval.exact import (
     Design,
     TabularMDP,
@@ -119,7 +119,7 @@ class CollectedSource:
 
     collect: RunEpisodes
     gamma: float
-    estimator: str
+    estimator: Estimator
     side_by_side: int
     quick: bool = False
     uncovered: str | None = None
@@ -132,6 +132,8 @@ class CollectedSource:
         episodes = self.collect(first, count, by_target=by_target)
         if not first and episodes.lost and not len(episodes) and not episodes.interrupted:
             raise NoEpisodeError(episodes)
+        if not first and callable(self.estimator):
+            refuse_dependent(self.estimator, episodes)
         batch = summarize(episodes, self.gamma, self.estimator, self.cost_control)
         if self.promise.compared == "target":
             return batch
@@ -142,7 +144,7 @@ class CollectedSource:
 def summarize(
     episodes: Episodes,
     gamma: float,
-    estimator: str | Callable[[Episodes], ArrayLike],
+    estimator: Estimator,
     cost_control: CostControl | None = None,
 ) -> Batch:
     """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
@@ -154,7 +156,7 @@ def summarize(
         if estimator == "auto" and controlled:
             values = doubly_robust
         elif isinstance(estimator, str) and estimator != "auto":
-            values = (ESTIMATORS | BIASED)[estimator]
+            values = ESTIMATORS[estimator]
         value = _given(estimator, episodes) if callable(estimator) else values(episodes, gamma)
         target_spent = pdis_cost(episodes)
     return Batch(
@@ -187,6 +189,19 @@ def _given(estimator: Callable[[Episodes], ArrayLike], episodes: Episodes) -> Fl
     return values
 
 
+def refuse_dependent(estimator: Callable[[Episodes], ArrayLike], episodes: Episodes) -> None:
+    """A function whose value of an episode depends on which others it is given with."""
+    whole, part = np.asarray(_given(estimator, episodes)), np.arange(len(episodes)) % 2 == 0
+    alone = _given(estimator, episodes.select(part))
+    if np.abs(alone - whole[part]).max(initial=0.0) > 1e-9 * np.abs(whole).max(initial=1.0):
+        raise InputError(
+            "estimator: the function gives an episode another value among other episodes, and "
+            "evaluate calls it batch by batch; expected values of each episode alone; collect "
+            "first: estimate(collect(env, policy, run, episodes=1000), "
+            "inference=Inference(estimator=...))"
+        )
+
+
 # -- episodes from the compiled simulator of finite mdps -------------------------------------------
 
 
@@ -196,7 +211,7 @@ def simulated_source(
     behavior: Behavior | Policy | None,
     horizon: int | None,
     *,
-    estimator: str,
+    estimator: Estimator,
     free: bool,
     seed: int,
     keep: bool,
@@ -234,11 +249,12 @@ def simulated_source(
     if critic is not None and not free:
         every = np.arange(mdp.states)
         q = np.stack([critic.critic.cost_to_go(every, t) for t in range(mdp.horizon)])
+    name = estimator if isinstance(estimator, str) else "auto"
     source = SimulatedSource(
-        mdp, pi, mu, b, own=on_policy, estimator=estimator, free=free, seed=seed, cost_control=q
+        mdp, pi, mu, b, own=on_policy, estimator=name, free=free, seed=seed, cost_control=q
     )
     source.promise = promise or Promise()
-    if not keep:
+    if not keep and isinstance(estimator, str):
         return source
     run_pi = TabularPolicy(pi)
     run_mu: Design | WeightedDesign | None = None

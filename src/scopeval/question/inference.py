@@ -24,9 +24,10 @@ class Inference:
     Attributes:
         alpha: probability with which an interval may miss, and the guard may alarm for nothing.
         estimator: "mc", "is", "pdis" or "dr"; "auto": mc for the target itself, dr where the
-            behavior policy brings a control variate, else pdis. `estimate` also takes "wis",
-            weighted importance sampling, which is biased; and a function, Episodes -> one value per
-            episode, which are taken to be independent with the policy's value as their mean.
+            behavior policy brings a control variate, else pdis. Or a function, Episodes -> one
+            value per episode, taken to be independent with the policy's value as their mean.
+            `estimate` also takes two biased baselines: "wis", weighted importance sampling, and
+            "fqe", fitted Q evaluation.
         interval: for a fixed number of episodes: "t" or "normal"; "sequence": anytime-valid always.
         return_bound: (low, high) that contain every possible return, discounted as the value is.
             The interval then holds for any number of episodes, any distribution of returns and any

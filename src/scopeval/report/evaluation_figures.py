@@ -12,7 +12,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import BIASED, ESTIMATORS
+from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.estimation.moments import FEWEST_EVENTS
 from scopeval.estimation.sequences import AsymptoticSequence, StagedMoments
 from scopeval.evaluation.result import Evaluation, rounded
@@ -79,12 +79,12 @@ class Band:
 def trace_of(evaluation: Evaluation, gamma: float = 1.0) -> Trace | None:
     """The numbers of the kept episodes, one by one.
 
-    None where none were kept, or where their values are of a function that the user gave.
+    None where none were kept, or where their values are of a function or of a baseline.
 
     Raises:
         InputError: the episodes do not give the evaluation's estimate with this discount.
     """
-    if evaluation.episodes is None or evaluation.estimator not in ESTIMATORS | BIASED:
+    if evaluation.episodes is None or evaluation.estimator not in ESTIMATORS:
         return None
     batch = summarize(evaluation.episodes, gamma, evaluation.estimator)
     scale = max(abs(evaluation.estimate), float(np.abs(batch.value).max(initial=0.0)))
@@ -208,8 +208,8 @@ def _limits(ax: Axes, shown: Sequence[tuple[Floats, Band]], within: Sequence[flo
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
 
 
-def cost_figure(evaluation: Evaluation) -> Figure:
-    """The cost of this evaluation beside that of running the policy itself."""
+def cost_figure(evaluation: Evaluation, source: str) -> Figure:
+    """The cost of this evaluation beside that of running the policy itself, known from `source`."""
     ours, on_policy_cost = evaluation.cost.total, evaluation.on_policy.total
     with canvas(height=1.9) as (drawing, ax):
         names = ["this evaluation", "the policy itself,\nto the same precision"]
@@ -229,7 +229,7 @@ def cost_figure(evaluation: Evaluation) -> Figure:
             f"{amount(on_policy_cost)} for the same precision.",
             caption="The cost of this evaluation, beside the cost of running the policy itself to "
             f"the same precision: about {evaluation.on_policy.episodes:,.0f} episodes, estimated "
-            "from the weighted episodes.",
+            f"from {source}.",
         )
 
 

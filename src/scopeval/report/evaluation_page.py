@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.summary import support_in_words
-from scopeval.evaluation.result import Evaluation, unseen
+from scopeval.evaluation.result import Evaluation, OnPolicy, unseen
 from scopeval.report import evaluation_figures as drawings
 from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
@@ -64,7 +65,8 @@ def page_of_evaluation(
         evaluation: what `evaluate` or `estimate` returned; made with ``keep=True`` it has more
             figures.
         behavior: what ran, if `design` made it: its predictions stand beside what was measured.
-        on_policy: an evaluation by the policy itself, to compare with.
+        on_policy: an evaluation by the policy itself, to compare with: its own returns, and not
+            weighted ones, then say what the same precision would have cost.
         beside: more evaluations of the same policy for the table, by name.
         truth: the exact value, where it is known.
         title: of the page.
@@ -75,6 +77,9 @@ def page_of_evaluation(
     """
     if gamma is None:
         gamma = 1.0 if behavior is None else behavior.recipe.gamma
+    source = "the weighted episodes"
+    if on_policy is not None and (measured := _measured(evaluation, on_policy)) is not None:
+        evaluation, source = replace(evaluation, on_policy=measured), "the policy's own episodes"
     trace = drawings.trace_of(evaluation, gamma)
     plain = None if on_policy is None else drawings.trace_of(on_policy, gamma)
     runs: dict[str, Evaluation] = {_runner(evaluation, behavior): evaluation}
@@ -83,7 +88,7 @@ def page_of_evaluation(
     runs.update(beside or {})
     sections = [
         _answered(evaluation, runs, trace, plain, truth, intro),
-        _paid(evaluation, trace),
+        _paid(evaluation, trace, source),
         _noisy(evaluation),
         _trusted(evaluation, trace, plain),
         stage_section(evaluation),
@@ -97,6 +102,15 @@ def page_of_evaluation(
         facts_of(evaluation),
         tuple(section for section in sections if section is not None),
     )
+
+
+def _measured(e: Evaluation, own: Evaluation) -> OnPolicy | None:
+    """What the same precision takes by what the policy's own episodes say; None: they do not."""
+    plain = own.on_policy
+    if not by_itself(own) or plain.unknown is not None or by_itself(e) or not e.standard_error > 0:
+        return None
+    episodes = plain.variance / e.standard_error**2
+    return replace(plain, episodes=episodes, total=episodes * plain.cost)
 
 
 def _answered(
@@ -157,11 +171,11 @@ def _noisy(e: Evaluation) -> Section | None:
     return Section("Where the noise is", text, figures)
 
 
-def _paid(e: Evaluation, trace: drawings.Trace | None) -> Section | None:
+def _paid(e: Evaluation, trace: drawings.Trace | None, source: str) -> Section | None:
     text, figures = [], []
     if not by_itself(e):
         if e.on_policy.unknown is None and min(e.on_policy.total, e.cost.total) > 0:
-            figures.append(drawings.cost_figure(e))
+            figures.append(drawings.cost_figure(e, source))
         elif e.on_policy.unknown is not None:
             text.append(f"The cost of running the policy itself is unknown: {e.on_policy.unknown}.")
     text += e.safety_told
