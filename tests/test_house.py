@@ -283,6 +283,7 @@ BACKWARD = {
     "comparison.joint_design": "the mixture of policies, which carries K x K second moments",
     "comparison.estimators": "an estimate, backward in one recorded episode",
     "estimation.estimators": "an estimate, backward in one recorded episode",
+    "estimation.fitted_q": "a baseline for comparison, which weighs nothing",
     "envs.gridworld": "the optimal policy, which the controllers of logs approach",
 }
 
