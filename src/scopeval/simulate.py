@@ -154,14 +154,15 @@ def summaries(
     tables = _tables(mdp, pi if behavior is None else behavior)
     if isinstance(behavior, WeightedDesign) and np.abs(behavior.target - pi).max() > 1e-12:
         raise InputError("behavior: designed for another target policy; expected this one")
-    out = np.empty((10, N))
+    blocks = {0: np.empty((10, 0))}
     none = (np.empty((0, 1), np.int64),) * 2 + (np.empty((0, 1)),) * 3
 
     def reduced(part: slice) -> tuple[Any, ...]:
-        return (*none, out[:, part])
+        blocks[part.start] = np.empty((10, part.stop - part.start))
+        return (*none, blocks[part.start])
 
     _run(mdp, tables, pi, b, costs, seed, first, N, threads, reduced)
-    return Summaries(*out)
+    return Summaries(*np.concatenate([blocks[start] for start in sorted(blocks)], axis=1))
 
 
 def _tables(
@@ -170,7 +171,7 @@ def _tables(
     """Tables [T, S, U, A] and their grid of prices: one that ignores the weight has U = 1."""
     if not isinstance(behavior, WeightedDesign):
         table = policy_table(mdp, "behavior", behavior)
-        return np.ascontiguousarray(table)[:, :, None], 0.0, 1.0, 0.0, np.inf
+        return _plain(table)[:, :, None], 0.0, 1.0, 0.0, np.inf
     wanted = (mdp.horizon, mdp.states, mdp.actions)
     if behavior.target.shape != wanted:
         raise InputError(f"behavior: got tables of {behavior.target.shape}, expected {wanted}")
@@ -192,7 +193,7 @@ def _run(
     """Run episodes with control variates b and `costs`; `arrays` holds some of them, [N, ...]."""
     from scopeval._simulate_kernel import run
 
-    model, pi = plain_arrays(mdp), np.ascontiguousarray(pi)
+    model, pi, b, costs = plain_arrays(mdp), _plain(pi), _plain(b), _plain(costs)
     means = (pi * b).sum(axis=2), (pi * costs).sum(axis=2)
     given = (*tables, pi, b, means[0], costs, means[1])
 
@@ -270,7 +271,7 @@ def plain_arrays(mdp: TabularMDP) -> ModelArrays:
     indptr = p.indptr.astype(np.int64)
 
     def timed(table: Floats) -> Floats:
-        return np.ascontiguousarray(table if table.ndim == 3 else table[None])
+        return _plain(table if table.ndim == 3 else table[None])
 
     nothing = np.zeros((1, 0))
     return ModelArrays(
@@ -281,9 +282,14 @@ def plain_arrays(mdp: TabularMDP) -> ModelArrays:
         timed(mdp.reward),
         timed(np.sqrt(mdp.reward_variance)),
         timed(mdp.cost),
-        nothing if mdp.next_reward is None else np.ascontiguousarray(mdp.next_reward),
-        nothing if mdp.next_cost is None else np.ascontiguousarray(mdp.next_cost),
+        nothing if mdp.next_reward is None else _plain(mdp.next_reward),
+        nothing if mdp.next_cost is None else _plain(mdp.next_cost),
     )
+
+
+def _plain(table: Floats) -> Floats:
+    """A copy in C order: for one that may not be written, kernels would be compiled once more."""
+    return np.array(table, np.float64, order="C")
 
 
 def _check_numbers(seed: int, first: int) -> None:

@@ -165,9 +165,9 @@ class Weigher:
         parts[2] = e.carried[..., -1 if self.follows else 0]
         parts[3] = e.cost_target
         parts[4] = e.cost_behavior[..., -1] if self.own_cost else e.cost_target
-        known = np.array(e.known)
         kernel = self._kernel
-        pi = np.ascontiguousarray(pi, np.float64)
+        # copies: for arrays that may not be written, kernels would be compiled once more
+        known, pi = np.array(e.known), np.array(pi, np.float64, order="C")
         if self._step is None:
             mu, why = kernel.weigh(
                 parts, known, pi, self._share, self._rule, self._kind, self._floor

@@ -192,10 +192,12 @@ def _carried_on(
     v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
     V, costs = (np.empty((len(v), len(behaviors))) for _ in range(2))
     same = np.ones(len(v), np.bool_)
-    for j, (mu, b, carried, cost, _) in enumerate(behaviors):
-        same = kernel.carry_on(
-            pi, mu, e.q, b, e.noise, carried, cost, v_error, V[:, j], costs[:, j]
-        )
+    variance, cost = np.empty((2, len(v)))
+    for j, behavior in enumerate(behaviors):
+        # copies: for arrays of another layout, kernels would be compiled once more
+        mu, b, carried, paid = (np.array(x, order="C") for x in behavior[:4])
+        same = kernel.carry_on(pi, mu, e.q, b, e.noise, carried, paid, v_error, variance, cost)
+        V[:, j], costs[:, j] = variance, cost
     return v, v_cost, V, costs, same
 
 

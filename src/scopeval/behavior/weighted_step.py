@@ -193,8 +193,9 @@ def _weigh_grid(
     def work(start: int) -> tuple[Floats, Floats]:
         some = slice(start, start + TOGETHER)
         mu, b = weigh_grid(
-            e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some], e.known[some],
-            pi[some], prices, places, floors, share, recipe.gamma, LARGEST,
+            e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some],
+            np.array(e.known[some]), np.array(pi[some]), prices, places, floors, share,
+            recipe.gamma, LARGEST,
         )  # fmt: skip
         return mu, b
 
@@ -230,8 +231,9 @@ def weigh_weighted(
             floors = np.maximum(floors, np.minimum(weight / recipe.cap, 1.0))
     share = float(recipe.share) if method.control_variate else -1.0
     return StepResult(*kernel.weigh_weighted(
-        e.q, e.noise, e.carried, e.cost_behavior, e.known, np.ascontiguousarray(pi, np.float64),
-        np.minimum(own, grid.prices[-1]), grid.prices, floors, share, recipe.gamma, LARGEST,
+        e.q, e.noise, e.carried, e.cost_behavior, np.array(e.known),
+        np.array(pi, np.float64, order="C"), np.minimum(own, grid.prices[-1]), grid.prices, floors,
+        share, recipe.gamma, LARGEST,
     ))  # fmt: skip
 
 

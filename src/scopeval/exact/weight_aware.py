@@ -149,7 +149,7 @@ def sweep(
         here = np.flatnonzero(problem.visited[t])
         step = partial(
             sweep_step,
-            pi[t],
+            np.array(pi[t]),  # one that may not be written would be compiled for once more
             problem.mean[t],
             problem.noise[t],
             np.ascontiguousarray(mdp.at("cost", t)),
