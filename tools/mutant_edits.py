@@ -40,6 +40,11 @@ SAFETY = "safety/test_safety.py"
 IDENTITIES = "models/model/test_identities.py"
 SIMULATED = "behavior/test_simulated_cost.py"
 SOLVER = "solver/test_program.py"
+STAGES = "evaluation/test_stages.py"
+UNKNOWN = "evaluation/test_what_is_not_known.py"
+USAGES = "test_wrong_usages.py"
+LIES = "logs/test_lying_logs.py"
+REFIT = "campaign/test_refit_process.py"
 ENUMERATION = (
     "estimation/test_estimators.py::test_enumeration_pdis_and_dr_have_the_exact_mean_and_variance"
 )
@@ -612,5 +617,270 @@ EDITS = (
         "return self.cost + self.doubt",
         "return self.cost - self.doubt",
         (f"{DECISION}::test_the_safe_cost_of_a_frontier_point",),
+    ),
+    # -- what is said of a result, a log or an argument --------------------------------------------
+    Edit(
+        "stages are certified at the target policy's own cost, whatever was asked",
+        "evaluation/totals.py",
+        "self._ledger = Ledger(promise, alpha=alpha",
+        "self._ledger = Ledger(None, alpha=alpha",
+        (f"{STAGES}::test_the_certificate_of_stages_judges_the_cost_that_was_asked",),
+    ),
+    Edit(
+        "campaigns in stages are certified at the target policy's own cost, whatever was asked",
+        "campaign/result.py",
+        'promise=question_promise.Promise(1.0 + terms.epsilon),\n        method="sequence",\n'
+        "        target_n=narrowest_at(terms),\n        on_policy=False,",
+        'promise=question_promise.Promise(1.0),\n        method="sequence",\n'
+        "        target_n=narrowest_at(terms),\n        on_policy=False,",
+        (
+            "campaign/test_campaign_stages.py::"
+            "test_a_lower_cost_is_judged_as_asked_and_the_guard_watches_the_targets_own",
+        ),
+    ),
+    Edit(
+        "episodes whose weights are all zero have a value",
+        "evaluation/totals.py",
+        "return not weights.effective_size if self._controlled else weights.no_evidence",
+        "return False",
+        (f"{UNKNOWN}::test_episodes_without_weight_give_no_value_and_no_interval",),
+    ),
+    Edit(
+        "a few effective episodes have a value",
+        "estimation/weights.py",
+        "return self.effective_size < min(FEWEST_EFFECTIVE, self.n / 2)",
+        "return not self.effective_size",
+        (f"{UNKNOWN}::test_a_few_effective_episodes_give_no_value",),
+    ),
+    Edit(
+        "the sentence leaves out what speaks against the value",
+        "evaluation/result.py",
+        'return f"{said} Caution: {caveats}." if caveats else said',
+        "return said",
+        (f"{UNKNOWN}::test_a_few_effective_episodes_give_no_value",),
+    ),
+    Edit(
+        "the sentence of a sequence does not say that it holds as far as seen",
+        "evaluation/result.py",
+        'return interval.method == "asymptotic sequence" and interval.half_width > 0',
+        "return False",
+        (f"{UNKNOWN}::test_a_sequence_says_that_rare_events_are_not_excluded",),
+    ),
+    Edit(
+        "an interval that rests on a few events does not say so",
+        "estimation/moments.py",
+        "if not 0.0 < events < min(ENOUGH_EVENTS, n / 2):",
+        "if True:",
+        (f"{UNKNOWN}::test_an_interval_from_few_events_says_how_many",),
+    ),
+    Edit(
+        "what is safe goes by estimates of costs alone",
+        "safety/certificate.py",
+        "max(behavior, float(sums.most[0])),\n"
+        "                    min(target, float(sums.least[1])),",
+        "float(sums.most[0]),\n                    float(sums.least[1]),",
+        (
+            "safety/test_rare_costs.py::"
+            "test_an_unseen_disaster_is_not_safe_because_a_control_variate_is_precise",
+        ),
+    ),
+    Edit(
+        "the guard's worst episode is one of the estimates",
+        "safety/guard.py",
+        "self.target = max(self.target, float(costs.weighted_cost.max()))",
+        "self.target = max(self.target, float(costs.pair[1].max()))",
+        (
+            "safety/test_rare_costs.py::"
+            "test_heavy_tails_give_few_false_alarms_with_a_control_variate",
+        ),
+    ),
+    Edit(
+        "a frontier of vectors needs no more support than one of tables",
+        "behavior/frontier.py",
+        "judge_support(evidence.support, method, THRESHOLDS, evidence.vectors)",
+        "judge_support(evidence.support, method, THRESHOLDS, False)",
+        (f"{FRONTIER}::test_vectors_need_their_own_support_for_cheaper_points",),
+    ),
+    Edit(
+        "a floor that is given for a lower cost is not used",
+        "behavior/frontier.py",
+        "floor=LEAST_SHARE if given.floor is None else given.floor",
+        "floor=LEAST_SHARE",
+        (f"{FRONTIER}::test_a_given_floor_is_used_below_zero_epsilon",),
+    ),
+    Edit(
+        "the predicted cost of a frontier's point has its doubt in it",
+        "behavior/frontier.py",
+        "cost=point.cost,",
+        "cost=point.safe_cost,",
+        (f"{FRONTIER}::test_the_predicted_cost_is_expected_and_epsilon_is_what_was_asked",),
+    ),
+    Edit(
+        "a point that does not pay is not marked",
+        "behavior/frontier_point.py",
+        "return self.needed < 1.0",
+        "return True",
+        (f"{FRONTIER}::test_points_that_do_not_pay_are_marked",),
+    ),
+    Edit(
+        "a behavior policy is taken for a target policy",
+        "policies/adapters.py",
+        "if isinstance(source, LearnedBehavior):",
+        "if False:",
+        (f"{USAGES}::test_target_and_behavior_that_are_swapped",),
+    ),
+    Edit(
+        "a design for another target policy is run",
+        "policies/fingerprint.py",
+        "if off <= TOLERANCE and same_table:",
+        "if True:",
+        (f"{USAGES}::test_a_behavior_that_was_designed_for_another_target",),
+    ),
+    Edit(
+        "a softmax is taken of probabilities",
+        "policies/adapters.py",
+        "several = logits.ndim == 2 and logits.shape[1] > 1",
+        "several = False",
+        (f"{USAGES}::test_a_module_that_ends_in_a_softmax",),
+    ),
+    Edit(
+        "a confidence is taken for a probability of error",
+        "arrays.py",
+        "0 < alpha <= 0.5",
+        "0 < alpha < 1.0",
+        (f"{USAGES}::test_a_confidence_instead_of_a_probability_of_error",),
+    ),
+    Edit(
+        "percent are taken for a multiple",
+        "question/promise.py",
+        "if one.at_most > MOST:",
+        "if False:",
+        (f"{USAGES}::test_percent_instead_of_a_multiple",),
+    ),
+    Edit(
+        "a campaign observes what is no state of its target policy",
+        "campaign/recorder.py",
+        "if obs.ndim or not 0 <= obs < self.target.states or int(obs) != obs:",
+        "if False:",
+        (f"{USAGES}::test_an_observation_that_is_no_state_of_the_target",),
+    ),
+    Edit(
+        "the last of several columns is the field",
+        "cli/sources.py",
+        "field: one[0] if len(one) == 1 else one for",
+        "field: one[-1] for",
+        ("cli/test_flow.py::test_columns",),
+    ),
+    Edit(
+        "units that change half-way are not named",
+        "logs/changes.py",
+        "if chance * tests < FALSE_ALARM:",
+        "if False:",
+        (f"{LIES}::test_units_that_change_are_named",),
+    ),
+    Edit(
+        "a design rests on two units",
+        "logs/diagnose.py",
+        "if change.factor > HARMFUL:",
+        "if False:",
+        ("behavior/test_changed_units.py::test_no_design_rests_on_two_units",),
+    ),
+    Edit(
+        "other codes of the actions are not noticed",
+        "behavior/support.py",
+        "if _distance(logged, expected) < MISFITS:",
+        "if True:",
+        ("behavior/test_action_codes.py",),
+    ),
+    Edit(
+        "copies that differ a little are not noticed",
+        "logs/statistics.py",
+        "nearly, share = (1, 0.0) if copies > 1 else self._nearly()",
+        "nearly, share = 1, 0.0",
+        (f"{LIES}::test_near_copies_are_noted",),
+    ),
+    Edit(
+        "one episode more hides the copies",
+        "logs/statistics.py",
+        "share = float(np.count_nonzero(counts % k == 0)) / counts.size",
+        "share = float(np.count_nonzero(counts % k == 0) == counts.size)",
+        (f"{LIES}::test_one_episode_more_does_not_hide_copies",),
+    ),
+    Edit(
+        "costs of 1e-9 are costs",
+        "logs/diagnose.py",
+        "elif facts.largest_cost <= NO_COST:",
+        "elif False:",
+        (f"{LIES}::test_costs_next_to_nothing_are_noted",),
+    ),
+    Edit(
+        "clipped costs are not noticed",
+        "logs/diagnose.py",
+        "if column.clipped:",
+        "if False:",
+        (f"{LIES}::test_clipped_costs_are_noted",),
+    ),
+    Edit(
+        "late costs are not noticed",
+        "logs/diagnose.py",
+        "if column.late is not None and not column.rises:",
+        "if False:",
+        (f"{LIES}::test_late_costs_are_noted",),
+    ),
+    Edit(
+        "running totals of the cost are not noticed",
+        "logs/diagnose.py",
+        "    if column.rises:\n        yield",
+        "    if False:\n        yield",
+        (f"{LIES}::test_running_totals_are_noted",),
+    ),
+    Edit(
+        "names of columns that are swapped are not noticed",
+        "logs/columns.py",
+        'if "cost" in reward.lower() and "reward" in cost.lower():',
+        "if False:",
+        (f"{DIAGNOSIS}::test_swapped_columns",),
+    ),
+    # -- code and files of strangers ---------------------------------------------------------------
+    Edit(
+        "the process of new designs imports from the current folder",
+        "campaign/refit.py",
+        '[sys.executable, "-P", "-c", PROGRAM],\n            stdin=subprocess.PIPE,\n'
+        "            stdout=subprocess.DEVNULL,\n            stderr=self._said,\n"
+        "            cwd=os.path.abspath(os.sep),",
+        '[sys.executable, "-c", PROGRAM],\n            stdin=subprocess.PIPE,\n'
+        "            stdout=subprocess.DEVNULL,\n            stderr=self._said,",
+        (f"{REFIT}::test_the_process_imports_what_the_program_could_import",),
+    ),
+    Edit(
+        "nobody is told why a new design failed",
+        "campaign/refit.py",
+        "            self._tell(code, last[:LONGEST])",
+        "            pass",
+        (f"{REFIT}::test_the_end_by_a_signal_is_told",),
+    ),
+    Edit(
+        "a Parquet file may unpack to any size",
+        "logs/tables.py",
+        "if file.unpacked > most_unpacked(size):",
+        "if False:",
+        ("logs/test_read.py::test_a_parquet_file_that_would_unpack_to_far_more_than_it_is",),
+    ),
+    Edit(
+        "what a link points to is overwritten",
+        "_files.py",
+        "goal = goal.absolute()",
+        "goal = goal.resolve()",
+        ("test_files.py::test_a_link_is_replaced_and_what_it_points_to_is_not_touched",),
+    ),
+    Edit(
+        "an episode that was cut counts as if it had ended",
+        "safety/episode_costs.py",
+        "return EpisodeCosts(**columns, finished=False)",
+        "return EpisodeCosts(**columns)",
+        (
+            "campaign/test_lost_with_bounds.py::"
+            "test_losing_the_episodes_that_speak_for_the_promise_refutes_nothing",
+        ),
     ),
 )

@@ -60,15 +60,15 @@ def test_the_end_by_a_signal_is_told(place):
 
 @pytest.mark.parametrize("had", [False, True], ids=["elsewhere", "here"])
 def test_the_process_imports_what_the_program_could_import(tmp_path, had):
-    """A numba.py in the current folder is not run, unless the program itself imports from there.
+    """What lies in the current folder is not run, unless the program itself imports from there.
 
     The target is in the folder of the program.
     """
     (tmp_path / "current").mkdir()
     (tmp_path / "program").mkdir()
     owned = "from pathlib import Path\nPath(__file__).with_name('OWNED').touch()\n"
-    (tmp_path / "current" / "numba.py").write_text(owned)
-    (tmp_path / "current" / "extra.py").write_text(owned)
+    for name in ("json", "numba", "extra"):  # Python's own, ours, and one of the program
+        (tmp_path / "current" / f"{name}.py").write_text(owned)
     (tmp_path / "program" / "own_target.py").write_text(
         ("import extra\n" if had else "")
         + f"import numpy as np\npolicy = np.array({TARGET.tolist()})\n"
