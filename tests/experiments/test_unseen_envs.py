@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -17,8 +18,11 @@ from experiments.worlds.finite import (
     finite_world,
 )
 from experiments.worlds.vectors import VECTOR_LOGS
-from scopeval import design, exact
+from scopeval import Networks, design, exact
+from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
+from scopeval.models.model.return_features import Study
+from scopeval.models.model.training import Training
 
 # -- the worlds ----------------------------------------------------------------------------------
 
@@ -180,12 +184,21 @@ def test_two_standard_errors_are_allowed_for_what_is_measured():
         assert unseen_envs.too_variable(one) == unseen_envs.too_expensive(one) == broken
 
 
-def test_designs_for_vectors_are_measured():
-    """What falls back is 1 exactly, the rest has standard errors."""
+SMALL = Networks(
+    training=Training(hidden=16, steps=250, batch=64),
+    paths=80,
+    study=Study(paths=80, hidden=8, steps=40, batch=64),
+    first_look=False,
+)
+
+
+def test_designs_for_vectors_are_measured(monkeypatch):
+    """What falls back is 1 exactly, the rest has standard errors; with small networks."""
     args = unseen_envs.Args(
         environments=("CartPole",), vector_episodes=(40,), vector_missing_episodes=30, measured=300
     )
     assert [kind for kind, _ in unseen_envs.logs_of(args, "CartPole")] == list(VECTOR_LOGS)
+    monkeypatch.setattr(unseen_envs, "Settings", partial(Settings, learn=SMALL))
     some = replace(args, methods=("scope-dr",))
     for row in unseen_envs.job(some, "CartPole", 0)["rows"]:
         if row["used"] == "on-policy":
