@@ -24,6 +24,11 @@ def test_there_is_something_to_test():
     assert len(BLOCKS) >= 1
 
 
+@pytest.mark.parametrize("command", ["make demo", "make test"])
+def test_both_commands_are_named(command):
+    assert re.search(rf"^    {command} +# \w", README, re.MULTILINE)
+
+
 def stored(name):
     return json.loads((ROOT / "docs/results" / name).read_text(encoding="utf-8"))
 

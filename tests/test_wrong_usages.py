@@ -189,8 +189,7 @@ def test_collect_takes_what_evaluate_takes(world):
         found = estimate(episodes)
         assert abs(found.estimate - value) < 4.0 * found.interval.half_width / 1.96
         with_b = run is not None and getattr(run, "control", True) is not None
-        assert (episodes.control is not None) == (episodes.baseline is not None)
-        assert with_b or episodes.control is None
+        assert (episodes.control is not None) == (episodes.baseline is not None) == with_b
 
 
 def test_a_table_in_another_form_is_the_same_target(world):

@@ -883,4 +883,25 @@ EDITS = (
             "test_losing_the_episodes_that_speak_for_the_promise_refutes_nothing",
         ),
     ),
+    Edit(
+        "logs of another world are not dropped",
+        "evaluation/agreement.py",
+        "return Comparison(min(p_values[column] * len(p_values), 1.0), plain, rows)",
+        "return Comparison(1.0, plain, rows)",
+        ("evaluation/test_agreement.py::test_logs_of_another_world_are_dropped_and_reported",),
+    ),
+    Edit(
+        "collect leaves out the control variate of a design in a TabularMDP",
+        "collection/simulated.py",
+        'METHODS["on-policy"], b, nothing, nothing)',
+        'METHODS["on-policy"], None, nothing, nothing)',
+        (f"{USAGES}::test_collect_takes_what_evaluate_takes",),
+    ),
+    Edit(
+        "losing an episode is an error where a bound is stated",
+        "campaign/state.py",
+        "watch.lose(EpisodeCosts.of_cut(seen), spent=spent)",
+        "watch.update([spent], [spent])",
+        ("campaign/test_lost_with_bounds.py::test_an_episode_is_lost_with_a_bound",),
+    ),
 )
