@@ -182,7 +182,7 @@ def _create(where: str, seed: int) -> str:
     log = logs_of(Gridworld(SIZE, seed=seed).mdp(), [target], 300, seed=seed)
     behavior = design(log, target, horizon=HORIZON, method="scope")
     with Campaign.create(
-        where, target, horizon=HORIZON, behavior=behavior, seed=seed, guards=()
+        where, target, horizon=HORIZON, behavior=behavior, seed=seed, promise=()
     ) as campaign:
         assert isinstance(campaign.backend, LocalBackend)
         return TokenStore(campaign.backend.store, time.time).create("the plants", "plant")

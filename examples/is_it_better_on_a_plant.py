@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import Campaign, Stop, deterministic, read_logs
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Campaign, Limit, Promise, Stop, deterministic, read_logs
 
 HOURS = 16  # the nights are not recorded
 COLUMNS = {"obs": "Temp [°C]", "action": "Level", "reward": "Value [EUR]", "cost": "Warm [K h]"}
@@ -58,7 +57,7 @@ def main(folder):
         {"today": today, "new": new},
         horizon=HOURS,
         logs=logs,
-        guards=[Promise(epsilon=0.0), Limit(step=5.5, action="fall back")],  # no warmer than today
+        promise=[Promise(), Limit(step=5.5, action="fall back")],  # no warmer than today
         stop=Stop(episodes=200),  # Stop(decided=True) ends it when it is known which is better
     )
     store = Store(1)

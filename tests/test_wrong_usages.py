@@ -144,13 +144,13 @@ def test_nothing_may_be_spent(at_most):
     refused("expected a number above 0.*0.7: 30 % less", lambda: Promise(at_most=at_most))
 
 
-def test_a_number_says_when_a_campaign_stops(world, tmp_path):
+def test_a_campaign_stops_as_an_evaluation_does(world, tmp_path):
     mdp, target, _, _ = world
     how = {"horizon": mdp.horizon}
-    with Campaign.create(tmp_path / "a.campaign", target, stop=50, **how) as campaign:
+    with Campaign.create(tmp_path / "a.campaign", target, episodes=50, **how) as campaign:
         assert campaign.terms.stop.episodes == 50
-    words = r"stop: got '50', expected Stop\(episodes=...\) or a number of episodes"
-    refused(words, lambda: Campaign.create(tmp_path / "b.campaign", target, stop="50", **how))
+    words = r"stop: got 50, expected Stop\(...\), or try episodes=1000"
+    refused(words, lambda: Campaign.create(tmp_path / "b.campaign", target, stop=50, **how))
 
 
 def test_an_observation_that_is_no_state_of_the_target(world, tmp_path):

@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from scopeval import Campaign, Check, Stop, exact
+from scopeval import Campaign, Check, Promise, Stop, exact
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.stages import StagePlan
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Promise, Terms
+from scopeval.campaign.terms import Terms
 from scopeval.errors import CampaignError
 from scopeval.evaluation.stage_design import Plan as DesignPlan
 from scopeval.evaluation.stages import Stages
@@ -104,7 +104,7 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
         behavior=None if refit else behavior,
         seed=number,
         stop=Stop(episodes=episodes),
-        guards=[Promise()],
+        promise=[Promise()],
         refit=Stages(first=30, method="odi", check=Check(least_gain=0.0)) if refit else False,
     )
     campaign.backend.on_refit = None  # in this process, at once

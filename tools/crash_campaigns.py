@@ -60,10 +60,9 @@ import numpy as np
 import sqlalchemy as sa
 
 from postgres_server import MISSING, PostgresServer, binaries
-from scopeval import Campaign, Check, Stop
+from scopeval import Bound, Campaign, Check, Limit, Promise, Ramp, Stop
 from scopeval.campaign import schema
 from scopeval.campaign.store import Store
-from scopeval.campaign.terms import Limit, Promise, Ramp
 from scopeval.errors import CampaignError, DataError
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stages import Stages
@@ -76,10 +75,10 @@ ANSWERS, SECONDS, EARLY = 12.0, 0.25, 0.2
 STAGES = Stages(first=15, method="odi", check=Check(least_gain=0.0))
 
 #: Stated bounds by name: a step of `outcome` costs less than ACTIONS.
-BOUNDS: dict[str, dict[str, float]] = {
-    "none": {},
-    "episode": {"cost_bound": float(HORIZON * ACTIONS)},
-    "step": {"step_cost_bound": float(ACTIONS)},
+BOUNDS = {
+    "none": Bound(),
+    "episode": Bound(episode=float(HORIZON * ACTIONS)),
+    "step": Bound(step=float(ACTIONS)),
 }
 
 RNG = np.random.default_rng(7)
@@ -151,9 +150,8 @@ class Driver:
             seed=self.seed,
             stop=Stop(episodes=EPISODES, every=10 if self.several else None),
             ramp=Ramp((0.3, 1.0), episodes=15),
-            guards=[Promise(), Limit(episode=16.0, action="tell")],
+            promise=[Promise(bound=BOUNDS[self.bound]), Limit(episode=16.0, action="tell")],
             refit=STAGES if self.refit else False,
-            **BOUNDS[self.bound],
         )
         return self._by_hand(made)
 

@@ -8,8 +8,7 @@ import tempfile
 from pathlib import Path
 
 from experiments.data_center import DataCenterEnv, recorded_logs, target_controllers
-from scopeval import Campaign, Stop, frontier
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Campaign, Limit, Promise, Stop, frontier
 
 HOURS = 24
 
@@ -56,7 +55,7 @@ def main(place, days=30, logs=None):
         behavior=curve.at(cost=0.5),
         seed=1,
         stop=Stop(episodes=2 * days),
-        guards=[Promise(), Limit(episode=60.0, action="hand over")],  # degree-hours
+        promise=[Promise(), Limit(episode=60.0, action="hand over")],  # degree-hours
     )
     rooms = [Room("north", 10_000), Room("south", 20_000)]
     for _ in range(days // 2):

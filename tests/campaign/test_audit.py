@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Campaign, Limit, Promise
 from scopeval.errors import DataError, InputError
 
 TARGET, BEHAVIOR = tables()
@@ -24,7 +23,7 @@ OLD = Path(__file__).parent / "journals" / "format-1.campaign.gz"
 def made(place):
     guards = [Promise(), Limit(episode=100.0)]
     with Campaign.create(
-        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=1, guards=guards
+        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=1, promise=guards
     ) as campaign:
         for _ in range(9):
             run_episode(campaign)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from campaign.machine import HORIZON, Machine, run_episode, tables
-from scopeval import Campaign, Stop, connect
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Campaign, Limit, Promise, Stop, connect
 from scopeval.errors import CampaignError, InputError, NotFoundError
 
 TARGET, BEHAVIOR = tables()
@@ -198,8 +197,8 @@ def test_a_stop_gives_control_back_at_once(create):
 
 
 def test_the_baseline_takes_the_rest_of_an_episode_above_a_limit(create):
-    guards = [Promise(), Limit("heat", step=80.0, action="fall back")]
-    campaign = create(baseline=TODAY, guards=guards)
+    guards = [Promise(of="target"), Limit("heat", step=80.0, action="fall back")]
+    campaign = create(baseline=TODAY, promise=guards)
     episode = campaign.start("a")
     obs = one_step(episode, 0, signals={"heat": 90.0})
     before = episode.weight

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign, Inference, estimate
-from scopeval.campaign.terms import Limit
+from scopeval import Campaign, Inference, Promise, estimate
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.policies.protocols import Weighing
 
@@ -303,8 +302,10 @@ def test_a_frontier_point_is_kept_and_runs(place):
 
     logs = transitions(machine_log(300))
     where = place / "e.campaign"
-    with Campaign.create(where, policy(), horizon=LONG, logs=logs, epsilon=-0.1) as campaign:
-        assert campaign.terms.epsilon == -0.1
+    with Campaign.create(
+        where, policy(), horizon=LONG, logs=logs, promise=Promise(0.9)
+    ) as campaign:
+        assert campaign.terms.promise.epsilon == -0.1
         episode = campaign.start()
         for _ in range(5):
             episode.act(1)
@@ -314,8 +315,29 @@ def test_a_frontier_point_is_kept_and_runs(place):
         assert campaign.designs()[0].kind == "design"
 
 
-@pytest.mark.parametrize("guards", [Limit(episode=3.0), "cost", 1.0])
-def test_guards_are_a_list(tmp_path, guards):
-    with pytest.raises(InputError, match=r"guards: got .*expected a list, such as guards=\[Limit"):
-        Campaign.create(tmp_path / "c", np.full((3, 2), 0.5), horizon=3, guards=guards)
+@pytest.mark.parametrize(
+    ("promise", "words"),
+    [
+        ("cost", r"expected Promise\(...\) or Limit\(...\)"),
+        (1.0, r"try Promise\(at_most=1\)"),
+        (Promise(limit=3.0), r"is about the target policy's own cost, .* limits by Limit"),
+        (Promise(of=np.full((3, 2), 0.5)), "is about the target policy's own cost"),
+        ([Promise(), Promise(0.9)], "got 2 about 'cost', expected one"),
+    ],
+)
+def test_promises_that_a_campaign_cannot_keep(tmp_path, promise, words):
+    with pytest.raises(InputError, match=words):
+        Campaign.create(tmp_path / "c", np.full((3, 2), 0.5), horizon=3, promise=promise)
+
+
+def test_with_a_baseline_a_promise_says_whose_cost_it_is_about(tmp_path):
+    policy, today = np.full((3, 2), 0.5), np.full((3, 2), [0.9, 0.1])
+    with pytest.raises(InputError, match=r"expected Promise\(of='target'\), or both policies"):
+        Campaign.create(tmp_path / "a", policy, horizon=3, baseline=today, promise=Promise())
+    both = {"today": today, "new": policy}
+    with pytest.raises(InputError, match="whose promise is about the baseline's cost"):
+        Campaign.create(tmp_path / "b", both, horizon=3, promise=Promise(of="target"))
+    with Campaign.create(tmp_path / "c", policy, horizon=3, baseline=today) as campaign:
+        rules = [guard.rule for guard in campaign.status().guards]
+    assert rules == ["expected cost at most 1 times the target policy's"]
     assert not (tmp_path / "c").exists()

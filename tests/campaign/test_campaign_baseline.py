@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Bound, Campaign, Limit, Promise
 from scopeval.errors import InputError
 
 TARGET, BEHAVIOR = tables()
@@ -79,7 +78,7 @@ def test_after_a_hand_over_the_baseline_runs_and_is_no_evidence(place):
 
 
 def test_a_refuted_promise_ends_the_evaluation_with_the_next_episode(place):
-    with create(place, step_cost_bound=1.5, guards=[Promise()]) as campaign:
+    with create(place, promise=Promise(of="target", bound=Bound(step=1.5))) as campaign:
         running = campaign.start("b")
         running.act(1)
         other = campaign.start("a")
@@ -139,10 +138,10 @@ class Drawn:
 
 #: What gives control to the baseline after a step that costs 2.
 CASES = {
-    "a limit with fall back": {"guards": [Limit(step=1.5, action="fall back")]},
-    "a limit with hand over": {"guards": [Limit(step=1.5, action="hand over")]},
-    "an operator's hand-over": {"guards": []},
-    "NaN": {"guards": [], "behavior": Silent},
+    "a limit with fall back": {"promise": [Limit(step=1.5, action="fall back")]},
+    "a limit with hand over": {"promise": [Limit(step=1.5, action="hand over")]},
+    "an operator's hand-over": {"promise": []},
+    "NaN": {"promise": [], "behavior": Silent},
 }
 THREE = 3
 SMALL = TARGET[:2, :]
@@ -163,7 +162,7 @@ def estimates(place, monkeypatch, case):
     """Probability and estimate of every episode that can happen."""
     even = np.full((2, 3), 1 / 3)
     for number, actions in enumerate(itertools.product(range(3), repeat=THREE)):
-        given = {"guards": (), "behavior": even} | CASES[case]
+        given = {"promise": (), "behavior": even} | CASES[case]
         behavior = given["behavior"]() if case == "NaN" else given["behavior"]
         rng = Drawn()
         with Campaign.create(
@@ -231,7 +230,7 @@ def test_a_baseline_that_no_database_holds_must_be_passed_again(place):
 
 def test_falling_back_needs_a_baseline(place):
     with pytest.raises(InputError, match="needs a baseline"):
-        create(place, baseline=None, guards=[Limit(step=1.0, action="fall back")])
+        create(place, baseline=None, promise=[Limit(step=1.0, action="fall back")])
 
 
 def test_what_runs_today_feeds_later_designs(place):

@@ -275,7 +275,7 @@ def test_a_lower_cost_is_judged_as_asked_and_the_guard_watches_the_targets_own(p
 
     A guard at 0.7 would hand over to the target policy, which costs 1.
     """
-    campaign = whole(place / "low", epsilon=-0.3)
+    campaign = whole(place / "low", promise=Promise(0.7))
     status, result = campaign.status(), campaign.result()
     assert status.guards[0].rule == "expected cost at most 1 times the target policy's"
     assert status.state == "running"

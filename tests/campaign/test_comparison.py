@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign, Inference, Ramp, Stop, Transitions
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Campaign, Inference, Limit, Promise, Ramp, Stop, Transitions
 from scopeval.comparison.compare import comparison_of
 from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.mixture import running_weights
@@ -252,7 +251,7 @@ def test_a_policy_that_never_answers_is_told_at_the_first_step(place):
 
 def test_after_a_limit_the_baseline_decides_and_the_weights_stay(place):
     guards = [Limit(step=2.0, action="fall back")]
-    with created(place / "c", guards=guards, stop=Stop(episodes=60)) as campaign:
+    with created(place / "c", promise=guards, stop=Stop(episodes=60)) as campaign:
         for _ in range(60):
             run_episode(campaign)
         found = campaign.result(keep=True).recorded
@@ -331,7 +330,7 @@ def test_a_fallback_leaves_the_estimates_unbiased():
 def test_a_refuted_promise_ends_the_comparison(place):
     dear = 0.02 * OLD + 0.98 * np.eye(ACTIONS)[[2] * STATES]
     cheap = np.eye(ACTIONS)[[0] * STATES]
-    with created(place / "c", {"today": cheap, "new": dear}, guards=[Promise()]) as campaign:
+    with created(place / "c", {"today": cheap, "new": dear}, promise=[Promise()]) as campaign:
         for _ in range(200):
             run_episode(campaign)
             if campaign.status().state != "running":
@@ -368,7 +367,7 @@ def test_a_design_runs_where_the_policies_would_cost_more_than_promised(place):
     )
     dear = 0.5 * OLD + 0.5 * np.eye(ACTIONS)[[2] * STATES]
     policies = {"today": OLD, "new": dear}
-    with created(place / "c", policies, logs=logs, epsilon=0.0) as campaign:
+    with created(place / "c", policies, logs=logs, promise=Promise()) as campaign:
         assert len(campaign.terms.shares) == 3
         for _ in range(30):
             run_episode(campaign)

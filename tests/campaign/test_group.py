@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
-from scopeval.campaign.terms import Limit
+from scopeval import Campaign, Limit
 from scopeval.errors import CampaignError, InputError
 
 TARGET, BEHAVIOR = tables()
@@ -124,7 +123,7 @@ def undone(campaign, episode):
 
 def test_limits_on_totals_count_what_the_group_has_recorded(where):
     limit = Limit(total=5.0, action="pause")
-    with Campaign.create(where, TARGET, horizon=HORIZON, guards=[limit]) as campaign:
+    with Campaign.create(where, TARGET, horizon=HORIZON, promise=[limit]) as campaign:
         episodes = [campaign.start(plant) for plant in "abc"]
         with campaign.group():
             for episode in episodes:

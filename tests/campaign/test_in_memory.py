@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_episodes_and_the_same_estimate(place, hand
             horizon=HORIZON,
             behavior=behavior,
             seed=5,
-            guards=(),
+            promise=(),
             stop=Stop(episodes=60),
         ) as campaign,
         campaign.group(),
@@ -96,7 +96,7 @@ def test_a_learned_design_with_a_control_variate_decides_the_same(place):
     in_memory(log, 8, DAYS, first=0)
     with (
         Campaign.create(
-            place / "c", target, horizon=DAYS, behavior=behavior, seed=2, guards=()
+            place / "c", target, horizon=DAYS, behavior=behavior, seed=2, promise=()
         ) as campaign,
         campaign.group(),
     ):

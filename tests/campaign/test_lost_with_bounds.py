@@ -7,15 +7,14 @@ import pytest
 import sqlalchemy as sa
 from machine import HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
+from scopeval import Bound, Campaign, Promise
 from scopeval.campaign import schema
-from scopeval.campaign.terms import Promise
 
 TARGET, BEHAVIOR = tables()
 BOUNDS = [
-    {"cost_bound": 15.0},
-    {"step_cost_bound": 3.0},
-    {"cost_bound": 14.0, "step_cost_bound": 3.0},
+    Bound(episode=15.0),
+    Bound(step=3.0),
+    Bound(episode=14.0, step=3.0),
 ]
 
 
@@ -34,7 +33,12 @@ def cut_episode(campaign, steps, plant="plant"):
 @pytest.mark.parametrize("again", [False, True], ids=["lose", "start again without resume"])
 def test_an_episode_is_lost_with_a_bound(place, bound, again):
     with Campaign.create(
-        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=1, **bound
+        place / "c",
+        TARGET,
+        horizon=HORIZON,
+        behavior=BEHAVIOR,
+        seed=1,
+        promise=Promise(bound=bound),
     ) as campaign:
         run_episode(campaign)
         episode = cut_episode(campaign, 2)
@@ -64,7 +68,7 @@ def campaign_costs(campaign):
 @pytest.mark.parametrize("bound", BOUNDS[:2])
 def test_a_cut_episode_above_the_bound_voids_it(place, bound):
     with Campaign.create(
-        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, **bound
+        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, promise=Promise(bound=bound)
     ) as campaign:
         episode = campaign.start()
         episode.act(0)
@@ -74,7 +78,7 @@ def test_a_cut_episode_above_the_bound_voids_it(place, bound):
         assert "above the stated bound" in campaign.status().reason
 
 
-@pytest.mark.parametrize("bound", [{"cost_bound": 1.0}, {"step_cost_bound": 1.0}])
+@pytest.mark.parametrize("bound", [Bound(episode=1.0), Bound(step=1.0)])
 def test_losing_the_episodes_that_speak_for_the_promise_refutes_nothing(place, bound):
     """Who loses every episode that speaks for the promise does not refute one that holds.
 
@@ -91,8 +95,7 @@ def test_losing_the_episodes_that_speak_for_the_promise_refutes_nothing(place, b
         horizon=1,
         behavior=np.array(behavior),
         seed=5,
-        guards=[Promise()],
-        **bound,
+        promise=Promise(bound=bound),
     ) as campaign:
         for _ in range(150):
             episode = campaign.start()

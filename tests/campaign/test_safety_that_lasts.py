@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign, Ramp, Stop
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Bound, Campaign, Limit, Promise, Ramp, Stop
 from scopeval.errors import CampaignError, InputError
 
 TARGET, BEHAVIOR = tables()
@@ -26,7 +25,7 @@ def one_step(episode, cost, **more):
 
 
 def test_a_limit_acts_within_the_episode_on_all_plants(place):
-    with made(place, guards=[Limit(episode=3.0)]) as campaign:
+    with made(place, promise=[Limit(episode=3.0)]) as campaign:
         a, b = campaign.start("a"), campaign.start("b")
         one_step(a, 1.0)
         one_step(b, 1.0)
@@ -44,7 +43,7 @@ def test_a_limit_acts_within_the_episode_on_all_plants(place):
 
 
 def test_a_limit_on_all_episodes_counts_running_and_lost_ones(place):
-    with made(place, guards=[Limit(total=10.0, action="stop")]) as campaign:
+    with made(place, promise=[Limit(total=10.0, action="stop")]) as campaign:
         lost = campaign.start("a")
         one_step(lost, 4.0)
         lost.lose("a power cut")
@@ -64,7 +63,7 @@ def test_a_limit_on_all_episodes_counts_running_and_lost_ones(place):
 )
 def test_signals_have_limits_and_actions_of_their_own(place, action, state):
     guards = [Limit("heat", step=80.0, action=action), Limit(episode=100.0)]
-    with made(place, guards=guards) as campaign:
+    with made(place, promise=guards) as campaign:
         episode = campaign.start()
         episode.act(1)
         with pytest.raises(InputError, match="heat missing"):
@@ -114,9 +113,9 @@ def test_a_refuted_promise_hands_over_for_good_and_on_every_plant(place):
 
 def test_a_promise_about_another_signal(place):
     """Heat grows with the action as the cost does; the cost itself is not watched."""
-    guards = [Promise("heat", alpha=0.05, action="pause")]
+    guards = [Promise(signal="heat", action="pause")]
     machine = Machine()
-    with made(place, EXPENSIVE, guards=guards) as campaign:
+    with made(place, EXPENSIVE, promise=guards) as campaign:
         while campaign.status().state == "running":
             episode = campaign.start()
             obs = machine.first(episode.number)
@@ -157,7 +156,7 @@ def test_the_ramp_grows_on_past_episodes_only(place):
 
 
 def test_an_alarm_stops_the_ramp(place):
-    with made(place, ramp=Ramp((0.1, 1.0), episodes=2), guards=[Limit(step=5.0)]) as campaign:
+    with made(place, ramp=Ramp((0.1, 1.0), episodes=2), promise=[Limit(step=5.0)]) as campaign:
         episode = campaign.start()
         one_step(episode, 6.0)
         episode.end()
@@ -236,7 +235,10 @@ def test_shadow_mode_records_what_would_be_done(place):
 
 
 def test_a_stated_bound_reaches_the_certificate_and_the_guard(place):
-    with made(place, step_cost_bound=float(ACTIONS)) as campaign, campaign.group():
+    with (
+        made(place, promise=Promise(bound=Bound(step=float(ACTIONS)))) as campaign,
+        campaign.group(),
+    ):
         for _ in range(20):
             run_episode(campaign)
         result = campaign.result()
@@ -245,7 +247,7 @@ def test_a_stated_bound_reaches_the_certificate_and_the_guard(place):
 
 
 def test_costs_above_a_stated_bound_are_an_alarm(place):
-    with made(place, step_cost_bound=1.5) as campaign:
+    with made(place, promise=Promise(bound=Bound(step=1.5))) as campaign:
         episode = campaign.start()
         one_step(episode, 2.0)
         episode.end()

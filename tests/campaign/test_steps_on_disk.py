@@ -9,9 +9,8 @@ from contextlib import closing
 import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
+from scopeval import Campaign, Limit
 from scopeval.campaign import schema
-from scopeval.campaign.terms import Limit
 from scopeval.errors import DataError
 
 TARGET, BEHAVIOR = tables()
@@ -72,7 +71,7 @@ def test_a_locked_database_is_told_and_the_call_can_be_repeated(place, monkeypat
 
 
 def test_what_fails_after_an_alarm_is_undone_with_it(place, monkeypatch):
-    with create(place / "c", guards=[Limit(step=0.5, action="tell")]) as campaign:
+    with create(place / "c", promise=[Limit(step=0.5, action="tell")]) as campaign:
         episode = campaign.start()
         episode.act(1)
         before = contents(place / "c")

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from machine import HORIZON, Machine, tables
 
-from scopeval import Campaign, Ramp, Stop
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Bound, Campaign, Limit, Promise, Ramp, Stop
 from scopeval.errors import CampaignError, DataError
 
 TARGET, BEHAVIOR = tables()
@@ -32,7 +31,7 @@ PLANT = st.sampled_from(PLANTS)
 TERMS = {
     "plain": {},
     "limits": {
-        "guards": [
+        "promise": [
             Promise(),
             Limit(episode=4.0, action="tell"),
             Limit(total=60.0, action="pause"),
@@ -40,7 +39,7 @@ TERMS = {
         ]
     },
     "ramp": {"ramp": Ramp((0.3, 1.0), episodes=2), "stop": Stop(episodes=6)},
-    "bound": {"step_cost_bound": 4.0},
+    "bound": {"promise": Promise(bound=Bound(step=4.0))},
     "several": {"behavior": None, "stop": Stop(episodes=40, every=2)},
 }
 #: Two policies that are compared, where the terms are "several".

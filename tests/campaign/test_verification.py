@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
-from scopeval import Campaign
+from scopeval import Bound, Campaign, Promise
 
 TARGET, BEHAVIOR = tables()
 
@@ -16,7 +16,12 @@ TARGET, BEHAVIOR = tables()
 @pytest.fixture
 def made(place):
     with Campaign.create(
-        place / "c", TARGET, horizon=HORIZON, behavior=BEHAVIOR, seed=1, step_cost_bound=3.0
+        place / "c",
+        TARGET,
+        horizon=HORIZON,
+        behavior=BEHAVIOR,
+        seed=1,
+        promise=Promise(bound=Bound(step=3.0)),
     ) as campaign:
         for _ in range(6):
             run_episode(campaign)

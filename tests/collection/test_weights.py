@@ -54,7 +54,7 @@ def test_a_learned_frontier_is_run_in_a_model(policy, keep):
         policy,
         episodes=20_000,
         seed=2,
-        promise=Promise(at_most=1.0 + policy.recipe.epsilon, guarded=False),
+        promise=Promise(at_most=1.0 + policy.recipe.epsilon, action="tell"),
         inference=Inference(keep=keep),
     )
     own, table = exact.assess(MDP, PI, PI), exact.tabulate(MDP, PI, policy)
@@ -85,7 +85,7 @@ def test_kept_episodes_are_those_that_are_only_summarized(policy):
         table,
         episodes=300,
         seed=4,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(keep=True),
     )
     run = simulate.summaries(MDP, PI, table, episodes=300, seed=4, control_variate=table.control)
@@ -128,7 +128,7 @@ def test_places_that_nothing_covers_are_told():
     case = random_case(3, states=3, actions=3, horizon=4, deterministic=True, costs="sparse")
     design = exact.frontier(case.mdp, case.target, cap=None).at(variance=1.0)
     assert design.holes > 0
-    found = evaluate(case.mdp, case.target, design, episodes=50, promise=Promise(guarded=False))
+    found = evaluate(case.mdp, case.target, design, episodes=50, promise=Promise(action="tell"))
     assert "the behavior policy's tables are 0 at" in " ".join(found.diagnostics.warnings)
 
 
@@ -141,7 +141,7 @@ def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
         policy,
         episodes=3000,
         horizon=5,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
     )
     error = found.interval.high - found.estimate
     assert abs(found.estimate - own.value) < 2.2 * error
@@ -161,7 +161,7 @@ def test_weights_that_end_at_the_cap_are_no_false_evidence(policy):
     true = exact.tabulate(MDP, PI, policy).predicted.cost / exact.assess(MDP, PI, PI).cost
     verdicts = {}
     for factor in (1.0, 0.98):
-        promise = Promise(at_most=true * factor, guarded=False)
+        promise = Promise(at_most=true * factor, action="tell")
         runs = [
             evaluate(MDP, PI, policy, episodes=2000, seed=seed, promise=promise)
             for seed in range(200)

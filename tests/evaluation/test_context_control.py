@@ -136,7 +136,7 @@ def test_intervals_cover_whatever_the_value_of_the_start(stops):
             PI,
             Wrong(),
             seed=seed,
-            promise=Promise(guarded=False),
+            promise=Promise(action="tell"),
             context=History.starts(starts(40, seed + 1000)),
             **how,
         )
@@ -150,7 +150,7 @@ def test_a_wrong_value_of_the_start_is_not_used():
         PI,
         Wrong(),
         episodes=2000,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         context=History.starts("model"),
     )
     assert found.context.relative_variance < 1.01

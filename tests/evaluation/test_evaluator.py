@@ -70,7 +70,7 @@ def test_result_is_what_the_parts_say(behavior, keep):
         behavior,
         episodes=300,
         seed=3,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(keep=keep),
     )
     episodes = collect(GRID, PI, behavior, episodes=300, seed=3)
@@ -103,7 +103,7 @@ def test_estimators_of_the_simulator_are_those_of_the_episodes(name):
         PI,
         DR,
         episodes=200,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(estimator=name),
     )
     kept = evaluate(
@@ -111,7 +111,7 @@ def test_estimators_of_the_simulator_are_those_of_the_episodes(name):
         PI,
         DR,
         episodes=200,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(estimator=name, keep=True),
     )
     assert quick.interval.low == pytest.approx(kept.interval.low)
@@ -123,9 +123,9 @@ def test_discounted_world(gamma):
     mdp = random_mdp(np.random.default_rng(0), horizon=4, gamma=gamma, noise=True)
     pi = TabularPolicy(random_rows(np.random.default_rng(1), mdp.states, mdp.actions))
     mu = exact.design(mdp, pi, "scope")
-    quick = evaluate(mdp, pi, mu, episodes=5000, promise=Promise(guarded=False))
+    quick = evaluate(mdp, pi, mu, episodes=5000, promise=Promise(action="tell"))
     kept = evaluate(
-        mdp, pi, mu, episodes=5000, promise=Promise(guarded=False), inference=Inference(keep=True)
+        mdp, pi, mu, episodes=5000, promise=Promise(action="tell"), inference=Inference(keep=True)
     )
     assert quick.estimate == pytest.approx(kept.estimate)
     assert quick.cost.total == pytest.approx(kept.episodes.costs().sum())  # not discounted
@@ -152,7 +152,7 @@ def test_on_policy_comparison_is_unbiased_by_every_trajectory():
 
 
 def test_on_policy_comparison_in_a_large_sample():
-    found = evaluate(GRID, PI, DR, episodes=50_000, promise=Promise(guarded=False))
+    found = evaluate(GRID, PI, DR, episodes=50_000, promise=Promise(action="tell"))
     ours = exact.assess(GRID, PI, DR, DR.control)
     wanted = 50_000 * TRUTH.variance / ours.variance
     assert found.on_policy.episodes == pytest.approx(wanted, rel=0.05)
@@ -191,9 +191,9 @@ def test_a_shorter_horizon_is_the_first_steps():
 
 
 def test_chunks_and_threads_do_not_matter():
-    whole = evaluate(GRID, PI, SCOPE, episodes=1000, seed=7, promise=Promise(guarded=False))
+    whole = evaluate(GRID, PI, SCOPE, episodes=1000, seed=7, promise=Promise(action="tell"))
     parts = evaluate(
-        GRID, PI, SCOPE, episodes=1000, seed=7, stop=Stop(every=37), promise=Promise(guarded=False)
+        GRID, PI, SCOPE, episodes=1000, seed=7, stop=Stop(every=37), promise=Promise(action="tell")
     )
     assert whole.estimate == pytest.approx(parts.estimate, rel=1e-12)
     assert whole.interval.high == pytest.approx(parts.interval.high, rel=1e-12)
@@ -424,7 +424,7 @@ def test_the_standard_error_of_the_estimate():
         PI,
         SCOPE,
         episodes=300,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(keep=True),
     )
     values = pdis(found.episodes)

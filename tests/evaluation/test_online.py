@@ -76,7 +76,7 @@ def test_intervals_cover():
     found = [interval(x) for x in done.estimate.reshape(3000, 1000)]
     assert 0.93 <= np.mean([x.contains(ALONE.value) for x in found]) <= 0.97
     whole = evaluate(
-        MDP, PI, SCOPE, episodes=1000, seed=13, promise=Promise(guarded=False)
+        MDP, PI, SCOPE, episodes=1000, seed=13, promise=Promise(action="tell")
     )  # it is the same interval
     assert whole.interval.low == pytest.approx(found[0].low)
     assert whole.interval.high == pytest.approx(found[0].high)
@@ -95,7 +95,7 @@ def test_sequences_miss_in_few_runs_over_all_looks():
             seed=seed,
             progress=lambda now, looks=looks: looks.append(now.interval.contains(ALONE.value)),
             stop=Stop(precision=1e-9, every=50),
-            promise=Promise(guarded=False),
+            promise=Promise(action="tell"),
         )
         assert len(looks) == 20
         missed += not all(looks)
@@ -141,14 +141,14 @@ def test_certificate_refutes_the_planted_policy():
     refuted = 0
     for seed in range(100):
         found = evaluate(
-            UNSAFE_MDP, PI, UNSAFE, episodes=1000, seed=seed, promise=Promise(guarded=False)
+            UNSAFE_MDP, PI, UNSAFE, episodes=1000, seed=seed, promise=Promise(action="tell")
         )
         assert found.certificate.verdict in ("refuted", "not enough evidence")
         assert found.certificate.ratio.low > 1.0
         refuted += found.certificate.verdict == "refuted"
     assert refuted >= 85
     allowed = evaluate(
-        UNSAFE_MDP, PI, UNSAFE, episodes=1000, promise=Promise(at_most=1.2, guarded=False)
+        UNSAFE_MDP, PI, UNSAFE, episodes=1000, promise=Promise(at_most=1.2, action="tell")
     )
     assert allowed.certificate.verdict == "safe"
 
@@ -237,7 +237,7 @@ def test_a_plant_that_breaks_at_one_step_in_a_hundred():
     """10,000 episodes of 3 steps: 1 - 0.99^3 = 2.97 % are lost; 5 standard errors are 0.85 %."""
     p, mu = np.full((3, 2), [0.5, 0.5]), np.full((3, 2), [0.4, 0.6])
     found = evaluate(
-        Flaky, p, mu, episodes=10_000, horizon=3, seed=5, promise=Promise(guarded=False)
+        Flaky, p, mu, episodes=10_000, horizon=3, seed=5, promise=Promise(action="tell")
     )
     assert found.started == 10_000
     assert found.finished + found.diagnostics.lost == 10_000

@@ -252,7 +252,7 @@ def _stopping() -> Numbers:
     spent = evaluate(mdp, target, behavior, stop=Stop(cost=150.0, every=20))
     first = evaluate(mdp, target, behavior, episodes=100, stop=Stop(precision=1e-3))
     refuted = evaluate(mdp, target, costly(mdp), episodes=3000, seed=5)
-    unguarded = evaluate(mdp, target, costly(mdp), episodes=300, promise=Promise(guarded=False))
+    unguarded = evaluate(mdp, target, costly(mdp), episodes=300, promise=Promise(action="tell"))
     return (
         prefixed("precise", of_evaluation(precise))
         | prefixed("spent", of_evaluation(spent))

@@ -338,7 +338,7 @@ def run_campaign(folder: str, target: Any, episodes: int, **settings: Any) -> Ca
 
     Without bounds on costs, an episode is lost now and then.
     """
-    losing = not any(name.endswith("bound") for name in settings)
+    losing = "promise" not in settings or isinstance(settings["promise"], tuple)
     table = np.asarray(target.table(1)[0])
     plants = {"a": Store(), "b": Store()}
     campaign = Campaign.create(
@@ -393,7 +393,7 @@ def campaign_case(name: str, episodes: int, **settings: Any) -> None:
     case(f"campaign.{name}")(run)
 
 
-campaign_case("design", 60, behavior=lambda: store()[2], step_cost_bound=2.5)
+campaign_case("design", 60, behavior=lambda: store()[2], promise=Promise(bound=Bound(step=2.5)))
 campaign_case(
     "logs-ramp",
     60,
@@ -406,10 +406,7 @@ campaign_case(
     "guards",
     80,
     behavior=lambda: np.tile([0.3, 0.4, 0.3], (8, 1)),
-    guards=lambda: (
-        documented("Promise", "signal")(epsilon=0.1),
-        documented("Limit", "signal")(total=300.0),
-    ),
+    promise=(Promise(at_most=1.1), Limit(total=300.0)),
 )
 campaign_case(
     "stages",
@@ -423,7 +420,7 @@ campaign_case(
     logs=lambda: store()[1],
     refit=lambda: Stages(first=40, growth=2.0, method="scope"),
     stop=lambda: Stop(episodes=120),
-    cost_bound=15.0,
+    promise=Promise(bound=Bound(episode=15.0)),
     seed=7,
 )
 

@@ -86,7 +86,7 @@ WRONG = {
     "per state of another": (lambda: Promise(of=OLD, per="state"), "cost of another policy"),
     "signal": (lambda: Promise(signal=""), "promise.signal: got ''"),
     "bound number": (lambda: Promise(bound=3.0), "promise.bound: got 3.0, expected Bound"),
-    "guarded": (lambda: Promise(guarded=None), "promise.guarded: got None"),
+    "promise action": (lambda: Promise(action="cry"), "promise: got the action 'cry'"),
     "of": (lambda: Promise(of="incumbent"), "promise.of: got 'incumbent'"),
     "bound 0": (lambda: Bound(episode=0.0), "bound.episode: got 0.0"),
     "bound text": (lambda: Bound(step="1"), "bound.step: got '1'"),

@@ -207,11 +207,11 @@ def test_the_page_is_small():
         ({}, "good", "and safely"),
         ({"run": GREEDY}, "bad", "not safely as far as seen, so that the guard switched to"),
         (
-            {"run": GREEDY, "promise": Promise(guarded=False)},
+            {"run": GREEDY, "promise": Promise(action="tell")},
             "open",
             "not enough evidence about its safety",
         ),
-        ({"promise": Promise(at_most=0.5, guarded=False)}, "bad", "but not safely as far"),
+        ({"promise": Promise(at_most=0.5, action="tell")}, "bad", "but not safely as far"),
         ({"run": DR, "episodes": 5}, "open", "not yet proved safe"),
         ({"run": None}, "plain", "of the policy itself at a cost of"),
         ({"run": DR, "env": FREE}, "plain", "fewer episodes than by running"),
@@ -254,7 +254,7 @@ def test_every_kind_of_result_is_a_page(options, tone, words, keep):
             "at most 1.3: proved",
         ),
         ({"run": GREEDY, "episodes": 2000}, "at most 1.1: guard switched"),
-        ({"promise": Promise(at_most=0.5, guarded=False)}, "at most 0.5: NOT KEPT as far as seen"),
+        ({"promise": Promise(at_most=0.5, action="tell")}, "at most 0.5: NOT KEPT as far as seen"),
         ({"promise": Promise(limit=9.0)}, "at most 9 an episode: safe as far as seen"),
         (
             {"promise": Promise(at_most=1.1, of=PI)},

@@ -154,14 +154,14 @@ def test_the_simulator_knows_the_exposure() -> None:
     pi = target_policies(1, 5)[0]
     mu = exact.design(mdp, pi, "odi")
     quick = evaluate(
-        mdp, pi, mu, episodes=200, promise=Promise(bound=Bound(step=1.0), guarded=False)
+        mdp, pi, mu, episodes=200, promise=Promise(bound=Bound(step=1.0), action="tell")
     )
     kept = evaluate(
         mdp,
         pi,
         mu,
         episodes=200,
-        promise=Promise(bound=Bound(step=1.0), guarded=False),
+        promise=Promise(bound=Bound(step=1.0), action="tell"),
         inference=Inference(keep=True),
     )
     assert quick.certificate is not None

@@ -203,13 +203,13 @@ def learned():
 
 def test_less_noise_with_learned_critics(learned) -> None:
     """The difference's interval is at most 0.7 times as wide; both sources agree on it."""
-    quick = evaluate(MDP, PI, learned, episodes=400, promise=Promise(guarded=False))
+    quick = evaluate(MDP, PI, learned, episodes=400, promise=Promise(action="tell"))
     kept = evaluate(
         MDP,
         PI,
         learned,
         episodes=400,
-        promise=Promise(guarded=False),
+        promise=Promise(action="tell"),
         inference=Inference(keep=True),
     )
     assert kept.episodes is not None
@@ -233,7 +233,7 @@ def test_asking_for_costs_is_not_counted(learned) -> None:
         learned,
         horizon=SIZE,
         episodes=20,
-        promise=Promise(bound=Bound(step=1.0), guarded=False),
+        promise=Promise(bound=Bound(step=1.0), action="tell"),
     )
     assert learned.counts.asked - before == 20 * SIZE
     assert result.certificate is not None

@@ -76,7 +76,7 @@ def test_limits_are_judged(keep: bool, bounded: bool) -> None:
             PI,
             MU,
             episodes=2000,
-            promise=Promise(limit=share * OWN, bound=bound, guarded=False),
+            promise=Promise(limit=share * OWN, bound=bound, action="tell"),
             inference=Inference(keep=keep),
         )
         c = found.certificate
@@ -103,7 +103,7 @@ def test_a_reference_is_judged(environment: bool) -> None:
             MU,
             episodes=many,
             horizon=5,
-            promise=Promise(at_most=share * ratio, of=INCUMBENT, guarded=False),
+            promise=Promise(at_most=share * ratio, of=INCUMBENT, action="tell"),
         )
         c = found.certificate
         assert c is not None

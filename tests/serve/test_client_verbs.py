@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from campaign.machine import Machine, run_episode, tables
-from scopeval import Campaign, Stages, Stop, Table, connect
-from scopeval.campaign.terms import Limit, Promise
+from scopeval import Bound, Campaign, Limit, Promise, Stages, Stop, Table, connect
 from scopeval.errors import CampaignError, InputError
 from scopeval.serve.server import Service, serving
 
@@ -54,15 +53,17 @@ def test_views_are_those_of_a_local_campaign(served, place):
 
 def test_terms_of_all_kinds_arrive(create):
     where, tokens = create(
-        guards=[Promise(alpha=0.01), Limit("warmth", step=3.0, action="tell")],
+        promise=[Promise(bound=Bound(step=3.0)), Limit("warmth", step=3.0, action="tell")],
         stop=Stop(episodes=50, precision=0.5),
         refit=Stages(first=20, learn=Table(features=np.eye(4))),
-        step_cost_bound=3.0,
     )
     with serving(Service(where, TARGET, port=0)) as url, connect(url, tokens["viewer"]) as far:
         found = far.terms
-    assert found.guards == (Promise(alpha=0.01), Limit("warmth", step=3.0, action="tell"))
-    assert (found.stop, found.step_cost_bound) == (Stop(episodes=50, precision=0.5), 3.0)
+    assert found.guards == (
+        Promise(of=None, bound=Bound(step=3.0)),
+        Limit("warmth", step=3.0, action="tell"),
+    )
+    assert (found.stop, found.promise.bound.step) == (Stop(episodes=50, precision=0.5), 3.0)
     np.testing.assert_array_equal(found.refit.learn.features, np.eye(4))
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from campaign.machine import HORIZON, run_episode, tables
-from scopeval import Campaign, Stop
+from scopeval import Campaign, Limit, Stop
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Limit
 from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
 from scopeval.serve.metrics import TOTALS, Counts, Metrics
 from scopeval.serve.service import Viewer
@@ -98,7 +97,7 @@ def test_alarms_of_one_limit_are_one_line_and_say_where(tmp_path):
     target, behavior = tables()
     limits = [Limit(episode=0.5, action="tell"), Limit("heat", step=5.0, action="pause")]
     with Campaign.create(
-        tmp_path / "c", target, horizon=HORIZON, behavior=behavior, guards=limits
+        tmp_path / "c", target, horizon=HORIZON, behavior=behavior, promise=limits
     ) as campaign:
         for _ in range(2):
             episode = campaign.start("north")

@@ -30,7 +30,7 @@ from scopeval.campaign.local import (
 from scopeval.campaign.refit import main
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Limit, Promise, Ramp, Terms, Unconfirmed, guards_of
+from scopeval.campaign.terms import Ramp, Terms, Unconfirmed, asked_and_guards
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
@@ -44,8 +44,9 @@ from scopeval.logs.transitions import Transitions
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import OURS, axes_or_new, write_in
 from scopeval.policies.adapters import as_policy
+from scopeval.question.promise import Limit, Promise
 from scopeval.question.question import Question
-from scopeval.question.stop import Stop
+from scopeval.question.stop import Stop, stop_of
 from scopeval.report.evaluation_figures import Band, running, trace_of
 from scopeval.report.wording import confidence
 
@@ -100,18 +101,16 @@ class Campaign:
         baseline: Any = None,
         unconfirmed: Unconfirmed = "refuse",
         method: str = "scope-dr",
-        epsilon: float | None = None,
+        promise: Promise | Limit | Sequence[Promise | Limit] | None = None,
         gamma: float | None = None,
         alpha: float = 0.05,
         seed: int = 0,
-        guards: Sequence[Limit | Promise] | None = None,
-        stop: Stop | int | None = None,
+        episodes: int | None = None,
+        stop: Stop | None = None,
         ramp: Ramp | None = None,
         shadow: bool = False,
         silent_after: float = 3600.0,
         lease: float = 10.0,
-        cost_bound: float | None = None,
-        step_cost_bound: float | None = None,
         return_bound: tuple[float, float] | None = None,
         refit: bool | Stages = False,
         context: History | None = None,
@@ -130,7 +129,7 @@ class Campaign:
             behavior: mu: from `design`, a table, or any policy over the same actions. None: it is
                 designed from `logs`; without logs the target itself runs.
             logs: past operation, for `design`; of several policies for control variates, and for a
-                design where they would cost more than `epsilon` allows.
+                design where they would cost more than is promised.
             run: of several policies their shares of the episodes by name; None: equal ones.
             baseline: of several policies the name of the one that runs today, None: the first. Of
                 one target policy: what runs today, in any form that `as_policy` takes. It is the
@@ -142,15 +141,18 @@ class Campaign:
                 baseline runs and nothing is evaluated until an operator says so (`go_live`);
                 "target", the target policy runs.
             method: of that design; with a `Stages` its own method counts.
-            epsilon: the promise: mu costs at most 1 + epsilon times pi. Default: what a behavior
-                from `design` promises, else 0.
+            promise: what is promised, watched and certified: `Promise` about the cost, which
+                designs are made to keep, or about another signal, and `Limit`. It is about the
+                target policy's own cost, of several policies about the baseline's; with one policy
+                and a baseline say ``of="target"``. Default: what a
+                behavior from `design` promises, else that mu costs no more than pi; of several
+                policies nothing. (): nothing is watched. With a ``bound`` certificate and guard
+                are proofs for any number of episodes.
             gamma: discount. Default: that of the behavior policy, else 1.
-            alpha: probability with which an interval may miss.
+            alpha: probability with which an interval may miss, and of a false alarm of a promise.
             seed: of all random numbers.
-            guards: what is watched. Default: the promise about the cost, which hands over when it
-                is refuted; of several policies only where `epsilon` is given: against the
-                baseline's cost.
-            stop: when no more episodes are started, or how many. Default: never.
+            episodes: how many to start. Default: no end.
+            stop: other ends.
             ramp: how the behavior policy's share grows, or those of new policies. Default: it is 1
                 from the beginning.
             shadow: another controller, the incumbent, runs the plants: ``act(obs,
@@ -160,9 +162,6 @@ class Campaign:
             silent_after: seconds without a sign of life after which a plant is silent.
             lease: seconds after the last sign of life of a plant's controller in which another one
                 cannot start an episode there, which would lose the running one. 0: it can.
-            cost_bound: the most that one episode can cost, if that is known. With it, or
-            step_cost_bound: the most that one step can cost, certificate and guard are proofs for
-                any number of episodes.
             return_bound: least and greatest possible return, if these are known.
             refit: run in stages, as `evaluate` does: design the behavior policy anew as episodes
                 finish, from the logs and all of them; the settings are those of `evaluate`. The
@@ -197,14 +196,20 @@ class Campaign:
         settings = refit if isinstance(refit, Stages) else None
         if refit and settings is None:
             settings = Stages(method=method)
-        _check_promise(behavior, guards)
+        recipe = behavior.recipe if isinstance(behavior, BehaviorPolicy) else None
+        usual = None
+        if given.several is None:
+            usual = Promise(1.0 + recipe.epsilon if recipe else 1.0, of="target")
+        if promise is None:
+            _check_designed_for(behavior)
+        asked, guards = asked_and_guards(
+            promise, usual, baseline=given.baseline is not None, refit=settings is not None
+        )
         history = check_history(context, bounded=return_bound is not None)
         shares: tuple[float, ...] = ()
         if given.several is not None:
-            if guards is None and epsilon is None:
-                guards = ()
             given, shares = with_shares(
-                given, run, ramp, epsilon, logs, horizon=horizon, gamma=gamma or 1.0
+                given, run, ramp, asked, logs, horizon=horizon, gamma=gamma or 1.0
             )
         first = first_plan(
             policy,
@@ -212,29 +217,28 @@ class Campaign:
             None if shares else logs,
             horizon,
             method=method,
-            epsilon=epsilon,
+            promise=asked,
             gamma=gamma,
             refit=settings,
             return_bound=return_bound,
             seed=seed,
         )
-        recipe = first.behavior.recipe if isinstance(first.behavior, BehaviorPolicy) else None
+        if recipe is None and isinstance(first.behavior, BehaviorPolicy):
+            recipe = first.behavior.recipe
         terms = Terms(
             horizon=horizon,
-            epsilon=float(epsilon if epsilon is not None else recipe.epsilon if recipe else 0.0),
+            promise=asked or Promise(),
             gamma=float(gamma if gamma is not None else recipe.gamma if recipe else 1.0),
             alpha=alpha,
             seed=seed,
-            guards=(Promise(),) if guards is None else guards_of(guards),
-            stop=_stop(stop),
+            guards=guards,
+            stop=stop_of(episodes, stop, needed=False),
             ramp=ramp,
             shadow=shadow,
             silent_after=silent_after,
             lease=float(lease),
             baseline=given.baseline is not None,
             unconfirmed="target" if shares else unconfirmed,
-            cost_bound=cost_bound,
-            step_cost_bound=step_cost_bound,
             return_bound=return_bound,
             refit=settings,
             policies=given.several.names[: given.several.asked] if given.several else (),
@@ -568,25 +572,15 @@ class Campaign:
         return f"Campaign({self.backend.name!r})"
 
 
-def _stop(given: Stop | int | None) -> Stop:
-    if given is None or isinstance(given, Stop):
-        return given or Stop()
-    if isinstance(given, int):
-        return Stop(episodes=given)
-    raise InputError(
-        f"stop: got {given!r:.60}, expected Stop(episodes=...) or a number of episodes"
-    )
-
-
-def _check_promise(behavior: Any, guards: Sequence[Limit | Promise] | None) -> None:
+def _check_designed_for(behavior: Any) -> None:
     """See that the campaign watches what the behavior policy was designed for."""
     promised = behavior.promised if isinstance(behavior, BehaviorPolicy) else None
-    if promised is None or guards is not None:
+    if promised is None:
         return
     cost = "the cost of a reference policy" if promised.whose == "reference" else "a cost limit"
     raise InputError(
         f"behavior: the behavior policy was designed for {cost}, and a campaign's promise is about "
-        "the target policy's own cost; expected a design for that, or guards=[...] of your own, "
+        "the target policy's own cost; expected a design for that, or promise=[...] of your own, "
         "such as Limit(total=...)"
     )
 

@@ -29,8 +29,7 @@ from scopeval.campaign.result import read_lost, stopped_in_words
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import unanswered, weights_after
 from scopeval.campaign.store import Event, decode, reading_row
-from scopeval.campaign.terms import COST, Terms
-from scopeval.campaign.terms import Promise as PromiseGuard
+from scopeval.campaign.terms import Terms
 from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.compare import comparison_of
@@ -45,7 +44,7 @@ from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
 from scopeval.policies.protocols import Policy
 from scopeval.question.inference import Inference
-from scopeval.question.promise import Bound, Promise
+from scopeval.question.promise import COST, Promise
 
 __all__ = [
     "LookThread",
@@ -326,12 +325,8 @@ def _comparison(
 
 def _promise(terms: Terms) -> Promise | None:
     """The promise about the cost, as `compare` takes it."""
-    for guard in terms.guards:
-        if isinstance(guard, PromiseGuard) and guard.signal == COST:
-            epsilon = terms.guarded_epsilon if guard.epsilon is None else guard.epsilon
-            bound = Bound(episode=terms.cost_bound, step=terms.step_cost_bound)
-            return Promise(at_most=1.0 + epsilon, bound=bound)
-    return None
+    promises = (one for one in terms.guards if isinstance(one, Promise) and one.signal == COST)
+    return next(promises, None)
 
 
 def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.campaign.terms import COST
 from scopeval.collection.episode_log import check_cost_reading, check_number, check_reading
 from scopeval.errors import CampaignError, InputError
 from scopeval.policies.episode_state import EpisodeState
+from scopeval.question.promise import COST
 
 __all__ = ["Decided", "Episode", "Observed", "RecordsEpisodes"]
 

@@ -320,7 +320,7 @@ def first_plan(
     horizon: int,
     *,
     method: str,
-    epsilon: float | None,
+    promise: Promise | None,
     gamma: float | None,
     refit: Stages | None,
     return_bound: tuple[float, float] | None,
@@ -339,9 +339,9 @@ def first_plan(
     if refit is not None and return_bound is not None:
         raise InputError("return_bound: stages have none; expected refit=False with it")
     if refit is not None:  # the first stage is planned as that of `evaluate` is
-        question, promise = Question(target, horizon, gamma), Promise(1.0 + (epsilon or 0.0))
-        designer = StageDesigner(question, promise, refit, as_behavior(behavior), logs, seed)
-        return designer.next(None, promise.at_most)
+        question, asked = Question(target, horizon, gamma), promise or Promise()
+        designer = StageDesigner(question, asked, refit, as_behavior(behavior), logs, seed)
+        return designer.next(None, asked.at_most)
     if behavior is None and logs is not None:
         from scopeval.behavior.designer import design
 
@@ -350,7 +350,7 @@ def first_plan(
             target,
             horizon=horizon,
             method=method,
-            promise=Promise(at_most=1.0 + (epsilon or 0.0)),
+            promise=None if promise is None else replace(promise, action="tell"),
             gamma=gamma,
             seed=seed,
         )
@@ -361,7 +361,7 @@ def with_shares(
     policies: Policies,
     run: Mapping[str, float] | None,
     ramp: Ramp | None,
-    epsilon: float | None,
+    promise: Promise | None,
     logs: Transitions | None,
     *,
     horizon: int,
@@ -379,7 +379,6 @@ def with_shares(
             f"ramp: got {ramp.shares!r:.40}, expected shares above 0: episodes without a policy "
             "have no value for it"
         )
-    promise = None if epsilon is None else Promise(at_most=1.0 + epsilon)
     plan = affordable(
         several, shares_of(several, run), promise, None, logs, horizon=horizon, gamma=gamma
     )

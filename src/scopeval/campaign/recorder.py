@@ -37,7 +37,7 @@ from scopeval.campaign.steps import (
     write_outcome,
 )
 from scopeval.campaign.store import DAMAGED, START, Event, Store, encode, reading_row
-from scopeval.campaign.terms import COST, Terms, check_name
+from scopeval.campaign.terms import Terms, check_name
 from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import CounterStreams, Target
 from scopeval.collection.episode_log import check_reading
@@ -46,6 +46,7 @@ from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.episode_state import EpisodeState
+from scopeval.question.promise import COST
 
 __all__ = ["Recorder"]
 

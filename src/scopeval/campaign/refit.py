@@ -46,7 +46,6 @@ from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 from scopeval.evaluation.stages import Stages
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.question.promise import Promise
 from scopeval.question.question import Question
 
 __all__ = ["RefitProcess", "confirmed", "keep_logs", "main", "refit_now"]
@@ -165,7 +164,7 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
     terms = recorder.terms
     designer = StageDesigner(
         Question(recorder.target, terms.horizon, terms.gamma),
-        Promise(1.0 + terms.epsilon),
+        terms.promise,
         settings,
         None,
         task.logs,

@@ -19,7 +19,6 @@ from scopeval.campaign.context import kept_history, path_of, unusable
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Store, decode, reading_row
-from scopeval.campaign.terms import COST, Promise
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.context_control import ContextControl
@@ -28,7 +27,7 @@ from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.stage_report import Learning, precise_after
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.totals import RunInfo, Totals
-from scopeval.question import promise as question_promise
+from scopeval.question.promise import COST, Promise
 from scopeval.safety.episode_costs import EpisodeCosts
 
 __all__ = [
@@ -290,7 +289,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         return _staged(state, terms.refit, numbers, lost, run, control, episodes)
     totals = Totals(
         alpha=terms.alpha,
-        promise=question_promise.Promise(1.0 + terms.epsilon),
+        promise=terms.promise,
         method="sequence",
         target_n=narrowest_at(terms),
         on_policy=on_policy,
@@ -323,7 +322,7 @@ def _staged(
     terms = state.terms
     totals = Totals(
         alpha=terms.alpha,
-        promise=question_promise.Promise(1.0 + terms.epsilon),
+        promise=terms.promise,
         method="sequence",
         target_n=narrowest_at(terms),
         on_policy=False,
@@ -360,7 +359,7 @@ def _staged(
         seconds=math.fsum(stage.seconds for stage in stages),
         stopped=state.plans[-1].stopped,
         agreements=tuple(one for plan in state.plans for one in plan.agreements),
-        payback=budget.payback if terms.epsilon < 0.0 else None,
+        payback=budget.payback if terms.promise.at_most < 1.0 else None,
         precise_after=precise_after(stages),
     )
     return replace(result, learning=learning)

@@ -231,7 +231,7 @@ def expected_of(plan: Plan, settings: Stages) -> Expected:
 def budget_after(terms: Terms, plans: Sequence[StagePlan], episodes: Sequence[int]) -> StageBudget:
     """What was asked of the stages so far, with so many finished episodes each."""
     assert terms.refit is not None
-    budget = StageBudget(terms.epsilon, terms.refit.promise_of, terms.stop.episodes)
+    budget = StageBudget(terms.promise.epsilon, terms.refit.promise_of, terms.stop.episodes)
     for one, count in zip(plans, episodes, strict=False):
         budget.add(count, one.plan.cost)
     return budget

@@ -23,11 +23,11 @@ from scopeval.campaign.stages import (
     narrowest_at,
 )
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import COST, Limit, Promise, Terms
+from scopeval.campaign.terms import Terms
 from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
 from scopeval.estimation.moments import BURN_IN, Interval
-from scopeval.question import promise as question_promise
+from scopeval.question.promise import COST, Limit, Promise
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
@@ -251,10 +251,8 @@ class CampaignState:
             None
             if isinstance(guard, Limit)
             else Guard(
-                question_promise.Promise(
-                    1.0 + (self.terms.guarded_epsilon if guard.epsilon is None else guard.epsilon)
-                ),
-                alpha=guard.alpha,
+                guard,
+                alpha=self.terms.guard_alpha or self.terms.alpha,
                 bound=self.terms.bound() if guard.signal == COST else None,
                 target_n=narrowest_at(self.terms),
             )
@@ -552,7 +550,7 @@ class CampaignState:
         elif event.kind == "ended":
             line.value, line.weight = float(numbers["value"]), float(numbers["weight"])
             if not numbers["by_target"]:
-                allowed = (1.0 + self.terms.epsilon) * float(numbers["weighted_cost"])
+                allowed = self.terms.promise.at_most * float(numbers["weighted_cost"])
                 line.excess = float(numbers["cost"]) - allowed
 
     def _count_lost(self, numbers: Mapping[str, Any]) -> None:

@@ -14,10 +14,10 @@ from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import decode, encode
-from scopeval.campaign.terms import COST
 from scopeval.collection.choice import Choice
 from scopeval.errors import CampaignError, InputError
 from scopeval.policies.episode_state import EpisodeState
+from scopeval.question.promise import COST
 
 __all__ = [
     "action_of",

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from scopeval._archive import MAX_BYTES
 from scopeval.arrays import check_alpha, check_whole, is_number
-from scopeval.behavior.settings import check_epsilon
 from scopeval.errors import InputError
 from scopeval.evaluation.stages import Stages, stage_sizes
+from scopeval.question.promise import COST, Bound, Limit, Promise, promises_and_limits
 from scopeval.question.stop import Stop
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 
-__all__ = [
-    "COST",
-    "GuardAction",
-    "Limit",
-    "Promise",
-    "Ramp",
-    "Terms",
-    "Unconfirmed",
-    "check_name",
-    "guards_of",
-]
-
-#: What a guard does: tell; start no more episodes; let the baseline take the rest of this episode;
-#: let the baseline (without one, the target policy) decide from now on, for good; give control back
-#: at once and start no more episodes, for good.
-GuardAction = Literal["tell", "pause", "fall back", "hand over", "stop"]
+__all__ = ["Ramp", "Terms", "Unconfirmed", "asked_and_guards", "check_name", "rule_of"]
 
 #: What happens while the design in use is not confirmed: nothing is run until an operator says so,
 #: or the target policy runs.
 Unconfirmed = Literal["refuse", "target"]
-
-#: The name of the cost among the guarded signals.
-COST = "cost"
-
 
 #: Most steps of an episode: its record has nine columns of at most 8 bytes for every step of the
 #: horizon (observation, action, reward, cost, two probabilities, control, baseline, mask).
@@ -46,83 +27,6 @@ LONGEST = MAX_BYTES // (9 * 8)
 
 #: Longest name of a plant.
 LONGEST_NAME = 200
-
-ACTIONS = ", ".join(repr(action) for action in get_args(GuardAction))
-
-
-def _check_guard(signal: str, action: str) -> None:
-    if not isinstance(signal, str) or not signal:
-        raise InputError(f"guards: got the signal {signal!r}, expected a name")
-    if action not in get_args(GuardAction):
-        raise InputError(f"guards: got the action {action!r}, expected one of {ACTIONS}")
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A guard with limits on the cost, or on another signal that `observe` is given.
-
-    Attributes:
-        signal: "cost", or the name of a signal.
-        step: the most that one step may read.
-        episode: the most that the steps of an episode may sum to.
-        total: the most that all episodes together may sum to, running and lost ones included.
-        action: what happens at the next decision after a limit was exceeded.
-    """
-
-    signal: str = COST
-    step: float | None = None
-    episode: float | None = None
-    total: float | None = None
-    action: GuardAction = "hand over"
-
-    def __post_init__(self) -> None:
-        _check_guard(self.signal, self.action)
-        given = [x for x in (self.step, self.episode, self.total) if x is not None]
-        if not given or not all(is_number(x) for x in given):
-            raise InputError(
-                f"guards: got a limit on {self.signal!r} with step={self.step!r}, "
-                f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
-            )
-
-    def rule(self, epsilon: float, reference: str = "") -> str:
-        """In words; `epsilon` is what the campaign guards, against the cost of `reference`."""
-        parts = (("step", self.step), ("episode", self.episode), ("in total", self.total))
-        said = [
-            f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
-            for name, limit in parts
-            if limit is not None
-        ]
-        return f"{self.signal} at most " + ", ".join(said).replace("a episode", "an episode")
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A guard that tests, anytime-valid: at most 1 + epsilon times the target policy's own.
-
-    Attributes:
-        signal: "cost", or the name of a signal.
-        epsilon: None: that of the campaign, in stages at least 0 (`Terms.guarded_epsilon`).
-        alpha: probability of a false alarm over all time.
-        action: what happens when the promise is refuted.
-    """
-
-    signal: str = COST
-    epsilon: float | None = None
-    alpha: float = 0.05
-    action: GuardAction = "hand over"
-
-    def __post_init__(self) -> None:
-        _check_guard(self.signal, self.action)
-        if self.epsilon is not None and not (is_number(self.epsilon) and self.epsilon > -1):
-            raise InputError(
-                f"guards: epsilon is {self.epsilon!r}, expected a number above -1 or None"
-            )
-        check_alpha(self.alpha)
-
-    def rule(self, epsilon: float, reference: str = "the target policy's") -> str:
-        """In words; `epsilon` is what the campaign guards, against the cost of `reference`."""
-        times = 1 + (epsilon if self.epsilon is None else self.epsilon)
-        return f"expected {self.signal} at most {times:g} times {reference}"
 
 
 @dataclass(frozen=True)
@@ -157,11 +61,13 @@ class Terms:
 
     Attributes:
         horizon: T.
-        epsilon: the promise: the behavior policy costs at most 1 + epsilon times the target.
+        promise: about the cost: what designs are made to keep and the certificate judges, with what
+            is known about costs.
         gamma: discount.
         alpha: probability with which an interval may miss.
         seed: of all random numbers.
-        guards: what is watched, and what happens then.
+        guards: the promises and limits that are watched, and what happens then.
+        guard_alpha: probability of a false alarm of each promise; None: alpha.
         stop: when no more episodes are started.
         ramp: how the behavior policy's share grows; None: at once.
         shadow: the target policy runs, and it is recorded what the behavior policy would do.
@@ -170,9 +76,6 @@ class Terms:
             cannot start on it, which would lose the running episode.
         baseline: whether a policy that runs today is the fallback.
         unconfirmed: what happens with a baseline while the design in use is not confirmed.
-        cost_bound: the most that an episode can cost; None: unknown.
-        step_cost_bound: the most that a step can cost; None: unknown. With a bound, certificate and
-            promises about the cost are proofs.
         return_bound: least and greatest possible return; None: unknown.
         refit: how the behavior policy is designed anew from finished episodes; None: never.
         policies: names of several policies that are compared; (): there is one target policy.
@@ -184,11 +87,12 @@ class Terms:
     """
 
     horizon: int
-    epsilon: float = 0.0
+    promise: Promise = Promise()  # noqa: RUF009  (frozen)
     gamma: float = 1.0
     alpha: float = 0.05
     seed: int = 0
-    guards: tuple[Limit | Promise, ...] = (Promise(),)
+    guards: tuple[Promise | Limit, ...] = (Promise(),)
+    guard_alpha: float | None = None
     stop: Stop = Stop()  # noqa: RUF009  (frozen)
     ramp: Ramp | None = None
     shadow: bool = False
@@ -196,8 +100,6 @@ class Terms:
     lease: float = 0.0
     baseline: bool = False
     unconfirmed: Unconfirmed = "target"
-    cost_bound: float | None = None
-    step_cost_bound: float | None = None
     return_bound: tuple[float, float] | None = None
     refit: Stages | None = None
     policies: tuple[str, ...] = ()
@@ -213,8 +115,6 @@ class Terms:
                 f"of one episode would take more than {MAX_BYTES:,} bytes"
             )
         check_whole("seed", self.seed, 0)
-        if not (is_number(self.epsilon) and self.epsilon > -1):
-            check_epsilon(self.epsilon)
         if not (is_number(self.gamma) and 0 < self.gamma <= 1):
             raise InputError(f"gamma: got {self.gamma!r}, expected a number in (0, 1]")
         check_alpha(self.alpha)
@@ -228,7 +128,7 @@ class Terms:
             raise InputError(
                 f"unconfirmed: got {self.unconfirmed!r:.60}, expected 'refuse' or 'target'"
             )
-        object.__setattr__(self, "guards", guards_of(self.guards))
+        object.__setattr__(self, "guards", tuple(self.guards))
         if not self.baseline and any(guard.action == "fall back" for guard in self.guards):
             raise InputError(
                 "guards: the action 'fall back' needs a baseline; expected baseline=policy, or "
@@ -264,8 +164,8 @@ class Terms:
         # no episode weighs more for the baseline, whose share only grows
         most = 1.0 / self.shares[self.reference] if self.policies else math.inf
         return cost_bound_of(
-            self.cost_bound,
-            self.step_cost_bound,
+            self.promise.bound.episode,
+            self.promise.bound.step,
             horizon=self.horizon,
             gamma=self.gamma,
             largest_weight=most,
@@ -275,15 +175,6 @@ class Terms:
     def reference_words(self) -> str:
         """Whose cost the promises are about, in words."""
         return f"{self.policies[self.reference]}'s" if self.policies else "the target policy's"
-
-    @property
-    def guarded_epsilon(self) -> float:
-        """What a `Promise` without an epsilon of its own watches.
-
-        In stages never less than the target policy's own cost, as in `evaluate`: below it, handing
-        over to the target policy would not lower the cost.
-        """
-        return self.epsilon if self.refit is None else max(self.epsilon, 0.0)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -301,14 +192,12 @@ class Terms:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Terms:
-        """What `to_json` made."""
-        kinds = {"Limit": Limit, "Promise": Promise}
+        """What `to_json` made, also in older versions."""
         fields = dict(content)
-        guards = []
-        for one in fields["guards"]:
-            named = dict(one)
-            guards.append(kinds[named.pop("kind")](**named))
-        fields["guards"] = tuple(guards)
+        if "epsilon" in fields:
+            _from_epsilon(fields)
+        fields["promise"] = _guard(fields["promise"])
+        fields["guards"] = tuple(_guard(one) for one in fields["guards"])
         if "plan" in fields:  # as campaigns before this version wrote it
             plan = fields.pop("plan")
             fields["stop"] = {"cost": plan.pop("cost_budget"), **plan}
@@ -319,20 +208,95 @@ class Terms:
         return cls(**fields)
 
 
-def guards_of(given: Any) -> tuple[Limit | Promise, ...]:
-    """A list of guards, checked."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(
-            f"guards: got {given!r:.60}, expected a list, such as guards=[Limit(total=...)]"
-        )
-    guards = tuple(given)
-    for guard in guards:
-        if not isinstance(guard, Limit | Promise):
+def _guard(content: Mapping[str, Any]) -> Any:
+    """A promise or a limit of its JSON."""
+    fields = dict(content)
+    if fields.pop("kind", "Promise") == "Limit":
+        return Limit(**fields)
+    return Promise(**fields | {"bound": Bound(**fields["bound"])})
+
+
+def _from_epsilon(fields: dict[str, Any]) -> None:
+    """Terms had numbers instead of a promise, and guards other promises than designs."""
+    epsilon = fields.pop("epsilon")
+    least = epsilon if fields.get("refit") is None else max(epsilon, 0.0)
+    bound = {"episode": fields.pop("cost_bound", None), "step": fields.pop("step_cost_bound", None)}
+    guards, alphas = [], []
+    for one in fields["guards"]:
+        guard = dict(one)
+        if guard["kind"] == "Promise":
+            asked = guard.pop("epsilon")
+            alphas.append(guard.pop("alpha"))
+            guard |= {"at_most": 1.0 + (least if asked is None else asked), "bound": bound}
+        guards.append(guard)
+    fields["promise"] = {"at_most": 1.0 + epsilon, "bound": bound}
+    fields["guards"] = guards
+    fields["guard_alpha"] = min(alphas, default=None)
+
+
+def asked_and_guards(
+    given: Any, usual: Promise | None, *, baseline: bool, refit: bool
+) -> tuple[Promise | None, tuple[Promise | Limit, ...]]:
+    """The promise about the cost that is asked of designs, and what is watched.
+
+    In stages never less than the target policy's own cost is watched, as in `evaluate`: below it,
+    handing over to the target policy would not lower the cost.
+
+    Args:
+        given: as the user gave it; None: the usual.
+        usual: with one target policy, whose own cost is judged, what the behavior policy was
+            designed for; None: there are several policies, and nothing is promised.
+        baseline: there is one.
+        refit: in stages.
+
+    Raises:
+        InputError: a promise that no campaign can judge.
+    """
+    if given is None:
+        given = [] if usual is None else [usual]
+    promises, limits = promises_and_limits(given, limits=True, campaign=True)
+    several = usual is None
+    right = {None} if several else {"target"} if baseline else {None, "target"}
+    for one in promises:
+        if one.limit is not None or not (one.of is None or isinstance(one.of, str)):
+            whose = "the baseline's cost" if several else "the target policy's own cost"
             raise InputError(
-                f"guards: got {guard!r:.60}, expected Limit(...) or Promise(...) of "
-                "scopeval.campaign.terms"
+                f"promise: got limit={one.limit!r}, of={one.of!r:.40}; a campaign's promise is "
+                f"about {whose}, expected Promise(at_most=...), and limits by Limit(...)"
             )
-    return guards
+        if one.of not in right:
+            raise InputError(
+                "promise.of: got 'target' with several policies, whose promise is about the "
+                "baseline's cost; leave it out"
+                if several
+                else "promise: with one policy and a baseline, whose cost is not known then; "
+                "expected Promise(of='target'), or both policies by name: "
+                '{"today": baseline, "new": policy}'
+            )
+    asked = next((one for one in promises if one.signal == COST), usual)
+    watched = tuple(
+        replace(one, at_most=max(one.at_most, 1.0)) if refit and one.signal == COST else one
+        for one in promises
+    )
+    return asked, (*watched, *limits)
+
+
+def rule_of(guard: Promise | Limit, reference: str) -> str:
+    """A guard in words.
+
+    Args:
+        guard: it.
+        reference: whose cost a promise compares with.
+    """
+    if isinstance(guard, Promise):
+        return f"expected {guard.signal} at most {guard.at_most:g} times {reference}"
+    parts = (("step", guard.step), ("episode", guard.episode), ("in total", guard.total))
+    said = [
+        f"{limit:g} {name}" if name == "in total" else f"{limit:g} a {name}"
+        for name, limit in parts
+        if limit is not None
+    ]
+    return f"{guard.signal} at most " + ", ".join(said).replace("a episode", "an episode")
 
 
 def check_name(plant: str) -> str:

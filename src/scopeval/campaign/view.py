@@ -21,7 +21,7 @@ from scopeval.campaign import schema
 from scopeval.campaign.designs import BASELINE, DesignRecord
 from scopeval.campaign.state import CampaignState, EpisodeLine
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Terms
+from scopeval.campaign.terms import Terms, rule_of
 from scopeval.estimation.moments import Interval
 from scopeval.evaluation.result import no_interval, rounded
 from scopeval.notebook.card import Card
@@ -372,7 +372,7 @@ def _guards(state: CampaignState) -> list[GuardStatus]:
         guards.append(
             GuardStatus(
                 guard.signal,
-                guard.rule(state.terms.guarded_epsilon, state.terms.reference_words),
+                rule_of(guard, state.terms.reference_words),
                 guard.action,
                 alarms[0].text if alarms else None,
                 len(alarms),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from scopeval.cli.console import out, print_line
 
 if TYPE_CHECKING:
     from scopeval import Campaign
-    from scopeval.campaign.terms import Limit, Promise
+    from scopeval.question.promise import Limit, Promise
 
 __all__ = ["campaign"]
 
@@ -64,13 +65,7 @@ def create(
         ),
     ] = "refuse",
     method: Annotated[str, typer.Option(help="Of that design.")] = "scope-dr",
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Promise an expected cost of at most 1 + epsilon times the target policy's.",
-            show_default="the behavior policy's, or 0",
-        ),
-    ] = None,
+    at_most: options.AtMost = None,
     episodes: Annotated[int | None, typer.Option(help="Start at most so many episodes.")] = None,
     decided: Annotated[
         bool,
@@ -108,8 +103,8 @@ def create(
     silent_after: Annotated[
         float, typer.Option(help="Seconds after which a plant is silent.")
     ] = 3600.0,
-    cost_bound: options.Bound = None,
-    step_cost_bound: options.StepBound = None,
+    bound: options.Bound = None,
+    step_bound: options.StepBound = None,
     return_bound: options.ReturnBound = None,
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
@@ -121,6 +116,7 @@ def create(
         is_attribute,
         policies_from,
         policy_from,
+        promise_from,
         ramp_from,
     )
     from scopeval.logs.read import read_logs
@@ -128,6 +124,7 @@ def create(
     target = policies_from(policy)
     several = isinstance(target, dict)
     runner = None if behavior is None else behavior_from(behavior, target)
+    asked = promise_from(at_most, None, bound, step_bound, run=runner)
     logs = None
     if data is not None and runner is None:
         names = columns_from(columns or [])
@@ -149,16 +146,14 @@ def create(
         silent_after=silent_after,
         return_bound=return_bound,
         method=method,
-        epsilon=epsilon,
         seed=seed,
-        guards=_guards(limit or [], several and epsilon is None),
-        stop=Stop(episodes, precision, cost_budget, decided),
+        promise=_promises(asked, limit or [], several=several, today=baseline is not None),
+        episodes=episodes,
+        stop=Stop(precision=precision, cost=cost_budget, decided=decided),
         ramp=ramp_from(ramp, ramp_episodes),
         shadow=shadow,
         refit=refit,
         target_name=policy[0] if not several and is_attribute(policy[0]) else None,
-        cost_bound=cost_bound,
-        step_cost_bound=step_cost_bound,
     )
     with made:
         now = made.status()
@@ -388,14 +383,19 @@ def _shares(words: list[str] | None) -> dict[str, float] | None:
         raise InputError(f"share: got {words!r}, expected name=number") from None
 
 
-def _guards(limits: list[str], several: bool) -> list[Limit | Promise] | None:
+def _promises(
+    asked: Promise | None, limits: list[str], *, several: bool, today: bool
+) -> list[Limit | Promise] | None:
     """The promise about the cost, unless several policies promise none, and the limits."""
-    if not limits:
+    if asked is None and not limits:
         return None
-    from scopeval.campaign.terms import Limit, Promise
     from scopeval.errors import InputError
+    from scopeval.question.promise import Limit, Promise
 
-    guards: list[Limit | Promise] = [] if several else [Promise()]
+    guards: list[Limit | Promise] = []
+    if asked is not None or not several:
+        of_target = today and not several  # a campaign knows no other cost
+        guards.append(replace(asked or Promise(), of="target" if of_target else None))
     for text in limits:
         parts = text.split(":")
         try:

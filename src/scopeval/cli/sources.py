@@ -275,7 +275,7 @@ def promise_from(
         at_most=1.0 if at_most is None else at_most,
         limit=limit,
         bound=Bound(bound, step_bound),
-        guarded=guarded,
+        action="hand over" if guarded else "tell",
     )
 
 

@@ -13,6 +13,7 @@ judges it, and the guard hands over to the policy that is known to keep it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -22,7 +23,7 @@ from scopeval.errors import InputError
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy
 
-__all__ = ["COST", "Bound", "Compared", "Limit", "LimitAction", "Promise", "promises_and_limits"]
+__all__ = ["COST", "Bound", "Compared", "GuardAction", "Limit", "Promise", "promises_and_limits"]
 
 #: The name of the cost among the signals of a step.
 COST = "cost"
@@ -36,9 +37,11 @@ Scope = Literal["episode", "state"]
 #: What a promise compares with: the cost of the target policy, of another one, or a number.
 Compared = Literal["target", "reference", "limit"]
 
-#: What a limit does at the next decision: tell; start no more episodes; let the other policy decide
-#: from the next step on, for good; the same and start no more episodes.
-LimitAction = Literal["tell", "pause", "hand over", "stop"]
+#: What happens once a promise is refuted, or after a limit was exceeded: it is told; no more
+#: episodes are started; the baseline takes the rest of this episode; the baseline (without one, the
+#: target policy) decides from now on, for good; control goes back at once and no more episodes are
+#: started, for good. Evaluations know the first and the fourth, campaigns all.
+GuardAction = Literal["tell", "pause", "fall back", "hand over", "stop"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,7 @@ class Promise:
             or more may be spent, else "episode", since nothing else is possible.
         signal: the name of what is summed.
         bound: the most that an episode, or a step, can cost, if that is known.
-        guarded: whether the baseline, or else the target policy, takes over once the promise is
-            refuted.
+        action: what happens once the promise is refuted.
     """
 
     at_most: float = 1.0
@@ -92,7 +94,7 @@ class Promise:
     per: Scope | None = None
     signal: str = COST
     bound: Bound = field(default_factory=Bound)
-    guarded: bool = True
+    action: GuardAction = "hand over"
 
     def __post_init__(self) -> None:
         if not (is_number(self.at_most) and self.at_most > 0):
@@ -121,8 +123,7 @@ class Promise:
                 f"promise.bound: got {self.bound!r:.40}, expected Bound(episode=...) or "
                 "Bound(step=...)"
             )
-        if not isinstance(self.guarded, bool):
-            raise InputError(f"promise.guarded: got {self.guarded!r}, expected True or False")
+        _check_action("promise", self.action)
         if self.of is not None and not isinstance(self.of, str):
             policy = as_policy(self.of)
             if isinstance(policy, ContinuousPolicy):
@@ -153,6 +154,11 @@ class Promise:
         return "target" if self.of in (None, "target") else "reference"
 
     @property
+    def guarded(self) -> bool:
+        """Whether more than a message follows once the promise is refuted."""
+        return self.action != "tell"
+
+    @property
     def epsilon(self) -> float:
         """`at_most` - 1; 0 for a limit."""
         return round(self.at_most - 1.0, 12)
@@ -174,20 +180,24 @@ class Limit:
     step: float | None = None
     episode: float | None = None
     total: float | None = None
-    action: LimitAction = "hand over"
+    action: GuardAction = "hand over"
 
     def __post_init__(self) -> None:
         if not isinstance(self.signal, str) or not self.signal:
             raise InputError(f"limit: got the signal {self.signal!r}, expected a name")
-        if self.action not in get_args(LimitAction):
-            actions = ", ".join(repr(action) for action in get_args(LimitAction))
-            raise InputError(f"limit: got the action {self.action!r}, expected one of {actions}")
+        _check_action("limit", self.action)
         given = [x for x in (self.step, self.episode, self.total) if x is not None]
         if not given or not all(is_number(x) for x in given):
             raise InputError(
                 f"limit: got a limit on {self.signal!r} with step={self.step!r}, "
                 f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
             )
+
+
+def _check_action(name: str, action: Any) -> None:
+    if action not in get_args(GuardAction):
+        actions = ", ".join(repr(one) for one in get_args(GuardAction))
+        raise InputError(f"{name}: got the action {action!r}, expected one of {actions}")
 
 
 def _wrong_multiple(at_most: Any) -> InputError:
@@ -199,13 +209,14 @@ def _wrong_multiple(at_most: Any) -> InputError:
 
 
 def promises_and_limits(
-    given: Any, *, limits: bool = False
+    given: Any, *, limits: bool = False, campaign: bool = False
 ) -> tuple[tuple[Promise, ...], tuple[Limit, ...]]:
     """What was given as ``promise=``, which is always a list inside.
 
     Args:
         given: one, several, or none.
         limits: whether limits are possible here.
+        campaign: whether other signals than the cost are measured here, and all actions possible.
 
     Raises:
         InputError: something else, or promises about signals that nothing here measures.
@@ -225,18 +236,26 @@ def promises_and_limits(
                 f"promise: got {one!r:.40}, expected Promise(...)"
                 f"{' or Limit(...)' if limits else ''}{number}"
             )
+        if campaign:
+            continue
         if one.signal != COST:
             raise InputError(
                 f"promise: got the signal {one.signal!r}, expected 'cost'; other signals are "
                 "watched in a campaign"
             )
+        if isinstance(one, Promise) and one.action not in ("tell", "hand over"):
+            raise InputError(
+                f"promise: got the action {one.action!r}, expected 'tell' or 'hand over'; others "
+                "are for campaigns"
+            )
     promises = tuple(one for one in every if isinstance(one, Promise))
     for one in promises:
         if one.at_most > MOST:  # somebody means percent
             raise _wrong_multiple(one.at_most)
-    if len(promises) > 1:
-        raise InputError(
-            f"promise: got {len(promises)} about {COST!r}, expected one; the tighter one implies "
-            "the other"
-        )
+    for signal, count in Counter(one.signal for one in promises).items():
+        if count > 1:
+            raise InputError(
+                f"promise: got {count} about {signal!r}, expected one; the tighter one implies the "
+                "other"
+            )
     return promises, tuple(one for one in every if isinstance(one, Limit))

@@ -48,8 +48,13 @@ class Stop:
         )
 
 
-def stop_of(episodes: int | None, stop: Stop | None) -> Stop:
+def stop_of(episodes: int | None, stop: Stop | None, *, needed: bool = True) -> Stop:
     """The plan of ``episodes=`` and ``stop=`` of a verb.
+
+    Args:
+        episodes: of the verb.
+        stop: of the verb.
+        needed: whether there must be an end.
 
     Raises:
         InputError: there is no end, or two numbers of episodes.
@@ -65,7 +70,7 @@ def stop_of(episodes: int | None, stop: Stop | None) -> Stop:
                 f"episodes: got {episodes}, and stop=Stop(episodes={stop.episodes}), expected one"
             )
         stop = replace(stop, episodes=episodes)
-    if not stop.stated:
+    if needed and not stop.stated:
         raise InputError(
             "episodes: needed unless stop=Stop(precision=...) or Stop(cost=...) says when to "
             "stop; try episodes=1000"
