@@ -328,6 +328,7 @@ def test_a_frontier_point_is_kept_and_runs(place):
 def test_promises_that_a_campaign_cannot_keep(tmp_path, promise, words):
     with pytest.raises(InputError, match=words):
         Campaign.create(tmp_path / "c", np.full((3, 2), 0.5), horizon=3, promise=promise)
+    assert not (tmp_path / "c").exists()
 
 
 def test_with_a_baseline_a_promise_says_whose_cost_it_is_about(tmp_path):
@@ -340,4 +341,3 @@ def test_with_a_baseline_a_promise_says_whose_cost_it_is_about(tmp_path):
     with Campaign.create(tmp_path / "c", policy, horizon=3, baseline=today) as campaign:
         rules = [guard.rule for guard in campaign.status().guards]
     assert rules == ["expected cost at most 1 times the target policy's"]
-    assert not (tmp_path / "c").exists()

@@ -10,6 +10,7 @@ __all__ = [
     "ActBody",
     "ActionAnswer",
     "AdvanceAnswer",
+    "Body",
     "Code",
     "CommandBody",
     "EndBody",

@@ -8,7 +8,7 @@ read by pydantic straight from their bytes, and answers are written without anot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope, Send
 
 from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.commands import COMMANDS, command_of
@@ -28,6 +29,7 @@ from scopeval.serve.models import (
     ActBody,
     ActionAnswer,
     AdvanceAnswer,
+    Body,
     CommandBody,
     EndBody,
     EpisodeAnswer,
@@ -47,7 +49,7 @@ from scopeval.serve.wire import to_wire
 
 __all__ = ["OperatorCommand", "plants", "viewers"]
 
-Given = TypeVar("Given", bound=BaseModel)
+Given = TypeVar("Given", bound=Body)
 
 #: Largest number of an episode.
 LAST = 2**31 - 1
@@ -60,12 +62,18 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 class PlantRoute(APIRoute):
-    """A call of a plant, which reads what it is given by itself: there is nothing to be solved."""
+    """A call of a plant, which reads what it is given by itself: there is nothing to be solved.
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request."""
-        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return endpoint
+    It comes at every step: nothing stands between the router and the endpoint.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose path fits."""
+        if scope["method"] not in self.methods:
+            allow = {"Allow": ", ".join(sorted(self.methods))}
+            raise HTTPException(405, "the method is not allowed", allow)
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 plants = APIRouter(prefix="/v1", tags=["plants"], route_class=PlantRoute, responses=REFUSED)
@@ -114,44 +122,62 @@ def _number(request: Request) -> int:
     return int(text)
 
 
-async def _answer(
-    request: Request,
-    kind: type[Given],
-    verb: Callable[[CampaignService, Token, int, Given], dict[str, Any]],
-) -> Response:
-    """What the service answers about the episode that the address names."""
-    state, token = _caller(request)
-    number, body = _number(request), await _body(request, kind)
-    return JSONResponse(await state.queue.do(lambda: verb(state.service, token, number, body)))
+#: What a plant calls about an episode: the body, the answer and what the service does. Those of
+#: every step come first: routes are compared in this order.
+_VERBS: dict[str, tuple[type[Body], type[BaseModel], Callable[..., dict[str, Any]], str]] = {
+    "act": (
+        ActBody,
+        ActionAnswer,
+        CampaignService.act,
+        "The action of a step; it is on disk before this answers.",
+    ),
+    "observe": (
+        ObserveBody,
+        ObserveAnswer,
+        CampaignService.observe,
+        "Record what the action of a step has led to.",
+    ),
+    "advance": (
+        ObserveBody,
+        AdvanceAnswer,
+        CampaignService.advance,
+        "Record the outcome of a step and decide the next one, in one call.",
+    ),
+    "end": (
+        EndBody,
+        EpisodeAnswer,
+        CampaignService.end,
+        "End an episode; it is evidence from now on.",
+    ),
+    "lose": (
+        LoseBody,
+        EpisodeAnswer,
+        CampaignService.lose,
+        "Give an episode up; it is counted as lost, with what it has cost.",
+    ),
+}
 
 
-# those of every step first: routes are compared in this order
-@plants.post(
-    "/episodes/{number}/act", response_model=ActionAnswer, openapi_extra=_described(ActBody)
-)
-async def act(request: Request) -> Response:
-    """The action of a step; it is on disk before this answers."""
-    return await _answer(request, ActBody, CampaignService.act)
+def _add_verb(name: str) -> None:
+    kind, answer, verb, text = _VERBS[name]
+
+    async def endpoint(request: Request) -> Response:
+        state, token = _caller(request)
+        number, body = _number(request), await _body(request, kind)
+        return JSONResponse(await state.queue.do(lambda: verb(state.service, token, number, body)))
+
+    plants.post(
+        f"/episodes/{{number}}/{name}",
+        response_model=answer,
+        name=name,
+        description=text,
+        operation_id=f"episode_{name}",
+        openapi_extra=_described(kind),
+    )(endpoint)
 
 
-@plants.post(
-    "/episodes/{number}/observe",
-    response_model=ObserveAnswer,
-    openapi_extra=_described(ObserveBody),
-)
-async def observe(request: Request) -> Response:
-    """Record what the action of a step has led to."""
-    return await _answer(request, ObserveBody, CampaignService.observe)
-
-
-@plants.post(
-    "/episodes/{number}/advance",
-    response_model=AdvanceAnswer,
-    openapi_extra=_described(ObserveBody),
-)
-async def advance(request: Request) -> Response:
-    """Record the outcome of a step and decide the next one, in one call."""
-    return await _answer(request, ObserveBody, CampaignService.advance)
+for _verb in _VERBS:
+    _add_verb(_verb)
 
 
 @plants.post(
@@ -162,22 +188,6 @@ async def start(request: Request) -> Response:
     state, token = _caller(request)
     body = await _body(request, StartBody)
     return JSONResponse(await state.queue.do(lambda: state.service.start(token, body)))
-
-
-@plants.post(
-    "/episodes/{number}/end", response_model=EpisodeAnswer, openapi_extra=_described(EndBody)
-)
-async def end(request: Request) -> Response:
-    """End an episode; it is evidence from now on."""
-    return await _answer(request, EndBody, CampaignService.end)
-
-
-@plants.post(
-    "/episodes/{number}/lose", response_model=EpisodeAnswer, openapi_extra=_described(LoseBody)
-)
-async def lose(request: Request) -> Response:
-    """Give an episode up; it is counted as lost, with what it has cost."""
-    return await _answer(request, LoseBody, CampaignService.lose)
 
 
 @plants.post(
