@@ -262,9 +262,8 @@ def host(kind: str, where: str, seed: int) -> None:
 
 @contextlib.contextmanager
 def _campaign(where: str, seed: int) -> Iterator[str]:
-    from scopeval.serve.app import Settings
+    from scopeval.serve.app import Service, Settings, serving
     from scopeval.serve.limits import Limits
-    from scopeval.serve.server import Service, serving
 
     settings = Settings(limits=Limits(rate=1e9, open_episodes=100_000, connections=100_000))
     with serving(Service(where, _target(seed), port=0, settings=settings)) as url:

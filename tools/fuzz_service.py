@@ -26,10 +26,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from scopeval import Campaign
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
-from scopeval.serve.server import Service, serving
 
 HORIZON, STATES, ACTIONS = 5, 4, 3
 

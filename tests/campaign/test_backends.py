@@ -42,8 +42,8 @@ def create(request, place):
         if request.param != "http":
             return campaign
         pytest.importorskip("fastapi")
+        from scopeval.serve.app import Service, serving
         from scopeval.serve.auth import TokenStore
-        from scopeval.serve.server import Service, serving
 
         book = TokenStore(campaign.backend.store, time.time)
         tokens = [book.create(role, role) for role in ("plant", "operator")]

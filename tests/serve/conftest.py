@@ -14,10 +14,9 @@ from scopeval import Campaign
 pytest.importorskip("fastapi", reason="no FastAPI here: try pip install 'scopeval[serve]'")
 pytest.importorskip("uvicorn", reason="no uvicorn here: try pip install 'scopeval[serve]'")
 
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
-from scopeval.serve.server import Service, serving
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries

@@ -11,12 +11,11 @@ from http_calls import Served
 
 from campaign.machine import tables
 from scopeval import Campaign
-from scopeval.campaign.commands import COMMANDS
+from scopeval.campaign.terms import COMMANDS
 from scopeval.errors import InputError
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import Sessions, TokenStore, is_loopback
 from scopeval.serve.limits import Limits, RateLimit
-from scopeval.serve.server import Service, serving
 
 TARGET, _ = tables()
 START = {"plant": "a", "request": "12345678"}

@@ -11,10 +11,9 @@ import pytest
 from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, InputError, ServiceError
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.client import HttpBackend
-from scopeval.serve.server import Service, serving
 
 TARGET, BEHAVIOR = tables()
 

@@ -10,7 +10,7 @@ import pytest
 from campaign.machine import Machine, run_episode, tables
 from scopeval import Bound, Campaign, Limit, Promise, Stages, Stop, Table, connect
 from scopeval.errors import CampaignError, InputError
-from scopeval.serve.server import Service, serving
+from scopeval.serve.app import Service, serving
 
 TARGET, BEHAVIOR = tables()
 
@@ -90,7 +90,12 @@ def test_shadow_mode_over_http_until_an_operator_goes_live(create):
         operator.go_live("the numbers look right")
         assert operator.status().live
         assert not plant.start("a").shadow
-        assert [e.kind for e in operator.events() if e.who] == ["live"]
+        assert [(e.kind, e.who) for e in operator.events() if e.who] == [
+            ("started", "the plant"),
+            ("ended", "the plant"),
+            ("live", "the operator"),
+            ("started", "the plant"),
+        ]
 
 
 def test_stages_over_http_and_a_refit_that_an_operator_asks_for(create):

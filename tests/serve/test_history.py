@@ -54,7 +54,7 @@ def test_runs_of_stages_follow_what_was_dropped(place):
 
 
 def test_connections_of_the_service_do_not_wait_for_more_bytes(place):
-    from scopeval.serve.server import Service, _bound
+    from scopeval.serve.app import Service, _bound
 
     found = []
 

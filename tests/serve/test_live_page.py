@@ -10,10 +10,9 @@ from http_calls import Served
 
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Ramp, Stop
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
-from scopeval.serve.server import Service, serving
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="no Playwright here: try pip install playwright"

@@ -6,8 +6,7 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Limit, Stop
 from scopeval.campaign.store import Event
 from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
-from scopeval.serve.metrics import TOTALS, Counts, Metrics
-from scopeval.serve.service import Viewer
+from scopeval.serve.viewer import TOTALS, Counts, Metrics, Viewer
 
 
 def test_events_that_repeat_themselves_are_one_line():

@@ -26,11 +26,10 @@ from http_calls import Served
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, DataError, InputError
-from scopeval.serve.app import Settings
+from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.limits import Limits
-from scopeval.serve.server import Service, serving
-from scopeval.serve.service import Viewer
+from scopeval.serve.viewer import Viewer
 
 TARGET, BEHAVIOR = tables()
 SCOPEVAL = [sys.executable, "-c", "from scopeval.cli import main; main()"]
@@ -358,14 +357,14 @@ def test_behind_a_proxy_with_https_the_cookie_is_for_https_only(create):
 
 
 def test_there_are_never_more_connections_than_files_may_be_open(monkeypatch):
-    from scopeval.serve import server
+    from scopeval.serve import app
 
     asked = []
-    monkeypatch.setattr(server.resource, "getrlimit", lambda which: (1024, 4096))
-    monkeypatch.setattr(server.resource, "setrlimit", lambda which, both: asked.append(both))
-    assert server._connections(Limits()).connections == 1024 - 128
-    assert server._connections(Limits(connections=50)).connections == 50
-    server._raise_file_limit()
+    monkeypatch.setattr(app.resource, "getrlimit", lambda which: (1024, 4096))
+    monkeypatch.setattr(app.resource, "setrlimit", lambda which, both: asked.append(both))
+    assert app._connections(Limits()).connections == 1024 - 128
+    assert app._connections(Limits(connections=50)).connections == 50
+    app._raise_file_limit()
     assert asked == [(4096, 4096)]
 
 

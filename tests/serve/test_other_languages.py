@@ -16,7 +16,7 @@ import pytest
 from campaign.machine import HORIZON, Machine, tables
 from scopeval import Campaign, Stop, connect
 from scopeval.errors import CampaignError
-from scopeval.serve.server import Service, serving
+from scopeval.serve.app import Service, serving
 
 TARGET, _ = tables()
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()

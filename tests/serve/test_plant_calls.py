@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from scopeval.serve.server import Service, _bound
+from scopeval.serve.app import Service, _bound
 
 
 def test_answers_do_not_wait_for_acknowledgments():

@@ -23,11 +23,10 @@ import numpy as np
 import sqlalchemy as sa
 
 from scopeval.campaign import schema
-from scopeval.campaign.deciding import Chosen, Deciding
 from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
 from scopeval.campaign.stages import narrowest_at
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.steps import observed_rows, weights_after
+from scopeval.campaign.steps import Chosen, Deciding, observed_rows, weights_after
 from scopeval.campaign.store import START, Event, chained
 from scopeval.campaign.terms import Terms
 from scopeval.errors import InputError

@@ -15,8 +15,7 @@ import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.audit import ShadowReport, Verification
-from scopeval.campaign.context import check_history
-from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.designs import DesignRecord, check_history
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.local import (
     Backend,

@@ -22,10 +22,9 @@ import sqlalchemy as sa
 from scopeval._archive import open_archive, pack, reading
 from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
-from scopeval.campaign.context import kept_history, path_of, unusable
-from scopeval.campaign.designs import logs_of_bytes
+from scopeval.campaign.designs import kept_history, logs_of_bytes
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.result import read_lost, stopped_in_words
+from scopeval.campaign.result import path_of, read_lost, stopped_in_words, unusable
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import unanswered, weights_after
 from scopeval.campaign.store import Event, decode, reading_row

@@ -1,10 +1,12 @@
-"""What a campaign keeps of policies and logs: designs, the baseline, the target's fingerprint.
+"""What a campaign keeps of policies, logs and a history: designs, the baseline, fingerprints.
 
 A design (`scopeval.design`) is kept as its file, a table as its numbers. Any other object cannot be
 kept; it is recognized by name only, and must be passed again to `Campaign.open`.
 
 Of the target its fingerprint is kept (`policies.fingerprint`), where observations are known to ask
-it at. In any case it must give the probabilities that were recorded with the last decisions.
+it at. In any case it must give the probabilities that were recorded with the last decisions. A
+history of exogenous inputs is fixed when the campaign is created: whether it helps must not decide
+whether it is used.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Decider, Target
 from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.policy_set import PolicySet
+from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_behavior
@@ -45,9 +48,12 @@ __all__ = [
     "Designs",
     "bytes_of_design",
     "bytes_of_logs",
+    "check_history",
     "check_several",
     "check_target",
+    "keep_history",
     "kept_design",
+    "kept_history",
     "kept_policies",
     "logs_of_bytes",
     "remember_target",
@@ -432,3 +438,76 @@ def logs_of_bytes(content: bytes) -> Transitions:
     ):
         columns: dict[str, Any] = {name: archive.read(name) for name in _COLUMNS}
     return Transitions(**columns)
+
+
+# -- the history of exogenous inputs ---------------------------------------------------------------
+
+
+#: Name of the history beside the logs.
+_CONTEXT = "context"
+_OF_HISTORY = ("paths", "names", "numbers", "about")
+
+
+def check_history(context: History | None, *, bounded: bool) -> History | None:
+    """See that a database can hold it.
+
+    Raises:
+        InputError: another kind, or one with functions.
+    """
+    if context is None:
+        return None
+    if not isinstance(context, History):
+        raise InputError(
+            f"context: got {type(context).__name__}, expected a History, such as "
+            'History(paths, "demand")'
+        )
+    if bounded:
+        raise InputError(
+            "context: got return_bound too, whose interval is from bets on plain returns and has "
+            "no control variate; leave one of them out"
+        )
+    if callable(context.columns) or context.features is not None:
+        raise InputError(
+            "context: got a function of yours, which no database can hold; expected "
+            "History(paths, names or numbers of columns)"
+        )
+    if context.source is not None or context.chance is not None:
+        raise InputError(
+            "context: got starts that a simulator makes; expected History.starts(observations)"
+        )
+    return context
+
+
+def keep_history(connection: sa.Connection, history: History) -> None:
+    """Write it."""
+    buffer = io.BytesIO()
+    numbers = () if history.signals or history.columns is None else history.columns
+    pack(
+        buffer,
+        {
+            "paths": history.paths,
+            "names": np.array(history.signals, np.str_),
+            "numbers": np.atleast_1d(np.asarray(numbers, np.int64)),
+            "about": np.array([json.dumps({"law": history.law, "block": history.block})]),
+        },
+    )
+    row = {"name": _CONTEXT, "content": buffer.getvalue()}
+    connection.execute(schema.logs.insert(), row)
+
+
+def kept_history(connection: sa.Connection) -> History | None:
+    """What `keep_history` wrote; None: the campaign has none."""
+    table = schema.logs
+    content = connection.execute(
+        sa.select(table.c.content).where(table.c.name == _CONTEXT)
+    ).scalar()
+    if content is None:
+        return None
+    with (
+        reading(_CONTEXT, "the history of a campaign"),
+        open_archive(_CONTEXT, io.BytesIO(content), len(content), names=_OF_HISTORY) as archive,
+    ):
+        paths, names, numbers, about = (archive.read(name) for name in _OF_HISTORY)
+        kept = json.loads(str(about[0]))
+        columns: Any = [str(x) for x in names] or [int(x) for x in numbers] or None
+        return History(paths, columns, law=kept["law"], block=kept["block"])

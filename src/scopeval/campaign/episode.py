@@ -117,6 +117,7 @@ class Episode:
         returned: the sum of the rewards, and
         sums: of the guarded readings so far.
         running: of several policies the running weight of each, likewise.
+        who: whose calls these are, for the journal; None: a program of this machine.
     """
 
     backend: RecordsEpisodes = field(repr=False)
@@ -140,6 +141,7 @@ class Episode:
     returned: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
     running: EpisodeState | None = field(default=None, compare=False)
+    who: str | None = field(default=None, compare=False)
 
     @property
     def complete(self) -> bool:

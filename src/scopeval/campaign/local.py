@@ -32,13 +32,13 @@ from scopeval.campaign.comparison import (
     mixture_now,
     with_kept_design,
 )
-from scopeval.campaign.context import keep_history
 from scopeval.campaign.designs import (
     BASELINE,
     DesignRecord,
     Designs,
     check_several,
     check_target,
+    keep_history,
     kept_design,
     kept_policies,
     remember_target,

@@ -19,13 +19,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from scopeval.campaign import schema
-from scopeval.campaign.commands import command_of
-from scopeval.campaign.deciding import Deciding, MixtureDeciding
 from scopeval.campaign.designs import Designs
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import (
+    Deciding,
+    MixtureDeciding,
     action_of,
     check_same,
     episode_by_number,
@@ -37,7 +37,7 @@ from scopeval.campaign.steps import (
     write_outcome,
 )
 from scopeval.campaign.store import DAMAGED, START, Event, Store, encode, reading_row
-from scopeval.campaign.terms import Terms, check_name
+from scopeval.campaign.terms import Terms, check_name, command_of
 from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import CounterStreams, Target
 from scopeval.collection.episode_log import check_reading
@@ -182,6 +182,7 @@ class Recorder:
         request: str | None = None,
         take_over: bool = False,
         holder: str | None = None,
+        who: str | None = None,
     ) -> Episode:
         """Begin an episode, or resume the open one; the arguments are those of `Campaign.start`."""
         name, holder = check_name(plant), holder or self.holder
@@ -191,6 +192,7 @@ class Recorder:
             number = self.open_on(name)
             if number is not None:
                 episode = self.episode(number)
+                episode.who = who
                 if episode.over and episode.state == "open":
                     episode.end()
                 elif resume:
@@ -203,9 +205,9 @@ class Recorder:
                         self._check_lease(name, holder)
                     episode.lose("the next one was started before it had ended")
             with self.undoing():
-                return self._begin(name, request, holder)
+                return self._begin(name, request, holder, who)
 
-    def _begin(self, plant: str, request: str | None, holder: str) -> Episode:
+    def _begin(self, plant: str, request: str | None, holder: str, who: str | None) -> Episode:
         """Begin an episode with the next number."""
         try:
             with self.store.transaction() as connection:
@@ -240,7 +242,7 @@ class Recorder:
                     data["shares"] = state.next_shares()
                 self.happen(
                     connection,
-                    Event("started", f"episode {number} began", plant, number, data=data),
+                    Event("started", f"episode {number} began", plant, number, who, data),
                 )
         except IntegrityError:
             if request is not None and (earlier := self._by_request(request)) is not None:
@@ -528,10 +530,9 @@ class Recorder:
         reason: str | None,
         *,
         cut: bool = False,
-        who: str | None = None,
     ) -> None:
         with self.undoing(), self.store.transaction() as connection:
-            self._close_in(connection, episode.number, state, reason, cut=cut, who=who)
+            self._close_in(connection, episode, state, reason, cut=cut)
         episode.state = state
         now = self._state
         if self.on_refit is not None and now and now.refits_due > now.refits_done:
@@ -542,15 +543,15 @@ class Recorder:
     def _close_in(
         self,
         connection: sa.Connection,
-        number: int,
+        episode: Episode,
         state: str,
         reason: str | None,
         *,
         cut: bool,
-        who: str | None,
     ) -> None:
         """End or lose an episode, inside a transaction."""
         self.store.order(connection)
+        number = episode.number
         row = connection.execute(episode_by_number, {"of_episode": number}).one()
         if row.state != "open":
             if row.state == state:
@@ -573,7 +574,7 @@ class Recorder:
         text = f"episode {number} {'has ended' if kind == 'ended' else f'is lost: {reason}'}"
         data = numbers | {"shadow": bool(row.shadow), "steps": digest_of(rows)}
         data |= {"cut": True} if cut else {}
-        self.happen(connection, Event(kind, text, row.plant, number, who, data=data))
+        self.happen(connection, Event(kind, text, row.plant, number, episode.who, data))
 
     # -- commands and plants ---------------------------------------------------------------------
 
@@ -591,8 +592,8 @@ class Recorder:
                 episode = self.episode(number)
                 if episode.state != "open":
                     raise CampaignError(f"lose: episode {number} is {episode.state}")
-                with self.lock:
-                    self._close(episode, "lost", _short(reason), who=who)
+                episode.who = who
+                self.lose(episode, reason)
             return True
         with self.writing() as (connection, _):
             self.happen(connection, Event(command.event, _short(reason), who=who))

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from scopeval.arrays import Floats
 from scopeval.campaign import schema
-from scopeval.campaign.context import kept_history, path_of, unusable
+from scopeval.campaign.designs import kept_history
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Store, decode, reading_row
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
+from scopeval.collection.signal_paths import WithPaths
+from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.context_control import ContextControl
 from scopeval.evaluation.result import Evaluation, GuardReport
@@ -36,6 +39,7 @@ __all__ = [
     "earned_of",
     "evaluation_of",
     "numbers_of",
+    "path_of",
     "read_episodes",
     "read_lost",
     "read_numbers",
@@ -43,11 +47,34 @@ __all__ = [
     "seen_of",
     "signals_of",
     "stopped_in_words",
+    "unusable",
     "write_episodes",
 ]
 
 #: The numbers of a finished episode that an evaluation is made of.
 NUMBERS = ("value", "returned", "weight", "spent", "target_spent")
+
+
+def path_of(rows: Sequence[sa.Row[Any]], signals: Sequence[str]) -> Floats:
+    """[steps + 1, d] of one episode: NaN at its start, then what each step has reported."""
+    path = np.full((len(rows) + 1, len(signals)), np.nan)
+    for t, row in enumerate(rows, 1):
+        seen = json.loads(row.signals) if row.signals else {}
+        path[t] = [seen.get(name, np.nan) for name in signals]
+    return path
+
+
+def unusable(history: History, episodes: WithPaths) -> str | None:
+    """Why the paths of these episodes cannot be used, in words; None: they can.
+
+    From the first cut path on the history is left out for all episodes: those with a whole path
+    are others than those without.
+    """
+    try:
+        history.paths_of(episodes)
+    except DataError as error:
+        return f"the history is not used: {error}"
+    return None
 
 
 def record_of(

@@ -93,7 +93,8 @@ class Event:
         text: in words.
         plant: where; None: everywhere.
         episode: in which; None: in none.
-        who: an operator's name; None: the campaign itself.
+        who: name of an operator, or of the token of a plant; None: the campaign itself, or a
+            program of its machine.
         data: numbers that belong to it.
         number: its place in the order of events.
         time: in seconds since 1970.

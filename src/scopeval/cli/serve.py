@@ -83,11 +83,10 @@ def serve(
     from scopeval.cli.sources import is_attribute, policies_from, policy_from
 
     _needs_extra()
-    from scopeval.serve.app import Settings
+    from scopeval.serve.app import Service, Settings
+    from scopeval.serve.app import serve as run
     from scopeval.serve.auth import is_loopback
     from scopeval.serve.limits import Limits
-    from scopeval.serve.server import Service
-    from scopeval.serve.server import serve as run
     from scopeval.serve.webhooks import DEFAULT_KINDS, Webhook, check_url
 
     secret = os.environ.get("SCOPEVAL_WEBHOOK_SECRET") or None

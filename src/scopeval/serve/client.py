@@ -7,9 +7,11 @@ is decided and observed once, and an operator's command is carried out once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import logging
+import math
 import os
 import random
 import secrets
@@ -17,9 +19,11 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
@@ -28,18 +32,18 @@ from scopeval import __version__
 from scopeval._files import check_place, replace_file
 from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.campaign import Campaign
-from scopeval.campaign.commands import command_of
 from scopeval.campaign.comparison import episodes_of_bytes
 from scopeval.campaign.designs import DesignRecord, logs_of_bytes
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Terms
+from scopeval.campaign.terms import Terms, command_of
 from scopeval.campaign.view import CampaignStatus
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.result import Comparison
 from scopeval.errors import (
     CampaignError,
+    DataError,
     InputError,
     NotFoundError,
     ScopevalError,
@@ -47,9 +51,8 @@ from scopeval.errors import (
 )
 from scopeval.evaluation.result import Evaluation
 from scopeval.logs.transitions import Transitions
-from scopeval.serve.wire import from_wire
 
-__all__ = ["HttpBackend", "connect"]
+__all__ = ["HttpBackend", "connect", "from_wire", "to_wire"]
 
 log = logging.getLogger("scopeval.serve")
 
@@ -455,3 +458,63 @@ def _plain(value: Any) -> Any:
 
 def _action(value: Any) -> Any:
     return value if isinstance(value, int) else np.asarray(value, np.float64)
+
+
+# -- results as JSON -------------------------------------------------------------------------------
+
+
+Kind = TypeVar("Kind")
+_NUMBERS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+def to_wire(value: Any) -> Any:
+    """A dataclass, or what is in one, ready for JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_wire(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_wire(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_wire(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def from_wire(kind: type[Kind], content: Any) -> Kind:
+    """What `to_wire` was given.
+
+    Args:
+        kind: the dataclass.
+        content: decoded JSON.
+
+    Raises:
+        DataError: it is not of that kind.
+    """
+    try:
+        value: Kind = _build(kind, content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the service's answer is not a {kind.__name__} ({error}); try the same version of "
+            "scopeval on both sides"
+        ) from error
+    return value
+
+
+def _build(kind: Any, content: Any) -> Any:
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        given = {f.name for f in dataclasses.fields(kind)} & set(content)
+        return kind(**{name: _build(hints[name], content[name]) for name in given})
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if content is None:
+            return None
+        return _build(next(one for one in inside if one is not types.NoneType), content)
+    if origin is tuple:
+        kinds = inside[:1] * len(content) if inside[-1:] == (...,) else inside
+        return tuple(_build(each, one) for each, one in zip(kinds, content, strict=True))
+    if origin is not None and isinstance(content, dict):
+        return {key: _build(inside[1], one) for key, one in content.items()}
+    if kind is float:
+        return _NUMBERS[content] if isinstance(content, str) else float(content)
+    return content

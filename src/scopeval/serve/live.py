@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.campaign.commands import COMMANDS, Command
 from scopeval.campaign.designs import BASELINE, DesignRecord
 from scopeval.campaign.stages import narrowest_at
 from scopeval.campaign.state import CampaignState, LookLine
 from scopeval.campaign.store import Event
-from scopeval.campaign.terms import Terms
+from scopeval.campaign.terms import COMMANDS, Command, Terms
 from scopeval.campaign.view import (
     CampaignStatus,
     GuardStatus,
@@ -34,7 +33,7 @@ from scopeval.report.evaluation_figures import Band, Trace, running
 from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
 from scopeval.report.svg import INK, OURS, OWN, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount, by_itself, confidence, verdict_of
-from scopeval.serve.service import Viewer
+from scopeval.serve.viewer import Viewer
 
 __all__ = [
     "LivePage",
@@ -260,7 +259,7 @@ def _sameness(event: Event) -> tuple[str, object, str]:
     """What is one row: alarms of one limit on one plant, whatever was read, and equal texts."""
     limit = (event.data.get("guard"), event.data.get("limit"))
     about = limit if event.kind == "alarm" and None not in limit else event.text
-    return event.kind, about, event.who or event.plant or ""
+    return event.kind, about, ", ".join(x for x in (event.plant, event.who) if x)
 
 
 def _commands(status: CampaignStatus, terms: Terms) -> tuple[Command, ...]:

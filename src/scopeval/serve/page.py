@@ -20,7 +20,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from pydantic import ValidationError
 
 from scopeval import __version__
-from scopeval.campaign.commands import Command, command_of
+from scopeval.campaign.terms import Command, command_of
 from scopeval.report.page import Figure
 from scopeval.serve.auth import (
     LOCAL,
@@ -34,8 +34,7 @@ from scopeval.serve.auth import (
 )
 from scopeval.serve.live import KINDS, LiveView
 from scopeval.serve.models import CommandBody, EpisodeNumber
-from scopeval.serve.routes import OperatorCommand
-from scopeval.serve.state import AppState, State
+from scopeval.serve.routes import AppState, OperatorCommand, State
 
 __all__ = ["figure_part", "page", "parts_of_view", "router"]
 

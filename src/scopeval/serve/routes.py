@@ -1,4 +1,4 @@
-"""What programs call: plants, viewers and operators.
+"""The parts of a service, and what programs call: plants, viewers and operators.
 
 Every call of a plant may be repeated after a lost answer: an episode is begun once for every
 `request`, a step is decided and observed once. Bodies of these calls, which come at every step, are
@@ -8,6 +8,8 @@ read by pydantic straight from their bytes, and answers are written without anot
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
@@ -19,12 +21,17 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
+from scopeval.campaign import schema
 from scopeval.campaign.audit import ShadowReport, Verification
-from scopeval.campaign.commands import COMMANDS, command_of
 from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.local import LocalBackend
+from scopeval.campaign.terms import COMMANDS, command_of
 from scopeval.campaign.view import CampaignStatus
-from scopeval.errors import CampaignError, InputError
-from scopeval.serve.auth import AuditEntry, Token, address_of
+from scopeval.errors import CampaignError, InputError, ScopevalError
+from scopeval.serve.auth import Access, AuditEntry, AuditLog, Sessions, Token, address_of
+from scopeval.serve.client import to_wire
+from scopeval.serve.limits import Limits
+from scopeval.serve.live import LivePage
 from scopeval.serve.models import (
     ActBody,
     ActionAnswer,
@@ -43,11 +50,122 @@ from scopeval.serve.models import (
     StartBody,
     StateAnswer,
 )
-from scopeval.serve.service import CampaignService
-from scopeval.serve.state import AppState, OperatorCaller, State, ViewerCaller, get_state
-from scopeval.serve.wire import to_wire
+from scopeval.serve.service import CampaignService, OverloadedError, WriteQueue
+from scopeval.serve.viewer import Counts, Metrics, Viewer
+from scopeval.serve.webhooks import Webhooks
 
-__all__ = ["OperatorCommand", "plants", "viewers"]
+__all__ = [
+    "AppState",
+    "OperatorCaller",
+    "OperatorCommand",
+    "State",
+    "ViewerCaller",
+    "get_state",
+    "plants",
+    "viewers",
+]
+
+# -- the parts of a service ------------------------------------------------------------------------
+
+
+@dataclass
+class AppState:
+    """What a service is made of.
+
+    Attributes:
+        backend: for what is written, by `queue` only.
+        service: the verbs that write.
+        queue: runs them.
+        viewer: looks.
+        live: the live page.
+        access: who may.
+        sessions: of browsers.
+        audit: the audit log.
+        metrics: what is counted.
+        hooks: who is told about events.
+        limits: what callers may use.
+        title: of the page.
+    """
+
+    backend: LocalBackend
+    service: CampaignService
+    queue: WriteQueue
+    viewer: Viewer
+    live: LivePage
+    access: Access
+    sessions: Sessions
+    audit: AuditLog
+    metrics: Metrics
+    hooks: Webhooks
+    limits: Limits
+    title: str
+    checked: tuple[float, str | None] = (-1e9, None)
+
+    def counts(self) -> Counts:
+        """What the parts have counted."""
+        queue = self.queue
+        return Counts(
+            totals={
+                "decisions": self.service.decisions,
+                "transactions": queue.groups,
+                "written_calls": queue.calls,
+                "database_errors": queue.failures,
+                "webhook_failures": self.hooks.failed,
+            },
+            waiting=queue.waiting,
+            webhook_waiting=self.hooks.waiting,
+            refused=dict(self.access.refused),
+        )
+
+    async def readiness(self) -> str | None:
+        """Why nothing can be recorded now; None: it can. Tried at most once a second."""
+        now = time.monotonic()
+        if now - self.checked[0] < 1.0:
+            return self.checked[1]
+        why = None
+        try:
+            await self.queue.do(self._probe)
+        except OverloadedError:
+            why = "the database does not answer in time"
+        except ScopevalError:
+            why = "the database takes nothing"
+        self.checked = (now, why)
+        return why
+
+    def _probe(self) -> None:
+        """Write a row, which needs the lock and space on the disk."""
+        facts, now = schema.facts, json.dumps(self.backend.clock())
+        with self.backend.store.transaction() as connection:
+            chosen = facts.update().where(facts.c.name == "probe").values(value=now)
+            if not connection.execute(chosen).rowcount:
+                connection.execute(facts.insert().values(name="probe", value=now))
+
+
+def get_state(request: Request) -> AppState:
+    """The parts of the service that a request came to."""
+    state = request.app.state.parts
+    assert isinstance(state, AppState)
+    return state
+
+
+async def _state(request: Request) -> AppState:
+    return get_state(request)
+
+
+async def _viewer(request: Request) -> Token:
+    return get_state(request).access.authorize(request, "viewer")
+
+
+async def _operator(request: Request) -> Token:
+    return get_state(request).access.authorize(request, "operator")
+
+
+State = Annotated[AppState, Depends(_state)]
+ViewerCaller = Annotated[Token, Depends(_viewer)]
+OperatorCaller = Annotated[Token, Depends(_operator)]
+
+
+# -- calls -----------------------------------------------------------------------------------------
 
 Given = TypeVar("Given", bound=Body)
 
@@ -69,8 +187,9 @@ class PlantRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request whose path fits."""
-        if scope["method"] not in self.methods:
-            allow = {"Allow": ", ".join(sorted(self.methods))}
+        methods = self.methods or set()
+        if scope["method"] not in methods:
+            allow = {"Allow": ", ".join(sorted(methods))}
             raise HTTPException(405, "the method is not allowed", allow)
         response = await self.endpoint(Request(scope, receive, send))
         await response(scope, receive, send)

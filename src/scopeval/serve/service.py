@@ -1,46 +1,28 @@
 """The campaign's verbs as a service calls them: by numbers and words, safe to repeat.
 
 One thread writes for all plants: calls that wait together share one transaction, which takes as
-long as the disk needs to confirm it, whatever is in it. A call is answered when it is on disk. What
-only looks (`Viewer`) has a backend of its own, so that plants do not wait for it.
+long as the disk needs to confirm it, whatever is in it. A call is answered when it is on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import queue
-import subprocess
-import sys
-import tempfile
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
-from fastapi import HTTPException
-from fastapi.responses import FileResponse
-from starlette.background import BackgroundTask
 
 from scopeval.campaign import schema
-from scopeval.campaign.audit import Verification
-from scopeval.campaign.commands import command_of
-from scopeval.campaign.comparison import bytes_of_episodes
-from scopeval.campaign.designs import bytes_of_logs
 from scopeval.campaign.episode import Episode
-from scopeval.campaign.local import LocalBackend, Policies, open_local
-from scopeval.campaign.state import CampaignState
-from scopeval.campaign.view import CampaignStatus
-from scopeval.comparison.result import Comparison
-from scopeval.errors import CampaignError, DataError, InputError, NotFoundError, ScopevalError
-from scopeval.evaluation.result import Evaluation
+from scopeval.campaign.local import LocalBackend
+from scopeval.campaign.terms import command_of
+from scopeval.errors import CampaignError, InputError, NotFoundError, ScopevalError
 from scopeval.serve.auth import AuditEntry, AuditLog, Token
 from scopeval.serve.limits import Limits
 from scopeval.serve.models import ActBody, EndBody, LoseBody, ObserveBody, StartBody
@@ -50,11 +32,8 @@ __all__ = [
     "ForbiddenError",
     "OverloadedError",
     "TooManyError",
-    "Viewer",
     "WriteQueue",
     "problem_of",
-    "write_file",
-    "write_task",
 ]
 
 Answer = TypeVar("Answer")
@@ -241,6 +220,7 @@ class CampaignService:
                 request=request,
                 take_over=body.take_over,
                 holder=f"{token.key}:{body.controller}",
+                who=token.name,
             )
             if self._open() > max(before, self._limits.open_episodes):
                 raise TooManyError(
@@ -398,6 +378,7 @@ class CampaignService:
         if token.role == "plant":
             check_plant(token, episode.plant)
         self._keep(episode)
+        episode.who = token.name
         try:
             return verb(episode)
         except BaseException:
@@ -458,229 +439,3 @@ def problem_of(error: Exception) -> tuple[int, str, str] | None:
     if isinstance(error, InputError):
         return 422, "invalid", str(error)
     return None
-
-
-# -- what only looks -------------------------------------------------------------------------------
-
-
-#: Seconds for which a status is used again; many may look, and each look reads the database.
-FRESH = 0.5
-
-#: Seconds that a file waits for the one before it, and that it may take.
-WAIT, LONGEST = 60.0, 600.0
-
-#: Steps above which a file is made by a process of its own, which does not hold up plants and whose
-#: memory is then given back. One step takes about 25 microseconds, a process 2 seconds to start.
-IN_PROCESS = 10_000
-
-#: Nothing of scopeval is imported before the folders are those of the task.
-PROGRAM = (
-    "import json, sys; task = json.loads(sys.stdin.read()); sys.path[:] = task['path']; "
-    "from {} import {} as write; write(task)"
-)
-#: What writes a file there. Episodes, which are many, need little of the package.
-_WRITERS = {
-    "episodes": ("scopeval.campaign.result", "write_episodes"),
-    "logs": ("scopeval.serve.service", "write_task"),
-}
-
-_NAMES = {
-    "episodes": "episodes.npz",
-    "mixture": "mixture.npz",
-    "report": "report.html",
-    "logs": "logs.npz",
-}
-
-
-class _File:
-    """A file that was made, and is deleted when it was sent to all who wanted it.
-
-    Args:
-        about: what it is.
-        began: when it was begun.
-    """
-
-    def __init__(self, about: tuple[str, str | None], began: float) -> None:
-        self.about, self.began, self._users = about, began, 1
-        self._folder = tempfile.TemporaryDirectory()
-        self.path = Path(self._folder.name, _NAMES[about[0]])
-
-    def use(self) -> None:
-        """It is wanted once more."""
-        self._users += 1
-
-    def leave(self) -> None:
-        """It is not needed any more by somebody."""
-        self._users -= 1
-        if not self._users:
-            self._folder.cleanup()
-
-
-class Viewer:
-    """Looks at a campaign. It has a backend of its own, so that plants do not wait for it.
-
-    Args:
-        backend: opened for this purpose only.
-        clock: seconds.
-    """
-
-    def __init__(self, backend: LocalBackend, clock: Callable[[], float] = time.monotonic) -> None:
-        self.backend, self._clock = backend, clock
-        self._lock = threading.Lock()
-        self._status: tuple[float, CampaignStatus] | None = None
-        self._result: tuple[int, Evaluation | Comparison] | None = None
-        self._heavy, self._waiting = asyncio.Semaphore(1), 0
-        self._file: _File | None = None  # kept while others wait, who may want the same
-        self._verifying = threading.Lock()
-
-    def status(self, *, fresh: bool = False) -> CampaignStatus:
-        """The status; at most `FRESH` seconds old, or of this moment."""
-        with self._lock:
-            now = self._clock()
-            if self._status is None or fresh or now - self._status[0] > FRESH:
-                self._status = (now, self.backend.status())
-            return self._status[1]
-
-    def expire(self) -> None:
-        """Read the status anew when it is next asked for: an operator has just changed it."""
-        self._status = None
-
-    def result(self) -> Evaluation | Comparison:
-        """The result by all that is finished; computed once for every event.
-
-        Raises:
-            CampaignError: no episode is finished.
-        """
-        status = self.status(fresh=True)
-        if not status.finished:
-            raise CampaignError(
-                "result: no episode is finished, expected at least one", "no_result"
-            )
-        with self._lock:
-            if self._result is not None and self._result[0] == status.last_event:
-                return self._result[1]
-            if not status.policies:
-                self._result = (status.last_event, self.backend.result())
-                return self._result[1]
-        computed = self.backend.result()  # takes a while, in which others may look
-        self._result = (status.last_event, computed)
-        return computed
-
-    def result_or_none(self) -> Evaluation | None:
-        """The result; None where no episode is finished, or several policies are compared.
-
-        Of these the status has what was found last.
-        """
-        if self.backend.terms.policies:
-            return None
-        try:
-            outcome = self.result()
-        except (CampaignError, InputError):
-            return None
-        return outcome if isinstance(outcome, Evaluation) else None
-
-    def state(self) -> CampaignState:
-        """The state, folded from all events so far."""
-        with self.backend.lock, self.backend.store.read() as connection:
-            return self.backend.state(connection)
-
-    def verify(self, head: str | None) -> Verification:
-        """An audit, one at a time."""
-        with self._verifying:
-            return self.backend.verify(head)
-
-    async def file(self, kind: str, about: str | None) -> FileResponse:
-        """A file as an answer: one is made at a time, and it is sent in pieces from the disk.
-
-        Whoever waits gets the file that another one has asked for, where it was begun after both
-        have asked: it holds all that it must.
-
-        Args:
-            kind: "episodes", "mixture", "report" or "logs".
-            about: the plant, or the title.
-        """
-        arrived = self._clock()
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(WAIT):
-                await self._heavy.acquire()
-        except TimeoutError as late:
-            if self._waiting == 1:
-                self._forget_file()
-            raise HTTPException(
-                503, "other files are made; try again", {"Retry-After": "10"}
-            ) from late
-        finally:
-            self._waiting -= 1
-        try:
-            file = self._file
-            if file is None or file.about != (kind, about) or file.began < arrived:
-                self._forget_file()
-                file = _File((kind, about), self._clock())
-                try:
-                    await asyncio.to_thread(self._make, kind, file.path, about)
-                except BaseException:
-                    file.leave()
-                    raise
-                self._file = file
-            file.use()
-            if not self._waiting:
-                self._forget_file()
-        finally:
-            self._heavy.release()
-        media = "text/html" if kind == "report" else "application/octet-stream"
-        return FileResponse(file.path, media_type=media, background=BackgroundTask(file.leave))
-
-    def _forget_file(self) -> None:
-        """Do not keep the last file for those who wait."""
-        if self._file is not None:
-            self._file.leave()
-            self._file = None
-
-    def _make(self, kind: str, path: Path, about: str | None) -> None:
-        if kind == "report":
-            self.result()  # refused here where there is none
-        lines = self.state().lines.values()
-        steps = len(lines) * self.backend.terms.horizon
-        alone = kind == "report"  # it shows the design, which another process may not have
-        alone |= kind == "mixture"  # needs the policies, likewise
-        if steps <= IN_PROCESS or alone:
-            write_file(self.backend, kind, path, about)
-            return
-        where, here = self.backend.store.where, os.getcwd()
-        task = {
-            "where": where if "://" in where else os.path.abspath(where),
-            "path": [os.path.join(here, entry) for entry in sys.path],
-            "kind": kind,
-            "file": str(path),
-            "about": about,
-        }
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", PROGRAM.format(*_WRITERS[kind])],
-            input=json.dumps(task).encode(),
-            capture_output=True,
-            timeout=LONGEST,
-            check=False,
-        )
-        if done.returncode:
-            lines_said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise DataError(f"{kind}: {lines_said[-1] if lines_said else 'no file was made'}")
-
-
-def write_file(backend: LocalBackend, kind: str, path: Path, about: str | None) -> None:
-    """Write one of the files."""
-    if kind == "episodes":
-        backend.episodes(about).save(path)
-    elif kind == "logs":
-        path.write_bytes(bytes_of_logs(backend.logs()))
-    elif kind == "mixture":
-        path.write_bytes(bytes_of_episodes(backend.mixture()))
-    else:
-        backend.report(path, about or "The campaign")
-
-
-def write_task(task: dict[str, Any]) -> None:
-    """Write a file, in the process that was started for it."""
-    backend = open_local(task["where"], Policies(None), check=False, clock=time.time)
-    write_file(backend, task["kind"], Path(task["file"]), task["about"])
-    backend.store.close()

@@ -28,7 +28,7 @@ from scopeval.campaign.local import LocalBackend
 from scopeval.campaign.schema import deliveries
 from scopeval.campaign.store import Event
 from scopeval.errors import InputError, ScopevalError
-from scopeval.serve.wire import to_wire
+from scopeval.serve.client import to_wire
 
 __all__ = ["DEFAULT_KINDS", "Webhook", "Webhooks", "check_url", "send"]
 
