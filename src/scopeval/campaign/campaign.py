@@ -15,14 +15,13 @@ import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.audit import ShadowReport, Verification
-from scopeval.campaign.designs import DesignRecord, check_history
+from scopeval.campaign.designs import DesignRecord, check_history, first_plan
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.local import (
     Backend,
     LocalBackend,
     Policies,
     create_local,
-    first_plan,
     open_local,
     with_shares,
 )

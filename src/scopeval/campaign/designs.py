@@ -17,7 +17,7 @@ import io
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,14 @@ from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation.stage_design import Plan, StageDesigner
+from scopeval.evaluation.stages import Stages
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy, as_behavior
 from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, probs_of
+from scopeval.question.promise import Promise
+from scopeval.question.question import Question
 
 __all__ = [
     "BASELINE",
@@ -51,6 +55,7 @@ __all__ = [
     "check_history",
     "check_several",
     "check_target",
+    "first_plan",
     "keep_history",
     "kept_design",
     "kept_history",
@@ -291,6 +296,50 @@ def bytes_of_design(policies: PolicySet) -> bytes | None:
     buffer = io.BytesIO()
     pack(buffer, {"mu": design.mu, "known": design.known})
     return buffer.getvalue()
+
+
+def first_plan(
+    target: Target,
+    behavior: Any,
+    logs: Transitions | None,
+    horizon: int,
+    *,
+    method: str,
+    promise: Promise | None,
+    gamma: float | None,
+    refit: Stages | None,
+    return_bound: tuple[float, float] | None,
+    seed: int,
+) -> Plan:
+    """What a campaign begins with: a behavior policy as given, or designed from the logs.
+
+    Raises:
+        InputError: it was designed for another horizon, or stages do not have what is asked for.
+    """
+    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
+        raise InputError(
+            f"horizon: got {horizon}, the behavior policy was designed for "
+            f"{behavior.recipe.horizon}"
+        )
+    if refit is not None and return_bound is not None:
+        raise InputError("return_bound: stages have none; expected refit=False with it")
+    if refit is not None:  # the first stage is planned as that of `evaluate` is
+        question, asked = Question(target, horizon, gamma), promise or Promise()
+        designer = StageDesigner(question, asked, refit, as_behavior(behavior), logs, seed)
+        return designer.next(None, asked.at_most)
+    if behavior is None and logs is not None:
+        from scopeval.behavior.designer import design
+
+        behavior = design(
+            logs,
+            target,
+            horizon=horizon,
+            method=method,
+            promise=None if promise is None else replace(promise, action="tell"),
+            gamma=gamma,
+            seed=seed,
+        )
+    return Plan(behavior, None, 0.0, "the first")
 
 
 #: So many of the last decisions are compared.

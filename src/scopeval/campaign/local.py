@@ -61,15 +61,14 @@ from scopeval.comparison.result import Comparison
 from scopeval.context.history import History
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.stage_design import Plan, StageDesigner
-from scopeval.evaluation.stages import Stages
+from scopeval.evaluation.stage_design import Plan
 from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import as_behavior, as_policy
+from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import Observations, Time
 from scopeval.question.promise import Promise
 from scopeval.question.question import Question
 
-__all__ = ["Backend", "LocalBackend", "Policies", "create_local", "first_plan", "open_local"]
+__all__ = ["Backend", "LocalBackend", "Policies", "create_local", "open_local"]
 
 #: Seconds that `close` waits for a look to end.
 LAST_WAIT = 5.0
@@ -311,50 +310,6 @@ class LocalBackend(Recorder):
 
 
 # -- creating and opening --------------------------------------------------------------------------
-
-
-def first_plan(
-    target: Target,
-    behavior: Any,
-    logs: Transitions | None,
-    horizon: int,
-    *,
-    method: str,
-    promise: Promise | None,
-    gamma: float | None,
-    refit: Stages | None,
-    return_bound: tuple[float, float] | None,
-    seed: int,
-) -> Plan:
-    """What a campaign begins with: a behavior policy as given, or designed from the logs.
-
-    Raises:
-        InputError: it was designed for another horizon, or stages do not have what is asked for.
-    """
-    if isinstance(behavior, BehaviorPolicy) and behavior.recipe.horizon != horizon:
-        raise InputError(
-            f"horizon: got {horizon}, the behavior policy was designed for "
-            f"{behavior.recipe.horizon}"
-        )
-    if refit is not None and return_bound is not None:
-        raise InputError("return_bound: stages have none; expected refit=False with it")
-    if refit is not None:  # the first stage is planned as that of `evaluate` is
-        question, asked = Question(target, horizon, gamma), promise or Promise()
-        designer = StageDesigner(question, asked, refit, as_behavior(behavior), logs, seed)
-        return designer.next(None, asked.at_most)
-    if behavior is None and logs is not None:
-        from scopeval.behavior.designer import design
-
-        behavior = design(
-            logs,
-            target,
-            horizon=horizon,
-            method=method,
-            promise=None if promise is None else replace(promise, action="tell"),
-            gamma=gamma,
-            seed=seed,
-        )
-    return Plan(behavior, None, 0.0, "the first")
 
 
 def with_shares(

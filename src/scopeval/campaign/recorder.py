@@ -28,11 +28,13 @@ from scopeval.campaign.steps import (
     MixtureDeciding,
     action_of,
     check_same,
+    check_state,
     episode_by_number,
     next_log_weights,
     observed_rows,
     replay,
     step_row,
+    totals_now,
     write_decision,
     write_outcome,
 )
@@ -44,7 +46,6 @@ from scopeval.collection.episode_log import check_reading
 from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.episode_state import EpisodeState
 from scopeval.question.promise import COST
 
@@ -423,7 +424,8 @@ class Recorder:
             if t < episode.step:
                 check_same(self._step(episode.number, t), episode.number, outcome, t)
                 return
-            self._check_possible(outcome, t)
+            if not outcome.terminated and t + 1 < self.terms.horizon:
+                check_state(self.target, outcome.next_obs, t)
             with self.undoing(), self.store.transaction() as connection:
                 state = self.state(connection)
                 self._check_open(state, episode, "observe")
@@ -451,46 +453,17 @@ class Recorder:
                 self.refresh(episode)
             raise
 
-    def _check_possible(self, outcome: Observed, t: int) -> None:
-        """See that the next step can be decided: the states of a table are known."""
-        if outcome.terminated or t + 1 >= self.terms.horizon:
-            return
-        if isinstance(self.target, TabularPolicy):
-            obs = outcome.next_obs
-            if obs.ndim or not 0 <= obs < self.target.states or int(obs) != obs:
-                raise InputError(
-                    f"next_obs: got {obs.tolist()!r:.60} at t={t}, expected a state of the target "
-                    f"policy, 0..{self.target.states - 1}; nothing was recorded, try again with a "
-                    "good reading, or lose() the episode"
-                )
-
     def _check_limits(
         self, connection: sa.Connection, state: CampaignState, episode: Episode, outcome: Observed
     ) -> None:
         """Raise alarms of limits at once, in the same transaction."""
         readings = {COST: outcome.cost, **outcome.signals}
         sums = {name: episode.sums.get(name, 0.0) + x for name, x in readings.items()}
-        totals = self._totals(connection, state) if state.limited_totals else {}
+        totals = totals_now(connection, state) if state.limited_totals else {}
         if state.exceeded(episode.number, readings, sums, totals):
             self.store.order(connection)
             state = self.state(connection)  # what others have told in between
             self.happen(connection, *state.exceeded(episode.number, readings, sums, totals))
-
-    def _totals(self, connection: sa.Connection, state: CampaignState) -> dict[str, float]:
-        """Sums over all episodes, running ones included."""
-        running = list(state.open)
-        totals = {COST: state.spent, **state.totals}
-        if not running:
-            return totals
-        spent = connection.execute(
-            sa.select(sa.func.sum(_episodes.c.spent)).where(_episodes.c.number.in_(running))
-        ).scalar()
-        totals[COST] += float(spent or 0.0)
-        if any(name != COST for name in self.terms.signals):
-            for number in running:
-                for name, (total, *_) in signals_of(observed_rows(connection, number), 1.0).items():
-                    totals[name] = totals.get(name, 0.0) + total
-        return totals
 
     def end(self, episode: Episode) -> None:
         """End an episode: it is evidence from now on, unless a stop has cut it."""

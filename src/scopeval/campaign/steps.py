@@ -19,6 +19,7 @@ from scopeval.arrays import Bools, Floats
 from scopeval.campaign import schema
 from scopeval.campaign.designs import BASELINE, Designs
 from scopeval.campaign.episode import Decided, Episode, Observed
+from scopeval.campaign.result import signals_of
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import decode, encode
 from scopeval.collection.choice import Choice, CounterStreams, Place, Target, shadow
@@ -26,6 +27,7 @@ from scopeval.collection.episode_log import check_reading
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import choose
 from scopeval.errors import CampaignError, InputError
+from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.episode_state import EpisodeState, log_sum
 from scopeval.question.promise import COST
 
@@ -35,11 +37,13 @@ __all__ = [
     "MixtureDeciding",
     "action_of",
     "check_same",
+    "check_state",
     "episode_by_number",
     "next_log_weights",
     "observed_rows",
     "replay",
     "step_row",
+    "totals_now",
     "unanswered",
     "weights_after",
     "write_decision",
@@ -179,6 +183,39 @@ def check_same(row: sa.Row[Any] | None, number: int, outcome: Observed, t: int) 
             f"observe: step {t} of episode {number} has another outcome already; "
             "nothing was changed, an outcome is recorded once"
         )
+
+
+def check_state(target: Target, obs: NDArray[Any], t: int) -> None:
+    """See that the step after t can be decided at `obs`: the states of a table are known.
+
+    Raises:
+        InputError: it is no state of the target.
+    """
+    if not isinstance(target, TabularPolicy):
+        return
+    if obs.ndim or not 0 <= obs < target.states or int(obs) != obs:
+        raise InputError(
+            f"next_obs: got {obs.tolist()!r:.60} at t={t}, expected a state of the target policy, "
+            f"0..{target.states - 1}; nothing was recorded, try again with a good reading, or "
+            "lose() the episode"
+        )
+
+
+def totals_now(connection: sa.Connection, state: CampaignState) -> dict[str, float]:
+    """Sums of the watched signals over all episodes, running ones included."""
+    running = list(state.open)
+    totals = {COST: state.spent, **state.totals}
+    if not running:
+        return totals
+    spent = connection.execute(
+        sa.select(sa.func.sum(_episodes.c.spent)).where(_episodes.c.number.in_(running))
+    ).scalar()
+    totals[COST] += float(spent or 0.0)
+    if any(name != COST for name in state.terms.signals):
+        for number in running:
+            for name, (total, *_) in signals_of(observed_rows(connection, number), 1.0).items():
+                totals[name] = totals.get(name, 0.0) + total
+    return totals
 
 
 def replay(connection: sa.Connection, episode: Episode) -> None:
