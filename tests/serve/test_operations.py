@@ -287,7 +287,7 @@ def test_files_are_made_one_at_a_time_and_for_all_who_wait(served, place, monkey
 
 
 def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):
-    monkeypatch.setattr("scopeval.serve.service.IN_PROCESS", 0)
+    monkeypatch.setattr("scopeval.serve.viewer.IN_PROCESS", 0)
     with Campaign.open(served.where, TARGET) as campaign:
         run_episode(campaign)
         patient = {"timeout": 300.0, "patience": 300.0}
