@@ -39,8 +39,7 @@ def gaussian(gain: float, spread: float) -> GaussianPolicy:
     return GaussianPolicy(
         lambda obs, t: -gain * obs[:, :1] - 0.6 * obs[:, 1:],
         np.log([spread]),
-        low=[-2.0],
-        high=[2.0],
+        space=Joint.action_space,
     )
 
 

@@ -644,12 +644,18 @@ def _findings(block: Mapping[str, Any], epsilon: float) -> list[str]:
             values, errors = row[f"relative_{what}"]["values"], row[f"relative_{what}_error"]
             every = zip(row["targets"], values, errors, strict=True)
             lists.append([target for target, x, error in every if x - 2.0 * error > level])
-        words = [", ".join(some) or "none" for some in (*lists, row["refuted"])]
-        said.append(
-            f"{name}: targets whose cost is more than two standard errors above "
-            f"{1.02 + epsilon:g}: {words[0]}; whose variance is above 1.1: {words[1]}; refuted by "
-            f"the certificate: {words[2]}."
+        what = (
+            f"cost above {1.02 + epsilon:g}",
+            "variance above 1.1",
+            "refuted by the certificate",
         )
+        words = [
+            f"{words} ({', '.join(some)})"
+            for words, some in zip(what, (*lists, row["refuted"]), strict=True)
+            if some
+        ]
+        if words:
+            said.append(f"{name}, by more than two standard errors: {'; '.join(words)}.")
     return said
 
 

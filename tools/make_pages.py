@@ -44,16 +44,7 @@ PARTS = (
     Part("reproduce-gridworld.md", "results", "gridworld", ("gridworld/gridworld.json",)),
     Part("reproduce-gridworld.md", "networks", "gridworld", ("gridworld-mlp/*.json",)),
     Part("reproduce-robots.md", "robots", "mujoco", ("mujoco/mujoco.json",)),
-    *(
-        Part("reproduce-robots.md", f"robots, {mark}", "mujoco", (f"mujoco-{folder}/mujoco.json",))
-        for mark, folder in (
-            ("simulator", "simulator"),
-            ("simulator, episode", "simulator-episode"),
-            ("simulator, bins", "simulator-bins"),
-            ("episode", "episode"),
-            ("wide", "wide"),
-        )
-    ),
+    Part("reproduce-robots.md", "robots, simulator", "mujoco", ("mujoco-simulator/mujoco.json",)),
     Part("reproduce-frontier.md", "frontier exact", "frontier", ("frontier*/frontier.json",)),
     Part(
         "reproduce-frontier.md",
@@ -178,11 +169,12 @@ def _ours_and_theirs(
             variance, cost = row["relative_variance"], row["relative_cost"]
             error = variance["standard_error"]
             cell = f"{variance['mean']:.2f} ± {error:.2f} @ {cost['mean']:.2f}"
+            cell = cell.replace(" ", "&nbsp;")  # a line of its own, and the paper's below
             if row.get("used") and set(row["used"]) == {"on-policy"}:
                 cell = "falls back"
             if method in published:
                 variance, cost, _ = published[method]
-                cell += f" ({variance:.2f} @ {cost:.2f})"
+                cell += f"<br>({variance:.2f}&nbsp;@&nbsp;{cost:.2f})"
             return cell
     return ""
 

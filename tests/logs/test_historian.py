@@ -59,6 +59,27 @@ def test_a_german_historian_is_read_without_any_other_tool(path):
     assert "3 of 92 rows dropped" in text
 
 
+def test_a_unit_behind_a_name_may_be_left_out(path):
+    plain = {**COLUMNS, "obs": ["KW01.TT101.PV", "KW01.LAST.PV"], "cost": "Energie"}
+    log = read_logs(path, columns=plain, time="Zeitstempel", gap="11min")
+    assert log == read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min")
+    table = pd.DataFrame({"episode": [0, 0, 0], "obs": [0, 1, 2], "action [-]": [0, 1, 0]})
+    table["reward (EUR)"], table["cost [kWh]"] = [1.0, 2.0, 3.0], [0.0, 1.0, 1.0]
+    assert read_logs(table).reward.tolist() == [1.0, 2.0]
+    both = table.assign(**{"cost [EUR]": 1.0})
+    with pytest.raises(DataError, match=r"'cost \[kWh\]' and 'cost \[EUR\]' could both be cost"):
+        read_logs(both)
+    with pytest.raises(DataError, match=r"could both be 'cost' \(for cost\); give the name with"):
+        read_logs(both, columns={"cost": "cost"})
+
+
+def test_the_horizon_that_a_historian_shows_is_said(path):
+    """The last row of a shift has no successor: 36 rows are 35 steps."""
+    log = read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min", horizon=36)
+    assert any("an episode of n rows is one of n - 1 steps" in note for note in log.notes)
+    assert any(note.endswith("try horizon=35") for note in log.notes)
+
+
 def test_columns_of_a_vector_in_one_word(path):
     columns = {**COLUMNS, "obs": "KW01.TT101.PV [°C], KW01.LAST.PV"}
     log = read_logs(path, columns=columns, time="Zeitstempel", gap="11min")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from random_mdps import random_case
-from scopeval import CallablePolicy, TabularPolicy, TorchPolicy, as_policy, exact
+from scopeval import CallablePolicy, GaussianPolicy, TabularPolicy, TorchPolicy, as_policy, exact
 from scopeval.errors import InputError
 from scopeval.policies.protocols import (
     Behavior,
@@ -367,3 +368,24 @@ def test_an_exact_design_brings_its_control_variate(method):
             assert found.control is None
         else:
             np.testing.assert_array_equal(found.control, design.control[t, STATES])
+
+
+def test_a_gaussian_policy_takes_its_bounds_from_the_action_space():
+    box = gymnasium.spaces.Box(np.float32([-1, 0]), np.float32([2, 3]))
+    policy = GaussianPolicy(lambda obs, t: np.full((len(obs), 2), 9.0), [0.0, 0.0], space=box)
+    assert policy.low.tolist() == [-1.0, 0.0]
+    assert policy.sample(np.zeros((1, 1)), 0, np.random.default_rng(0)).tolist() == [[2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({}, "got neither both bounds nor a box, expected .* space=env.action_space"),
+        ({"low": [0.0]}, "got neither both bounds nor a box"),
+        ({"space": gymnasium.spaces.Discrete(3)}, r"got the space Discrete\(3\), expected"),
+        ({"space": gymnasium.spaces.Box(0, 1, (1,)), "low": [0.0]}, "either the box or its bounds"),
+    ],
+)
+def test_bounds_that_are_none_are_said(bounds, message):
+    with pytest.raises(InputError, match=message):
+        GaussianPolicy(lambda obs, t: obs, [0.0], **bounds)

@@ -28,6 +28,8 @@ def better_critics(evidence: Evidence) -> str:
 def more_to_gain(evidence: Evidence, method: Method) -> str:
     """Where even the critics themselves promise too little; empty: nothing is left to try."""
     settings, ways = evidence.settings, []
+    if evidence.drawn < 0.005:  # 0 % in the sentence before
+        return "; where it takes the same action always there is nothing to weigh: try compare(...)"
     if not method.control_variate and method.constrained:
         ways.append("method='scope-dr'")
     if method.has_price and settings.budget == "state" and settings.limit is None:

@@ -2,6 +2,7 @@
 
 Our fields are `t, obs, action, reward, cost, next_obs, terminated`, and three that only help to
 rebuild missing ones: `truncated` (cut by a time limit), `episode` (an id) and `time` (a clock).
+A unit in brackets behind a name, as in "T1 [°C]", may be left out.
 A field is read from the column that the caller names; else from the column of that name; else from
 numbered columns (``obs_0, obs_1, ...``: a vector); else from the one alias below that the table
 has.
@@ -38,6 +39,8 @@ __all__ = [
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 #: Start of base64 text whose bytes are an LZ4 frame.
 _LZ4 = "BCJNG"
+#: What stands behind a name in brackets.
+_UNIT = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\))$")
 _MISSING = "remove these rows or fill in the values"
 ColumnMap = Mapping[str, str | Sequence[str] | None]
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -289,7 +292,7 @@ def _caller_choices(
         if value is None:
             named[field] = None
             continue
-        choice = _named(field, value, names)
+        choice = _named(field, value, names, source)
         if choice.stacked and (field not in _VECTORS or not choice.names):
             raise InputError(
                 f"columns: {field} must be the name of one column, got {value!r}; only "
@@ -305,19 +308,36 @@ def _caller_choices(
     return named
 
 
-def _named(field: str, value: str | Sequence[str], names: Sequence[str]) -> Choice:
+def _named(field: str, value: str | Sequence[str], names: Sequence[str], source: str) -> Choice:
     """The choice of one field; "a, b" are two columns unless there is one of that name."""
-    if not isinstance(value, str):
-        return Choice(tuple(value), stacked=True)
-    parts = tuple(part.strip() for part in value.split(","))
-    if value in names or len(parts) == 1 or field not in _VECTORS:
-        return Choice((value,))
-    return Choice(parts, stacked=True)
+    several = not isinstance(value, str)
+    parts = tuple(value)
+    if isinstance(value, str):
+        pieces = tuple(part.strip() for part in value.split(","))
+        several = len(pieces) > 1 and field in _VECTORS and not _called(value, names)
+        parts = pieces if several else (value,)
+    chosen = []
+    for part in parts:
+        same = _called(part, names)
+        if len(same) > 1:
+            raise DataError(
+                f"{source}: {' and '.join(map(repr, same))} could both be {part!r} (for {field}); "
+                "give the name with its unit"
+            )
+        chosen.append(same[0] if same else part)
+    return Choice(tuple(chosen), stacked=several)
+
+
+def _called(name: str, names: Sequence[str]) -> list[str]:
+    """The column of this name; else those that have it with a unit behind, as "T1 [°C]"."""
+    if name in names:
+        return [name]
+    return [one for one in names if _UNIT.sub("", str(one)) == name]
 
 
 def _find(field: str, names: Sequence[str], source: str) -> Choice | None:
     for candidates in ((field,), ALIASES[field]):
-        choices = [Choice((name,)) for name in candidates if name in names]
+        choices = [Choice((one,)) for name in candidates for one in _called(name, names)]
         if field in _VECTORS and not choices:
             choices = [choice for name in candidates if (choice := _numbered(name, names, source))]
         if len(choices) > 1:

@@ -243,7 +243,8 @@ def horizon(facts: LogFacts, problem: Problem) -> Iterable[Finding]:
         yield Finding(
             False,
             f"the horizon is {length:,}, but no logged episode is longer than {last + 1:,} steps, "
-            f"and {open_ends:,} of these did not terminate: the log does not show what follows",
+            f"and {open_ends:,} of these did not terminate: the log does not show what follows; "
+            f"try horizon={last + 1}",
         )
         return
     episodes = int(times.ends.sum())

@@ -237,7 +237,8 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
         if dropped:
             notes.append(
                 f"{dropped:,} of {keep.size:,} rows dropped: without a next_obs column the last "
-                "row of an episode that did not terminate has no successor"
+                "row of an episode that did not terminate has no successor, so that an episode "
+                "of n rows is one of n - 1 steps"
             )
             for name in tuple(fields):
                 fields[name] = _sealed(fields[name][keep])

@@ -344,4 +344,4 @@ def _described(values: NDArray[Any], numbers: str) -> str:
 
 
 def _spread(values: NDArray[np.float64]) -> str:
-    return f"mean {values.mean():.4g}, from {values.min():.4g} to {values.max():.4g}"
+    return f"mean {values.mean():.4g}, from {values.min() + 0.0:.4g} to {values.max() + 0.0:.4g}"

@@ -48,6 +48,7 @@ class GaussianPolicy:
         log_std: logarithm of the standard deviations: [d] or a function (obs, t) -> [B, d].
         low: least executable value of each dimension.
         high: largest executable value of each dimension.
+        space: the environment's action space, a box, instead of both.
         draws: how many candidates it offers at an observation (K).
     """
 
@@ -56,14 +57,25 @@ class GaussianPolicy:
         mean: Function | torch.nn.Module,
         log_std: ArrayLike | Function,
         *,
-        low: ArrayLike,
-        high: ArrayLike,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
+        space: Any = None,
         draws: int = 10,
     ) -> None:
         if not callable(mean):
             raise InputError(
                 f"mean: got {type(mean).__name__}, expected a function (obs, t) -> [B, d] or a "
                 "torch module"
+            )
+        if space is not None and low is None and high is None:
+            low, high = getattr(space, "low", None), getattr(space, "high", None)
+        elif space is not None:
+            raise InputError("space: got low or high too, expected either the box or its bounds")
+        if low is None or high is None:
+            got = "neither both bounds nor a box" if space is None else f"the space {space}"
+            raise InputError(
+                f"low, high: got {got}, expected what can be executed: low= and high=, or "
+                "space=env.action_space"
             )
         self.low, self.high = (np.atleast_1d(np.asarray(x, np.float64)) for x in (low, high))
         if self.low.ndim != 1 or self.low.shape != self.high.shape or (self.low > self.high).any():

@@ -53,7 +53,7 @@ def sb3_policy(model: Any, *, explore: float = 0.0, draws: int = 10) -> Policy |
         raise InputError(
             f"policy: got {type(model).__name__}, whose probabilities of actions are not known; "
             "expected PPO, A2C or DQN; try a function (obs, t) that returns probabilities, or "
-            "GaussianPolicy(mean, log_std, low=, high=)"
+            "GaussianPolicy(mean, log_std, space=env.action_space)"
         )
     if isinstance(actions, int | np.integer):
         return _ActorCritic(network)
@@ -65,7 +65,7 @@ def sb3_policy(model: Any, *, explore: float = 0.0, draws: int = 10) -> Policy |
             "with a plain normal distribution (use_sde=False, no squashing)"
         )
     gaussian = _Gaussian(network)
-    return GaussianPolicy(gaussian.mean, gaussian.log_std, low=low, high=high, draws=draws)
+    return GaussianPolicy(gaussian.mean, gaussian.log_std, space=space, draws=draws)
 
 
 class _Network:
