@@ -651,7 +651,7 @@ def _findings(block: Mapping[str, Any], epsilon: float) -> list[str]:
         )
         words = [
             f"{words} ({', '.join(some)})"
-            for words, some in zip(what, (*lists, row["refuted"]), strict=True)
+            for words, some in zip(found, (*lists, row["refuted"]), strict=True)
             if some
         ]
         if words:
