@@ -644,14 +644,14 @@ def _findings(block: Mapping[str, Any], epsilon: float) -> list[str]:
             values, errors = row[f"relative_{what}"]["values"], row[f"relative_{what}_error"]
             every = zip(row["targets"], values, errors, strict=True)
             lists.append([target for target, x, error in every if x - 2.0 * error > level])
-        what = (
+        extremes = (
             f"cost above {1.02 + epsilon:g}",
             "variance above 1.1",
             "refuted by the certificate",
         )
         words = [
             f"{words} ({', '.join(some)})"
-            for words, some in zip(found, (*lists, row["refuted"]), strict=True)
+            for words, some in zip(extremes, (*lists, row["refuted"]), strict=True)
             if some
         ]
         if words:

@@ -408,6 +408,13 @@ def test_a_riskless_gain_is_taken(levels: float, taken: bool) -> None:
     assert found.report.warnings == ()
 
 
+def test_of_a_policy_that_always_takes_one_action_nothing_can_be_weighed():
+    found = designer.design(queue_like(0.55), np.eye(2)[[0, 0, 0, 0]], horizon=4)
+    first = found.summary().splitlines()[0]
+    assert "so that there is nothing to weigh: try compare(...)" in first
+    assert "to save more" not in first
+
+
 # -- advice --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.models.model.regression import Networks
@@ -28,8 +30,6 @@ def better_critics(evidence: Evidence) -> str:
 def more_to_gain(evidence: Evidence, method: Method) -> str:
     """Where even the critics themselves promise too little; empty: nothing is left to try."""
     settings, ways = evidence.settings, []
-    if evidence.drawn < 0.005:  # 0 % in the sentence before
-        return "; where it takes the same action always there is nothing to weigh: try compare(...)"
     if not method.control_variate and method.constrained:
         ways.append("method='scope-dr'")
     if method.has_price and settings.budget == "state" and settings.limit is None:
@@ -41,9 +41,14 @@ def more_to_gain(evidence: Evidence, method: Method) -> str:
     return "; to save more, try " + ", or ".join(ways) if ways else ""
 
 
-def where_noise_is(share: float) -> str:
-    """The part of the variance that comes from the policy's own draws, and the environment's."""
+def where_noise_is(evidence: Evidence, method: Method) -> str:
+    """Which part of the variance the policy's own draws make, and what is left to try."""
+    if not np.isfinite(evidence.drawn):
+        return more_to_gain(evidence, method)
+    share = f"{evidence.drawn:.0%}"
+    said = f" {share} of the target policy's variance comes from its own draws of actions"
+    if share == "0%":
+        return f"{said}, so that there is nothing to weigh: try compare(...)"
     return (
-        f"{share:.0%} of the target policy's variance comes from its own draws of actions, "
-        f"{1.0 - share:.0%} from the environment"
+        f"{said}, {1.0 - evidence.drawn:.0%} from the environment{more_to_gain(evidence, method)}"
     )

@@ -321,10 +321,9 @@ def _why_no_gain(
     support, least = evidence.support, evidence.settings.least_gain
     found = f"(relative variance on held-out logs {variance:.2f})"
     if 1.0 - least <= checked.own_variance < np.inf:
-        noise = f" {where_noise_is(evidence.drawn)}" if np.isfinite(evidence.drawn) else ""
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
-            f"{least:.0%} {found}.{noise}{more_to_gain(evidence, method)}"
+            f"{least:.0%} {found}.{where_noise_is(evidence, method)}"
         )
     if support < thresholds.noted_support:
         return (
