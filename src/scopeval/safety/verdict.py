@@ -133,7 +133,7 @@ class Certificate:
             return ""
         return (
             f" No episode cost more than {self.largest_cost:.4g}; events rarer than 3 in "
-            f"{self.episodes:,} episodes are not excluded. Stating cost_bound makes it a proof."
+            f"{self.episodes:,} episodes are not excluded. Promise(bound=...) makes it a proof."
         )
 
     def _sure(self) -> str:
