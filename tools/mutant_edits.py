@@ -629,9 +629,9 @@ EDITS = (
     Edit(
         "campaigns in stages are certified at the target policy's own cost, whatever was asked",
         "campaign/result.py",
-        'promise=question_promise.Promise(1.0 + terms.epsilon),\n        method="sequence",\n'
+        'promise=terms.promise,\n        method="sequence",\n'
         "        target_n=narrowest_at(terms),\n        on_policy=False,",
-        'promise=question_promise.Promise(1.0),\n        method="sequence",\n'
+        'promise=Promise(),\n        method="sequence",\n'
         "        target_n=narrowest_at(terms),\n        on_policy=False,",
         (
             "campaign/test_campaign_stages.py::"
@@ -759,8 +759,8 @@ EDITS = (
     ),
     Edit(
         "a campaign observes what is no state of its target policy",
-        "campaign/recorder.py",
-        "if obs.ndim or not 0 <= obs < self.target.states or int(obs) != obs:",
+        "campaign/steps.py",
+        "if obs.ndim or not 0 <= obs < target.states or int(obs) != obs:",
         "if False:",
         (f"{USAGES}::test_an_observation_that_is_no_state_of_the_target",),
     ),
