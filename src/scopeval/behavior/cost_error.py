@@ -188,11 +188,10 @@ class _Table:
     """The rows of one step, or of all, and what is known of their part in the error."""
 
     def __init__(self, rows: Rows, states: int, actions: int) -> None:
-        from scopeval.models._table_kernel import grouped
-
         size = states * actions
         self.pair = rows.obs * actions + rows.action
-        self.pairs = grouped(self.pair, size)
+        begin = np.concatenate([[0], np.cumsum(np.bincount(self.pair, minlength=size))])
+        self.pairs = np.argsort(self.pair, kind="stable"), begin
         self.count = np.bincount(self.pair, rows.weight, size).astype(np.float64)
         self.real = np.bincount(self.pair, rows.weight * ~rows.borrowed, size)
         self.weight, self.cost_noise = rows.weight, rows.cost_noise

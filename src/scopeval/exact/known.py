@@ -17,7 +17,7 @@ from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
 from scopeval.models.protocols import Critic, Learner, Points, SweepData, Targets
 from scopeval.models.rows import Rows
-from scopeval.models.table import TableCritic
+from scopeval.models.table import Averages, TableCritic
 from scopeval.policies.adapters import TabularPolicy
 
 __all__ = ["KnownMDP", "known_steps"]
@@ -86,22 +86,16 @@ class _Expectations:
     """Expectations over the rows of one step; those of a pair (s, a) follow each other."""
 
     def __init__(self, rows: Rows, begin: Ints, actions: int) -> None:
-        self.rows, self.begin, self.shape = rows, begin, ((len(begin) - 1) // actions, actions)
-        self.order, self.nothing = np.arange(len(rows)), np.zeros(len(rows))
-        self.count = np.ones(len(begin) - 1)
+        self.rows, self.shape = rows, ((len(begin) - 1) // actions, actions)
+        pair = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+        self.pairs = Averages(pair, rows.weight, len(begin) - 1)
         self.reward_noise = rows.reward_noise[begin[:-1]]
         self.largest = float(np.abs(rows.reward).max())
 
     def fit(self, targets: Targets) -> Critic:
-        from scopeval.models._table_kernel import means
-
-        k = targets.cost_behavior.shape[1]
-        columns = np.column_stack(
-            [targets.reward, targets.cost_target, targets.cost_behavior, targets.carried]
-        )
-        table, noise = means(
-            self.order, self.begin, self.rows.weight, self.count, columns, self.nothing
-        )
+        columns = targets.columns
+        table = self.pairs.means(columns)
+        noise = self.pairs.squares(columns[:, 0], table[:, 0])
         largest = float(np.abs(columns).max())
         if not largest < LARGEST:
             raise InputError(
@@ -112,17 +106,11 @@ class _Expectations:
         noise[noise <= (ROUNDING * scale) ** 2] = 0.0
         noise += self.reward_noise
 
-        def shaped(column: Floats) -> Floats:
-            return np.ascontiguousarray(column).reshape(*self.shape, *column.shape[1:])
-
-        return TableCritic(
-            q=shaped(table[:, 0]),
-            cost_target=shaped(table[:, 1]),
-            cost_behavior=shaped(table[:, 2 : 2 + k]),
-            carried=shaped(table[:, 2 + k :]),
-            noise=shaped(noise),
-            error=np.zeros(self.shape),
-            known=np.ones(self.shape, np.bool_),
+        return TableCritic.of(
+            table.reshape(*self.shape, -1),
+            noise.reshape(self.shape),
+            np.zeros(self.shape),
+            np.ones(self.shape, np.bool_),
         )
 
 

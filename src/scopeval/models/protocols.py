@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class Estimates:
     known: Bools
 
     @classmethod
-    def of(cls, means: Floats, noise: Floats, error: Floats, known: Bools) -> Estimates:
+    def of(cls, means: Floats, noise: Floats, error: Floats, known: Bools) -> Self:
         """From conditional means [B, A, 2 + 2 k] of the columns of `Targets`.
 
         Args:
@@ -99,7 +99,7 @@ class Estimates:
         """
         k = means.shape[-1] // 2 - 1
         return cls(
-            q=means[..., 0],
+            q=np.ascontiguousarray(means[..., 0]),
             cost_target=np.maximum(means[..., 1], 0.0),
             cost_behavior=np.maximum(means[..., 2 : 2 + k], 0.0),
             carried=np.maximum(means[..., 2 + k :], 0.0),

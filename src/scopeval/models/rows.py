@@ -47,6 +47,8 @@ __all__ = [
 
 #: Rows that are merged at a time: they stay in the processor's cache.
 BLOCK = 1 << 19
+#: Numbers for combinations of keys stay below this, so that they fit into 64 bits.
+MOST_CODES = 1 << 62
 #: Batches of a stream that are kept apart before they are merged into one.
 MOST_PARTS = 8
 
@@ -373,24 +375,15 @@ def _merged_block(rows: Rows, by_time: bool) -> Rows:
 
 def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
     """The first row of each combination of keys, and every row's combination, in keys' order."""
-    from scopeval.models._table_kernel import sorted_by
-
-    rows = len(keys[0])
-    order, new = np.arange(rows), np.zeros(rows, np.bool_)
-    new[:1] = True
-    for k in reversed(range(len(keys))):
-        key = np.ascontiguousarray(keys[k], np.int64)
-        size = int(key.max(initial=0)) + 1
-        if size > 4 * rows + 1024:  # numbers with gaps
-            key = np.unique(key, return_inverse=True)[1]
-            size = int(key.max(initial=0)) + 1
-        if size > 1:
-            order = sorted_by(order, key, size)
+    code, size = np.zeros(len(keys[0]), np.int64), 1
     for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
-    group = np.empty(rows, np.int64)
-    group[order] = np.cumsum(new) - 1
-    return order[new], group
+        many = int(key.max(initial=0)) + 1
+        if size * many >= MOST_CODES:  # numbers with gaps: only those that occur are counted
+            code, key = (np.unique(x, return_inverse=True)[1] for x in (code, key))
+            size, many = (int(x.max(initial=0)) + 1 for x in (code, key))
+        code, size = code * many + key, size * many
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    return first, group
 
 
 # -- a log on disk ---------------------------------------------------------------------------------

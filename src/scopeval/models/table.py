@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Bools, Floats, Ints
+from scopeval.arrays import Floats, Ints
 from scopeval.errors import InputError
 from scopeval.models.protocols import Critic, Estimates, Learner, Targets
 from scopeval.models.rows import Rows, merge_rows
@@ -183,99 +183,104 @@ class _TableLearner:
     """The count: which rows belong to which pair, and which lead to which state."""
 
     def __init__(self, rows: Rows, states: int, actions: int, settings: Table) -> None:
-        from scopeval.models._table_kernel import grouped
-
         self.S, self.A = states, actions
         self.shrinkage = settings.shrinkage
         self.guess_error, self.state_error = settings.guess_error, settings.state_error
         pair = rows.obs * actions + rows.action
         size = states * actions
-        self.weight, self.source = rows.weight, rows.obs
-        self.of_pair, self.into = grouped(pair, size), grouped(rows.next_obs, states)
         self.count = np.bincount(pair, rows.weight, size).astype(np.float64)
-        self.never_left = ~(self.count.reshape(states, actions) > 0).any(axis=1)
+        self.unseen = np.flatnonzero(self.count == 0)
+        self.seen = np.count_nonzero(self.count.reshape(states, actions), axis=1)  # actions
+        self.never_left = self.seen == 0
+        self.pairs = Averages(pair, rows.weight, size)
+        lost = np.flatnonzero(self.never_left[rows.next_obs])
+        self.before = rows.obs[lost]
+        self.into = Averages(rows.next_obs[lost], rows.weight[lost], states)
         real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
         self.freedom = np.maximum(real - 1.0, 0.0)
 
     def fit(self, targets: Targets) -> Critic:
-        from scopeval.models._table_kernel import guess, means
-
-        k = targets.cost_behavior.shape[1]
-        table, within = means(
-            *self.of_pair,
-            self.weight,
-            self.count,
-            targets.columns,
-            np.asarray(targets.reward_noise),
-        )
-        guess(table, self.count, *self.into, self.weight, self.source)
+        columns = targets.columns
+        table = self.pairs.means(columns)
+        within = self.pairs.squares(columns[:, 0], table[:, 0], targets.reward_noise)
+        if len(self.unseen):
+            self._guess(table)
         usual = within.sum() / max(self.freedom.sum(), 1.0)
         noise = (within + self.shrinkage * usual) / (self.freedom + self.shrinkage)
         error = noise / np.maximum(self.count, 0.5)
-        np.maximum(table[:, 1:], 0.0, out=table[:, 1:])
-        unseen = self.count == 0
-        if unseen.any() and not unseen.all():
-            error[unseen] += self._guess_errors(table[:, 0])[unseen]
+        if len(self.unseen):
+            error[self.unseen] += self._guess_errors(table[:, 0])
             # what follows a state that was never left has at least the variance of the target
-            first, lost = 2 + k, np.repeat(self.never_left, self.A)
+            lost, first = np.repeat(self.never_left, self.A), 1 + columns.shape[1] // 2
             table[lost, first:] = np.maximum(table[lost, first:], table[lost, first, None])
 
-        def shaped(column: NDArray[Any]) -> NDArray[Any]:
-            return np.ascontiguousarray(column).reshape(self.S, self.A, *column.shape[1:])
-
-        return TableCritic(
-            q=shaped(table[:, 0]),
-            cost_target=shaped(table[:, 1]),
-            cost_behavior=shaped(table[:, 2 : 2 + k]),
-            carried=shaped(table[:, 2 + k :]),
-            noise=shaped(noise + error),
-            error=shaped(error),
-            known=shaped(self.count > 0),
+        shape = self.S, self.A
+        return TableCritic.of(
+            table.reshape(*shape, -1),
+            noise.reshape(shape),
+            error.reshape(shape),
+            (self.count > 0).reshape(shape),
         )
 
+    def _guess(self, table: Floats) -> None:
+        """Fill the pairs never seen, in place.
+
+        With the mean of the state's seen actions; for a state never left, with that of the states
+        which lead to it.
+        """
+        usual = table.reshape(self.S, self.A, -1).sum(axis=1)  # zero where nothing was seen
+        usual /= np.maximum(self.seen, 1)[:, None]
+        if len(self.before):
+            usual += self.into.means(usual[self.before])  # zero for states that were left
+        table[self.unseen] = usual[self.unseen // self.A]
+
     def _guess_errors(self, q: Floats) -> Floats:
-        """[pairs] squared error of q where it is a guess: a part of how much values differ."""
+        """Squared errors of q where it is a guess: a part of how much values differ."""
         share = self.count / self.count.sum()
         spread = float(share @ (q - share @ q) ** 2)
-        each = np.where(self.never_left, self.state_error, self.guess_error)
-        return np.repeat(spread * each, self.A)
+        never = self.never_left[self.unseen // self.A]
+        return spread * np.where(never, self.state_error, self.guess_error)
+
+
+class Averages:
+    """Weighted means of rows by group.
+
+    Args:
+        group: [n] the group of each row.
+        weight: [n] of the rows.
+        size: number of groups.
+    """
+
+    def __init__(self, group: Ints, weight: Floats, size: int) -> None:
+        from scipy.sparse import csr_array
+
+        n = len(group)
+        self._group = group
+        self._sums = csr_array((weight, (group, np.arange(n))), shape=(size, n))
+        count = np.bincount(group, weight, size)
+        self._per = np.where(count > 0, count, 1.0)
+
+    def means(self, columns: Floats) -> Floats:
+        """Of columns [n, k], [size, k]; 0 for groups without rows."""
+        return np.asarray((self._sums @ columns) / self._per[:, None])
+
+    def squares(self, column: Floats, mean: Floats, noise: Floats | float = 0.0) -> Floats:
+        """Sums [size] of weighted squares of a column [n] about the means, plus noise [n]."""
+        return np.asarray(self._sums @ ((column - mean[self._group]) ** 2 + noise))
 
 
 @dataclass(frozen=True)
-class TableCritic:
-    """One time step's table: every field of `Estimates`, for all states."""
-
-    q: Floats
-    cost_target: Floats
-    cost_behavior: Floats
-    carried: Floats
-    noise: Floats
-    error: Floats
-    known: Bools
+class TableCritic(Estimates):
+    """One time step's table: the estimates of all states, in their order."""
 
     def at(self, obs: Observations, actions: NDArray[Any] | None = None) -> Estimates:
         """Rows of the table; a state outside of it is unknown."""
         states: Ints = np.asarray(obs)
-        if len(states) == 1 and 0 <= states[0] < len(self.q):  # a controller may be waiting
-            one = slice(int(states[0]), int(states[0]) + 1)
-            return Estimates(
-                self.q[one],
-                self.cost_target[one],
-                self.cost_behavior[one],
-                self.carried[one],
-                self.noise[one],
-                self.error[one],
-                self.known[one],
-            )
         if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
-            return Estimates(**self.arrays())  # all states in order: nothing to look up
+            return self  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
-        outside = not inside.all()
-        s = np.where(inside, states, 0) if outside else states
-        fields = {name: table.take(s, axis=0) for name, table in self.arrays().items()}
-        if outside:
-            fields["known"] &= inside[:, None]
-        return Estimates(**fields)
+        found = self.select(np.where(inside, states, 0))
+        return found if inside.all() else replace(found, known=found.known & inside[:, None])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""
