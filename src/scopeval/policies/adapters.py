@@ -177,11 +177,8 @@ class TorchPolicy:
     """
 
     def __init__(self, module: torch.nn.Module, *, with_time: bool = False) -> None:
-        from scopeval.policies._softmax_kernel import softmax
-
         self.module = module.eval()
         self.with_time = with_time
-        self._softmax = softmax  # here, because a controller waits for `probs`
         self._asked = False
 
     def logits(self, obs: Observations, t: Time) -> torch.Tensor:
@@ -215,10 +212,10 @@ class TorchPolicy:
         if not self._asked:
             _refuse_probabilities(logits.numpy())
             self._asked = True
-        probs: Floats
-        probs, valid = self._softmax(logits.numpy())
-        # nothing else can be wrong with a softmax
-        return probs if valid else _checked("policy (torch module)", probs, len(obs))
+        scores = logits.numpy().astype(np.float64)
+        with np.errstate(invalid="ignore"):  # `_checked` says what is wrong
+            odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return _checked("policy (torch module)", odds / odds.sum(axis=1, keepdims=True), len(obs))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """TorchScript cannot be pickled, but it can be sent to workers in its own format."""

@@ -70,18 +70,32 @@ class Identities:
 
     def misses(self, obs: Floats) -> Floats:
         """By how much observations [n, w] miss each identity [n, k]."""
-        z = (obs - self.mean) / self.scale
-        return np.asarray(self.constant + z @ self.linear + (z * z) @ self.square)
+        return self._misses((obs - self.mean) / self.scale)
 
     def keep(self, obs: Floats) -> Floats:
         """The observations [n, w], moved to where all identities hold, if that is near."""
         if not len(self):
             return obs
-        from scopeval.models.model._identities_kernel import keep
+        start = (obs - self.mean) / self.scale
+        z = start.copy()
+        for _ in range(STEPS):
+            missed = self._misses(z)
+            off = np.flatnonzero((np.abs(missed) > NEAR).any(axis=1))
+            if not len(off):
+                break
+            slopes = self.linear + 2.0 * z[off, :, None] * self.square  # [n, w, k]
+            normal = np.einsum("nwj,nwk->njk", slopes, slopes)
+            size = np.einsum("njj->n", normal) + 1e-12
+            normal += DAMPING * size[:, None, None] * np.eye(len(self))
+            step = np.linalg.solve(normal, missed[off, :, None])
+            z[off] -= np.einsum("nwk,nk->nw", slopes, step[..., 0])
+        near = (np.abs(z - start) <= LONGEST).all(axis=1, keepdims=True)
+        return np.asarray(self.mean + self.scale * np.where(near, z, start))
 
-        z = np.ascontiguousarray((obs - self.mean) / self.scale)
-        keep(z, self.constant, self.linear, self.square, STEPS, NEAR, LONGEST, DAMPING)
-        return np.asarray(self.mean + self.scale * z)
+    def _misses(self, z: Floats) -> Floats:
+        """[n, k] for observations in standard units; a row does not look at the others."""
+        linear = np.einsum("nw,wk->nk", z, self.linear)
+        return np.asarray(self.constant + linear + np.einsum("nw,wk->nk", z * z, self.square))
 
 
 #: None are known.
