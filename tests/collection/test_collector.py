@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from scopeval import Episodes, GaussianPolicy, Plant, TabularPolicy, TorchPolicy, collect, exact
-from scopeval.collection import rollout
 from scopeval.collection.collector import NoEpisodeError
 from scopeval.collection.environments import open_environments
 from scopeval.envs.tabular import TabularEnv
@@ -523,22 +522,20 @@ class Leaning:
 
 
 @pytest.mark.parametrize("behavior", [None, Leaning()])
-def test_halves_that_take_turns_are_the_same_episodes(behavior, monkeypatch):
+def test_a_fleet_of_any_size_runs_the_same_episodes(behavior):
     target = GaussianPolicy(lambda obs, t: 0.1 * obs, [0.0, 0.0], low=[-1, -1], high=[1, 1])
     kw = {"horizon": 8, "episodes": 50, "seed": 3}
     whole = collect(Drifts(50), target, behavior, **kw)
     assert 0 < whole.terminated.sum() < 50
     assert behavior is None or whole.fallbacks.sum() > 0
-    monkeypatch.setattr(rollout, "LEAST_HALF", 1)
     for n in (50, 7, 1):
         assert same(collect(Drifts(n), target, behavior, **kw), whole)
 
 
-def test_a_target_that_fails_in_its_turn_is_told(monkeypatch):
+def test_a_target_that_fails_in_mid_episode_is_an_error():
     def mean(obs, t):
         return np.full_like(obs, np.nan if t == 3 else 0.0)
 
-    monkeypatch.setattr(rollout, "LEAST_HALF", 1)
     target = GaussianPolicy(mean, [0.0, 0.0], low=[-1, -1], high=[1, 1])
     with pytest.raises(InputError, match="mean holds NaN"):
         collect(Drifts(6), target, horizon=8, episodes=6)

@@ -10,12 +10,13 @@ are never repeated, a restart continues them, and any decision can be drawn agai
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import PROBABILITY_SLACK, Floats, check_probs
+from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, check_probs
 from scopeval.errors import InputError
 from scopeval.policies.drawing import draw_action
 from scopeval.policies.protocols import (
@@ -25,20 +26,23 @@ from scopeval.policies.protocols import (
     ContinuousPolicy,
     EpisodeState,
     LearnedBehavior,
+    Observations,
     Policy,
+    Weighing,
     Why,
     checked_probs,
     weigh,
 )
 
 __all__ = [
+    "Answer",
+    "Asker",
     "Choice",
     "CounterStreams",
     "Decider",
     "Place",
     "Shadow",
     "Target",
-    "Weighed",
     "draw_action",
     "shadow",
 ]
@@ -110,14 +114,6 @@ class Choice(NamedTuple):
     uniform: float | None = None
 
 
-class Weighed(NamedTuple):
-    """The behavior policy's answer for one observation: mu and b [K], and why it fell back."""
-
-    mu: Floats
-    b: Floats
-    fallback: str | None
-
-
 class Place(NamedTuple):
     """The running episode, as far as the next decision depends on it.
 
@@ -138,6 +134,104 @@ class Place(NamedTuple):
     share: float = 1.0
 
 
+class Answer(NamedTuple):
+    """What is run at B observations.
+
+    Attributes:
+        mu: [B, K] probabilities: the behavior policy's, or the target's own where that failed.
+        b: [B, K] its control variate; 0 where it has none, or failed.
+        failed: [B] where it raised, or gave what cannot be used.
+        why: [B] bits of `Why`; 0 where it gives no reasons.
+        controlled: it has brought a control variate.
+    """
+
+    mu: Floats
+    b: Floats
+    failed: Bools
+    why: NDArray[np.uint8]
+    controlled: bool = False
+
+    @property
+    def fallback(self) -> str | None:
+        """Why it fell back at the first observation; None: it did not."""
+        if self.failed[0]:
+            return "failed"
+        return next((name for bit, name in FALLBACKS if self.why[0] & bit), None)
+
+
+class Asker:
+    """Asks a behavior policy; the target's own probabilities are run where it has no answer.
+
+    Args:
+        behavior: mu; None: the target itself.
+    """
+
+    def __init__(self, behavior: Behavior | Policy | None) -> None:
+        self.behavior = behavior
+        self._counts = behavior.counts if isinstance(behavior, LearnedBehavior) else None
+
+    def ask(
+        self,
+        offered: Candidates,
+        obs: Observations,
+        t: int,
+        state: EpisodeState,
+        *,
+        by_target: bool = False,
+        may_raise: bool = False,
+    ) -> Answer:
+        """Its answer at B observations; where it raises, each of them is asked for alone.
+
+        Args:
+            offered: what the target offers there.
+            obs: [B] or [B, d].
+            t: the time step.
+            state: of the B episodes.
+            by_target: the target runs; of the answer only the control variate is used.
+            may_raise: an `InputError` at every observation is raised: a mistake to correct.
+        """
+        B = len(obs)
+        mu, b = offered.probs.copy(), np.zeros_like(offered.probs)
+        failed, why, controlled = np.ones(B, np.bool_), np.zeros(B, np.uint8), False
+        if self.behavior is None:
+            return Answer(mu, b, ~failed, why)
+        answers: list[tuple[slice, Weighing]] = []
+        try:
+            answers.append((slice(0, B), self._weighing(offered, obs, t, state)))
+        except Exception as error:
+            for i in range(B) if B > 1 else ():
+                one, alone = slice(i, i + 1), state.select(np.array([i]))
+                part = Candidates(offered.actions[one], offered.probs[one])
+                with suppress(Exception):
+                    answers.append((one, self._weighing(part, obs[one], t, alone)))
+            if may_raise and not answers and isinstance(error, InputError):
+                raise
+        for part, answer in answers:
+            if answer.why is not None:
+                why[part] = answer.why
+                if self._counts is not None:
+                    self._counts.add_rows(answer.why)
+            probs = offered.probs[part] if by_target else answer.probs
+            total = probs.sum(axis=1)
+            good = (probs.min(axis=1) >= 0) & (np.abs(total - 1.0) <= PROBABILITY_SLACK)
+            if answer.control is not None:
+                good &= np.isfinite(answer.control).all(axis=1)
+                controlled = controlled or bool(good.any())
+                b[part][good] = answer.control[good]
+            mu[part][good] = probs[good] / total[good, None]
+            failed[part] = ~good
+        return Answer(mu, b, failed, why, controlled)
+
+    def _weighing(
+        self, offered: Candidates, obs: Observations, t: int, state: EpisodeState
+    ) -> Weighing:
+        """What it answers, in double precision."""
+        assert self.behavior is not None
+        answer = weigh(self.behavior, offered, obs, t, state)
+        control = None if answer.control is None else np.asarray(answer.control, np.float64)
+        return Weighing(np.asarray(answer.probs, np.float64), control, answer.why)
+
+
 class Decider:
     """Decides single steps, whether they are kept in memory (`EpisodeLog`) or on disk (`Campaign`).
 
@@ -150,7 +244,7 @@ class Decider:
 
     def __init__(self, target: Target, behavior: Behavior | Policy | None) -> None:
         self.target, self.behavior = target, behavior
-        self._asker = None if behavior is None else _Asker(behavior)
+        self._asker = Asker(behavior)
         self._continuous = target if isinstance(target, ContinuousPolicy) else None
         self._finite = None if isinstance(target, ContinuousPolicy) else target
         self._every = np.broadcast_to(np.arange(0), (1, 0))  # numbers of all actions, [1, A]
@@ -197,15 +291,13 @@ class Decider:
         batch = obs[None]
         offered = self.offered(batch, t, rng)
         pi = offered.probs[0]
-        if self._asker is not None:
-            weighed = self._asker.weigh(offered, batch, t, weight)
-        else:
-            weighed = Weighed(pi, np.zeros_like(pi), None)
-        mu = pi
+        answer = self._asker.ask(offered, batch, t, EpisodeState.of_weights([weight]))
+        mu, b = pi, answer.b[0]
         if chooser == "behavior" and self.behavior is not None:
-            mu = weighed.mu if share == 1.0 else share * weighed.mu + (1.0 - share) * pi
-        if chooser == "behavior" and weighed.fallback is not None:
-            chooser = f"fallback:{weighed.fallback}"
+            mu = answer.mu[0]
+            mu = mu if share == 1.0 else share * mu + (1.0 - share) * pi
+        if chooser == "behavior" and (fallback := answer.fallback) is not None:
+            chooser = f"fallback:{fallback}"
         uniform = rng.random()
         k = draw_action(mu, uniform)
         action = offered.actions[0, k]
@@ -213,8 +305,8 @@ class Decider:
             action=int(action) if np.ndim(action) == 0 else np.asarray(action, np.float64),
             probability=float(mu[k]),
             target_probability=float(pi[k]),
-            control=float(weighed.b[k]),
-            baseline=float(pi @ weighed.b),
+            control=float(b[k]),
+            baseline=float(pi @ b),
             chooser=chooser,
             uniform=uniform,
         )
@@ -244,50 +336,11 @@ class Decider:
 
     def would(
         self, obs: NDArray[Any], t: int, rng: np.random.Generator
-    ) -> tuple[Weighed, Candidates]:
+    ) -> tuple[Answer, Candidates]:
         """What the behavior policy would run, and what the target offers."""
         batch = obs[None]
         offered = self.offered(batch, t, rng)
-        if self._asker is None:
-            pi = offered.probs[0]
-            return Weighed(pi, np.zeros_like(pi), None), offered
-        return self._asker.weigh(offered, batch, t, 1.0), offered
-
-
-class _Asker:
-    """Asks a behavior policy; the target's own probabilities are run where it has no answer.
-
-    Args:
-        behavior: mu.
-    """
-
-    def __init__(self, behavior: Behavior | Policy) -> None:
-        self._behavior = behavior
-        self._counts = behavior.counts if isinstance(behavior, LearnedBehavior) else None
-
-    def weigh(self, offered: Candidates, obs: NDArray[Any], t: int, weight: float) -> Weighed:
-        """Its answer for one observation."""
-        pi = offered.probs[0]
-        try:
-            state = EpisodeState.of_weights(np.array([weight], np.float64))
-            answer = weigh(self._behavior, offered, obs, t, state)
-            mu = np.asarray(answer.probs, np.float64)[0]
-            total = float(mu.sum())
-            good = mu.min() >= 0 and abs(total - 1.0) <= PROBABILITY_SLACK
-            b = np.zeros_like(pi)
-            if answer.control is not None:
-                b = np.asarray(answer.control)[0].astype(np.float64)
-                good = good and np.isfinite(b).all()
-            if not good:
-                return Weighed(pi, np.zeros_like(pi), "failed")
-        except Exception:
-            return Weighed(pi, np.zeros_like(pi), "failed")
-        fallback = None
-        if answer.why is not None:
-            if self._counts is not None:
-                self._counts.add_rows(answer.why)
-            fallback = next((name for bit, name in FALLBACKS if answer.why[0] & bit), None)
-        return Weighed(mu / total, b, fallback)
+        return self._asker.ask(offered, batch, t, EpisodeState.of_weights([1.0])), offered
 
 
 class Shadow(NamedTuple):
@@ -317,9 +370,9 @@ def shadow(
     taken: NDArray[Any],
 ) -> Shadow:
     """What would be done at an observation where another controller has taken an action."""
-    weighed, offered = Decider(target, behavior).would(obs, t, rng)
-    pi = offered.probs[0]
-    k = draw_action(weighed.mu, rng.random())
+    answer, offered = Decider(target, behavior).would(obs, t, rng)
+    pi, mu = offered.probs[0], answer.mu[0]
+    k = draw_action(mu, rng.random())
     finite = offered.actions.ndim == 2
     if finite and not (taken.dtype.kind == "i" and taken.ndim == 0 and 0 <= taken < len(pi)):
         raise InputError(
@@ -328,8 +381,8 @@ def shadow(
         )
     return Shadow(
         action=offered.actions[0, k].tolist(),
-        distance=float(0.5 * np.abs(weighed.mu - pi).sum()),
+        distance=float(0.5 * np.abs(mu - pi).sum()),
         target_probability=float(pi[int(taken)]) if finite else None,
-        probability=float(weighed.mu[int(taken)]) if finite else None,
-        fallback=weighed.fallback,
+        probability=float(mu[int(taken)]) if finite else None,
+        fallback=answer.fallback,
     )

@@ -12,8 +12,7 @@ environment that never returns from `step` cannot be stopped from here: give it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -22,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import unwanted
-from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, check_probs
+from scopeval.arrays import Bools, Floats, Ints, check_probs
+from scopeval.collection.choice import Asker
 from scopeval.collection.environments import EnvironmentPool
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
@@ -34,19 +34,13 @@ from scopeval.policies.protocols import (
     Behavior,
     Candidates,
     ContinuousPolicy,
-    Counts,
     EpisodeState,
-    LearnedBehavior,
     Observations,
     Policy,
-    Weighing,
-    weigh,
 )
 
 __all__ = ["GuardStep", "Rollout", "draw_actions", "episode_streams"]
 
-#: Fewer episodes than this are not worth a turn of their own.
-LEAST_HALF = 32
 #: Costs so far of the running episodes [B] -> which of them the target runs from the next step on.
 GuardStep = Callable[[Floats], NDArray[Any]]
 
@@ -268,7 +262,11 @@ class Rollout:
             for row, environment in enumerate(self.environments[: len(indices)] if signals else ()):
                 if environment.first is not None:
                     tape.see(row, 0, environment.first)
-            for t, rows, actions in self._turns(tape):
+            for t in range(self.horizon):
+                rows = np.flatnonzero(tape.running)
+                if not len(rows):
+                    break
+                actions = self._choose(tape, rows, t)
                 outcomes = self.environments.step(actions, rows)
                 tape.add(t, rows, actions, outcomes)
                 for row, failure in outcomes.failures.items():
@@ -285,34 +283,6 @@ class Rollout:
             raise
         finally:
             parts.append(tape.episodes(by_target=by_target))
-
-    def _turns(self, tape: _Tape) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
-        """Time, rows and actions of every turn; the next group chooses while this one moves.
-
-        There are two groups where one can be moved while the other chooses. That needs a fleet,
-        candidates from noise, and no guard, which looks at all rows at once. Rows do not look at
-        each other, so that the episodes are the same in any grouping.
-        """
-        guarded = self.guard_step is not None and not self._by_target
-        alone = self.environments.fleet is None or tape.noise is None or guarded
-        count = len(tape.indices)
-        groups = np.array_split(np.arange(count), 1 if alone or count < 2 * LEAST_HALF else 2)
-        turns = [(t, group) for t in range(self.horizon) for group in groups]
-
-        def ask(t: int, group: Ints) -> tuple[int, Ints, NDArray[Any]]:
-            rows = group[tape.running[group]]
-            return t, rows, self._choose(tape, rows, t) if len(rows) else np.empty(0)
-
-        with ThreadPoolExecutor(1) as pool:
-            later: Future[tuple[int, Ints, NDArray[Any]]] | None = None
-            for n, turn in enumerate(turns):
-                if not tape.running.any():
-                    break
-                now = ask(*turn) if later is None else later.result()
-                if len(groups) > 1 and n + 1 < len(turns):
-                    later = pool.submit(ask, *turns[n + 1])
-                if len(now[1]):
-                    yield now
 
     def _choose(self, tape: _Tape, rows: Ints, t: int) -> NDArray[Any]:
         """Choose an action for each running episode, and record its probabilities and b."""
@@ -378,52 +348,25 @@ class Rollout:
         self, tape: _Tape, rows: Ints, offered: Candidates, obs: Observations, t: int
     ) -> tuple[Floats, Floats, Bools]:
         """Mu and b [B, K], and which of the rows failed: they hold pi and 0."""
-        state = tape.state(rows)
-        mu, control = offered.probs.copy(), np.zeros_like(offered.probs)
-        failed = np.zeros(len(mu), np.bool_)
+        asker = self._asker
         # a plain policy has no control variate to record while the target runs
-        if self.behavior is None or (self._by_target and not isinstance(self.behavior, Behavior)):
-            return mu, control, failed
-        try:
-            parts = [(slice(0, len(mu)), self._ask(offered, obs, t, state))]
-        except Exception as error:
-            parts = []
-            for i in range(len(mu)):
-                one = slice(i, i + 1)
-                alone = Candidates(offered.actions[one], offered.probs[one])
-                try:
-                    parts.append((one, self._ask(alone, obs[one], t, state.select(np.array([i])))))
-                except Exception:
-                    failed[i] = True
-            if isinstance(error, InputError) and failed.all() and not (self._answered or t):
-                raise  # it never worked: a mistake to correct, and nothing has been run yet
-        for part, weighing in parts:
-            good = _valid(weighing)
-            failed[part] = ~good
-            if good.any():
-                probs = weighing.probs[good]
-                at = np.arange(part.start, part.stop)[good]
-                mu[at] = probs / probs.sum(axis=1, keepdims=True)
-                if weighing.control is not None:
-                    tape.controlled = True
-                    control[at] = weighing.control[good]
-        self._answered = self._answered or not failed.all()
-        return mu, control, failed
-
-    def _ask(self, offered: Candidates, obs: Observations, t: int, state: EpisodeState) -> Weighing:
-        """What the behavior policy answers; a learned one is told why its decisions fell back."""
-        assert self.behavior is not None
-        answer = weigh(self.behavior, offered, obs, t, state)
-        if self._counts is not None and answer.why is not None:
-            self._counts.add_rows(answer.why)
-        probs = np.asarray(offered.probs if self._by_target else answer.probs, dtype=np.float64)
-        control = None if answer.control is None else np.asarray(answer.control, dtype=np.float64)
-        return Weighing(probs, control)
+        if self._by_target and not isinstance(self.behavior, Behavior):
+            asker = Asker(None)
+        answer = asker.ask(
+            offered,
+            obs,
+            t,
+            tape.state(rows),
+            by_target=self._by_target,
+            may_raise=not (self._answered or t),  # it never worked, and nothing has been run yet
+        )
+        tape.controlled |= answer.controlled
+        self._answered = self._answered or not answer.failed.all()
+        return answer.mu, answer.b, answer.failed
 
     @cached_property
-    def _counts(self) -> Counts | None:
-        """Where decisions are counted."""
-        return self.behavior.counts if isinstance(self.behavior, LearnedBehavior) else None
+    def _asker(self) -> Asker:
+        return Asker(self.behavior)
 
     def _ask_guard(self, tape: _Tape) -> None:
         """Ask the guard which episodes the target continues."""
@@ -441,12 +384,3 @@ class Rollout:
 def _tell(progress: Callable[[int, int], None], before: int, count: int, ended: int) -> None:
     """Tell how many episodes are over, of all groups."""
     progress(before + ended, count)
-
-
-def _valid(weighing: Weighing) -> Bools:
-    """Rows of a weighing that can be used."""
-    probs = weighing.probs
-    good = (probs >= 0).all(axis=1) & (np.abs(probs.sum(axis=1) - 1.0) <= PROBABILITY_SLACK)
-    if weighing.control is not None:
-        good &= np.isfinite(weighing.control).all(axis=1)
-    return np.asarray(good)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scopeval.arrays import Bools, Floats, Ints
 
@@ -35,11 +36,11 @@ class EpisodeState:
         return cls(np.zeros((episodes, policies)), np.zeros(episodes))
 
     @classmethod
-    def of_weights(cls, weights: Floats) -> EpisodeState:
+    def of_weights(cls, weights: ArrayLike) -> EpisodeState:
         """Episodes of one target policy with these weights so far, [N]; returns are not known."""
-        weights = np.asarray(weights, np.float64)
+        each = np.asarray(weights, np.float64)
         with np.errstate(divide="ignore"):
-            return cls(np.log(weights)[:, None], np.full(len(weights), np.nan))
+            return cls(np.log(each)[:, None], np.full(len(each), np.nan))
 
     @property
     def weights(self) -> Floats:
