@@ -190,16 +190,11 @@ HOLDERS = {
     # a length of arrays, or of what is modeled, and not a setting
     "collection.episode_log.EpisodeLog": "the width of its arrays",
     "collection.rollout.Rollout": "the width of its arrays",
-    "collection.shared_rollout.EpisodeWork": "the width of its arrays",
-    "collection.shared_rollout.SharedRollout": "the width of its arrays",
     "comparison.rollout.MixtureRollout": "the width of its arrays",
     "exact.model.TabularMDP": "a model has its horizon",
     "models.model.step_model.Encoder": "an input of the networks",
     "models.model.return_features.ReturnNetworks": "a network a time step",
-    "models.model.simulated_data.ModelTask": "a model a time step",
-    "models.rows.MergeRows": "time steps of rows",
     "logs.diagnose.Problem": "time steps of rows",
-    "logs.read.FieldReader": "time steps of rows",
     # to go: the promise is still taken apart here
     "behavior.designer.AllowedCost": "relative to the target's cost, by the logs",
     "behavior.settings.Settings": "of the designs of one target",

@@ -33,6 +33,7 @@ from scopeval.models.model.simulated_data import ModelTask
 from scopeval.models.model.step_model import StepModel
 from scopeval.models.model.training import Training
 from scopeval.models.rows import Log, Rows, gather
+from scopeval.question.question import Question
 
 __all__ = ["DYNAMICS", "Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
 
@@ -95,7 +96,7 @@ def prepare(folder: Path, what: Preparation) -> dict[str, str]:
 def _learned(what: Preparation, logs: Transitions) -> list[StepModel]:
     some, log, halves = _gathered(what, logs)
     how = Networks(training=what.training)
-    return ModelTask(how, some, HORIZON, False, what.seed).step_models(halves, log)[0]
+    return ModelTask(how, Question(some, HORIZON), what.seed).step_models(halves, log)[0]
 
 
 def _gathered(

@@ -60,6 +60,7 @@ from scopeval.policies.protocols import (
     Policy,
     Redraws,
 )
+from scopeval.question.question import Question
 
 __all__ = [
     "CHECK_ROWS",
@@ -102,11 +103,8 @@ class Evidence:
             return _logged(self.log, self.target, settings, regression, halves)
         task = ModelTask(
             regression,
-            self.target,
-            settings.horizon,
-            regression.time_varying,
+            Question((self.target,), settings.horizon, settings.gamma),
             settings.seed,
-            settings.gamma,
             settings.progress,
         )
         return task.sweep_data([self.log.rows.select(half) for half in halves], self.log)

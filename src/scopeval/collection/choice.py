@@ -201,9 +201,9 @@ class Asker:
         except Exception as error:
             for i in range(B) if B > 1 else ():
                 one, alone = slice(i, i + 1), state.select(np.array([i]))
-                part = Candidates(offered.actions[one], offered.probs[one])
+                few = Candidates(offered.actions[one], offered.probs[one])
                 with suppress(Exception):
-                    answers.append((one, self._weighing(part, obs[one], t, alone)))
+                    answers.append((one, self._weighing(few, obs[one], t, alone)))
             if may_raise and not answers and isinstance(error, InputError):
                 raise
         for part, answer in answers:

@@ -79,23 +79,16 @@ class EpisodeWork:
         env: name of a registered environment, or a function that makes one.
         batch: environments side by side.
         cost: where a step's cost is found.
-        target: pi.
-        behavior: mu.
-        horizon: T.
-        seed: of the collection.
-        baseline: as in `Rollout`.
+        signals: names of exogenous signals in ``info``.
+        rollout: what is run, without environments.
     """
 
     token: str
     env: Any
     batch: int
     cost: str | StepCost | None
-    target: Policy | ContinuousPolicy
-    behavior: Behavior | Policy | None
-    horizon: int
-    seed: int
-    baseline: Policy | None = None
-    signals: tuple[str, ...] = ()
+    signals: tuple[str, ...]
+    rollout: Rollout
     _pool: EnvironmentPool | None = None
 
     def take_over(self, before: Work | None) -> None:
@@ -110,18 +103,10 @@ class EpisodeWork:
         # what a worker has seen before must not matter
         self._pool.reader.begin(cost_seen=not group.opening)
         guard = None if group.guard is None else loads(group.guard)
-        run = Rollout(
-            self._pool,
-            self.target,
-            self.behavior,
-            horizon=self.horizon,
-            seed=self.seed,
-            guard_step=guard,
-            baseline=self.baseline,
-        )
-        before = _counts(self.behavior)
+        run = replace(self.rollout, environments=self._pool, guard_step=guard)
+        before = _counts(run.behavior)
         episodes = run.run(group.first, group.count, by_target=group.by_target)
-        after = _counts(self.behavior)
+        after = _counts(run.behavior)
         return GroupDone(episodes, {name: n - before[name] for name, n in after.items()})
 
 
@@ -159,32 +144,14 @@ class SharedEnvironments:
         """The same environments in this process."""
         return open_environments(self.env, self.batch, self.cost, self.signals)
 
-    def pack(
-        self,
-        target: Policy | ContinuousPolicy,
-        behavior: Behavior | Policy | None,
-        horizon: int,
-        seed: int,
-        baseline: Policy | None = None,
-    ) -> bytes:
+    def pack(self, rollout: Rollout) -> bytes:
         """The work function, for workers."""
-        work = EpisodeWork(
-            self.token,
-            self.env,
-            self.batch,
-            self.cost,
-            target,
-            behavior,
-            horizon,
-            seed,
-            baseline,
-            self.signals,
-        )
+        work = EpisodeWork(self.token, self.env, self.batch, self.cost, self.signals, rollout)
         try:
             return pack("env", work, "")
         except InputError:
-            parts = {"env": self.env, "cost": self.cost, "target": target, "behavior": behavior}
-            parts["baseline"] = baseline
+            parts: dict[str, Any] = {"env": self.env, "cost": self.cost}
+            parts |= {name: getattr(rollout, name) for name in ("target", "behavior", "baseline")}
             for name, part in parts.items():  # the message names the one that is to blame
                 pack(name, part, _HINTS[name])
             raise
@@ -244,9 +211,10 @@ class SharedRollout:
         guard_step: GuardStep | None = None,
         baseline: Policy | None = None,
     ) -> None:
-        self._environments, self._behavior, self._horizon = environments, behavior, horizon
-        self._guard_step = guard_step
-        self._work = environments.pack(target, behavior, horizon, seed, baseline)
+        self._environments, self._guard_step = environments, guard_step
+        nowhere = EnvironmentPool(())
+        self._rollout = Rollout(nowhere, target, behavior, horizon, seed, baseline=baseline)
+        self._work = environments.pack(self._rollout)
         self._loaded = False
 
     def run(
@@ -263,14 +231,14 @@ class SharedRollout:
         if not self._loaded:
             crew.load(self._work)
             self._loaded = True
-        none = Episodes.none(self._horizon)
+        none = Episodes.none(self._rollout.horizon)
         done: dict[int, Episodes] = {}
         over = 0
 
         def keep(begin: int, answer: GroupDone) -> None:
             nonlocal over
             done[begin] = answer.episodes
-            _add_counts(self._behavior, answer.counts)
+            _add_counts(self._rollout.behavior, answer.counts)
             for _ in range(len(answer.episodes) + len(answer.episodes.lost)):
                 over += 1
                 if progress is not None:

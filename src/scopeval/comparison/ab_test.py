@@ -14,6 +14,7 @@ from scopeval.arrays import Bools, Floats, Ints
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError, InputError
 from scopeval.logs.columns import ColumnMap, choose_columns
+from scopeval.logs.diagnose import Problem
 from scopeval.logs.read import FieldReader
 from scopeval.logs.sources import open_path
 from scopeval.logs.tables import Table
@@ -147,7 +148,7 @@ def read_ab_test(
                 f"{table.source}: no column {name!r}; it has {', '.join(map(repr, table.names))}; "
                 "the column with the policy of each episode is named by policy="
             )
-    fields, _ = FieldReader(table, choices, None, None, None).gather()
+    fields, _ = FieldReader(table, choices, Problem()).gather()
     starts = _starts(fields, table.source)
     label = _names(table, policy, starts)
     rows = _Rows(starts, len(fields["obs"]))

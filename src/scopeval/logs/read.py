@@ -80,9 +80,8 @@ class FieldReader:
 
     table: Table
     choices: Mapping[str, Choice]
-    horizon: int | None
-    actions: int | None
-    discrete: bool | None
+    problem: Problem
+    discrete: bool | None = None
 
     def parts(self) -> Iterator[tuple[Part, Fields]]:
         """The checked fields of each part."""
@@ -156,7 +155,7 @@ class FieldReader:
         if field == "t":
             times = column.wholes(values, origin)
             origin.refuse_where(times < 0, "is negative", "count time from 0")
-            check_below(times, self.horizon, "horizon", origin)
+            check_below(times, self.problem.horizon, "horizon", origin)
             return times
         if field == "obs":
             return column.observations(values, origin, self.discrete)
@@ -164,7 +163,7 @@ class FieldReader:
             return column.observations(values, origin, discrete=before["obs"].ndim == 1)
         if field == "action":
             chosen = column.actions(values, origin)
-            check_below(chosen, self.actions, "actions", origin)
+            check_below(chosen, self.problem.actions, "actions", origin)
             return chosen
         if field == "reward":
             return column.reals(values, origin)
@@ -301,7 +300,7 @@ def reader_of(
                 choices, columns, file.names, str(file.path), str(table.files[0].path)
             )
     wanted = {field: c for field, c in choices.items() if cost is None or field != "cost"}
-    return FieldReader(table, wanted, problem.horizon, problem.actions, discrete)
+    return FieldReader(table, wanted, problem, discrete)
 
 
 def notes_of(table: Table, reader: FieldReader) -> list[str]:

@@ -124,7 +124,7 @@ def stream_logs(
     if not table.rows:
         raise DataError(f"{table.source}: no rows")
     notes = tuple(notes_of(table, reader))
-    return LoggedStream(reader, table.rows, problem, notes, cost, crew)
+    return LoggedStream(reader, table.rows, notes, cost, crew)
 
 
 def _opened(source: object, batch_rows: int) -> ParquetTable | BlockTable:
@@ -151,7 +151,6 @@ class LoggedStream:
 
     _reader: FieldReader
     rows: int
-    _problem: Problem
     _notes: tuple[str, ...] = ()
     _cost: CostFunction | None = None
     crew: Workers | None = None
@@ -174,7 +173,7 @@ class LoggedStream:
         statistics = LogStatistics()
         for _, statistics in self._counted():  # noqa: B007  (the last ones count)
             pass
-        return diagnosis_of(statistics.facts(), replace(self._problem, states=states))
+        return diagnosis_of(statistics.facts(), replace(self._reader.problem, states=states))
 
     def pieces(self) -> list[LogPiece]:
         """The files, or blocks, that have rows."""
@@ -250,7 +249,7 @@ class LoggedStream:
             DataError: the log contradicts itself, or stores every row several times.
         """
         source = self._reader.table.source
-        diagnosis = diagnosis_of(statistics.facts(), self._problem)
+        diagnosis = diagnosis_of(statistics.facts(), self._reader.problem)
         diagnosis.raise_errors(source)
         if diagnosis.copies > 1:
             raise DataError(
@@ -295,7 +294,7 @@ def logged_batches(
                 replace(table, batch_rows=batch_rows), columns, problem, None, discrete
             )
             if {"t", "next_obs"} <= set(reader.choices):
-                stream = LoggedStream(reader, table.rows, problem)
+                stream = LoggedStream(reader, table.rows)
                 return stream.batches(), tuple(notes_of(table, reader))
     batch, notes = read_whole(source, columns, problem, None, discrete, csv, clock)
     return iter([batch]), tuple(notes)

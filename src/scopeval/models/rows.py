@@ -22,6 +22,7 @@ from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions, not_a_log
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
+from scopeval.question.question import Question
 
 if TYPE_CHECKING:  # it loads pyarrow
     from scopeval.logs.stream import LoggedStream, LogPiece
@@ -394,20 +395,20 @@ class MergeRows:
     """Keeps the rows of a piece, equal ones merged, and how many actions the target offers.
 
     Attributes:
-        target: pi.
-        horizon: T.
+        question: the target policy and the horizon.
         seed: of the halves.
     """
 
-    target: Policy | ContinuousPolicy
-    horizon: int
+    question: Question
     seed: int
 
     def __call__(self, piece: LogPiece, batches: Iterator[Transitions]) -> tuple[Part, int]:
+        target, horizon = self.question.policy, self.question.horizon
+        assert horizon is not None
         row, actions, parts = piece.first_row, 0, JoinedParts()
         for log in batches:
-            actions = check_batch(log, self.target, self.horizon, actions, streamed=True)
-            parts.add(part_of(log, self.target, row, self.seed, merge=True))
+            actions = check_batch(log, target, horizon, actions, streamed=True)
+            parts.add(part_of(log, target, row, self.seed, merge=True))
             row += len(log)
         return parts.whole(), actions
 
@@ -436,7 +437,8 @@ def gather_stream(
         parts.add(read[0])
         actions = actions or read[1]
 
-    statistics = read_pieces(logged, logged.pieces(), MergeRows(target, horizon, seed), take)
+    keep = MergeRows(Question((target,), horizon), seed)
+    statistics = read_pieces(logged, logged.pieces(), keep, take)
     diagnosis = logged.judge(statistics)
     notes = (*logged.own_notes, *diagnosis.warnings)
     log = log_of(parts, logged.rows, actions, notes)

@@ -19,6 +19,7 @@ from scopeval import (
     Check,
     GaussianPolicy,
     Networks,
+    Question,
     Table,
     Transitions,
     collect,
@@ -268,7 +269,9 @@ def test_a_variance_that_diverges_stays_finite(logged, target):
     nothing = ReturnSamples(np.empty((0, 1)), np.empty(0, np.int64), np.empty((0, 2)))
     returns = learn_returns(nothing, 1, QUICK.study, 0)
     model = LearnedModel.of(0, Dynamics((network,)), returns, log.rows)
-    critic = RolloutRegression(model, QUICK.ridge).learner(rows, 10, 0).fit(targets)
+    step = network.predict(rows.obs, rows.action[:, None], 0).next_obs[:, 0]
+    taken = [(step, returns.at(step, 0))]
+    critic = RolloutRegression(model, QUICK.ridge, taken).learner(rows, 10, 0).fit(targets)
     e = critic.at(found.obs[0], found.candidates[0])
     assert np.isfinite(e.carried).all()
     assert e.carried.max() > 1e90
@@ -378,7 +381,7 @@ def test_stored_predictions_are_what_the_models_predict(logged, target):
     """Sweeps read what was stored with the points; asking the models again is the same."""
     halves, log = rows_of(logged, target)
     quick = replace(QUICK, training=Training(hidden=8, steps=30, batch=64), paths=40)
-    data = ModelTask(quick, target, T, False, 0).sweep_data(halves, log)
+    data = ModelTask(quick, Question(target, T), 0).sweep_data(halves, log)
     models = [own.regression.model for own in (*data.halves, data.whole)]
     for own, numbers in zip((*data.halves, data.whole), ((0, 1), (0, 1), (2,)), strict=True):
         assert len(own.points) == T + 1

@@ -89,13 +89,13 @@ class RolloutRegression:
     Attributes:
         model: in which they were simulated.
         ridge: penalty, relative to the number of rows.
-        taken: what the model predicts for the rows of each time step, where that is known already:
-            mean next observation [n, w], return features there [n, 2].
+        taken: what the model predicts for the rows of each time step: mean next observation
+            [n, w], return features there [n, 2].
     """
 
     model: LearnedModel
     ridge: float
-    taken: Sequence[tuple[Floats, Weights]] = ()
+    taken: Sequence[tuple[Floats, Weights]]
     name: str = "model"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -104,12 +104,7 @@ class RolloutRegression:
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """Factorize the normal equations for the rows of one time step."""
-        t = int(rows.t[0])
-        if self.taken:
-            return _ModelLearner(self.model, self.ridge, rows, *self.taken[t])
-        ahead = self.model.dynamics.predict(np.asarray(rows.obs), rows.action[:, None], t)
-        where = ahead.next_obs[:, 0]
-        return _ModelLearner(self.model, self.ridge, rows, where, self.model.returns.at(where, t))
+        return _ModelLearner(self.model, self.ridge, rows, *self.taken[int(rows.t[0])])
 
 
 class _ModelLearner:

@@ -40,6 +40,7 @@ from scopeval.policies.protocols import (
     offer,
     probs_of,
 )
+from scopeval.question.question import Question, discount
 
 __all__ = [
     "ModelTask",
@@ -221,20 +222,14 @@ class ModelTask:
 
     Attributes:
         settings: the settings.
-        target: pi.
-        horizon: T.
-        time_varying: whether the dynamics depend on time.
+        question: the target policy, the horizon and the discount.
         seed: of all networks and episodes.
-        gamma: discount.
         progress: called with (what, done, total).
     """
 
     settings: Networks
-    target: Policy | ContinuousPolicy
-    horizon: int
-    time_varying: bool
+    question: Question
     seed: int
-    gamma: float = 1.0
     progress: Callable[[str, int, int], None] | None = None
 
     def sweep_data(self, halves: list[Rows], log: Log) -> HalvedData:
@@ -246,8 +241,8 @@ class ModelTask:
             simulate_episodes(
                 step,
                 log.starts,
-                self.target,
-                horizon=self.horizon,
+                self.question.policy,
+                horizon=self._steps,
                 paths=self.settings.paths,
                 rng=np.random.default_rng((self.seed, 22, k)),
             )
@@ -308,10 +303,10 @@ class ModelTask:
             sample_returns(
                 step,
                 log.starts,
-                self.target,
-                horizon=self.horizon,
-                gamma=self.gamma,
-                paths=settings.paths_of(self.horizon),
+                self.question.policy,
+                horizon=self._steps,
+                gamma=discount(self.question),
+                paths=settings.paths_of(self._steps),
                 rng=np.random.default_rng((self.seed, 23, k)),
             )
             for k, step in enumerate(steps)
@@ -319,7 +314,7 @@ class ModelTask:
         tick = self._ticker("learning how episodes go on", len(steps) * settings.steps)
 
         def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
-            return learn_returns(given[k], self.horizon, settings, 2 * self.seed + k, tick)
+            return learn_returns(given[k], self._steps, settings, 2 * self.seed + k, tick)
 
         return fan_out(learn, range(len(steps)))
 
@@ -341,7 +336,7 @@ class ModelTask:
             taken.append(_taken(*stored[k], rollouts.taken[t]))
             points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
         points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
-        successor = [np.arange(self.settings.paths)] * self.horizon
+        successor = [np.arange(self.settings.paths)] * self._steps
         regression = RolloutRegression(models[k], self.settings.ridge, taken)
         return SweepData(rollouts.rows, points, successor, regression, {})
 
@@ -357,7 +352,7 @@ class ModelTask:
             some = [part.actions for part in parts if part.actions is not None]
             candidates = np.concatenate(some) if some else None
             stored = None
-            if t < self.horizon:
+            if t < self._steps:
                 # computed for each half already: rounding differs between batches of other sizes
                 step = StepPrediction.mean(
                     [_joined(k, parts) for k in range(len(model.dynamics.networks))]
@@ -384,18 +379,25 @@ class ModelTask:
 
         return tick
 
+    @property
+    def _steps(self) -> int:
+        """The horizon."""
+        assert self.question.horizon is not None
+        return self.question.horizon
+
     def _encoder(self, log: Log) -> Encoder:
+        target = self.question.policy
         width = int(log.rows.obs.shape[1])
         predicted = np.ones(width, np.bool_)
-        if isinstance(self.target, Redraws):
-            predicted[width - self.target.drawn :] = False
-        if isinstance(self.target, ContinuousPolicy):
+        if isinstance(target, Redraws):
+            predicted[width - target.drawn :] = False
+        if isinstance(target, ContinuousPolicy):
             embedding = np.empty((0, log.rows.action.shape[1]))  # they are vectors already
-        elif isinstance(self.target, EmbedsActions):
-            embedding = np.asarray(self.target.embedding, float)
+        elif isinstance(target, EmbedsActions):
+            embedding = np.asarray(target.embedding, float)
         else:
             embedding = np.eye(log.actions)
-        return Encoder(embedding, predicted, self.horizon if self.time_varying else 0)
+        return Encoder(embedding, predicted, self._steps if self.settings.time_varying else 0)
 
 
 def _taken(step: StepPrediction, seen: Weights, taken: Ints) -> tuple[Floats, Weights]:
