@@ -816,10 +816,10 @@ def test_where_logs_can_be_written(tmp_path):
 
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("scopeval.logs.tables._FORMAT", 2)
+    monkeypatch.setattr("scopeval.logs.tables._FORMAT", 3)
     write_logs(example()[0], tmp_path / "log.parquet")
     monkeypatch.undo()
-    with pytest.raises(DataError, match=r"format 2.*update scopeval"):
+    with pytest.raises(DataError, match=r"format 3.*update scopeval"):
         read_logs(tmp_path / "log.parquet")
 
 

@@ -5,9 +5,9 @@ is decided elsewhere.
 
 Parquet is the format for logs on disk: files larger than memory are read in batches. It has
 checksums of the pages of a file, but not of their headers nor of the footer, which holds the schema
-and the offsets. A file that scopeval wrote therefore also has a fingerprint of each column (in the
-footer's metadata) and a seal (the checksum of the footer, in the unused space before it). A damaged
-file is refused instead of being read as other data. Any Parquet reader can read it.
+and the offsets. A file that scopeval wrote therefore has a seal, the checksum of all of it in the
+unused space before the footer, which is compared when the file is opened. A damaged file is refused
+instead of being read as other data. Any Parquet reader can read it.
 
 The blocks of a Ray dataset stay in the object store, which moves them to disk where memory is
 short; one block at a time is in this process. Their order is that of the dataset, so that results
@@ -36,9 +36,7 @@ from numpy.typing import NDArray
 from scopeval._archive import MAX_RATIO, PLAIN_KINDS, most_unpacked, open_archive, open_regular
 from scopeval._files import replace_file
 from scopeval.errors import DataError, InputError, ScopevalError
-from scopeval.logs.columns import from_arrow
 from scopeval.logs.transitions import Transitions
-from scopeval.logs.values import Origin
 
 __all__ = [
     "SUFFIXES",
@@ -62,9 +60,10 @@ __all__ = [
 _NPZ_KINDS = PLAIN_KINDS + "S"  # episodes may be named by bytes
 SUFFIXES = (".parquet", ".pq")
 _KEY = b"scopeval"
-_FORMAT = 1
-_SEAL = b"scopeval-seal"  # followed by the footer's CRC-32; then footer, its length, PAR1
+_FORMAT = 2
+_SEAL = b"scopeval-whole"  # followed by the CRC-32 of all else; then footer, its length, PAR1
 _TAIL = 8
+_BLOCK = 1 << 20  # bytes that are read together for the checksum
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,6 @@ class ParquetFile:
     path: Path
     names: tuple[str, ...]
     rows: int
-    fingerprints: dict[str, str]
     notes: tuple[str, ...]
     unpacked: int = 0
     group: int | None = None
@@ -321,19 +319,15 @@ class ParquetTable:
         return [replace(self, files=(file,)) for file in self.files]
 
     def row_groups(self) -> list[ParquetTable]:
-        """Each row group of each file alone; fingerprints, which are of whole files, are left out.
-
-        Checksums of pages are still compared.
-        """
+        """Each row group of each file alone."""
         pieces = []
         for file in self.files:
             with reading(str(file.path), "Parquet"), _opened(file.path) as content:
                 sizes = [
                     content.metadata.row_group(k).num_rows for k in range(content.num_row_groups)
                 ]
-            part = replace(file, fingerprints={})
             pieces += [
-                replace(self, files=(replace(part, rows=rows, group=k),))
+                replace(self, files=(replace(file, rows=rows, group=k),))
                 for k, rows in enumerate(sizes)
                 if rows
             ]
@@ -356,28 +350,19 @@ class ParquetTable:
                 f"{source}: no column {missing[0]!r}, which {self.files[0].path} has; it has "
                 f"{', '.join(file.names)}; all files of a folder must have the same columns"
             )
-        seen = {name: _Fingerprint() for name in names if name in file.fingerprints}
         row = 0
         groups = None if file.group is None else [file.group]
         # of a group, pages are read as they are needed: several may be open at the same time
         buffer = 0 if file.group is None else 1 << 20
         with reading(source, "Parquet"), _opened(file.path, buffer) as content:
-            batches = content.iter_batches(self.batch_rows, row_groups=groups, columns=list(names))
-            for batch in batches:
-                part = Part(source, {name: batch.column(name) for name in names}, row)
-                for name, fingerprint in seen.items():
-                    fingerprint.add(from_arrow(part.columns[name], _origin(source, name, row)))
-                row += batch.num_rows
+            for batch in content.iter_batches(
+                self.batch_rows, row_groups=groups, columns=list(names)
+            ):
                 if batch.num_rows:
-                    yield part
+                    yield Part(source, {name: batch.column(name) for name in names}, row)
+                row += batch.num_rows
         if row != file.rows:
             raise DataError(f"{source}: {file.rows:,} rows promised, {row:,} found; it is corrupt")
-        for name, fingerprint in seen.items():
-            if row and str(fingerprint) != file.fingerprints[name]:
-                raise DataError(
-                    f"{source}: column {name!r} is not what was written (fingerprint "
-                    f"{fingerprint}, expected {file.fingerprints[name]}); the file is corrupt"
-                )
 
 
 def open_parquet(path: Path) -> ParquetTable:
@@ -413,18 +398,14 @@ def _inspect(path: Path) -> ParquetFile:
         with _opened(path) as content:
             names = tuple(content.schema_arrow.names)
             written = json.loads((content.metadata.metadata or {}).get(_KEY, b"{}"))
-            if written.get("format", _FORMAT) != _FORMAT:
+            if written.get("format", _FORMAT) > _FORMAT:
                 raise DataError(
                     f"{source}: written in format {written['format']!r}, this version of scopeval "
                     f"reads format {_FORMAT}; update scopeval"
                 )
-            fingerprints = dict(written.get("fingerprints", {}))
-            lost = sorted(set(fingerprints) - set(names))
-            if lost:
-                raise DataError(f"{source}: column {lost[0]!r} is lost; the file is corrupt")
             notes = tuple(str(note) for note in written.get("notes", ()))
             about = content.metadata
-            return ParquetFile(path, names, about.num_rows, fingerprints, notes, _unpacked(about))
+            return ParquetFile(path, names, about.num_rows, notes, _unpacked(about))
 
 
 def _unpacked(about: Any) -> int:
@@ -437,67 +418,55 @@ def _unpacked(about: Any) -> int:
 
 
 def _seal(file: IO[bytes]) -> None:
-    """Insert the checksum of the footer before it; the offsets in the footer stay right."""
-    file.seek(-_TAIL, os.SEEK_END)
-    size = int.from_bytes(file.read(4), "little")
-    start = file.seek(-_TAIL - size, os.SEEK_END)
-    footer = file.read()
+    """Insert the checksum before the footer; the offsets in the footer stay right."""
+    start = _footer(file)
+    checksum, footer = _checksum(file, start), file.read()
     file.seek(start)
-    file.write(_SEAL + zlib.crc32(footer).to_bytes(4, "little") + footer)
+    file.write(_SEAL + zlib.crc32(footer, checksum).to_bytes(4, "little") + footer)
 
 
 def _check_seal(path: Path) -> None:
-    """Check the seal of the footer; files of other writers have none."""
+    """Compare the checksum; files of other writers have none."""
     with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        if end < _TAIL:
-            return
-        file.seek(-_TAIL, os.SEEK_END)
-        size = int.from_bytes(file.read(4), "little")
-        start = end - _TAIL - size - 4 - len(_SEAL)
+        start = _footer(file) - 4 - len(_SEAL)
         if start < 0:
             return
         file.seek(start)
         if file.read(len(_SEAL)) == _SEAL:
-            checksum = int.from_bytes(file.read(4), "little")
-            if zlib.crc32(file.read()) != checksum:
-                raise DataError(f"{path}: the footer is not what was written; the file is corrupt")
+            said = int.from_bytes(file.read(4), "little")
+            footer = file.read()
+            if zlib.crc32(footer, _checksum(file, start)) != said:
+                raise DataError(f"{path}: is not what was written; the file is corrupt")
 
 
-class _Fingerprint:
-    """Type, width and checksum of a column that is read in pieces."""
+def _footer(file: IO[bytes]) -> int:
+    """Where the footer begins; below 0 where there cannot be one."""
+    end = file.seek(0, os.SEEK_END)
+    if end < _TAIL:
+        return -1
+    file.seek(end - _TAIL)
+    return end - _TAIL - int.from_bytes(file.read(4), "little")
 
-    def __init__(self) -> None:
-        self.kind = ""
-        self.checksum = 0
 
-    def add(self, values: NDArray[Any]) -> None:
-        width = values.shape[1] if values.ndim > 1 else 0
-        kind = f"{values.dtype.newbyteorder('<').str}[{width}]"
-        self.kind = kind if self.kind in ("", kind) else "mixed"
-        self.checksum = zlib.crc32(np.ascontiguousarray(values).data, self.checksum)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.checksum:08x}"
+def _checksum(file: IO[bytes], size: int) -> int:
+    """CRC-32 of the first bytes of a file, which is then at their end."""
+    file.seek(0)
+    checksum = 0
+    for start in range(0, size, _BLOCK):
+        checksum = zlib.crc32(file.read(min(_BLOCK, size - start)), checksum)
+    return checksum
 
 
 def _to_arrow(transitions: Transitions) -> Any:
-    columns, fingerprints = {}, {}
+    columns = {}
     for name in ("t", "obs", "action", "reward", "cost", "next_obs", "terminated"):
         values = getattr(transitions, name)
-        fingerprint = _Fingerprint()
-        fingerprint.add(values)
-        fingerprints[name] = str(fingerprint)
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         columns[name] = (
             flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
         )
-    about = {"format": _FORMAT, "fingerprints": fingerprints, "notes": transitions.notes}
+    about = {"format": _FORMAT, "notes": transitions.notes}
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
-
-
-def _origin(source: str, name: str, row: int) -> Origin:
-    return Origin(f"{source}: column {name!r}", first_row=row, error=DataError)
 
 
 @dataclass(frozen=True)
