@@ -12,12 +12,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["LOGGER", "Progress", "Show", "follow_phases", "show_progress"]
+__all__ = ["LOGGER", "Progress", "Show", "count_steps", "follow_phases", "show_progress"]
 
 LOGGER = logging.getLogger("scopeval")
 
@@ -31,6 +32,20 @@ Show = Callable[[int, int, str], None]
 LINE_SECONDS = 30.0
 #: Seconds between two changes of the bar in a notebook.
 NOTEBOOK_SECONDS = 0.2
+
+
+def count_steps(report: Progress | None, what: str, total: int) -> Callable[[int], None]:
+    """Called with steps just taken, by any thread; reports how many there were of all."""
+    lock, done = Lock(), 0
+
+    def count(steps: int) -> None:
+        nonlocal done
+        with lock:
+            done += steps
+            if report is not None:
+                report(what, min(done, total), total)
+
+    return count
 
 
 @contextmanager

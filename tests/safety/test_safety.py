@@ -197,17 +197,6 @@ def test_false_alarms_over_all_time(tail: float) -> None:
     assert tripped <= most(runs, ALPHA)
 
 
-def test_false_alarms_with_bounds() -> None:
-    """The same with D in [-1, 1] and every episode looked at. Seen to fail with threshold 2."""
-    runs, n = 400, 600
-    g = np.random.default_rng(7)
-    cost, weighted = g.random((runs, n)) < 0.3, g.random((runs, n)) < 0.3
-    tripped = 0
-    for c, w in zip(cost, weighted, strict=True):
-        tripped += Guard(alpha=ALPHA, bounds=(-1, 1)).update(c, w).tripped
-    assert tripped <= most(runs, ALPHA)
-
-
 def test_skewed_costs_give_few_false_alarms() -> None:
     """The target's rare large costs are still to come in 200 runs; the promise holds.
 
@@ -247,15 +236,14 @@ def test_an_alarm_survives_one_more_episode_of_the_worst_kind() -> None:
     assert Guard().add(far).tripped
 
 
-@pytest.mark.parametrize("bounds", [None, (-40.0, 40.0)])
-def test_unsafe_behavior_is_caught_early(bounds: tuple[float, float] | None) -> None:
+def test_unsafe_behavior_is_caught_early() -> None:
     """Twice the promised cost: E[D] = 2 with deviation 2: 50 guards of 50 trip in 300 episodes.
 
     Seen to fail with the sign of D turned.
     """
     g = np.random.default_rng(8)
     for _ in range(50):
-        guard = Guard(bounds=bounds)
+        guard = Guard()
         cost, weighted = episodes(g, 300, ratio=2.0)
         for i in range(0, 300, 10):
             state = guard.update(cost[i : i + 10], weighted[i : i + 10])
@@ -327,10 +315,10 @@ def test_empty_batches_and_no_news() -> None:
 
 
 def test_a_refused_batch_is_not_counted() -> None:
-    guard = Guard(bounds=(-1, 1))
+    guard = Guard()
     guard.update([0.5], [0.2])
-    with pytest.raises(InputError, match="outside bounds"):
-        guard.update([0.5, 9.0], [0.2, 0.0])
+    with pytest.raises(InputError, match="weighted_cost must be finite"):
+        guard.update([0.5, 9.0], [0.2, math.nan])
     assert (guard.state.episodes, guard.state.total_cost) == (1, 0.5)
 
 

@@ -281,10 +281,10 @@ def _examined(
     The diagnosis is added to `judged`.
     """
     states = target.states if isinstance(target, TabularPolicy) else None
-    found = examine(logged, Problem(settings.horizon, None, states))
-    found.diagnosis.raise_errors("logged")
-    judged.append(found.diagnosis)
-    return found.log.with_notes(found.diagnosis.warnings)
+    log, diagnosis = examine(logged, Problem(settings.horizon, None, states))
+    diagnosis.raise_errors("logged")
+    judged.append(diagnosis)
+    return log.with_notes(diagnosis.warnings)
 
 
 def _examined_batches(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, reading
 from scopeval.arrays import Bools, Floats, Ints, where_first
-from scopeval.collection.episodes_file import Stored, read_episodes, write_episodes
+from scopeval.collection.episodes_file import read_episodes, write_episodes
 from scopeval.collection.provenance import Provenance
 from scopeval.errors import InputError
 
@@ -411,9 +411,13 @@ class Episodes:
             DataError: the file cannot be written there, for example because the disk is full.
         """
         arrays = {n: getattr(self, n) for n in _kinds() if getattr(self, n) is not None}
-        lost = [asdict(one) for one in self.lost]
-        stored = Stored(arrays, lost, self.interrupted, self.provenance, self.signals)
-        write_episodes(path, stored)
+        about: dict[str, Any] = {"lost": [asdict(one) for one in self.lost]}
+        about["interrupted"] = self.interrupted
+        if self.signals:
+            about["signals"] = list(self.signals)
+        if self.provenance is not None:
+            about["provenance"] = asdict(self.provenance)
+        write_episodes(path, arrays, about)
 
     @staticmethod
     def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Episodes:
@@ -426,15 +430,10 @@ class Episodes:
         Raises:
             DataError: not a file of episodes, damaged, too large, or written in another format.
         """
-        stored = read_episodes(path, _kinds(), max_bytes)
+        content = read_episodes(path, _kinds(), max_bytes)
         with reading(f"{path}", "a file of episodes that scopeval saved"):
-            return Episodes(
-                **stored.arrays,
-                lost=tuple(LostEpisode(**one) for one in stored.lost),
-                interrupted=stored.interrupted,
-                provenance=stored.provenance,
-                signals=stored.signals,
-            )
+            lost = tuple(LostEpisode(**one) for one in content.pop("lost"))
+            return Episodes(**content, lost=lost)
 
     def __repr__(self) -> str:
         gone = f", {len(self.lost):,} lost" if self.lost else ""

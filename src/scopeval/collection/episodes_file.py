@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from scopeval.arrays import is_number
 from scopeval.collection.provenance import Provenance
 from scopeval.errors import DataError
 
-__all__ = ["Stored", "read_episodes", "write_episodes"]
+__all__ = ["read_episodes", "write_episodes"]
 
 FORMAT = 2
 
@@ -27,36 +26,28 @@ LARGEST_HEADER = 64 << 20
 SMALLEST_PROBABILITY = 1e-300
 
 
-class Stored(NamedTuple):
-    """The content of a file of episodes."""
-
-    arrays: dict[str, NDArray[Any]]
-    lost: list[dict[str, Any]]
-    interrupted: bool
-    provenance: Provenance | None
-    signals: tuple[str, ...] = ()
-
-
-def write_episodes(path: str | os.PathLike[str], content: Stored) -> None:
+def write_episodes(
+    path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
+) -> None:
     """Write a file, whole or not at all.
+
+    Args:
+        path: of the file.
+        arrays: the columns of the episodes.
+        about: lost, interrupted, signals and provenance.
 
     Raises:
         DataError: it cannot be written, for example because the disk is full.
     """
-    about = {"format": FORMAT, "lost": content.lost, "interrupted": content.interrupted}
-    if content.signals:
-        about["signals"] = list(content.signals)
-    if content.provenance is not None:
-        about["provenance"] = asdict(content.provenance)
-    write_sealed(path, json.dumps(about).encode(), content.arrays)
+    write_sealed(path, json.dumps({"format": FORMAT, **about}).encode(), arrays)
 
 
 def read_episodes(
     path: str | os.PathLike[str],
     kinds: Mapping[str, type[np.generic] | None],
     max_bytes: int = MAX_BYTES,
-) -> Stored:
-    """Read a file.
+) -> dict[str, Any]:
+    """The fields of `Episodes` that a file holds; lost episodes are mappings.
 
     Args:
         path: of the file.
@@ -86,13 +77,13 @@ def read_episodes(
         signals = about.get("signals", [])
         if not (isinstance(signals, list) and all(isinstance(name, str) for name in signals)):
             raise ValueError(f"signals are {signals!r:.60}")
-        return Stored(
-            _checked({name: archive.read(name) for name in archive.headers if name in kinds}),
-            [_lost(one) for one in about["lost"]],
-            interrupted,
-            None if where is None else Provenance(**where),
-            tuple(signals),
-        )
+        return {
+            **_checked({name: archive.read(name) for name in archive.headers if name in kinds}),
+            "lost": [_lost(one) for one in about["lost"]],
+            "interrupted": interrupted,
+            "provenance": None if where is None else Provenance(**where),
+            "signals": tuple(signals),
+        }
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -26,7 +26,6 @@ from scopeval.logs.transitions import Transitions
 __all__ = [
     "RULES",
     "Diagnosis",
-    "Examined",
     "Finding",
     "Problem",
     "diagnose",
@@ -457,14 +456,6 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Examined:
-    """A log whose copies count once, and its diagnosis."""
-
-    log: Transitions
-    diagnosis: Diagnosis
-
-
 def diagnose(
     log: Transitions | Iterable[Transitions],
     *,
@@ -522,8 +513,8 @@ def examine(
     *,
     episode: Ints | None = None,
     truncated: Bools | None = None,
-) -> Examined:
-    """Diagnose a log; if every row is stored several times, each counts once from here on.
+) -> tuple[Transitions, Diagnosis]:
+    """The log and its diagnosis; if every row is stored several times, each counts once from here.
 
     Args:
         log: the log.
@@ -534,14 +525,13 @@ def examine(
     diagnosis = diagnosis_of(facts_of(log, episode, truncated), problem)
     copies = diagnosis.copies
     if copies == 1:
-        return Examined(log, diagnosis)
+        return log, diagnosis
     rows = rows_once((log.t, log.obs, log.action, log.reward, log.cost, log.next_obs), copies)
-    once = examine(
+    once, diagnosis = examine(
         log.select(rows),
         problem,
         episode=None if episode is None else episode[rows],
         truncated=None if truncated is None else truncated[rows],
     )
     note = f"every row occurs {copies:,} times or a multiple of it, and counts once for {copies:,}"
-    warnings = (note, *once.diagnosis.warnings)
-    return Examined(once.log, replace(once.diagnosis, warnings=warnings, copies=copies))
+    return once, replace(diagnosis, warnings=(note, *diagnosis.warnings), copies=copies)

@@ -29,7 +29,7 @@ from scopeval.logs.columns import (
     refuse_other_columns,
     swapped_columns,
 )
-from scopeval.logs.diagnose import Examined, Problem, examine
+from scopeval.logs.diagnose import Problem, examine
 from scopeval.logs.sources import CsvFormat, open_source
 from scopeval.logs.tables import ParquetTable, Part, Table, reading
 from scopeval.logs.transitions import Transitions, check_below
@@ -44,7 +44,6 @@ __all__ = [
     "batch_of",
     "check_sizes",
     "computed_cost",
-    "examine_logged",
     "kind_of",
     "notes_of",
     "read_logs",
@@ -400,35 +399,12 @@ def read_logs(
         InputError: an argument is wrong.
         MissingExtraError: ``minari:`` without minari.
     """
-    examined = examine_logged(
-        source,
-        columns=columns,
-        problem=Problem(horizon=horizon, actions=actions),
-        cost=cost,
-        discrete=discrete,
-        csv=CsvFormat(separator, decimal),
-        clock=clock_of(time, gap),
-    )
-    examined.diagnosis.raise_errors(_name(source))
-    return examined.log
-
-
-def examine_logged(
-    source: object,
-    *,
-    columns: ColumnMap | None = None,
-    problem: Problem = Problem(),  # noqa: B008  (frozen)
-    cost: CostFunction | None = None,
-    discrete: bool | None = None,
-    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
-    clock: Clock | None = None,
-) -> Examined:
-    """Read a log like `read_logs`, but return its diagnosis instead of raising its errors."""
+    problem = Problem(horizon=horizon, actions=actions)
+    csv, clock = CsvFormat(separator, decimal), clock_of(time, gap)
     batch, notes = read_whole(source, columns, problem, cost, discrete, csv, clock)
-    examined = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
-    return Examined(
-        examined.log.with_notes((*notes, *examined.diagnosis.warnings)), examined.diagnosis
-    )
+    log, diagnosis = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
+    diagnosis.raise_errors(_name(source))
+    return log.with_notes((*notes, *diagnosis.warnings))
 
 
 def read_whole(

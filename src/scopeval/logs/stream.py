@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -313,30 +314,25 @@ class PieceRead(NamedTuple):
 Keep = Callable[[LogPiece, Iterator[Transitions]], Any]
 
 
-@dataclass(frozen=True)
-class PieceReader:
-    """Reads pieces, here or in a worker.
+def read_piece(stream: LoggedStream, keep: Keep, piece: LogPiece) -> PieceRead:
+    """Read a piece, here or in a worker.
 
-    Attributes:
+    Args:
         stream: how the log is read, without its rows.
         keep: what is kept of a piece.
+        piece: of the log.
     """
+    statistics = LogStatistics(piece.first_row)
+    kinds: dict[str, Kind] = {}
 
-    stream: LoggedStream
-    keep: Keep
+    def rows() -> Iterator[Transitions]:
+        for batch in stream.of(piece.table).batches():
+            statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
+            kinds.update(obs=kind_of(batch.log.obs), action=kind_of(batch.log.action))
+            yield batch.log
 
-    def __call__(self, piece: LogPiece) -> PieceRead:
-        statistics = LogStatistics(piece.first_row)
-        kinds: dict[str, Kind] = {}
-
-        def rows() -> Iterator[Transitions]:
-            for batch in self.stream.of(piece.table).batches():
-                statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
-                kinds.update(obs=kind_of(batch.log.obs), action=kind_of(batch.log.action))
-                yield batch.log
-
-        content = self.keep(piece, rows())
-        return PieceRead(piece.table.source, content, statistics, kinds)
+    content = keep(piece, rows())
+    return PieceRead(piece.table.source, content, statistics, kinds)
 
 
 def read_pieces(
@@ -350,7 +346,7 @@ def read_pieces(
         keep: what is kept of a piece.
         take: merges that. What comes early waits for those before it.
     """
-    reader = PieceReader(logged.without_rows(), keep)
+    reader = partial(read_piece, logged.without_rows(), keep)
     statistics, first = LogStatistics(), list[PieceRead]()
 
     def merge(read: PieceRead) -> None:
@@ -382,24 +378,19 @@ def read_pieces(
     return statistics
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Keeps as many rows of a piece as are wanted, drawn by this seed."""
-
-    seed: int
-
-    def __call__(self, piece: LogPiece, batches: Iterator[Transitions]) -> list[Transitions]:
-        rng = np.random.default_rng((self.seed, 17, piece.first_row))
-        left, wanted = piece.table.rows, piece.wanted
-        samples: list[Transitions] = []
-        for log in batches:
-            n = len(log)
-            # of the rows that are left, so many of the sample are in this batch
-            count = int(rng.hypergeometric(n, left - n, wanted)) if wanted else 0
-            if count:
-                samples.append(log.select(np.sort(rng.choice(n, count, replace=False))))
-            left, wanted = left - n, wanted - count
-        return samples
+def _sample(seed: int, piece: LogPiece, batches: Iterator[Transitions]) -> list[Transitions]:
+    """As many rows of a piece as are wanted, drawn by this seed."""
+    rng = np.random.default_rng((seed, 17, piece.first_row))
+    left, wanted = piece.table.rows, piece.wanted
+    samples: list[Transitions] = []
+    for log in batches:
+        n = len(log)
+        # of the rows that are left, so many of the sample are in this batch
+        count = int(rng.hypergeometric(n, left - n, wanted)) if wanted else 0
+        if count:
+            samples.append(log.select(np.sort(rng.choice(n, count, replace=False))))
+        left, wanted = left - n, wanted - count
+    return samples
 
 
 def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
@@ -433,7 +424,7 @@ def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
     counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
     parts = list[Transitions]()
     drawn = [one._replace(wanted=int(n)) for one, n in zip(pieces, counts, strict=True)]
-    statistics = read_pieces(logged, drawn, Sample(seed), parts.extend)
+    statistics = read_pieces(logged, drawn, partial(_sample, seed), parts.extend)
     diagnosis = logged.judge(statistics)
     notes = [*logged.own_notes, *diagnosis.warnings]
     if count < logged.rows:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions, not_a_log
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
-from scopeval.question.question import Question
 
 if TYPE_CHECKING:  # it loads pyarrow
     from scopeval.logs.stream import LoggedStream, LogPiece
@@ -390,27 +390,20 @@ def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:
 # -- a log on disk ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MergeRows:
-    """Keeps the rows of a piece, equal ones merged, and how many actions the target offers.
-
-    Attributes:
-        question: the target policy and the horizon.
-        seed: of the halves.
-    """
-
-    question: Question
-    seed: int
-
-    def __call__(self, piece: LogPiece, batches: Iterator[Transitions]) -> tuple[Part, int]:
-        target, horizon = self.question.policy, self.question.horizon
-        assert horizon is not None
-        row, actions, parts = piece.first_row, 0, JoinedParts()
-        for log in batches:
-            actions = check_batch(log, target, horizon, actions, streamed=True)
-            parts.add(part_of(log, target, row, self.seed, merge=True))
-            row += len(log)
-        return parts.whole(), actions
+def _merged_rows(
+    target: Policy | ContinuousPolicy,
+    horizon: int,
+    seed: int,
+    piece: LogPiece,
+    batches: Iterator[Transitions],
+) -> tuple[Part, int]:
+    """The rows of a piece, equal ones merged, and how many actions the target offers."""
+    row, actions, parts = piece.first_row, 0, JoinedParts()
+    for log in batches:
+        actions = check_batch(log, target, horizon, actions, streamed=True)
+        parts.add(part_of(log, target, row, seed, merge=True))
+        row += len(log)
+    return parts.whole(), actions
 
 
 def gather_stream(
@@ -437,7 +430,7 @@ def gather_stream(
         parts.add(read[0])
         actions = actions or read[1]
 
-    keep = MergeRows(Question((target,), horizon), seed)
+    keep = partial(_merged_rows, target, horizon, seed)
     statistics = read_pieces(logged, logged.pieces(), keep, take)
     diagnosis = logged.judge(statistics)
     notes = (*logged.own_notes, *diagnosis.warnings)

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.betting import BettingSequence
 from scopeval.estimation.moments import FloatArray, Interval, finite_column
-from scopeval.estimation.sequences import AsymptoticSequence, ConfidenceSequence
+from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import CostDifference
@@ -69,13 +68,10 @@ class Guard:
     with probability 1 / (n + 1). With a control variate it is that one too, or the worst of the
     estimates if that is worse: estimates are small until a large cost comes, and say nothing of
     it. False alarms are then below alpha in worlds with skewed costs or heavy weights (`python -m
-    experiments.verdicts`), and alarms come later. The two limits need no assumption. Where D itself
-    has known ends, `bounds` switches to `BettingSequence`, which holds for every law and every
-    number of episodes.
+    experiments.verdicts`), and alarms come later. The two limits need no assumption.
 
     Feed every episode that was started, also those that took long: a batch cut off when the fastest
-    episodes have ended favors short, cheap ones. With `bounds` the order within a batch counts as
-    the order of the episodes; otherwise it does not matter.
+    episodes have ended favors short, cheap ones. The order within a batch does not matter.
 
     Args:
         promise: about the cost; None: at most the target's.
@@ -84,12 +80,10 @@ class Guard:
         goes_on: An episode above its limit is handed over, and does not trip the guard.
         total_cost_limit: The most that all episodes together may cost; None for no limit.
         bound: What is known about the costs of episodes (`cost_bound_of`); None: nothing.
-        bounds: (lo, hi) that contain every possible D, if there are such; not with `bound`.
         compared: What the promise compares with, for the words: the target's cost, that of a
             reference policy, or a limit per episode. None: as the promise says.
         target_n: Number of episodes at which the bound on E[D] is to be tightest.
-        burn_in: Episodes before E[D] is judged at all. Not used with `bound` or `bounds`, nor is
-            `target_n`.
+        burn_in: Episodes before E[D] is judged at all. Not used with `bound`, nor is `target_n`.
     """
 
     def __init__(
@@ -101,7 +95,6 @@ class Guard:
         goes_on: bool = False,
         total_cost_limit: float | None = None,
         bound: CostBound | None = None,
-        bounds: tuple[float, float] | None = None,
         compared: Compared | None = None,
         target_n: int = 1000,
         burn_in: int = 50,
@@ -115,13 +108,7 @@ class Guard:
         ):
             if limit is not None and math.isnan(limit):
                 raise InputError(f"{name} must be a number or None, got NaN")
-        if bound is not None and bounds is not None:
-            raise InputError("bound and bounds: got both, expected one of them")
-        self._sequence: ConfidenceSequence = (
-            AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower")
-            if bounds is None
-            else BettingSequence(alpha, bounds, side="lower", grid=2000)
-        )
+        self._sequence = AsymptoticSequence(alpha, target_n, burn_in=burn_in, side="lower")
         self._bounded = (
             None
             if bound is None
@@ -174,8 +161,8 @@ class Guard:
                 not, nothing is said about E[D].
 
         Raises:
-            InputError: Different lengths, numbers that are not finite, or D outside the bounds;
-                the batch is then not counted.
+            InputError: Different lengths, or numbers that are not finite; the batch is then not
+                counted.
         """
         costs = EpisodeCosts.of(cost, weighted_cost)
         return self.add(costs, spent=spent, lost=lost, covered=covered)
@@ -253,7 +240,7 @@ class Guard:
 
     def _low(self, interval: Interval) -> float:
         """The lower bound for E[D], also if one more episode is the worst of those seen."""
-        if not isinstance(self._sequence, AsymptoticSequence) or interval.low <= 0:
+        if interval.low <= 0:
             return interval.low
         more = deepcopy(self._sequence)
         worst = more.update(np.array([self._worst.difference(self._difference.allowed)]))

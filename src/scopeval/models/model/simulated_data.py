@@ -8,16 +8,16 @@ There are such data for each half of the logs, and for both together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out
+from scopeval._progress import Progress, count_steps
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.models.model.critic import LearnedModel, RolloutRegression, StoredPredictions
@@ -230,7 +230,7 @@ class ModelTask:
     settings: Networks
     question: Question
     seed: int
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress | None = None
 
     def sweep_data(self, halves: list[Rows], log: Log) -> HalvedData:
         """Learn the models, and simulate episodes of the target policy in them."""
@@ -274,7 +274,7 @@ class ModelTask:
             known = given.model(self._encoder(log))
             return [known, known], known.compare(log.rows, self.seed)
         if given is None:
-            ticker = partial(self._ticker, "learning the dynamics")
+            ticker = partial(count_steps, self.progress, "learning the dynamics")
             settings = self.settings.trainings
             networks: list[StepModel] = [
                 *learn_halves(halves, self._encoder(log), settings, self.seed, ticker)
@@ -311,7 +311,9 @@ class ModelTask:
             )
             for k, step in enumerate(steps)
         ]
-        tick = self._ticker("learning how episodes go on", len(steps) * settings.steps)
+        tick = count_steps(
+            self.progress, "learning how episodes go on", len(steps) * settings.steps
+        )
 
         def learn(k: int, given: list[ReturnSamples] = samples) -> ReturnNetworks:
             return learn_returns(given[k], self._steps, settings, 2 * self.seed + k, tick)
@@ -365,19 +367,6 @@ class ModelTask:
         successor = [np.arange(len(part)) for part in rows]
         regression = RolloutRegression(model, self.settings.ridge, taken)
         return SweepData(rows, points, successor, regression, {})
-
-    def _ticker(self, what: str, total: int) -> Callable[[int], None]:
-        """Counts and reports the steps of several threads."""
-        lock, done = Lock(), 0
-
-        def tick(steps: int) -> None:
-            nonlocal done
-            with lock:
-                done += steps
-                if self.progress is not None:
-                    self.progress(what, min(done, total), total)
-
-        return tick
 
     @property
     def _steps(self) -> int:

@@ -213,16 +213,17 @@ def _trained(
         layers = {k: start.weights[k] for k in LAYERS}
     more = None if streamed is None else _standardized_buffers(streamed, encoder, problem)
     weights = _fitted(problem, settings, rng, tick, layers, more)
-    weights |= {"mean": problem.mean, "scale": problem.scale}
-    weights["centre"] = np.append(problem.centre, 0.0).astype(np.float32)
-    weights["spread"] = np.append(problem.spread, 1.0).astype(np.float32)
+    units = problem.units
+    weights |= {"mean": units.mean, "scale": units.scale}
+    weights["centre"] = np.append(units.centre, 0.0).astype(np.float32)
+    weights["spread"] = np.append(units.spread, 1.0).astype(np.float32)
     both = np.concatenate([np.asarray(rows.obs), np.asarray(rows.next_obs)])[:, encoder.predicted]
     low, high = both.min(axis=0), both.max(axis=0)
     room = SLACK * (high - low) + 1e-9
     nothing = np.zeros((1, len(low)))
     network = Network(encoder, weights, low - room, high + room, nothing, 0.0, float("nan"))
     network.identities = identities_of(rows, encoder)
-    _measure_errors(network, held_out, problem.spread, rng)
+    _measure_errors(network, held_out, units.spread, rng)
     return network
 
 
@@ -234,9 +235,10 @@ def _still_fits(start: Network, problem: _Problem, settings: Training) -> bool:
     ended = bool(0 < problem.end.mean() < 1)
     if ended != bool(w["w3"][:, -1].any()):
         return False  # there was nothing to learn about ends, and now there is, or the reverse
+    new = problem.units
     for centre, spread, old_centre, old_spread in (
-        (problem.mean, problem.scale, w["mean"], w["scale"]),
-        (problem.centre, problem.spread, w["centre"][:-1], w["spread"][:-1]),
+        (new.mean, new.scale, w["mean"], w["scale"]),
+        (new.centre, new.spread, w["centre"][:-1], w["spread"][:-1]),
     ):
         wider = np.maximum(spread / old_spread, old_spread / spread)
         if (wider > MOVED).any() or (np.abs(centre - old_centre) > MOVED * old_spread).any():
@@ -260,16 +262,13 @@ def _units_of(network: Network) -> _Units:
 
 
 class _Problem(NamedTuple):
-    """Rows in standard units, and what the units are; w entries of the observation, then r, c."""
+    """Rows in standard units; w entries of the observation, then reward and cost."""
 
     x: Weights  # [n, inputs]
     y: Weights  # [n, w + 2]
     counts: Weights  # [n, w + 2] 0 where an output has no meaning
     end: Bools  # [n]
-    mean: Weights
-    scale: Weights
-    centre: Floats
-    spread: Floats
+    units: _Units
 
     def examples(self) -> Examples:
         """What a network learns from; ends only where some episodes end."""
@@ -282,10 +281,9 @@ def _standardized_buffers(
     streamed: StreamedRows, encoder: Encoder, like: _Problem
 ) -> Iterator[Examples]:
     """Rows from the disk in the units of those in memory."""
-    units = _Units(like.mean, like.scale, like.centre, like.spread)
     ends = len(like.examples().end) > 0
     for rows in streamed.buffers():
-        standardized = _standardized(rows, encoder, units)
+        standardized = _standardized(rows, encoder, like.units)
         end = standardized.end.astype(np.float32) if ends else np.empty(0, np.float32)
         yield Examples(standardized.x, standardized.y, standardized.counts, end)
 
@@ -312,10 +310,7 @@ def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> 
         y=((y - centre) / spread).astype(np.float32),
         counts=counts,
         end=end,
-        mean=mean.astype(np.float32),
-        scale=scale,
-        centre=centre,
-        spread=spread,
+        units=_Units(mean.astype(np.float32), scale, centre, spread),
     )
 
 

@@ -13,10 +13,9 @@ that cross-checks are as honest as those of a single design.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from scopeval._archive import MAX_BYTES
 from scopeval._parallel import one_blas_thread
-from scopeval._progress import Progress, follow_phases
+from scopeval._progress import Progress, count_steps, follow_phases
 from scopeval.arrays import Ints, as_floats, check_whole
 from scopeval.errors import InputError
 from scopeval.logs.diagnose import Problem, examine
@@ -190,9 +189,9 @@ def _examined(logged: Transitions, horizon: int | None) -> Transitions:
             "logged: holds state numbers, and a World is learned from vectors; try "
             "design(logged, ...), which is quick for tables"
         )
-    examined = examine(logged, Problem(horizon))
-    examined.diagnosis.raise_errors("logged")
-    return examined.log.with_notes(examined.diagnosis.warnings)
+    log, diagnosis = examine(logged, Problem(horizon))
+    diagnosis.raise_errors("logged")
+    return log.with_notes(diagnosis.warnings)
 
 
 def _sampled(logged: LoggedStream, horizon: int | None, seed: int) -> Transitions:
@@ -246,7 +245,7 @@ def _learned(
     start: Sequence[Network] | None = None,
     streamed: Sequence[StreamedRows] | None = None,
 ) -> tuple[Network, ...]:
-    ticker = partial(_ticker, report)
+    ticker = partial(count_steps, report, "learning the dynamics")
     return tuple(
         learn_halves(halves_of(log, fold), encoder, trainings, seed, ticker, start, streamed)
     )
@@ -256,19 +255,6 @@ def halves_of(log: Transitions, fold: Ints) -> list[Rows]:
     """The rows of each half."""
     rows = rows_to_learn(log)
     return [rows.select(np.flatnonzero(fold == k)) for k in range(2)]
-
-
-def _ticker(report: Progress, total: int) -> Callable[[int], None]:
-    """Counts and reports the steps of several threads."""
-    lock, done = Lock(), 0
-
-    def tick(steps: int) -> None:
-        nonlocal done
-        with lock:
-            done += steps
-            report("learning the dynamics", min(done, total), total)
-
-    return tick
 
 
 def settings_of(training: Training) -> dict[str, Any]:
