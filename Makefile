@@ -4,18 +4,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test golden test-heavy test-kernels lint types format mutants bench docs audit wheel-test clean
+.PHONY: demo test golden others test-heavy test-kernels lint types format mutants bench docs audit wheel-test clean
 
 demo: $(VENV)/.core
 	$(BIN)/scopeval demo
 
-# The golden numbers first, beside mypy: they compile what the other tests then only load
+# The golden numbers first: they compile what the other tests then only load. Mypy and tests that
+# compile little run beside them. One worker more than cores: tests wait for servers, browsers and disks
+FIRST := tests/test_golden.py tests/logs
 test: lint
-	$(MAKE) --no-print-directory -j 2 types golden
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations=30 --ignore tests/test_golden.py
+	$(MAKE) --no-print-directory -j 2 golden others
+	$(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal --durations=30 \
+		$(addprefix --ignore ,$(FIRST))
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/test_golden.py
+
+others: types
+	$(BIN)/python -m pytest $(filter-out tests/test_golden.py,$(FIRST))
 
 # What takes long, and guards what changes seldom: benchmarks, worlds of the laboratory whose results
 # are stored, notebooks, Ray, kills at random; and new random examples of all tests by hypothesis
