@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,12 @@ PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same examples", derandomize=True, **PATIENT)
 settings.register_profile("search", derandomize=False, print_blob=True, **PATIENT)
 settings.load_profile("same examples")
+
+#: Where the files of tests are, if there is room: campaigns wait for a disk at every step. What a
+#: lost disk does is tested by `tools/crash_campaigns.py`.
+MEMORY, ROOM = Path("/dev/shm"), 2 << 30
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 #: Reasons to skip that hold on a machine where everything that `make test` and .ci/run install is
 #: there. Python packages of `make test`, a browser and PostgreSQL are not among them.
@@ -51,6 +59,12 @@ HEAVY = tuple(
         "experiments/test_vectors.py",
     )
 )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder for a campaign."""
+    return tmp_path
 
 
 def is_heavy(path: Path) -> bool:

@@ -1,22 +1,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries
-
-MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk
-
-
-@pytest.fixture
-def place():
-    """A folder in memory, where there is one: campaigns commit several times a step."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ from scopeval import Bound, Campaign, Limit, Promise, Ramp, Stop
 from scopeval.errors import CampaignError, DataError
 
 TARGET, BEHAVIOR = tables()
-MEMORY = Path("/dev/shm")
 PLANTS = ("a", "b", "c")
 WHO = st.sampled_from((0, 1))
 PLANT = st.sampled_from(PLANTS)
@@ -62,7 +61,7 @@ class Store(RuleBasedStateMachine):
 
     @initialize(terms=st.sampled_from(sorted(TERMS)), seed=st.integers(0, 3))
     def create(self, terms, seed):
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        self.folder = tempfile.TemporaryDirectory()
         self.where = Path(self.folder.name, "c.campaign")
         settings = {"horizon": HORIZON, "behavior": BEHAVIOR, "seed": seed} | TERMS[terms]
         self.target = BOTH if terms == "several" else TARGET

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -21,16 +20,8 @@ from scopeval.serve.limits import Limits
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries
 
-MEMORY = Path("/dev/shm")  # a commit there does not wait for a disk
 TARGET, BEHAVIOR = tables()
 ROLES = ("plant", "viewer", "operator")
-
-
-@pytest.fixture
-def place():
-    """A folder in memory, where there is one."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
