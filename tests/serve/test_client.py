@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -194,6 +195,28 @@ def test_a_call_is_repeated_until_it_is_answered(served, monkeypatch):
     assert numbers == [0, 1]
     assert kinds == ["created", "started", "ended", "started", "ended", "pause"]
     assert len(lost) > 10
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"state": "run'], ids=["no body", "a part of it"])
+def test_an_answer_that_breaks_off_is_no_answer(sent):
+    """The service is killed after the head of its answer: the call is repeated."""
+    whole = b'{"state": "running", "control": "campaign"}'
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
+
+    def answer(listener):
+        for body in (sent, whole):
+            line, _ = listener.accept()
+            with line:
+                line.recv(65536)
+                line.sendall(head + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,), daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        with connect(f"http://127.0.0.1:{port}", "no token", patience=60.0) as campaign:
+            assert campaign.heartbeat("a") == "running"
+        thread.join()
 
 
 def test_patience_ends():

@@ -381,7 +381,10 @@ class HttpBackend:
             headers = {**headers, "Content-Type": "application/json"}
         self._local.connection.request(method, self._root + place, body, headers)
         answer = self._local.connection.getresponse()
+        whole = min(answer.length or 0, LARGEST)
         content = answer.read(LARGEST)
+        if len(content) < whole:  # `read` with a number says nothing of a connection that broke
+            raise http.client.IncompleteRead(content, whole - len(content))
         later = answer.headers.get("Retry-After", "")
         return answer.status, content, float(later) if later.isdecimal() else None
 
