@@ -263,7 +263,7 @@ def host(kind: str, where: str, seed: int) -> None:
 @contextlib.contextmanager
 def _campaign(where: str, seed: int) -> Iterator[str]:
     from scopeval.serve.app import Service, Settings, serving
-    from scopeval.serve.limits import Limits
+    from scopeval.serve.models import Limits
 
     settings = Settings(limits=Limits(rate=1e9, open_episodes=100_000, connections=100_000))
     with serving(Service(where, _target(seed), port=0, settings=settings)) as url:

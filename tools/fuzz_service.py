@@ -28,7 +28,7 @@ import numpy as np
 from scopeval import Campaign
 from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
-from scopeval.serve.limits import Limits
+from scopeval.serve.models import Limits
 
 HORIZON, STATES, ACTIONS = 5, 4, 3
 

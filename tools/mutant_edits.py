@@ -905,7 +905,7 @@ EDITS = (
         "watch.update([spent], [spent])",
         ("campaign/test_lost_with_bounds.py::test_an_episode_is_lost_with_a_bound",),
     ),
-    # -- the live part: defects that a review has shown ---------------------------------------------
+    # -- the live part: defects that a review has shown --------------------------------------------
     Edit(
         "outcomes are edited and the summaries are not computed again",
         "campaign/audit.py",
@@ -1103,7 +1103,7 @@ EDITS = (
     ),
     Edit(
         "a body may have two lengths",
-        "serve/limits.py",
+        "serve/models.py",
         'if "content-length" in headers and "transfer-encoding" in headers:',
         "if False:",
         (f"{OPERATIONS}::test_a_body_with_two_lengths_is_refused",),

@@ -15,7 +15,7 @@ pytest.importorskip("uvicorn", reason="no uvicorn here: try pip install 'scopeva
 
 from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
-from scopeval.serve.limits import Limits
+from scopeval.serve.models import Limits
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from postgres_server import MISSING, PostgresServer, binaries

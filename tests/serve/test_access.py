@@ -15,7 +15,7 @@ from scopeval.campaign.terms import COMMANDS
 from scopeval.errors import InputError
 from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import Sessions, TokenStore, is_loopback
-from scopeval.serve.limits import Limits, RateLimit
+from scopeval.serve.models import Limits, RateLimit
 
 TARGET, _ = tables()
 START = {"plant": "a", "request": "12345678"}

@@ -17,7 +17,7 @@ from http_calls import Served
 from campaign.machine import HORIZON, Machine, run_episode, tables
 from scopeval import Campaign
 from scopeval.serve.app import Service, Settings, serving
-from scopeval.serve.limits import Limits
+from scopeval.serve.models import Limits
 
 TARGET, BEHAVIOR = tables()
 FUZZER = Path(__file__).parents[2] / "tools" / "fuzz_service.py"

@@ -12,7 +12,7 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Ramp, Stop
 from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
-from scopeval.serve.limits import Limits
+from scopeval.serve.models import Limits
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="no Playwright here: try pip install playwright"

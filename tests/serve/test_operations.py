@@ -28,7 +28,7 @@ from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.serve.app import Service, Settings, serving
 from scopeval.serve.auth import TokenStore
-from scopeval.serve.limits import Limits
+from scopeval.serve.models import Limits
 from scopeval.serve.viewer import Viewer
 
 TARGET, BEHAVIOR = tables()

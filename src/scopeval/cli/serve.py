@@ -86,7 +86,7 @@ def serve(
     from scopeval.serve.app import Service, Settings
     from scopeval.serve.app import serve as run
     from scopeval.serve.auth import is_loopback
-    from scopeval.serve.limits import Limits
+    from scopeval.serve.models import Limits
     from scopeval.serve.webhooks import DEFAULT_KINDS, Webhook, check_url
 
     secret = os.environ.get("SCOPEVAL_WEBHOOK_SECRET") or None

@@ -37,8 +37,8 @@ from scopeval.campaign.local import LocalBackend, Policies, open_local
 from scopeval.errors import DataError, InputError, PlantError, ScopevalError
 from scopeval.serve import page, routes
 from scopeval.serve.auth import FIRST, Access, AuditLog, Sessions, TokenStore, is_loopback
-from scopeval.serve.limits import LARGEST_HEAD, BodyLimit, Limits, refuse
 from scopeval.serve.live import LivePage
+from scopeval.serve.models import LARGEST_HEAD, BodyLimit, Limits, refuse
 from scopeval.serve.routes import AppState
 from scopeval.serve.service import CampaignService, OverloadedError, WriteQueue, problem_of
 from scopeval.serve.viewer import Metrics, Viewer

@@ -29,7 +29,7 @@ from scopeval.arrays import is_number
 from scopeval.campaign.schema import audit, tokens
 from scopeval.campaign.store import Store
 from scopeval.errors import InputError, ScopevalError
-from scopeval.serve.limits import Limits, RateLimit
+from scopeval.serve.models import Limits, RateLimit
 
 __all__ = [
     "LOCAL",

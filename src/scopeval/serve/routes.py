@@ -30,7 +30,6 @@ from scopeval.campaign.view import CampaignStatus
 from scopeval.errors import CampaignError, InputError, ScopevalError
 from scopeval.serve.auth import Access, AuditEntry, AuditLog, Sessions, Token, address_of
 from scopeval.serve.client import to_wire
-from scopeval.serve.limits import Limits
 from scopeval.serve.live import LivePage
 from scopeval.serve.models import (
     ActBody,
@@ -42,6 +41,7 @@ from scopeval.serve.models import (
     EpisodeAnswer,
     EventAnswer,
     HeartbeatBody,
+    Limits,
     LoseBody,
     Name,
     ObserveAnswer,

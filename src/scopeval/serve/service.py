@@ -24,8 +24,7 @@ from scopeval.campaign.local import LocalBackend
 from scopeval.campaign.terms import command_of
 from scopeval.errors import CampaignError, InputError, NotFoundError, ScopevalError
 from scopeval.serve.auth import AuditEntry, AuditLog, Token
-from scopeval.serve.limits import Limits
-from scopeval.serve.models import ActBody, EndBody, LoseBody, ObserveBody, StartBody
+from scopeval.serve.models import ActBody, EndBody, Limits, LoseBody, ObserveBody, StartBody
 
 __all__ = [
     "CampaignService",
