@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign, Limit, Promise
+from scopeval import Bound, Campaign, Limit, Promise, Stages
+from scopeval.campaign.terms import Terms
 from scopeval.errors import DataError, InputError
 
 TARGET, BEHAVIOR = tables()
@@ -188,6 +189,35 @@ def run_episode_with(campaign, plant):
         reward, cost, obs, ended = machine.step(episode.number, episode.step, obs, episode.act(obs))
         episode.observe(reward, cost, obs, terminated=ended, signals={"heat": 0.1})
     episode.end()
+
+
+def test_terms_that_had_numbers_instead_of_promises_are_read_as_they_were():
+    before = Terms(horizon=HORIZON, refit=Stages()).to_json()
+    for name in ("promise", "guard_alpha"):
+        del before[name]
+    before |= {"epsilon": -0.3, "cost_bound": 15.0, "step_cost_bound": None, "alpha": 0.1}
+    plain = {"kind": "Promise", "signal": "cost", "alpha": 0.05, "action": "hand over"}
+    heat = {"kind": "Promise", "signal": "heat", "alpha": 0.01, "action": "pause"}
+    limit = {"kind": "Limit", "signal": "cost", "step": 2.0, "episode": None, "total": None}
+    before["guards"] = [
+        plain | {"epsilon": None},  # in stages the target's own cost is watched
+        limit | {"action": "fall back"},
+        heat | {"epsilon": 0.2},
+    ]
+    before["baseline"] = True
+    terms = Terms.from_json(before)
+    bound = Bound(episode=15.0)
+    assert terms.promise == Promise(0.7, bound=bound)
+    assert terms.guards == (
+        Promise(1.0, bound=bound),
+        Limit(step=2.0, action="fall back"),
+        Promise(1.2, signal="heat", action="pause"),
+    )
+    assert (terms.alpha, terms.guard_alpha) == (0.1, 0.01)
+    assert Terms.from_json(json.loads(json.dumps(terms.to_json()))) == terms
+    before |= {"refit": None, "guards": [plain | {"epsilon": None}]}
+    (watched,) = Terms.from_json(before).guards
+    assert watched.at_most == 0.7
 
 
 def test_tokens_of_format_1_are_kept(place):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Campaign, Inference, Promise, estimate
+from scopeval import Bound, Campaign, Inference, Promise, estimate
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.policies.protocols import Weighing
 
@@ -323,6 +323,7 @@ def test_a_frontier_point_is_kept_and_runs(place):
         (Promise(limit=3.0), r"is about the target policy's own cost, .* limits by Limit"),
         (Promise(of=np.full((3, 2), 0.5)), "is about the target policy's own cost"),
         ([Promise(), Promise(0.9)], "got 2 about 'cost', expected one"),
+        (Promise(signal="heat", bound=Bound(step=1.0)), "proves promises about the cost only"),
     ],
 )
 def test_promises_that_a_campaign_cannot_keep(tmp_path, promise, words):

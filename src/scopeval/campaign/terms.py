@@ -240,7 +240,9 @@ def _from_epsilon(fields: dict[str, Any]) -> None:
         if guard["kind"] == "Promise":
             asked = guard.pop("epsilon")
             alphas.append(guard.pop("alpha"))
-            guard |= {"at_most": 1.0 + (least if asked is None else asked), "bound": bound}
+            guard |= {"at_most": 1.0 + (least if asked is None else asked), "bound": {}}
+            if guard["signal"] == COST:
+                guard["bound"] = bound
         guards.append(guard)
     fields["promise"] = {"at_most": 1.0 + epsilon, "bound": bound}
     fields["guards"] = guards
@@ -276,6 +278,11 @@ def asked_and_guards(
             raise InputError(
                 f"promise: got limit={one.limit!r}, of={one.of!r:.40}; a campaign's promise is "
                 f"about {whose}, expected Promise(at_most=...), and limits by Limit(...)"
+            )
+        if one.signal != COST and one.bound.stated:
+            raise InputError(
+                f"promise.bound: got it for {one.signal!r}; a campaign proves promises about the "
+                "cost only, leave it out"
             )
         if one.of not in right:
             raise InputError(
