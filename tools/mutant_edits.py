@@ -988,7 +988,7 @@ EDITS = (
     Edit(
         "ready, though the database is locked",
         "serve/routes.py",
-        'why = "the database does not answer in time"',
+        'why = "the database takes nothing"',
         "why = None",
         (f"{OPERATIONS}::test_a_service_is_not_ready_while_nothing_can_be_recorded",),
     ),

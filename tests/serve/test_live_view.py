@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from campaign.machine import HORIZON, run_episode, tables
-from scopeval import Campaign, Limit, Stop
+from scopeval import Campaign, Limit, Promise, Stop
 from scopeval.campaign.store import Event
 from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
 from scopeval.serve.viewer import TOTALS, Counts, Metrics, Viewer
@@ -77,12 +79,18 @@ def test_several_policies_are_on_the_page(tmp_path):
         assert texts[0].startswith("today: baseline, share of new episodes 0.5")
         assert any("bad <b>: failed" in text for text in texts)
         assert any("bad <b> has failed" in text for text in found.problems)
+        assert found.safety.text == "Nothing was promised"
+        promised = replace(campaign.terms, guards=(Promise(),))
+        for verdict, tone in (("safe", "good"), ("refuted", "bad"), ("not refuted", "open")):
+            now = replace(status, safety=(verdict, "It is so."))
+            assert view_of(now, None, [], [], promised, 0.0).safety.tone == tone
         viewer = Viewer(campaign.backend)
         page = LivePage(viewer, lambda: 0.0)
         assert page.view().facts[0].value == found.facts[0].value
         key, figures = page.figures()
         assert key == "n60k3"
         assert "less that of today" in figures[0].label
+        assert not any("less what is allowed" in figure.label for figure in figures)
         assert viewer.result().differences["new"].n == 60
         totals = dict.fromkeys(TOTALS, 0)
         text = Metrics().text(status, Counts(totals, 0, 0, {})).decode()

@@ -276,6 +276,7 @@ def test_files_are_made_one_at_a_time_and_for_all_who_wait(served, place, monkey
             thread.start()
         assert soon(lambda: len(made) == 1)
         time.sleep(1.0)  # all others wait; one that comes later has a file of its own
+        assert len(made) == 1
         run_episode(campaign)
         gate.set()
         for thread in threads:
@@ -288,12 +289,15 @@ def test_files_are_made_one_at_a_time_and_for_all_who_wait(served, place, monkey
 
 def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):
     monkeypatch.setattr("scopeval.serve.viewer.IN_PROCESS", 0)
+    here = []
+    monkeypatch.setattr("scopeval.serve.viewer.write_file", lambda *words: here.append(words))
     with Campaign.open(served.where, TARGET) as campaign:
         run_episode(campaign)
         patient = {"timeout": 300.0, "patience": 300.0}
         with connect(served.url, served.tokens["viewer"], **patient) as viewer:
             assert np.array_equal(viewer.episodes().action, campaign.episodes().action)
             assert len(viewer.logs()) == len(campaign.logs())
+    assert not here
 
 
 def test_the_description_says_that_calls_need_a_token(served):

@@ -43,7 +43,6 @@ from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
 from scopeval.policies.protocols import Policy
 from scopeval.question.inference import Inference
-from scopeval.question.promise import COST, Promise
 
 __all__ = [
     "LookThread",
@@ -306,9 +305,8 @@ def _comparison(
 ) -> Comparison:
     terms = recorder.terms
     fair = np.array(terms.shares)
-    promise = _promise(terms)
     costs = cost_terms_of(
-        promise,
+        terms.watched,
         baseline=policies.baseline,
         largest_weight=1.0 / float(fair[policies.baseline]),
         horizon=terms.horizon,
@@ -320,12 +318,6 @@ def _comparison(
     return comparison_of(
         outcome, policies, terms.gamma, _inference(terms), ran, costs, notes, context=seen.context
     )
-
-
-def _promise(terms: Terms) -> Promise | None:
-    """The promise about the cost, as `compare` takes it."""
-    promises = (one for one in terms.guards if isinstance(one, Promise) and one.signal == COST)
-    return next(promises, None)
 
 
 def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:

@@ -190,6 +190,12 @@ class Terms:
         return f"{self.policies[self.reference]}'s" if self.policies else "the target policy's"
 
     @property
+    def watched(self) -> Promise | None:
+        """The promise about the cost that is watched."""
+        promises = (one for one in self.guards if isinstance(one, Promise) and one.signal == COST)
+        return next(promises, None)
+
+    @property
     def signals(self) -> tuple[str, ...]:
         """The guarded signals beside the cost, and exogenous ones: every `observe` needs them."""
         return tuple(sorted({guard.signal for guard in self.guards} - {COST} | set(self.context)))

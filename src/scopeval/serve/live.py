@@ -213,11 +213,7 @@ def view_of(
     now: float,
 ) -> LiveView:
     """The page of a moment; the latest of the events is the first."""
-    safety, text = _safety(result)
-    if status.safety:
-        kept = status.safety[0]
-        tone: Tone = "bad" if kept == "refuted" else "good" if kept == "certified" else "open"
-        safety, text = Verdict(tone, kept.capitalize()), status.safety[1]
+    safety, text = _safety(status, result, terms)
     badge = Verdict(_STATES[status.state], status.state.capitalize())
     if status.word == "complete":
         badge = Verdict("plain", "Complete")
@@ -351,7 +347,15 @@ def _budget(status: CampaignStatus, terms: Terms) -> str:
     return f"{status.spent / budget:.0%} of the budget of {amount(budget)}"
 
 
-def _safety(result: Evaluation | None) -> tuple[Verdict, str]:
+def _safety(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> tuple[Verdict, str]:
+    if terms.policies and terms.watched is None:
+        return Verdict("plain", "Nothing was promised"), "No promise about the cost was made."
+    if status.safety:
+        kept, text = status.safety
+        tone: Tone = "bad" if kept == "refuted" else "good" if kept == "safe" else "open"
+        return Verdict(tone, kept.capitalize()), text
+    if terms.policies and status.finished:
+        return Verdict("plain", "Nothing to certify yet"), "The episodes were not looked at yet."
     if result is None:
         return Verdict("plain", "Nothing to certify yet"), "No episode is finished."
     verdict = verdict_of(result)
@@ -548,7 +552,7 @@ def differences_figure(looks: Sequence[LookLine], names: Sequence[str], base: in
 def promise_figure(trace: Trace, terms: Terms) -> Figure | None:
     """The promise about the cost, as the guard sees it; None: there is nothing to see yet."""
     excess = trace.excess[np.isfinite(trace.excess)]
-    if len(excess) < 2:
+    if len(excess) < 2 or (terms.policies and terms.watched is None):
         return None
     band = running(excess, terms.alpha, max(terms.stop.episodes or 1000, 50))
     with canvas(*SIZE) as (drawing, ax):
