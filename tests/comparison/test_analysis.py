@@ -12,6 +12,7 @@ import pytest
 
 from scopeval import Transitions
 from scopeval.comparison.analysis import Analyst, contrasts
+from scopeval.comparison.inference import Observed
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
@@ -86,6 +87,36 @@ def test_the_mean_over_all_folds_is_exactly_unbiased(learner: Any, count: int):
     # of one step the first two estimators are the same; the choice differs between data sets
     if count == 5:
         assert chosen == ({0} if learner is None else {0, 2})
+
+
+@pytest.mark.parametrize("learner", [None, Means(quick=True)])
+def test_the_variance_counts_what_folds_have_learned_from_each_other(learner: Any):
+    """The sum over all data sets of 5 episodes: the estimated variance of the mean is unbiased.
+
+    The spread of the values alone lacks a part. With a covariance C of the folds it has the mean
+    Var - C N / (N - 1), which is why N / (N - 1) times the estimate of C is added here.
+    """
+    policies, N = PolicySet({"old": OLD, "new": NEW}), 5
+    chances, means, spreads, shared = [], [], [], []
+    for numbers in itertools.product(range(len(OUTCOMES)), repeat=N):
+        e = episodes_of(numbers)
+        judged = Analyst(policies, 1.0, learner, None, seed=1).judge(e)
+        observed = Observed(
+            judged.values, e.shares, e.weights[:, -1], e.returns(1.0),
+            fold=judged.fold, learned=judged.learned,
+        )  # fmt: skip
+        y = np.column_stack([judged.values, judged.values[:, 1] - judged.values[:, 0]])
+        chances.append(np.prod([chance_of(i) for i in numbers]))
+        means.append(y.mean(axis=0))
+        spreads.append(y.var(axis=0, ddof=1) / N)
+        shared.append(
+            [observed.shared(k, j, np.ones(N)) for k, j in ((0, None), (1, None), (1, 0))]
+        )
+    chance = np.array(chances)
+    variance = chance @ (np.array(means) - chance @ np.array(means)) ** 2
+    seen, lacks = chance @ np.array(spreads), N / (N - 1) * (chance @ np.array(shared))
+    assert seen + lacks == pytest.approx(variance, rel=1e-9)
+    assert (np.abs(lacks) > 0.005 * variance).all()
 
 
 def test_logs_of_another_world_do_no_harm():

@@ -292,7 +292,7 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         seen.decided_after,
         None,
         seen.looks,
-        None if outcome.plain is None else of_values(outcome.without_context, None),
+        None if outcome.plain is None else of_values(outcome.plain, None),
     )
 
 

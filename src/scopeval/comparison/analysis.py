@@ -9,15 +9,24 @@ levels b_k(t), control variates b_k) and the choice come from *other* episodes a
         all of these        ->  the fits that are applied to fold f
 
 Given everything outside of the fold its values are independent and have the right mean, so that
-their mean over all folds is exactly unbiased. Values of different folds depend on each other only
-through the fits; that the mean of all of them is normal for many episodes, also at all times
-together, is Theorem 3.2 of Waudby-Smith et al. (Annals of Statistics 2024; "sequential
-cross-fitting").
+their mean over all folds is exactly unbiased. That the mean of all of them is normal for many
+episodes, also at all times together, is Theorem 3.2 of Waudby-Smith et al. (Annals of Statistics
+2024; "sequential cross-fitting").
+
+Values of two folds f and g depend on each other, since each learns from the other, and their means
+M_f and M_g have a covariance, which the spread of the values does not show. Let M_f^g be the mean
+of fold f by fits and choice from neither f nor g. Given all other folds M_f^g depends on f alone,
+and M_g - M_g^f has mean 0 given all but g; so all products but one have mean 0:
+
+    Cov(M_f, M_g) = E[ (M_f - M_f^g) (M_g - M_g^f) ]
+
+The sum of these products over all pairs is an unbiased estimate of what the variance lacks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -57,19 +66,18 @@ class Judged:
         values: [N, K], a column for each policy; NaN where the episode has no value for it. The
             difference of two columns is an unbiased value of the policies' difference.
         chosen: [N, K] number of the estimator: of the baseline's value, and of each difference.
-        plain: [N, K] the values without exogenous paths; None: there is no context.
+        fold: [N] the fold of each; None: no fold has learned from another.
+        learned: [N, F, K] by how much the values are changed by what fold f has taught.
+        plain: the same without exogenous paths; None: there is no context.
         removed: [m, K] what was removed with them, over the history's paths.
     """
 
     values: Floats
     chosen: Ints
-    plain: Floats | None = None
+    fold: Ints | None = None
+    learned: Floats | None = None
+    plain: Judged | None = None
     removed: Floats | None = None
-
-    @property
-    def without_context(self) -> Judged:
-        """The same with the values without exogenous paths."""
-        return self if self.plain is None else Judged(self.plain, self.chosen)
 
 
 def contrasts(policies: PolicySet) -> Floats:
@@ -86,16 +94,31 @@ class _Fitted:
 
     centers: Floats
     levels: Floats
-    controls: tuple[Controls | None, ...]
+    controls: tuple[Controls, ...]
     guessed: Guessed | None
 
 
 @dataclass(frozen=True)
+class _Fit:
+    """What estimators need, and the variances by which one of them is chosen, [E, K]."""
+
+    fitted: _Fitted
+    spread: Floats
+
+
+@dataclass(frozen=True)
 class _Sample:
-    """Episodes, and their exogenous paths where there is a context."""
+    """Episodes, with their exogenous paths and what is the same for all fits.
+
+    Attributes:
+        episodes: of it.
+        own: exogenous paths; None: there is no context.
+        control: b_k and bbar_k by control variates that no fold teaches; None: there are none.
+    """
 
     episodes: MixtureEpisodes
     own: BlockMeans | None
+    control: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -103,7 +126,10 @@ class _Sample:
     def select(self, rows: Bools | Ints) -> _Sample:
         """Some of them."""
         own = None if self.own is None else self.own.rows(rows)
-        return _Sample(self.episodes.select(rows), own)
+        control = None
+        if self.control is not None:
+            control = (self.control[0][rows], self.control[1][rows])
+        return _Sample(self.episodes.select(rows), own, control)
 
 
 class Analyst:
@@ -154,38 +180,69 @@ class Analyst:
         whole = np.arange(N) if groups is None else groups
         many = int(whole.max()) + 1
         fold = _folds(many, min(SLOW_FOLDS if slow else FOLDS, many), self._seed)[whole]
-        own = None if self.context is None else self.context.described(episodes)
-        sample = _Sample(episodes, own)
+        sample = _Sample(
+            episodes,
+            None if self.context is None else self.context.described(episodes),
+            None
+            if self._standing is None
+            else controls_at(self._standing, self._policies, episodes),
+        )
         each = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
         parts = [sample.select(rows) for rows in each]
-        learned = self._learned_by_fold(parts) if slow and len(parts) == SLOW_FOLDS else None
-        values, chosen = np.empty((N, K)), np.empty((N, K), np.int64)
-        plain, removed = np.empty((N, K)), self._nothing_removed()
+        F = len(parts)
+        ring = self._learned_by_fold(parts) if slow and F == SLOW_FOLDS else None
+        # with exogenous paths as far as others confirm them, and without
+        values, chosen = np.empty((2, N, K)), np.empty((N, K), np.int64)
+        learned, removed = np.zeros((2, N, F, K)), self._nothing_removed()
         for f, part in enumerate(parts):
             rest = [rows for g, rows in enumerate(each) if g != f]
             others = sample.select(np.concatenate(rest or each))
-            if learned is None:
-                spread = self._judged(others)
-                fitted = self._fit(others, self._controls(others.episodes))
-            else:
-                by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
-                spread = self._spread(self._fit(parts[by], (learned[by],)), parts[judge])
-                fitted = self._fit(others, (learned[by],))
-            questions = self._questions(fitted, part)
-            without = self._preferred(spread[: len(ESTIMATORS)])
-            choice = self._preferred(spread) if rest else without
-            for q in range(K):
-                values[each[f], q] = questions[choice[q]][:, q]
-                plain[each[f], q] = questions[without[q]][:, q]
+            fit = self._fit(others) if ring is None else self._fit_in_ring(others, parts, f, ring)
+            values[:, each[f]], choice = self._valued(fit, part, alone=not rest)
             chosen[each[f]] = choice % len(ESTIMATORS)
-            if removed is not None and fitted.guessed is not None and self.context is not None:
-                taken = self.context.share * (fitted.guessed.paths @ self._L.T)
+            guessed = fit.fitted.guessed
+            if removed is not None and guessed is not None and self.context is not None:
+                taken = self.context.share * (guessed.paths @ self._L.T)
                 removed += len(part) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
-        values, plain = values @ self._back.T, plain @ self._back.T
-        values[~episodes.taking_part] = plain[~episodes.taking_part] = np.nan
+        if ring is None and F > 2:
+            for f, g in combinations(range(F), 2):
+                rest = [rows for h, rows in enumerate(each) if h not in (f, g)]
+                fit = self._fit(sample.select(np.concatenate(rest)))
+                for one, other in ((f, g), (g, f)):
+                    less = values[:, each[one]] - self._valued(fit, parts[one])[0]
+                    learned[:, each[one], other] = less @ self._back.T
+        values = values @ self._back.T
+        values[:, ~episodes.taking_part] = np.nan
+        found = [Judged(y, chosen, fold, some) for y, some in zip(values, learned, strict=True)]
         if removed is None:
-            return Judged(values, chosen)
-        return Judged(values, chosen, plain, removed @ self._back.T)
+            return found[0]
+        return replace(found[0], plain=found[1], removed=removed @ self._back.T)
+
+    def _fit(self, others: _Sample) -> _Fit:
+        """All of the others teach, and halves of them choose."""
+        return _Fit(self._fitted(others, self._controls(others.episodes)), self._judged(others))
+
+    def _fit_in_ring(
+        self, others: _Sample, parts: list[_Sample], f: int, learned: list[tuple[Controls, ...]]
+    ) -> _Fit:
+        """The next fold teaches control variates, and the one after it chooses.
+
+        So no two folds teach each other, but for centers and levels.
+        """
+        by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
+        spread = self._spread(self._fitted(parts[by], learned[by]), parts[judge])
+        return _Fit(self._fitted(others, learned[by]), spread)
+
+    def _valued(self, fit: _Fit, part: _Sample, *, alone: bool = False) -> tuple[Floats, Ints]:
+        """[2, n, K] answers to the questions, with exogenous paths and without, and the choice."""
+        questions = self._questions(fit.fitted, part)
+        without = self._preferred(fit.spread[: len(ESTIMATORS)])
+        choice = without if alone else self._preferred(fit.spread)
+        answers = [
+            np.stack([questions[c][:, q] for q, c in enumerate(picked)], axis=1)
+            for picked in (choice, without)
+        ]
+        return np.stack(answers), choice
 
     def _nothing_removed(self) -> Floats | None:
         """[m, K] zeros; None: there is no context."""
@@ -193,9 +250,10 @@ class Analyst:
             return None
         return np.zeros((len(self.context.history.paths), len(self._L)))
 
-    def _learned_by_fold(self, parts: list[_Sample]) -> list[Controls | None]:
+    def _learned_by_fold(self, parts: list[_Sample]) -> list[tuple[Controls, ...]]:
         assert self._learner is not None
-        return [self._learner.learn([part.episodes.transitions()]) for part in parts]
+        made = [self._learner.learn([part.episodes.transitions()]) for part in parts]
+        return [() if one is None else (one,) for one in made]
 
     def _judged(self, others: _Sample) -> Floats:
         """[E, K] variance of a value of each question by each estimator, by halves of others."""
@@ -205,7 +263,7 @@ class Analyst:
         spread = np.zeros((self._many, len(self._L)))
         for learned, judged in ((half, ~half), (~half, half)):
             known = others.select(learned)
-            fitted = self._fit(known, self._controls(known.episodes))
+            fitted = self._fitted(known, self._controls(known.episodes))
             spread += self._spread(fitted, others.select(judged))
         return spread
 
@@ -233,19 +291,20 @@ class Analyst:
         relative[0] = 1.0
         return np.array([least(column) for column in relative.T])
 
-    def _fit(self, known: _Sample, controls: tuple[Controls | None, ...]) -> _Fitted:
+    def _fitted(self, known: _Sample, controls: tuple[Controls, ...]) -> _Fitted:
         episodes, gamma, guessed = known.episodes, self._gamma, None
         if self.context is not None and known.own is not None:
             guessed = self.context.learn(episodes, known.own, gamma)
         return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
 
-    def _controls(self, known: MixtureEpisodes) -> tuple[Controls | None, ...]:
-        """From logs and other episodes, and from these alone; what takes long, from logs only."""
+    def _controls(self, known: MixtureEpisodes) -> tuple[Controls, ...]:
+        """From logs and other episodes, and from these alone; none where that takes long."""
         if self._standing is not None or self._learner is None or not self._learner.quick:
-            return (self._standing,)
+            return ()
         seen = known.transitions()
-        alone = self._learner.learn([seen])
-        return (alone,) if self._logs is None else (self._learner.learn([self._logs, seen]), alone)
+        rows = [[seen]] if self._logs is None else [[self._logs, seen], [seen]]
+        made = [self._learner.learn(some) for some in rows]
+        return tuple(one for one in made if one is not None)
 
     def _questions(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
         """[N, K], a column a question, for each estimator that there is, by its number."""
@@ -254,10 +313,10 @@ class Analyst:
             0: full_trajectory(episodes, gamma, fitted.centers),
             1: per_decision(episodes, gamma, fitted.levels),
         }
-        for number, controls in enumerate(fitted.controls, 2):
-            if controls is not None:
-                control, baseline = controls_at(controls, self._policies, episodes)
-                each[number] = doubly_robust(episodes, gamma, control, baseline)
+        given = [] if sample.control is None else [sample.control]
+        given += [controls_at(one, self._policies, episodes) for one in fitted.controls]
+        for number, (control, baseline) in enumerate(given, 2):
+            each[number] = doubly_robust(episodes, gamma, control, baseline)
         if self.context is not None and fitted.guessed is not None and sample.own is not None:
             removed = self.context.removed(fitted.guessed, episodes, sample.own)
             each |= {len(ESTIMATORS) + i: y - removed for i, y in each.items()}

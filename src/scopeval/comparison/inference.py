@@ -10,6 +10,9 @@ probability: a wrong one is named only if its comparison with the true best is w
 Likewise a policy is dropped if one of the others is better; the true best is dropped only if one of
 its K - 1 comparisons is wrong. The value of the best holds for whichever was chosen: each value has
 alpha / K.
+
+The spread of the values does not show that folds have learned from each other (see `analysis`):
+what the variance lacks is added where it is positive.
 """
 
 from __future__ import annotations
@@ -62,6 +65,9 @@ class Observed:
         returns: [N], discounted.
         groups: [N] which episodes may depend on each other, by number; None: none do.
         history: the error of what was removed with exogenous paths; None: nothing was.
+        fold: [N] the fold of each, and
+        learned: [N, F, K] by how much the values are changed by what fold f has taught; None: no
+            fold has learned from another.
     """
 
     values: Floats
@@ -70,6 +76,24 @@ class Observed:
     returns: Floats
     groups: Ints | None = None
     history: HistoryError | None = None
+    fold: Ints | None = None
+    learned: Floats | None = None
+
+    def shared(self, k: int, j: int | None, weight: Floats) -> float:
+        """What the variance of a weighted mean of values lacks: the covariance of the folds.
+
+        Args:
+            k: of J_k, or of J_k - J_j.
+            j: None: of J_k.
+            weight: [N] of the episodes; 0 where an episode has no value.
+        """
+        if self.fold is None or self.learned is None:
+            return 0.0
+        each = self.learned[:, :, k] if j is None else self.learned[:, :, k] - self.learned[:, :, j]
+        F = each.shape[1]
+        by = np.zeros((F, F))
+        np.add.at(by, self.fold, np.where(weight > 0, weight, 0.0)[:, None] * each)
+        return float((by * by.T).sum() / weight.sum() ** 2)
 
 
 class Inferrer:
@@ -113,24 +137,28 @@ class Inferrer:
         column = self._o.values[:, k] - self._o.values[:, j]
         with np.errstate(divide="ignore"):
             worth = 1.0 / (1.0 / p[:, k] + 1.0 / p[:, j])
-        return self._with_history(column, worth, alpha, k, j)
+        return self._of_column(column, worth, alpha, k, j)
 
     def value(self, k: int, among: int = 1) -> Contrast:
         """J_k; with `among` the interval holds for whichever of so many was chosen."""
         alpha = self._alpha / among
         if self._bound is not None:
             return self._bounded(alpha, k, None)
-        return self._with_history(self._o.values[:, k], self._o.shares[:, k], alpha, k, None)
+        return self._of_column(self._o.values[:, k], self._o.shares[:, k], alpha, k, None)
 
-    def _with_history(
+    def _of_column(
         self, column: Floats, worth: Floats, alpha: float, k: int, j: int | None
     ) -> Contrast:
-        """The interval, which counts the error of the history."""
+        """The interval, which counts what folds share and the error of the history."""
         history = self._o.history
-        if history is None or history.of(k, j) == 0.0:
-            return self._interval(column, worth, alpha, zero=j is not None)
-        some = alpha / 2 if self._anytime else alpha
+        counted = history is not None and history.of(k, j) > 0.0
+        some = alpha / 2 if counted and self._anytime else alpha
         found = self._interval(column, worth, some, zero=j is not None)
+        shared = self._o.shared(k, j, np.where(np.isfinite(column), worth, 0.0)) if found.n else 0.0
+        if shared > 0.0 and found.se > 0.0 and not found.flat:
+            found = _scaled(found, math.sqrt(1.0 + shared / found.se**2))
+        if history is None or not counted:
+            return found
         low, high = history.widened(found, alpha, k, j, anytime=self._anytime)
         error = math.hypot(found.se, history.of(k, j))
         return replace(found, low=low, high=high, alpha=alpha, se=error)
@@ -215,6 +243,16 @@ class Inferrer:
                     sure[k, j] = d.decided and d.low > 0
                     sure[j, k] = d.decided and d.high < 0
         return sure
+
+
+def _scaled(found: Contrast, by: float) -> Contrast:
+    """An interval whose error is larger by a factor."""
+    return replace(
+        found,
+        low=found.estimate - by * (found.estimate - found.low),
+        high=found.estimate + by * (found.high - found.estimate),
+        se=by * found.se,
+    )
 
 
 def _clustered(x: Floats, groups: Ints, alpha: float) -> Contrast:

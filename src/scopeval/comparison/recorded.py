@@ -126,7 +126,7 @@ def judge_recorded(
         anytime,
         "all episodes that were given",
         episodes.shares[-1],
-        plain=None if judged.plain is None else of_values(judged.without_context, None),
+        plain=None if judged.plain is None else of_values(judged.plain, None),
     )
 
 

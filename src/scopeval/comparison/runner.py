@@ -176,6 +176,8 @@ def inferrer_of(
         episodes.returns(gamma),
         groups,
         history,
+        found.fold,
+        found.learned,
     )
     return Inferrer(
         observed,
@@ -289,7 +291,7 @@ class Runner:
             self._decided_after,
             alarm,
             self._looked,
-            None if found.plain is None else self._inferrer(episodes, found.without_context),
+            None if found.plain is None else self._inferrer(episodes, found.plain),
         )
 
     @property
