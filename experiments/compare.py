@@ -7,23 +7,27 @@ test of as many. Parts:
   logged episodes, without, and with as many of another world (bad logs); beside two separate
   designs from the same logs (500 episodes each). One on-policy evaluation of each policy is the A/B
   test;
-- ``unseen``: worlds like users' (`experiments.unseen_worlds`), 10 and 30 % of decisions changed;
+- ``unseen``: worlds like users' (`experiments.unseen_worlds`), 10 and 30 % of decisions changed,
+  beside what critics that know the world would reach;
 - ``promise``: the cheapest and the most expensive of twelve policies, "at most today's cost";
 - ``same``: A/A tests, the same policy twice, a copy that differs by rounding, and two policies of
   equal value: how often a winner is named, with a fixed number of episodes and by a sequence;
-- ``coverage``: how often intervals for 300 episodes contain the truth;
+- ``coverage``: how often intervals for 300 episodes contain the truth, and how often sequences with
+  a stated bound on returns do at every look up to 1,000;
 - ``best``: ten candidates: the gap to the best, beside an A/B/n test, and episodes until it is
   known, beside the same rule on returns of an A/B/n test;
 - ``vectors``: a cart and pole with two actions, controllers near to each other and far ones;
 - ``robots``: checkpoints of one training, the next one and one ten later (extra ``mujoco``);
-- ``data-center``: the bold controller against the usual one (extra ``energyplus``).
+- ``data-center``: the bold controller against the usual one (extra ``energyplus``);
+- ``times``: processor seconds of a comparison beside those of as many designs, and of a decision.
 
 "Covers": how often the interval for a fixed number of episodes contains the true difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, get_args
@@ -42,19 +46,28 @@ from scopeval import (
     design,
     evaluate,
 )
-from scopeval.comparison.control import TableControls
+from scopeval.collection.choice import Decider
+from scopeval.collection.environments import open_environments
+from scopeval.collection.simulated import TabularFleet
+from scopeval.comparison.control import TableControls, controls_at
 from scopeval.comparison.costs import cost_terms_of
+from scopeval.comparison.estimators import doubly_robust
+from scopeval.comparison.joint_design import value_tables
+from scopeval.comparison.mixture import EpisodeState
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.rollout import MixtureRollout, choose
 from scopeval.comparison.runner import Runner
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
+from scopeval.policies.adapters import TabularPolicy
 
 Part = Literal[
-    "pairs", "unseen", "promise", "same", "coverage", "best", "vectors", "robots", "data-center"
-]
+    "pairs", "unseen", "promise", "same", "coverage", "best", "times", "vectors", "robots",
+    "data-center",
+]  # fmt: skip
 PARTS: tuple[Part, ...] = ("pairs", "unseen", "promise", "same", "coverage", "best")
 
 
@@ -89,6 +102,9 @@ QUICK: dict[str, Any] = {"sizes": (10,), "pairs": 3, "runs": 40}
 TOGETHER = 20
 #: Candidates of the part ``best``, and their share of the other policy.
 CANDIDATES, MIXED = 10, 0.3
+#: Simulated episodes of the best possible estimator.
+SIMULATED = 4000
+KNOWN_WORLD, MARKOV = "critics that know the world", "the same, states trusted to be Markov"
 #: Share of decisions that differ in unseen worlds.
 DIFFER = (0.1, 0.3)
 #: Of a sequence for the best of ten, by our values and by the returns of an A/B/n test.
@@ -111,6 +127,8 @@ def jobs(args: Args) -> list[dict[str, Any]]:
             few = -(-args.pairs // 10)
         elif part in ("same", "coverage"):
             worlds, few = ["10 x 10"], -(-args.runs // TOGETHER)
+        elif part == "times":
+            worlds, few = [f"{size} x {size}" for size in args.sizes], 1
         elif part == "robots":
             worlds, few = list(ROBOTS), len(CHECKPOINTS)
         else:
@@ -123,7 +141,7 @@ def job(args: Args, part: Part, world: str, pair: int) -> dict[str, Any]:
     """All comparisons of one pair."""
     run = {
         "pairs": _pairs, "unseen": _unseen, "promise": _promise, "same": _same, "best": _best,
-        "coverage": _coverage,
+        "coverage": _coverage, "times": _times,
         "vectors": _vectors, "robots": _robots, "data-center": _data_center,
     }  # fmt: skip
     return {"results": run[part](args, world, args.seed + pair)}
@@ -157,7 +175,57 @@ def _unseen(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         x = min(share / apart, 1.0)
         new = (1.0 - x) * old + x * other
         results += _measured(args, mdp, old, new, logs, seed, {"x": share}, separate=False)
+        results += [{"x": share, **row} for row in _best_possible(mdp, old, new, seed)]
     return results
+
+
+def _best_possible(mdp: TabularMDP, old: np.ndarray, new: np.ndarray, seed: int) -> Any:
+    """The variance by critics that know the world, relative to the A/B test's.
+
+    With b_k = q_k what is left is the noise of the world, weighted by what the episode so far says
+    about its policy: no estimator that holds without the Markov property does better with these
+    episodes (Kallus and Uehara, JMLR 2020, Theorem 1). The other row is what one could reach that
+    trusts the states to be Markov, and weighs them by how often each policy is there (Theorem 2).
+    """
+    ab = 2.0 * sum(assess(mdp, p, p).variance for p in (old, new))
+    both = PolicySet({"old": TabularPolicy(old), "new": TabularPolicy(new)})
+    tables = [value_tables(mdp, "reward", p) for p in (old, new)]
+    with open_environments(TabularFleet(mdp, SIMULATED), cost="none") as pool:
+        rollout = MixtureRollout(pool, both, horizon=mdp.horizon, seed=seed)
+        episodes = rollout.run(0, SIMULATED, np.full(2, 0.5))
+    controls = TableControls(np.stack([q for q, _ in tables]))
+    y = doubly_robust(episodes, mdp.gamma, *controls_at(controls, both, episodes))
+    markov = _markov_variance(mdp, old, new, [v for _, v in tables])
+    return [
+        {"how": KNOWN_WORLD, "ratio": float((y[:, 1] - y[:, 0]).var()) / ab},
+        {"how": MARKOV, "ratio": markov / ab},
+    ]
+
+
+def _markov_variance(
+    mdp: TabularMDP, old: np.ndarray, new: np.ndarray, values: Sequence[np.ndarray]
+) -> float:
+    """Sum over the steps of the noise of the world, weighted by occupancies of pairs."""
+    p, S, A = mdp.transition, mdp.states, mdp.actions
+    rows = np.diff(p.indptr)
+    first = values[1][0] - values[0][0]
+    total = float(mdp.initial @ (first - mdp.initial @ first) ** 2)
+    at = [np.array(mdp.initial), np.array(mdp.initial)]
+    for t in range(mdp.horizon):
+        each = [(d[:, None] * pi[t]).ravel() for d, pi in zip(at, (old, new), strict=True)]
+        mixed = sum(each) / 2.0
+        w = [np.divide(one, mixed, out=np.zeros(S * A), where=mixed > 0) for one in each]
+        added = mdp.next_reward_at(t)
+        landed = [
+            mdp.gamma * v[t + 1][p.indices] + (0.0 if added is None else added) for v in values
+        ]
+        outcome = np.repeat(w[1], rows) * landed[1] - np.repeat(w[0], rows) * landed[0]
+        mean = np.add.reduceat(p.data * outcome, p.indptr[:-1])
+        noise = np.add.reduceat(p.data * (outcome - np.repeat(mean, rows)) ** 2, p.indptr[:-1])
+        noise = noise + (w[1] - w[0]) ** 2 * mdp.at("reward_variance", t).ravel()
+        total += mdp.gamma ** (2 * t) * float(mixed @ noise)
+        at = [np.asarray(p.T @ one) for one in each]
+    return total
 
 
 def _unseen_worlds() -> Any:
@@ -329,6 +397,7 @@ def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         rows.append(
             {"x": 0.0, "how": "the difference", "covers": hit, "ratio": d.se**2, "square": away**2}
         )
+        rows += _sequence(mdp, policies, truth["new"] - truth["old"], number)
         for name, v in found.values.items():
             hit = bool(v.contains(truth[name]))
             away = v.estimate - truth[name]
@@ -337,6 +406,64 @@ def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
                  "square": away**2}
             )  # fmt: skip
     return rows
+
+
+def _sequence(
+    mdp: TabularMDP, policies: Mapping[str, Any], gap: float, seed: int
+) -> list[dict[str, Any]]:
+    """Whether a sequence contains the difference at every look, with a stated bound and without."""
+    best, worst = np.zeros(mdp.states), np.zeros(mdp.states)
+    for t in reversed(range(mdp.horizon)):
+        reward = mdp.at("reward", t)
+        best = (reward + mdp.gamma * mdp.expect(best)).max(axis=1)
+        worst = (reward + mdp.gamma * mdp.expect(worst)).min(axis=1)
+    bound = (
+        float(mdp.initial @ worst),
+        float(mdp.initial @ best),
+    )  # one start, rewards without noise
+    rows = []
+    for how, known in (("as far as seen", None), ("with a stated bound", bound)):
+        plan = Inference(interval="sequence", return_bound=known)
+        found = compare(mdp, policies, episodes=1000, inference=plan, seed=seed + 10**6)
+        looks = [seen["new"][1:] for _, seen in found.looks]
+        always = all(low <= gap <= high for low, high in looks)
+        rows.append({"x": 0.0, "how": f"the difference, a sequence {how}", "covers": always})
+    return rows
+
+
+def _times(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
+    """Processor seconds, the least of several: of K designs, of a comparison, of a decision."""
+    size = int(world.split()[0])
+    mdp = Gridworld(size, seed=seed).mdp()
+    logs = gridworld_logs(mdp, args.logged, seed=seed)
+    rows = []
+    for K in (2, CANDIDATES):
+        policies = {f"p{k}": p for k, p in enumerate(target_policies(K, size, seed=seed))}
+        ours = _seconds(lambda p=policies: compare(mdp, p, episodes=args.episodes, logs=logs))
+        designs = _seconds(
+            lambda p=policies: [design(logs, one, horizon=size) for one in p.values()]
+        )
+        rows.append({"x": 0.0, "how": f"comparison of {K} / {K} designs", "ratio": ours / designs})
+    one = next(iter(policies.values()))
+    two = PolicySet(dict(list(policies.items())[:2]))
+    decider, shares = Decider(one, design(logs, one, horizon=size)), np.full(2, 0.5)
+    obs, state, rng = np.zeros(1, np.int64), EpisodeState.start(1, 2), np.random.default_rng(0)
+    joint = _seconds(lambda: choose(two, obs, 0, state, shares, rng.random(1), [rng]), 2000)
+    single = _seconds(lambda: decider.choose(obs[0], 0, rng), 2000)
+    rows.append({"x": 0.0, "how": "a decision of 2 / of a design", "ratio": joint / single})
+    return rows
+
+
+def _seconds(run: Callable[[], Any], times: int = 1) -> float:
+    """Processor seconds, the least of five, after one that compiles."""
+    run()
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(times):
+            run()
+        spent.append(time.process_time() - began)
+    return min(spent)
 
 
 def _best(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
@@ -502,7 +629,7 @@ def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             said = [one for one in every if "ratio" in one]
             block["worst"] = max((one["ratio"] for one in said), default=None)
-            covers = [one["covers"] for one in said if "covers" in one]
+            covers = [one["covers"] for one in every if "covers" in one]
             block["covers"] = float(np.mean(covers)) if covers else None
             for name in ("ratio", "square", "cost", "episodes", "usual"):
                 measured = [one[name] for one in every if name in one]
@@ -525,7 +652,8 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
         if part == "coverage":
             shown.append(Table("How often 95 % intervals contain the truth", _COVERAGE, tuple(
                 (b["how"], f"{b['n']:,}", f"{b['covers']:.3f}",
-                 f"{b['ratio']['mean'] / b['square']['mean']:.2f}") for b in blocks
+                 "-" if b["square"] is None
+                 else f"{b['ratio']['mean'] / b['square']['mean']:.2f}") for b in blocks
             )))  # fmt: skip
             continue
         rows = tuple(
@@ -542,6 +670,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             for b in blocks
         )
         shown.append(Table(_CAPTIONS[part], _HEADER, rows))
+        shown += _beside_the_best(blocks)
         shown += [_until_known(b) for b in blocks if b.get("usual")]
     config = content["config"]
     return [
@@ -552,6 +681,24 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
         "against the exact difference, relative to what the A/B test's is in expectation. Cost of "
         "an episode: relative to the old policy's. ± is the standard error over pairs.",
     ]
+
+
+def _beside_the_best(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ours relative to critics that know the world, of every case."""
+    known = {(b["world"], b["x"]): b["ratio"]["mean"] for b in blocks if b["how"] == KNOWN_WORLD}
+    said = []
+    for how in dict.fromkeys(b["how"] for b in blocks if b["how"] not in (KNOWN_WORLD, MARKOV)):
+        each = [
+            b["ratio"]["mean"] / known[b["world"], b["x"]]
+            for b in blocks
+            if b["how"] == how and (b["world"], b["x"]) in known
+        ]
+        if each:
+            said.append(
+                f"By {how} the ratio is {min(each):.2f} to {max(each):.2f} of that of critics that "
+                f"know the world (mean {np.mean(each):.2f}, {len(each)} cases)."
+            )
+    return said
 
 
 def _until_known(block: Mapping[str, Any]) -> str:
@@ -574,6 +721,7 @@ _CAPTIONS = {
     "promise": "A new policy that is more expensive, with at most today's cost",
     "best": "Ten candidates, x = 0.3: gap to the best, and episodes until it is known, relative to "
     "an A/B/n test",
+    "times": "Processor seconds, as ratios: the least of five runs each",
     "vectors": "A cart and pole, without logs, relative to an A/B test by the same episodes",
     "robots": "Checkpoints of one training, without logs, likewise",
     "data-center": "The bold controller against the usual one, without logs, likewise",

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from scopeval import History, Inference, Stop, compare
-from scopeval.comparison.analysis import ESTIMATORS, Analyst
+from scopeval.comparison.analysis import ESTIMATORS, Analyst, _Folds
 from scopeval.comparison.context import JointContext
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
@@ -62,7 +62,7 @@ def test_unbiased_by_enumeration(monkeypatch, probs):
     monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
     each = np.array(probs)
     policies = PolicySet({"old": each[:1], "new": each[1:]})
-    monkeypatch.setattr(Analyst, "_judged", lambda self, others: np.full((self._many, 2), 1.0))
+    monkeypatch.setattr(_Folds, "spread", lambda self, out: np.full((2 * floor, 2), 1.0))
     monkeypatch.setattr(
         Analyst, "_preferred", lambda self, spread: np.full(2, floor if len(spread) > floor else 0)
     )

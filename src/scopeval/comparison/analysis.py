@@ -4,9 +4,8 @@ The questions are the baseline's value and the differences of the others to it. 
 held-out episodes choose the estimator of the least variance. What an estimator needs (centers c_k,
 levels b_k(t), control variates b_k) and the choice come from *other* episodes and from logs:
 
-    fold f of the episodes  <-  logs, and the other folds
-        half of these       ->  fits, whose variances the other half measures: the choice
-        all of these        ->  the fits that are applied to fold f
+    fold f of the episodes  <-  fits from logs and all other folds, by the estimator whose values
+                                vary least: those of all other folds h, by fits from neither f nor h
 
 Given everything outside of the fold its values are independent and have the right mean, so that
 their mean over all folds is exactly unbiased. That the mean of all of them is normal for many
@@ -26,7 +25,7 @@ The sum of these products over all pairs is an unbiased estimate of what the var
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import permutations
 
 import numpy as np
 
@@ -99,14 +98,6 @@ class _Fitted:
 
 
 @dataclass(frozen=True)
-class _Fit:
-    """What estimators need, and the variances by which one of them is chosen, [E, K]."""
-
-    fitted: _Fitted
-    spread: Floats
-
-
-@dataclass(frozen=True)
 class _Sample:
     """Episodes, with their exogenous paths and what is the same for all fits.
 
@@ -145,6 +136,7 @@ class Analyst:
         context: exogenous paths; None: there are none.
 
     Attributes:
+        policies: the same.
         context: the same.
     """
 
@@ -159,7 +151,7 @@ class Analyst:
         context: JointContext | None = None,
     ) -> None:
         self.context = context
-        self._policies, self._gamma, self._learner = policies, gamma, learner
+        self.policies, self._gamma, self._learner = policies, gamma, learner
         self._logs = logs
         self._L = contrasts(policies)
         self._back = np.linalg.inv(self._L)
@@ -185,32 +177,26 @@ class Analyst:
             None if self.context is None else self.context.described(episodes),
             None
             if self._standing is None
-            else controls_at(self._standing, self._policies, episodes),
+            else controls_at(self._standing, self.policies, episodes),
         )
-        each = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
-        parts = [sample.select(rows) for rows in each]
-        F = len(parts)
-        ring = self._learned_by_fold(parts) if slow and F == SLOW_FOLDS else None
+        F = int(fold.max()) + 1
+        folds = _Folds(self, sample, [np.flatnonzero(fold == f) for f in range(F)])
+        ring = slow and F == SLOW_FOLDS
+        if ring:
+            folds.close_ring()
         # with exogenous paths as far as others confirm them, and without
         values, chosen = np.empty((2, N, K)), np.empty((N, K), np.int64)
         learned, removed = np.zeros((2, N, F, K)), self._nothing_removed()
-        for f, part in enumerate(parts):
-            rest = [rows for g, rows in enumerate(each) if g != f]
-            others = sample.select(np.concatenate(rest or each))
-            fit = self._fit(others) if ring is None else self._fit_in_ring(others, parts, f, ring)
-            values[:, each[f]], choice = self._valued(fit, part, alone=not rest)
-            chosen[each[f]] = choice % len(ESTIMATORS)
-            guessed = fit.fitted.guessed
+        for f, rows in enumerate(folds.rows):
+            values[:, rows], choice = folds.values(frozenset([f]), f)
+            chosen[rows] = choice % len(ESTIMATORS)
+            guessed = folds.fit(frozenset([f])).guessed
             if removed is not None and guessed is not None and self.context is not None:
                 taken = self.context.share * (guessed.paths @ self._L.T)
-                removed += len(part) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
-        if ring is None and F > 2:
-            for f, g in combinations(range(F), 2):
-                rest = [rows for h, rows in enumerate(each) if h not in (f, g)]
-                fit = self._fit(sample.select(np.concatenate(rest)))
-                for one, other in ((f, g), (g, f)):
-                    less = values[:, each[one]] - self._valued(fit, parts[one])[0]
-                    learned[:, each[one], other] = less @ self._back.T
+                removed += len(rows) / N * np.where(choice >= len(ESTIMATORS), taken, 0.0)
+        for f, g in () if ring or F < 3 else permutations(range(F), 2):
+            less = values[:, folds.rows[f]] - folds.values(frozenset([f, g]), f)[0]
+            learned[:, folds.rows[f], g] = less @ self._back.T
         values = values @ self._back.T
         values[:, ~episodes.taking_part] = np.nan
         found = [Judged(y, chosen, fold, some) for y, some in zip(values, learned, strict=True)]
@@ -218,84 +204,31 @@ class Analyst:
             return found[0]
         return replace(found[0], plain=found[1], removed=removed @ self._back.T)
 
-    def _fit(self, others: _Sample) -> _Fit:
-        """All of the others teach, and halves of them choose."""
-        return _Fit(self._fitted(others, self._controls(others.episodes)), self._judged(others))
-
-    def _fit_in_ring(
-        self, others: _Sample, parts: list[_Sample], f: int, learned: list[tuple[Controls, ...]]
-    ) -> _Fit:
-        """The next fold teaches control variates, and the one after it chooses.
-
-        So no two folds teach each other, but for centers and levels.
-        """
-        by, judge = (f + 1) % len(parts), (f + 2) % len(parts)
-        spread = self._spread(self._fitted(parts[by], learned[by]), parts[judge])
-        return _Fit(self._fitted(others, learned[by]), spread)
-
-    def _valued(self, fit: _Fit, part: _Sample, *, alone: bool = False) -> tuple[Floats, Ints]:
-        """[2, n, K] answers to the questions, with exogenous paths and without, and the choice."""
-        questions = self._questions(fit.fitted, part)
-        without = self._preferred(fit.spread[: len(ESTIMATORS)])
-        choice = without if alone else self._preferred(fit.spread)
-        answers = [
-            np.stack([questions[c][:, q] for q, c in enumerate(picked)], axis=1)
-            for picked in (choice, without)
-        ]
-        return np.stack(answers), choice
-
     def _nothing_removed(self) -> Floats | None:
         """[m, K] zeros; None: there is no context."""
         if self.context is None:
             return None
         return np.zeros((len(self.context.history.paths), len(self._L)))
 
-    def _learned_by_fold(self, parts: list[_Sample]) -> list[tuple[Controls, ...]]:
-        assert self._learner is not None
-        made = [self._learner.learn([part.episodes.transitions()]) for part in parts]
-        return [() if one is None else (one,) for one in made]
-
-    def _judged(self, others: _Sample) -> Floats:
-        """[E, K] variance of a value of each question by each estimator, by halves of others."""
-        if len(others) < 4:
-            return np.full((self._many, len(self._L)), np.inf)
-        half = _folds(len(others), 2, self._seed) == 0
-        spread = np.zeros((self._many, len(self._L)))
-        for learned, judged in ((half, ~half), (~half, half)):
-            known = others.select(learned)
-            fitted = self._fitted(known, self._controls(known.episodes))
-            spread += self._spread(fitted, others.select(judged))
-        return spread
-
     @property
-    def _many(self) -> int:
+    def many(self) -> int:
         """Number E of estimators: with a context each without, then each with it."""
         return len(ESTIMATORS) * (1 if self.context is None else 2)
 
-    def _spread(self, fitted: _Fitted, judged: _Sample) -> Floats:
-        """[E, K] variance of a value of each question by each estimator; inf: there is none."""
-        spread = np.full((self._many, len(self._L)), np.inf)
-        if len(judged) > 1:
-            for number, values in self._questions(fitted, judged).items():
-                spread[number] = values.var(axis=0, ddof=1)
-        return spread
-
-    def _preferred(self, spread: Floats) -> Ints:
-        """[K] the estimator of least variance; the floor where it is not known."""
-        if not np.isfinite(spread[0]).all():
-            return np.zeros(spread.shape[1], np.int64)
-        floor = np.where(spread[0] > 0, spread[0], 1.0)
-        relative = np.where(
-            spread[0] > 0, spread / floor / LEAST_GAIN, np.where(spread > 0, np.inf, 1.0)
-        )
-        relative[0] = 1.0
-        return np.array([least(column) for column in relative.T])
-
-    def _fitted(self, known: _Sample, controls: tuple[Controls, ...]) -> _Fitted:
+    def fit(self, known: _Sample, controls: tuple[Controls, ...] | None = None) -> _Fitted:
+        """From these episodes, and from logs; `controls`: with these control variates."""
+        if controls is None:
+            controls = self._controls(known.episodes)
         episodes, gamma, guessed = known.episodes, self._gamma, None
         if self.context is not None and known.own is not None:
             guessed = self.context.learn(episodes, known.own, gamma)
         return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
+
+    def learned_from(self, part: _Sample) -> tuple[Controls, ...]:
+        """Control variates, by learning that takes long."""
+        assert self._learner is not None
+        made = self._learner.learn([part.episodes.transitions()])
+        return () if made is None else (made,)
 
     def _controls(self, known: MixtureEpisodes) -> tuple[Controls, ...]:
         """From logs and other episodes, and from these alone; none where that takes long."""
@@ -306,7 +239,7 @@ class Analyst:
         made = [self._learner.learn(some) for some in rows]
         return tuple(one for one in made if one is not None)
 
-    def _questions(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
+    def answers(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
         """[N, K], a column a question, for each estimator that there is, by its number."""
         gamma, episodes = self._gamma, sample.episodes
         each = {
@@ -314,7 +247,7 @@ class Analyst:
             1: per_decision(episodes, gamma, fitted.levels),
         }
         given = [] if sample.control is None else [sample.control]
-        given += [controls_at(one, self._policies, episodes) for one in fitted.controls]
+        given += [controls_at(one, self.policies, episodes) for one in fitted.controls]
         for number, (control, baseline) in enumerate(given, 2):
             each[number] = doubly_robust(episodes, gamma, control, baseline)
         if self.context is not None and fitted.guessed is not None and sample.own is not None:
@@ -324,6 +257,94 @@ class Analyst:
             i: np.asarray(np.where(episodes.taking_part, y, 0.0) @ self._L.T)
             for i, y in each.items()
         }
+
+
+class _Folds:
+    """What some folds teach of others; everything is computed once.
+
+    Args:
+        analyst: fits and applies.
+        sample: all episodes.
+        rows: of each fold.
+    """
+
+    def __init__(self, analyst: Analyst, sample: _Sample, rows: list[Ints]) -> None:
+        self.rows, self._analyst, self._sample = rows, analyst, sample
+        self._parts = [sample.select(each) for each in rows]
+        self._fits: dict[frozenset[int], _Fitted] = {}
+        self._answers: dict[tuple[frozenset[int], int], dict[int, Floats]] = {}
+        self._spreads: dict[frozenset[int], Floats] = {}
+
+    def close_ring(self) -> None:
+        """For what takes long to learn: the next fold teaches it, and the one after it chooses.
+
+        So no two folds teach each other, but for centers and levels.
+        """
+        learned = [self._analyst.learned_from(part) for part in self._parts]
+        for f in range(len(self.rows)):
+            by, judge = (f + 1) % len(self.rows), (f + 2) % len(self.rows)
+            fitted = self._analyst.fit(self._parts[by], learned[by])
+            answers = self._analyst.answers(fitted, self._parts[judge])
+            out = frozenset([f])
+            self._spreads[out] = self._spread([answers])
+            self._fits[out] = self._analyst.fit(self._others(out), learned[by])
+
+    def _others(self, out: frozenset[int]) -> _Sample:
+        """All but some; a single fold has only itself."""
+        rest = [rows for f, rows in enumerate(self.rows) if f not in out]
+        return self._sample.select(np.concatenate(rest or self.rows))
+
+    def fit(self, out: frozenset[int]) -> _Fitted:
+        """By all folds but some."""
+        if out not in self._fits:
+            self._fits[out] = self._analyst.fit(self._others(out))
+        return self._fits[out]
+
+    def _answered(self, out: frozenset[int], f: int) -> dict[int, Floats]:
+        """Answers of fold f to the questions, by a fit that leaves some folds out."""
+        if (out, f) not in self._answers:
+            self._answers[out, f] = self._analyst.answers(self.fit(out), self._parts[f])
+        return self._answers[out, f]
+
+    def spread(self, out: frozenset[int]) -> Floats:
+        """[E, K] variance of an answer by each estimator, as folds that are not left out show."""
+        if out not in self._spreads:
+            held = [h for h in range(len(self.rows)) if h not in out]
+            some = held if len(held) > 1 else []
+            self._spreads[out] = self._spread([self._answered(out | {h}, h) for h in some])
+        return self._spreads[out]
+
+    def _spread(self, answers: list[dict[int, Floats]]) -> Floats:
+        """Of all answers together; inf: there is no such estimator, or too little to judge it."""
+        spread = np.full((self._analyst.many, len(self._analyst.policies)), np.inf)
+        for number in answers[0] if answers else ():
+            y = np.concatenate([one[number] for one in answers if number in one])
+            if all(number in one for one in answers) and len(y) > 1:
+                spread[number] = y.var(axis=0, ddof=1)
+        return spread
+
+    def values(self, out: frozenset[int], f: int) -> tuple[Floats, Ints]:
+        """[2, n, K] answers of fold f, with exogenous paths and without, and who gave them."""
+        spread, answers = self.spread(out), self._answered(out, f)
+        without = _preferred(spread[: len(ESTIMATORS)])
+        choice = without if len(self.rows) == 1 else _preferred(spread)
+        picked = [
+            np.stack([answers[c][:, q] for q, c in enumerate(each)], axis=1)
+            for each in (choice, without)
+        ]
+        return np.stack(picked), choice
+
+
+def _preferred(spread: Floats) -> Ints:
+    """[K] the estimator of least variance; the floor where it is not known."""
+    if not np.isfinite(spread[0]).all():
+        return np.zeros(spread.shape[1], np.int64)
+    floor = np.where(spread[0] > 0, spread[0], 1.0)
+    relative = np.where(
+        spread[0] > 0, spread / floor / LEAST_GAIN, np.where(spread > 0, np.inf, 1.0)
+    )
+    relative[0] = 1.0
+    return np.array([least(column) for column in relative.T])
 
 
 def _folds(count: int, folds: int, seed: int) -> Ints:
