@@ -9,6 +9,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from scopeval import History, Inference, Stop, compare
+from scopeval.comparison import analysis
 from scopeval.comparison.analysis import ESTIMATORS, Analyst, _Folds
 from scopeval.comparison.context import JointContext
 from scopeval.comparison.mixture import running_weights
@@ -64,7 +65,7 @@ def test_unbiased_by_enumeration(monkeypatch, probs):
     policies = PolicySet({"old": each[:1], "new": each[1:]})
     monkeypatch.setattr(_Folds, "spread", lambda self, out: np.full((2 * floor, 2), 1.0))
     monkeypatch.setattr(
-        Analyst, "_preferred", lambda self, spread: np.full(2, floor if len(spread) > floor else 0)
+        analysis, "_preferred", lambda spread: np.full(2, floor if len(spread) > floor else 0)
     )
     mu = each.mean(axis=0)
     outcomes = list(product(DEMAND, (0, 1)))
