@@ -368,8 +368,8 @@ def test_one_forward_pass_and_one_training_of_small_networks():
 
 
 def test_one_evaluation_loop():
-    """Stages are the same loop, totals and guard: nothing derives from these."""
-    kinds = {"Totals", "Guard", "EvaluationLoop", "StoppingPlan"}
+    """Stages and comparisons are the same loop: nothing derives from these, or asks the plan."""
+    kinds = {"Totals", "PairedTotals", "Guard", "EvaluationLoop", "StoppingPlan"}
     children = {
         f"{module}.{node.name}"
         for module, tree in TREES.items()

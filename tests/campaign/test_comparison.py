@@ -14,7 +14,7 @@ from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.runner import Runner
+from scopeval.comparison.totals import PairedTotals, run_mixture
 from scopeval.errors import CampaignError, DataError, InputError
 
 OLD, NEW = tables()
@@ -84,7 +84,7 @@ class Through:
     ids=["fixed", "precision", "decided", "ramp", "three"],
 )
 def test_the_result_is_that_of_compare_on_the_same_episodes(place, run):
-    """The runner of `compare` draws its batches from a campaign.
+    """The loop of `compare` draws its batches from a campaign.
 
     Ends, shares, values and intervals are the same, with weights that are computed here.
     """
@@ -108,8 +108,7 @@ def test_the_result_is_that_of_compare_on_the_same_episodes(place, run):
                 campaign.look()
                 return part
 
-        outcome = Runner(
-            Looks(campaign, policies),
+        totals = PairedTotals(
             several,
             stop=stop,
             costs=costs,
@@ -119,7 +118,8 @@ def test_the_result_is_that_of_compare_on_the_same_episodes(place, run):
             seed=3,
             shares=shares,
             ramp=ramp,
-        ).run()
+        )
+        outcome = run_mixture(Looks(campaign, policies).run, totals, stop, costs)
         wanted = comparison_of(outcome, several, 1.0, inference, "", costs)
         found = campaign.result()
         assert found.episodes == wanted.episodes

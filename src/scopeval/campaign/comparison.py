@@ -38,7 +38,7 @@ from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.result import Comparison
-from scopeval.comparison.runner import Outcome, inferrer_of, judged, look_at
+from scopeval.comparison.totals import Outcome, inferrer_of, judged, look_at
 from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
 from scopeval.policies.protocols import Policy
@@ -290,7 +290,6 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         seen.shares,
         seen.dropped,
         seen.decided_after,
-        None,
         seen.looks,
         None if outcome.plain is None else of_values(outcome.plain, None),
     )

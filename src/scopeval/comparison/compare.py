@@ -24,7 +24,7 @@ from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.recorded import assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
 from scopeval.comparison.rollout import MixtureRollout
-from scopeval.comparison.runner import Outcome, Ramping, Runner
+from scopeval.comparison.totals import Outcome, PairedTotals, Ramping, run_mixture
 from scopeval.context.history import History
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
@@ -131,7 +131,7 @@ def compare(
         alpha=inference.alpha,
     )
     with (
-        follow_batches(progress) as told,
+        follow_batches(progress) as listener,
         _opened(plant, horizon, needed=bool(promises)) as pool,
     ):
         joint = joint_context(
@@ -142,8 +142,8 @@ def compare(
             pool=pool,
             seed=seed,
         )
-        runner = Runner(
-            MixtureRollout(pool, several, horizon=horizon, seed=seed),
+        rollout = MixtureRollout(pool, several, horizon=horizon, seed=seed)
+        totals = PairedTotals(
             several,
             stop=plan,
             costs=costs,
@@ -153,12 +153,12 @@ def compare(
             seed=seed,
             shares=shares,
             ramp=ramp,
-            quick=isinstance(plant.env, TabularMDP),
             controls=chosen.controls,
             context=joint,
-            progress=told,
         )
-        outcome = runner.run()
+        outcome = run_mixture(
+            rollout.run, totals, plan, costs, side_by_side=len(pool), progress=listener
+        )
     ran = chosen.words
     if ramp is not None:
         parts = ", then ".join(f"{part:g}" for part in ramp.shares)

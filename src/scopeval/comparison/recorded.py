@@ -31,7 +31,7 @@ from scopeval.comparison.control import learner_for
 from scopeval.comparison.mixture import running_weights
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.runner import Outcome, inferrer_of
+from scopeval.comparison.totals import Outcome, inferrer_of
 from scopeval.errors import DataError, InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference

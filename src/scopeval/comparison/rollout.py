@@ -29,7 +29,7 @@ from scopeval.comparison.policy_set import Normal, PolicySet
 from scopeval.errors import PlantError
 from scopeval.policies.protocols import Observations
 
-__all__ = ["MixtureChoice", "MixtureRollout", "choose"]
+__all__ = ["MixtureChoice", "MixtureRollout", "choose", "none_finished"]
 
 
 @dataclass
@@ -135,11 +135,7 @@ class MixtureRollout:
         self._failures: dict[int, Failure] = {}
 
     def run(self, first: int, count: int, shares: Floats) -> MixtureEpisodes:
-        """Run episodes number first .. first+count-1 with these shares, [K].
-
-        Raises:
-            PlantError: no episode could be finished.
-        """
+        """Run episodes number first .. first+count-1 with these shares, [K]."""
         parts: list[MixtureEpisodes] = []
         side_by_side = len(self.environments)
         for begin in range(first, first + count, side_by_side):
@@ -147,12 +143,7 @@ class MixtureRollout:
             parts.append(self._side_by_side(range(begin, last), shares))
         lost = [one for part in parts for one in part.lost]
         finished = [part for part in parts if len(part)]
-        if not finished:
-            raise PlantError(
-                f"none of {count:,} episodes could be finished; the first was lost at step "
-                f"{lost[0].step}: {lost[0].reason}"
-            )
-        whole = MixtureEpisodes.concat(finished)
+        whole = MixtureEpisodes.concat(finished or parts[:1])
         names = {name: getattr(whole, name) for name in whole.__dataclass_fields__}
         failures = tuple(self._failures.values())
         return MixtureEpisodes(**names | {"lost": tuple(lost), "failures": failures})
@@ -242,6 +233,14 @@ class MixtureRollout:
             first = tape.indices[int(bad[0])]
             self._failures.setdefault(k, Failure(k, first, t, reason))
         return made
+
+
+def none_finished(lost: Sequence[LostEpisode]) -> PlantError:
+    """That no episode could be finished."""
+    return PlantError(
+        f"none of {len(lost):,} episodes could be finished; the first was lost at step "
+        f"{lost[0].step}: {lost[0].reason}"
+    )
 
 
 # -- decisions -------------------------------------------------------------------------------------

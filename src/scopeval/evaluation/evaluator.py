@@ -103,6 +103,10 @@ def evaluate(
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
     plan, plant = StoppingPlan(stop_of(episodes, stop)), with_signals(plant_of(env), context)
+    if plan.stop.decided:
+        raise InputError(
+            "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
+        )
     check_whole("seed", seed, 0)
     stages = run if isinstance(run, Stages) else None
     asked, today = question_of(policy, horizon), baseline_of(baseline)

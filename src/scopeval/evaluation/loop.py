@@ -7,8 +7,7 @@ totals, guards, stopping plan            -> another batch? does the target polic
 agreement: older data, new episodes      -> are the logs still right? has the environment changed?
 
 Without `Stages` there is one stage: its policy is given, its weight is 1, and nothing is learned.
-
-What an evaluation is asked for, with defaults filled in.
+Batches and their end (`run_batches`, `StoppingPlan`) are those of comparisons too.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from scopeval.arrays import Floats
 from scopeval.context.history import History
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import Estimator, name_of_estimator
@@ -47,15 +48,19 @@ from scopeval.question.promise import Limit, Promise
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop
 from scopeval.safety.cost_bound import CostBound
-from scopeval.safety.guard import Guard
+from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.guard import Guard, GuardState
 
 __all__ = [
     "INTERRUPTED",
     "EvaluationLoop",
     "EvaluationTask",
     "Running",
+    "Seen",
     "StoppingPlan",
     "limits_of_guard",
+    "run_batches",
+    "watched",
 ]
 
 
@@ -128,6 +133,39 @@ def limits_of_guard(limits: Sequence[Limit]) -> tuple[float | None, float | None
 INTERRUPTED = "interrupted by the user"
 
 
+class Seen(Protocol):
+    """What the episodes so far show, of one policy (`Totals`) or of several (`PairedTotals`)."""
+
+    @property
+    def started(self) -> int:
+        """Episodes that were started and are over."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """What they have cost."""
+        ...
+
+    @property
+    def mean_cost(self) -> float:
+        """What a started episode has cost on average; 0 before the first."""
+        ...
+
+    @property
+    def lost_in_a_row(self) -> int:
+        """Episodes that were lost one after the other, up to now."""
+        ...
+
+    @property
+    def interrupted(self) -> bool:
+        """The user has stopped a batch."""
+        ...
+
+    def answered(self, stop: Stop) -> str | None:
+        """Why what they show ends the plan; None: it does not."""
+        ...
+
+
 class StoppingPlan:
     """When an evaluation stops, and how many episodes it runs until it checks again.
 
@@ -146,42 +184,52 @@ class StoppingPlan:
     DEAD = 64
 
     def __init__(self, stop: Stop) -> None:
-        if stop.decided:
-            raise InputError(
-                "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
-            )
         self.stop = stop
         self._episodes = self.MOST if stop.episodes is None else stop.episodes
-        self._precision, self._budget, self._given = stop.precision, stop.cost, stop.every
+        self._budget, self._given = stop.cost, stop.every
         self._side_by_side = 1
         self._grows = self._checks = self._careful = False
         self.stopped = ""  # why, once it has
-        self.adaptive = stop.precision is not None or stop.cost is not None  # data influence n
+        #: The data influence the number of episodes.
+        self.adaptive = stop.precision is not None or stop.cost is not None or stop.decided
 
-    def suit(self, source: Source, guards: Sequence[Guard]) -> None:
-        """Check as often as the source allows and the guards ask for."""
-        self._side_by_side = source.side_by_side
-        self._grows = source.quick
-        self._checks = bool(guards) or self._precision is not None or self._budget is not None
+    def suit(
+        self, side_by_side: int, guards: Sequence[Guard], *, grow: bool, check: bool = False
+    ) -> None:
+        """Check as often as the episodes allow and the guards ask for.
+
+        Args:
+            side_by_side: episodes that run at the same time.
+            guards: that watch them.
+            grow: check more rarely the more episodes there are.
+            check: though neither guards nor the plan ask for it.
+        """
+        self._side_by_side, self._grows = side_by_side, grow
+        self._checks = check or bool(guards) or self.adaptive
         self._careful = any(guard.limited for guard in guards)
 
-    def next(self, totals: Totals) -> int:
+    def end(self, why: str) -> None:
+        """End it because of what was seen."""
+        self.stopped, self.adaptive = why, True
+
+    def next(self, totals: Seen) -> int:
         """How many episodes to run now; 0: no more, and `stopped` says why."""
         left = self._episodes - totals.started
         if left <= 0 and not totals.interrupted:
             self.stopped = f"all {self._episodes:,} episodes were run"
             return 0
-        if totals.interrupted:
-            self.stopped = INTERRUPTED
-        elif self._precision and totals.interval(anytime=True).half_width <= self._precision:
-            self.stopped = f"stopped when the interval was +- {self._precision:g} or narrower"
-        elif self._budget and totals.total >= self._budget:
-            self.stopped = f"stopped when the cost budget of {self._budget:g} was reached"
-        elif totals.lost_in_a_row >= self.DEAD:
-            lost = totals.lost_in_a_row
-            self.stopped = f"stopped after {lost:,} lost episodes one after the other"
+        lost = totals.lost_in_a_row
         if self.stopped:
-            self.adaptive = True
+            return 0
+        if totals.interrupted:
+            self.end(INTERRUPTED)
+        elif why := totals.answered(self.stop):
+            self.end(why)
+        elif self._budget and totals.total >= self._budget:
+            self.end(f"stopped when the cost budget of {self._budget:g} was reached")
+        elif lost >= self.DEAD:
+            self.end(f"stopped after {lost:,} lost episodes one after the other")
+        if self.stopped:
             return 0
         return max(1, min(left, self._chunk(totals.started), self._affordable(totals)))
 
@@ -194,7 +242,7 @@ class StoppingPlan:
             return min(max(self.CHUNK, done // 4), self.LARGEST) if self._checks else self.LARGEST
         return -(-self.CHUNK // self._side_by_side) * self._side_by_side
 
-    def _affordable(self, totals: Totals) -> int:
+    def _affordable(self, totals: Seen) -> int:
         """So few that the budget is hardly overspent: nine tenths of the rest, by the mean cost."""
         if self._budget is None:
             return self._episodes
@@ -236,6 +284,42 @@ class Running:
             **self.more,
         }
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def run_batches(
+    plan: StoppingPlan, totals: Seen, batch: Callable[[int, int], None], until: int | None = None
+) -> None:
+    """Run batches until the plan ends.
+
+    Args:
+        plan: how many episodes, and why there are no more.
+        totals: what they show.
+        batch: runs so many episodes from a number on, and takes them into the totals.
+        until: end when so many episodes were started, also if the plan goes on.
+    """
+    try:
+        while count := plan.next(totals):
+            if until is not None and totals.started >= until:
+                break
+            batch(totals.started, count if until is None else min(count, until - totals.started))
+    except KeyboardInterrupt:
+        plan.end(INTERRUPTED)
+
+
+def watched(
+    guards: Sequence[Guard], costs: EpisodeCosts, spent: Floats, lost: float, *, covered: bool
+) -> GuardState:
+    """The state of the first guard that trips by these episodes, or of the last.
+
+    Args:
+        guards: at least one.
+        costs: of the episodes, as the promise counts them.
+        spent: what they cost, not discounted.
+        lost: what unfinished episodes cost.
+        covered: no action of the target is known to be left out.
+    """
+    states = [guard.add(costs, spent=spent, lost=lost, covered=covered) for guard in guards]
+    return next((one for one in states if one.tripped), states[-1])
 
 
 class EvaluationLoop:
@@ -296,7 +380,7 @@ class EvaluationLoop:
             try:
                 self._stage(size)
             except KeyboardInterrupt:  # while a design was made; batches end by themselves
-                self._plan.stopped, self._plan.adaptive = INTERRUPTED, True
+                self._plan.end(INTERRUPTED)
             if self._plan.stopped:
                 break
         if not self.totals.finished:
@@ -322,7 +406,7 @@ class EvaluationLoop:
         source = self._sources.of(plan.behavior, self._estimator(plan), limited, keep=keep)
         source = adjusted(source, self._context)
         before = decisions_of(plan.behavior)
-        self._plan.suit(source, guards)
+        self._plan.suit(source.side_by_side, guards, grow=source.quick)
         refuted = self._batches(source, guards, None if size is None else totals.started + size)
         for key, n in decisions_of(plan.behavior).items():
             self._decisions[key] = self._decisions.get(key, 0) + n - before[key]
@@ -339,34 +423,24 @@ class EvaluationLoop:
             guards: any of them may switch to the target policy.
             until: end when so many episodes were started, also if the plan goes on.
         """
-        plan, totals, refuted = self._plan, self.totals, None
-        try:
-            while count := plan.next(totals):
-                if until is not None and totals.started >= until:
-                    break
-                count = count if until is None else min(count, until - totals.started)
-                batch = source.run(totals.started, count, by_target=self._switched is not None)
-                totals.add(batch)
-                if guards and self._switched is None:
-                    states = [
-                        guard.add(
-                            batch.costs,
-                            spent=batch.spent,
-                            lost=sum(x.cost for x in batch.lost),
-                            covered=source.uncovered is None,
-                        )
-                        for guard in guards
-                    ]
-                    state = next((one for one in states if one.tripped), states[-1])
-                    if state.tripped:
-                        refuted, self._switched = state.reason, totals.started
-                        if not self._of_target or self._sources.baseline is not None:
-                            plan.stopped = f"stopped by the guard: {state.reason}"
-                            plan.adaptive = True
-                    self._report = GuardReport(self._switched, state)
-                self._tell()
-        except KeyboardInterrupt:
-            plan.stopped, plan.adaptive = INTERRUPTED, True
+        refuted = None
+
+        def batch(first: int, count: int) -> None:
+            nonlocal refuted
+            made = source.run(first, count, by_target=self._switched is not None)
+            self.totals.add(made)
+            if guards and self._switched is None:
+                lost = sum(x.cost for x in made.lost)
+                covered = source.uncovered is None
+                state = watched(guards, made.costs, made.spent, lost, covered=covered)
+                if state.tripped:
+                    refuted, self._switched = state.reason, self.totals.started
+                    if not self._of_target or self._sources.baseline is not None:
+                        self._plan.end(f"stopped by the guard: {state.reason}")
+                self._report = GuardReport(self._switched, state)
+            self._tell()
+
+        run_batches(self._plan, self.totals, batch, until)
         return refuted
 
     def _tell(self) -> None:

@@ -51,6 +51,7 @@ from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
 from scopeval.question.inference import IntervalMethod
 from scopeval.question.promise import Promise
+from scopeval.question.stop import Stop
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
 
@@ -192,6 +193,13 @@ class Totals:
     def mean_cost(self) -> float:
         """What a started episode has cost on average; 0 before the first."""
         return self.total / self.started if self.started else 0.0
+
+    def answered(self, stop: Stop) -> str | None:
+        """Whether the wanted precision is reached."""
+        wanted = stop.precision
+        if wanted is None or self.interval(anytime=True).half_width > wanted:
+            return None
+        return f"stopped when the interval was +- {wanted:g} or narrower"
 
     def add(self, batch: Batch) -> None:
         """Take in a batch."""

@@ -1,6 +1,8 @@
-"""Runs a comparison: batches of episodes of the mixture, looks at what they show, until an end.
+"""What is known of several policies after the batches so far, and the shares of the next one.
 
-    batch of episodes -> guard -> look: values, intervals -> shares of the next batch, or an end
+    batch of episodes -> look: values, intervals -> shares of the next batch, or an end
+
+The batches are those of the one loop, `evaluation.loop.run_batches`.
 
 Shares change between batches only, and by past episodes only, so that every value stays unbiased:
 a policy that is surely worse than another loses its share (never the baseline), one that failed
@@ -25,9 +27,9 @@ from scopeval.comparison.estimators import centers_of, full_trajectory
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, current_shares
-from scopeval.errors import PlantError
+from scopeval.comparison.rollout import none_finished
 from scopeval.estimation.moments import Interval
-from scopeval.evaluation.loop import INTERRUPTED, Running
+from scopeval.evaluation.loop import Running, StoppingPlan, run_batches, watched
 from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference
 from scopeval.question.stop import Stop
@@ -35,20 +37,16 @@ from scopeval.question.stop import Stop
 __all__ = [
     "Look",
     "Outcome",
+    "PairedTotals",
     "Ramping",
-    "Runner",
-    "RunsMixture",
     "inferrer_of",
     "judged",
     "look_at",
+    "run_mixture",
 ]
 
-#: Episodes until the first look; the next ones come after a quarter more.
-FIRST_LOOK = 64
 #: Policies whose values were equal in so many episodes are taken to decide alike.
 ALIKE = 500
-#: So many episodes lost one after the other: the environment does not work any more.
-DEAD = 64
 
 
 @runtime_checkable
@@ -105,14 +103,6 @@ def look_at(inferrer: Inferrer, policies: PolicySet, active: Bools, episodes: in
     )
 
 
-class RunsMixture(Protocol):
-    """Runs episodes by number, with shares."""
-
-    def run(self, first: int, count: int, shares: Floats) -> MixtureEpisodes:
-        """Run episodes first .. first+count-1."""
-        ...
-
-
 @dataclass
 class Outcome:
     """What a comparison has come to.
@@ -126,7 +116,6 @@ class Outcome:
         shares: of the policies at the end.
         dropped: policies that lost their share because others are better, and after how many.
         decided_after: episodes after which a difference to the baseline was clear, by number.
-        alarm: why the guard ended it; None: it did not.
         looks: number of episodes, and the differences to the baseline by number of the policy.
         plain: intervals from values without exogenous paths; None: there is no context.
     """
@@ -139,7 +128,6 @@ class Outcome:
     shares: Floats
     dropped: dict[int, int] = field(default_factory=dict)
     decided_after: dict[int, int] = field(default_factory=dict)
-    alarm: str | None = None
     looks: list[tuple[int, dict[int, Contrast]]] = field(default_factory=list)
     plain: Inferrer | None = None
 
@@ -189,11 +177,10 @@ def inferrer_of(
     )
 
 
-class Runner:
-    """Runs episodes until the plan ends.
+class PairedTotals:
+    """What is known after the batches so far, and the shares of the next one.
 
     Args:
-        rollout: runs them.
         policies: of the comparison.
         stop: the plan.
         costs: what is promised.
@@ -203,15 +190,19 @@ class Runner:
         seed: of the folds.
         shares: of the policies, [K].
         ramp: how those of new policies grow; None: at once.
-        quick: episodes take hardly any time.
         controls: that are known, and not learned; None: there are none.
         context: exogenous paths; None: there are none.
-        progress: called after every batch.
+
+    Attributes:
+        started: episodes that were started and are over.
+        total: what they have cost.
+        lost_in_a_row: of them, one after the other, up to now.
+        interrupted: batches that the user stops are no batches.
+        adaptive: the plan looks at what the episodes show.
     """
 
     def __init__(
         self,
-        rollout: RunsMixture,
         policies: PolicySet,
         *,
         stop: Stop,
@@ -222,42 +213,38 @@ class Runner:
         seed: int,
         shares: Floats,
         ramp: Ramping | None = None,
-        quick: bool = False,
         controls: Controls | None = None,
         context: JointContext | None = None,
-        progress: Callable[[Running], None] | None = None,
     ) -> None:
-        self._rollout, self._policies, self._stop = rollout, policies, stop
-        self._costs, self._inference, self._gamma = costs, inference, gamma
-        self._logs, self._seed, self._ramp = logs, seed, ramp
-        self._fair, self._quick, self._progress = shares, quick, progress
+        self._policies, self._stop, self._inference = policies, stop, inference
+        self._costs, self._gamma, self._logs, self._seed = costs, gamma, logs, seed
+        self._fair, self._ramp = shares, ramp
         self._controls, self._context = controls, context
-        self._guard = costs.guard()
         self._parts: list[MixtureEpisodes] = []
         self._analyst: Analyst | None = None
         self._dropped: dict[int, int] = {}
         self._decided_after: dict[int, int] = {}
         self._looked: list[tuple[int, dict[int, Contrast]]] = []
+        self._look: Look | None = None
         self._stage, self._stage_began = 0, 0
-        self._started = self._lost_in_a_row = 0
-        self._spent = 0.0
-        self._why = ""
-        self._early = False  # the data have decided when to stop
-        self._clear: tuple[bool, bool, float] | None = None
-
-    @property
-    def _adaptive(self) -> bool:
-        stop = self._stop
-        return (
+        self.started = self.lost_in_a_row = 0
+        self.total, self.interrupted = 0.0, False
+        self.adaptive = (
             stop.decided
             or stop.precision is not None
             or stop.cost is not None
-            or self._inference.interval == "sequence"
+            or inference.interval == "sequence"
         )
 
     @property
-    def _finished(self) -> int:
+    def finished(self) -> int:
+        """Episodes with values."""
         return sum(len(part) for part in self._parts)
+
+    @property
+    def mean_cost(self) -> float:
+        """What a started episode has cost on average; 0 before the first."""
+        return self.total / self.started if self.started else 0.0
 
     @property
     def _active(self) -> Bools:
@@ -268,124 +255,53 @@ class Runner:
             active &= ~part.failed.any(axis=0)
         return active
 
-    def run(self) -> Outcome:
-        """Until the end."""
-        try:
-            while count := self._next():
-                self._batch(count)
-        except KeyboardInterrupt:
-            self._why, self._early = INTERRUPTED, True
-        if not self._finished:
-            raise KeyboardInterrupt  # before there was anything to report
-        episodes = MixtureEpisodes.concat(self._parts)
-        found = self._judge(episodes)
-        alarm = None if self._guard is None else self._guard.state.reason
-        return Outcome(
-            episodes,
-            found,
-            self._inferrer(episodes, found),
-            self._anytime,
-            self._why,
-            self._shares(),
-            self._dropped,
-            self._decided_after,
-            alarm,
-            self._looked,
-            None if found.plain is None else self._inferrer(episodes, found.plain),
-        )
+    @property
+    def shares(self) -> Floats:
+        """Of the next batch: fair ones among the active; new policies' grow with a ramp."""
+        part = None if self._ramp is None else self._ramp.shares[self._stage]
+        return current_shares(self._fair, self._active, self._policies.baseline, part)
 
     @property
-    def _anytime(self) -> bool:
-        return self._adaptive or self._early or bool(self._dropped)
+    def most(self) -> int | None:
+        """Episodes until the ramp may climb; None: it is at its end, or there is none."""
+        if self._ramp is None or self._stage + 1 >= len(self._ramp.shares):
+            return None
+        return self._ramp.episodes
 
-    # -- batches ---------------------------------------------------------------------------------
+    def answered(self, stop: Stop) -> str | None:
+        """Whether all is known that was asked for, or there is nothing left to compare."""
+        if not self._parts:
+            return None
+        if not self._active[self._policies.baseline]:
+            return "stopped because the baseline failed: there is nothing to compare with"
+        if self._active[: self._policies.asked].sum() < 2:
+            return "stopped because only one policy is left"
+        look, wanted = self._look, stop.precision
+        if look is None:
+            return None
+        if stop.decided and look.best:
+            return "stopped when it was decided"
+        if stop.decided and look.alike:
+            return "stopped because the policies decide alike: their values are equal"
+        if wanted is not None and look.width <= wanted:
+            return f"stopped when every difference was known to +- {wanted:g} or better"
+        return None
 
-    def _next(self) -> int:
-        """How many episodes to run now; 0: no more, and why is known."""
-        stop = self._stop
-        left = math.inf if stop.episodes is None else stop.episodes - self._started
-        if left <= 0:
-            self._why = f"all {stop.episodes:,} episodes were run"
-            return 0
-        if self._ended():
-            return 0
-        return int(min(left, self._chunk()))
-
-    def _ended(self) -> bool:
-        """Whether something other than the number of episodes ends it."""
-        stop, state = self._stop, None if self._guard is None else self._guard.state
-        if state is not None and state.tripped:
-            self._end(f"stopped by the guard: {state.reason}")
-        elif self._parts and not self._active[self._policies.baseline]:
-            self._end("stopped because the baseline failed: there is nothing to compare with")
-        elif self._parts and self._active[: self._policies.asked].sum() < 2:
-            self._end("stopped because only one policy is left")
-        elif stop.cost is not None and self._spent >= stop.cost:
-            self._end(f"stopped when the cost budget of {stop.cost:g} was reached")
-        elif self._lost_in_a_row >= DEAD:
-            self._end(f"stopped after {self._lost_in_a_row:,} lost episodes one after the other")
-        elif self._clear is not None:
-            decided, alike, width = self._clear
-            if stop.decided and decided:
-                self._end("stopped when it was decided")
-            elif stop.decided and alike:
-                self._end("stopped because the policies decide alike: their values are equal")
-            elif stop.precision is not None and width <= stop.precision:
-                self._end(
-                    f"stopped when every difference was known to +- {stop.precision:g} or better"
-                )
-        return bool(self._why)
-
-    def _end(self, why: str) -> None:
-        self._why, self._early = why, True
-
-    def _chunk(self) -> int:
-        """Episodes of the next batch."""
-        stop = self._stop
-        if stop.every is not None:
-            count = stop.every
-        elif self._adaptive or self._ramp is not None:
-            count = max(FIRST_LOOK, self._started // 4)
-        else:
-            count = 1024 if self._quick else FIRST_LOOK
-        if self._ramp is not None and self._stage + 1 < len(self._ramp.shares):
-            count = min(count, self._ramp.episodes)
-        if stop.cost is not None and self._spent > 0:
-            rest = 0.9 * (stop.cost - self._spent) / self._spent * self._started
-            count = min(count, max(1, int(rest)))
-        return max(1, count)
-
-    def _batch(self, count: int) -> None:
-        try:
-            part = self._rollout.run(self._started, count, self._shares())
-        except PlantError:
-            if not self._parts:
-                raise
-            self._started += count
-            self._lost_in_a_row += count
-            return
-        self._started += count
-        self._lost_in_a_row = 0 if len(part) else self._lost_in_a_row + count
-        self._spent += float(part.cost.sum()) + sum(one.cost for one in part.lost)
+    def add(self, part: MixtureEpisodes) -> None:
+        """Take in a batch, look at what all episodes show, and climb the ramp."""
+        finished, lost = len(part), len(part.lost)
+        self.started += finished + lost
+        self.lost_in_a_row = 0 if finished else self.lost_in_a_row + lost
+        self.total += float(part.cost.sum()) + sum(one.cost for one in part.lost)
         self._parts.append(part)
-        if self._guard is not None:
-            lost = sum(one.cost for one in part.lost)
-            self._guard.add(
-                self._costs.of(part), spent=part.cost.sum(axis=1), lost=lost, covered=True
-            )
-        if self._looks():
-            self._look()
-        self._climb()
-        if self._progress is not None:
-            self._tell()
+        if self.adaptive and self.finished >= 2:
+            self._look_at_all()
+        if self.most is not None and self.finished - self._stage_began >= self.most:
+            self._stage, self._stage_began = self._stage + 1, self.finished
 
     # -- what the episodes show --------------------------------------------------------------------
 
-    def _looks(self) -> bool:
-        """Whether what the episodes show can change anything."""
-        return self._adaptive and self._finished >= 2
-
-    def _judge(self, episodes: MixtureEpisodes) -> Judged:
+    def _judged(self, episodes: MixtureEpisodes) -> Judged:
         if self._analyst is None:
             learner = learner_for(self._policies, episodes, gamma=self._gamma, seed=self._seed)
             self._analyst = Analyst(
@@ -399,49 +315,35 @@ class Runner:
             )
         return judged(self._analyst, episodes, self._gamma)
 
-    def _inferrer(self, episodes: MixtureEpisodes, found: Judged) -> Inferrer:
+    def _inferrer(self, episodes: MixtureEpisodes, found: Judged, *, anytime: bool) -> Inferrer:
         return inferrer_of(
             episodes,
             found,
             self._context,
             gamma=self._gamma,
             inference=self._inference,
-            anytime=self._anytime,
+            anytime=anytime,
             target_n=self._stop.episodes or 1000,
             asked=self._policies.asked,
         )
 
-    def _look(self) -> None:
+    def _look_at_all(self) -> None:
         """Judge all episodes so far: what is decided, and who is dropped."""
         episodes = MixtureEpisodes.concat(self._parts)
-        inferrer = self._inferrer(episodes, self._judge(episodes))
         base, active = self._policies.baseline, self._active[: self._policies.asked]
         if not active[base]:
             return
-        look = look_at(inferrer, self._policies, active, len(episodes))
+        inferrer = self._inferrer(episodes, self._judged(episodes), anytime=True)
+        look = self._look = look_at(inferrer, self._policies, active, len(episodes))
         self._looked.append((len(episodes), look.differences))
         for k, difference in look.differences.items():
             if difference.decided:
                 self._decided_after.setdefault(k, len(episodes))
-        self._clear = (look.best, look.alike, look.width)
         for j in look.worse:
             self._dropped[j] = len(episodes)
 
-    def _shares(self) -> Floats:
-        """Of the next batch: fair ones among the active; new policies' grow with a ramp."""
-        part = None if self._ramp is None else self._ramp.shares[self._stage]
-        return current_shares(self._fair, self._active, self._policies.baseline, part)
-
-    def _climb(self) -> None:
-        """The next stage of the ramp, after enough episodes without an alarm."""
-        if self._ramp is None or self._stage + 1 >= len(self._ramp.shares):
-            return
-        if self._finished - self._stage_began >= self._ramp.episodes:
-            self._stage, self._stage_began = self._stage + 1, self._finished
-
-    def _tell(self) -> None:
+    def running(self) -> Running:
         """The numbers of this moment: estimates without control variates are enough to follow."""
-        assert self._progress is not None
         episodes = MixtureEpisodes.concat(self._parts)
         each = full_trajectory(episodes, self._gamma, centers_of(episodes, self._gamma))
         each[~episodes.taking_part] = np.nan
@@ -455,6 +357,71 @@ class Runner:
             more[f"difference/{name}"] = float(paired[known].mean()) if known.any() else math.nan
             first = more[f"difference/{name}"] if math.isnan(first) else first
         now = Interval(first, -math.inf, math.inf, self._inference.alpha, "running", len(episodes))
-        self._progress(
-            Running(self._started, self._stop.episodes, now, self._spent, math.nan, None, more)
+        return Running(self.started, self._stop.episodes, now, self.total, math.nan, None, more)
+
+    def outcome(self, stopped: str, *, adaptive: bool) -> Outcome:
+        """What it has come to.
+
+        Args:
+            stopped: why there were no more episodes.
+            adaptive: what they showed may have decided how many there are.
+        """
+        if not self.finished:
+            raise KeyboardInterrupt  # before there was anything to report
+        episodes = MixtureEpisodes.concat(self._parts)
+        found, anytime = self._judged(episodes), adaptive or self.adaptive or bool(self._dropped)
+        plain = found.plain
+        return Outcome(
+            episodes,
+            found,
+            self._inferrer(episodes, found, anytime=anytime),
+            anytime,
+            stopped,
+            self.shares,
+            self._dropped,
+            self._decided_after,
+            self._looked,
+            None if plain is None else self._inferrer(episodes, plain, anytime=anytime),
         )
+
+
+def run_mixture(
+    run: Callable[[int, int, Floats], MixtureEpisodes],
+    totals: PairedTotals,
+    stop: Stop,
+    costs: CostTerms,
+    *,
+    side_by_side: int = 1,
+    progress: Callable[[Running], None] | None = None,
+) -> Outcome:
+    """Run batches of a mixture until the plan ends.
+
+    Args:
+        run: runs so many episodes from a number on, with shares.
+        totals: what they show.
+        stop: the plan.
+        costs: what is promised.
+        side_by_side: episodes that run at the same time.
+        progress: called after every batch.
+    """
+    plan, guard = StoppingPlan(stop), costs.guard()
+    guards = () if guard is None else (guard,)
+    look = totals.adaptive or totals.most is not None
+    plan.suit(side_by_side, guards, grow=look, check=look)
+
+    def batch(first: int, count: int) -> None:
+        part = run(first, count if totals.most is None else min(count, totals.most), totals.shares)
+        if not len(part) and not totals.finished:
+            raise none_finished(part.lost)
+        totals.add(part)
+        if guards:
+            lost = sum(one.cost for one in part.lost)
+            spent = part.cost.sum(axis=1)
+            state = watched(guards, costs.of(part), spent, lost, covered=True)
+            if state.tripped:
+                plan.end(f"stopped by the guard: {state.reason}")
+        if progress is not None:
+            progress(totals.running())
+
+    run_batches(plan, totals, batch)
+    return totals.outcome(plan.stopped, adaptive=plan.adaptive)
