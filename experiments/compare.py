@@ -29,6 +29,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal, get_args
 
@@ -439,10 +440,8 @@ def _times(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     rows = []
     for K in (2, CANDIDATES):
         policies = {f"p{k}": p for k, p in enumerate(target_policies(K, size, seed=seed))}
-        ours = _seconds(lambda p=policies: compare(mdp, p, episodes=args.episodes, logs=logs))
-        designs = _seconds(
-            lambda p=policies: [design(logs, one, horizon=size) for one in p.values()]
-        )
+        ours = _seconds(partial(compare, mdp, policies, episodes=args.episodes, logs=logs))
+        designs = sum(_seconds(partial(design, logs, p, horizon=size)) for p in policies.values())
         rows.append({"x": 0.0, "how": f"comparison of {K} / {K} designs", "ratio": ours / designs})
     one = next(iter(policies.values()))
     two = PolicySet(dict(list(policies.items())[:2]))

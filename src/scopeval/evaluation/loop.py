@@ -218,20 +218,23 @@ class StoppingPlan:
         if left <= 0 and not totals.interrupted:
             self.stopped = f"all {self._episodes:,} episodes were run"
             return 0
-        lost = totals.lost_in_a_row
-        if self.stopped:
-            return 0
-        if totals.interrupted:
-            self.end(INTERRUPTED)
-        elif why := totals.answered(self.stop):
+        if not self.stopped and (why := self._why(totals)):
             self.end(why)
-        elif self._budget and totals.total >= self._budget:
-            self.end(f"stopped when the cost budget of {self._budget:g} was reached")
-        elif lost >= self.DEAD:
-            self.end(f"stopped after {lost:,} lost episodes one after the other")
         if self.stopped:
             return 0
         return max(1, min(left, self._chunk(totals.started), self._affordable(totals)))
+
+    def _why(self, totals: Seen) -> str | None:
+        """Why something other than the number of episodes ends it; None: nothing does."""
+        if totals.interrupted:
+            return INTERRUPTED
+        if why := totals.answered(self.stop):
+            return why
+        if self._budget and totals.total >= self._budget:
+            return f"stopped when the cost budget of {self._budget:g} was reached"
+        if totals.lost_in_a_row >= self.DEAD:
+            return f"stopped after {totals.lost_in_a_row:,} lost episodes one after the other"
+        return None
 
     def _chunk(self, done: int) -> int:
         if self._given is not None:
