@@ -22,6 +22,7 @@ from scopeval import (
     Question,
     Ramp,
     Stop,
+    Transitions,
     assess,
     compare,
 )
@@ -400,13 +401,41 @@ def test_a_question_has_the_discount():
     assert abs(result.values["new"].estimate) < abs(lower.values["new"].estimate)
 
 
+def one_row(obs: Any, action: int) -> Transitions:
+    """A log of one step."""
+    state, one = np.asarray(obs)[None], np.zeros(1)
+    return Transitions(
+        t=np.zeros(1, int), obs=state, action=np.array([action]), reward=one, cost=one,
+        next_obs=state, terminated=np.ones(1, bool),
+    )  # fmt: skip
+
+
+def test_one_episode_decides_nothing():
+    """It does not say that both policies decide alike."""
+    d = compare(MDP, BOTH, episodes=1).differences["new"]
+    assert not d.flat
+    assert d.verdict == "undecided"
+    assert d.half_width == np.inf
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"policies": {"today": OLD}}, "expected at least two"),
         ({"policies": {str(k): OLD for k in range(100)}}, "expected at most 20"),
-        ({"policies": {"today": OLD, 3: NEW}}, "expected words as names"),
-        ({"policies": {"today": OLD, "new": np.ones((4, 2)) / 2}}, "different numbers of actions"),
+        ({"policies": {"today": OLD, 3: NEW}}, "expected words on one line as names"),
+        ({"policies": {"today": OLD, "two\nlines": NEW}}, "expected words on one line as names"),
+        ({"policies": {"today": OLD, "new": np.ones((4, 2)) / 2}}, "4 states and 2 actions"),
+        ({"policies": {"today": OLD[:, :3], "new": NEW[:, :3]}}, "3 states and 3 actions"),
+        ({"policies": {"today": OLD[:3], "new": NEW}}, "covers 3 time steps"),
+        (
+            {"policies": {"today": OLD, "new": lambda obs, t: np.full((len(obs), 2), 0.5)}},
+            "different numbers of actions",
+        ),
+        ({"logs": [1, 2]}, "logs: got list"),
+        ({"logs": one_row(np.zeros(2), 1)}, "expected numbers of states"),
+        ({"logs": one_row(7, 1)}, "got states up to 7"),
+        ({"logs": one_row(0, 3)}, "actions up to 3"),
         ({"policies": [OLD, NEW]}, "expected a dict of names and policies"),
         ({"baseline": "yesterday"}, "baseline: got 'yesterday'"),
         ({"episodes": None}, "stop="),

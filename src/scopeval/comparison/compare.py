@@ -119,6 +119,7 @@ def compare(
     promises, _ = promises_and_limits(promise)
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
+    several.check_world(plant.env, horizon, logs)
     given = promises[0] if promises else None
     chosen = affordable(several, shares, given, plant.env, logs, horizon=horizon, gamma=gamma)
     several, shares = chosen.policies, chosen.shares

@@ -177,7 +177,7 @@ class Inferrer:
             moments.enter(number, float(weight / worth.max()))
             moments.update(x[worth == weight])
         found = moments.sequence() if self._anytime else moments.interval()
-        flat = bool(np.ptp(x) <= ROUNDING * self._scale)
+        flat = len(x) > 1 and bool(np.ptp(x) <= ROUNDING * self._scale)
         error = math.sqrt(max(moments.squared_error, 0.0))
         method = found.method if self._anytime else "t"  # with the correction for skewness
         return Contrast(
@@ -227,7 +227,7 @@ class Inferrer:
             "bets",
             len(x),
             error,
-            bool(np.ptp(x) == 0.0),
+            len(x) > 1 and bool(np.ptp(x) == 0.0),
         )
 
     # -- several policies ------------------------------------------------------------------------

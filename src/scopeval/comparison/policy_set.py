@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, as_floats
 from scopeval.errors import InputError
-from scopeval.policies.adapters import as_policy
+from scopeval.exact import TabularMDP
+from scopeval.exact.tables import policy_table
+from scopeval.logs.transitions import Transitions
+from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy
 
@@ -122,6 +125,47 @@ class PolicySet:
         self._actions: int | None = None
         self._answered = np.zeros(len(self), np.bool_)
         self.asked = len(self)
+
+    def check_world(self, env: Any, horizon: int, logs: Transitions | None) -> None:
+        """Refuse tables that are not of this world, and logs whose actions are not these.
+
+        Args:
+            env: where episodes run; only of a `TabularMDP` it is known before.
+            horizon: T.
+            logs: of past operation; None: there are none.
+
+        Raises:
+            InputError: one of them.
+        """
+        mdp = env if isinstance(env, TabularMDP) else None
+        for name, policy in zip(self.names, self.policies, strict=True):
+            if not isinstance(policy, TabularPolicy):
+                continue
+            if mdp is None:
+                policy.table(horizon)
+            else:
+                policy_table(mdp, f"policies[{name!r}]", policy)
+        if logs is None:
+            return
+        if not isinstance(logs, Transitions):
+            raise InputError(
+                f"logs: got {type(logs).__name__}, expected Transitions, as read_logs gives them"
+            )
+        tables = [p for p in self.policies if isinstance(p, TabularPolicy)]
+        if not tables or not len(logs):
+            return
+        if logs.obs.ndim != 1 or logs.action.ndim != 1:
+            raise InputError(
+                f"logs: got observations {logs.obs.shape} and actions {logs.action.shape}, "
+                "expected numbers of states and actions, as the policies have"
+            )
+        S, A = tables[0].states, tables[0].actions
+        if logs.obs.max() >= S or logs.action.max() >= A:
+            raise InputError(
+                f"logs: got states up to {int(logs.obs.max())} and actions up to "
+                f"{int(logs.action.max())}, expected at most {S - 1} and {A - 1}, as the policies "
+                "have; try logs=None if they are of another world"
+            )
 
     def with_design(self, design: Policy) -> PolicySet:
         """The same policies and one more that runs beside them; nothing is asked about it."""
@@ -390,9 +434,13 @@ def _check_names(policies: Any, baseline: str | None) -> None:
             f"policies: got {type(policies).__name__}, expected a dict of names and policies, such "
             'as {"today": old, "new": new}'
         )
-    bad = [name for name in policies if not (isinstance(name, str) and name.strip())]
+    bad = [
+        name
+        for name in policies
+        if not (isinstance(name, str) and name.strip() and name.isprintable())
+    ]
     if bad:
-        raise InputError(f"policies: got the name {bad[0]!r}, expected words as names")
+        raise InputError(f"policies: got the name {bad[0]!r}, expected words on one line as names")
     if len(policies) < 2:
         raise InputError(
             f"policies: got {len(policies)}, expected at least two to compare; the value of one is "
