@@ -54,7 +54,6 @@ from scopeval.comparison.control import TableControls, controls_at
 from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.estimators import doubly_robust
 from scopeval.comparison.joint_design import value_tables
-from scopeval.comparison.mixture import EpisodeState
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import MixtureRollout, choose
@@ -64,6 +63,7 @@ from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.policies.episode_state import EpisodeState
 
 Part = Literal[
     "pairs", "unseen", "promise", "same", "coverage", "best", "times", "vectors", "robots",

@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.collection.episode_log import EpisodeLog as EpisodeLog
     from scopeval.collection.episodes import Episodes as Episodes
     from scopeval.collection.plant import Plant as Plant
-    from scopeval.comparison.ab_test import ABTest as ABTest
-    from scopeval.comparison.ab_test import read_ab_test as read_ab_test
     from scopeval.comparison.compare import compare as compare
+    from scopeval.comparison.recorded import ABTest as ABTest
+    from scopeval.comparison.recorded import read_ab_test as read_ab_test
     from scopeval.comparison.result import Comparison as Comparison
     from scopeval.context.history import History as History
     from scopeval.evaluation.evaluator import evaluate as evaluate
@@ -68,7 +68,7 @@ __version__ = "0.2.0"
 
 #: Public name -> the module that defines it; a module stands for itself.
 _PUBLIC = {
-    "ABTest": "scopeval.comparison.ab_test",
+    "ABTest": "scopeval.comparison.recorded",
     "Baseline": "scopeval.question.baseline",
     "BehaviorPolicy": "scopeval.behavior.policy",
     "Bound": "scopeval.question.promise",
@@ -115,7 +115,7 @@ _PUBLIC = {
     "exact": "scopeval",
     "frontier": "scopeval.behavior.frontier",
     "load": "scopeval.behavior.file",
-    "read_ab_test": "scopeval.comparison.ab_test",
+    "read_ab_test": "scopeval.comparison.recorded",
     "read_logs": "scopeval.logs.read",
     "sample_logs": "scopeval.logs.stream",
     "simulate": "scopeval",

@@ -11,8 +11,7 @@ from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 from scopeval import Campaign, Inference, Limit, Promise, Ramp, Stop, Transitions
 from scopeval.comparison.compare import comparison_of
 from scopeval.comparison.costs import cost_terms_of
-from scopeval.comparison.mixture import running_weights
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.totals import PairedTotals, run_mixture
 from scopeval.errors import CampaignError, DataError, InputError

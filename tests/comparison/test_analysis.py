@@ -13,8 +13,7 @@ import pytest
 from scopeval import Transitions
 from scopeval.comparison.analysis import Analyst, contrasts
 from scopeval.comparison.inference import Observed
-from scopeval.comparison.mixture import running_weights
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 
 OLD, NEW = np.array([[0.7, 0.3]]), np.array([[0.2, 0.8]])

@@ -12,8 +12,7 @@ from scopeval import History, Inference, Stop, compare
 from scopeval.comparison import analysis
 from scopeval.comparison.analysis import ESTIMATORS, Analyst, _Folds
 from scopeval.comparison.context import JointContext
-from scopeval.comparison.mixture import running_weights
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.context import regression
 from scopeval.envs.exogenous import ExogenousEnv

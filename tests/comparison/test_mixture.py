@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_mdps import Case, Paths, cases, every_path, random_case
+from scopeval.comparison.affordable import foreseen_variance
 from scopeval.comparison.estimators import (
     ab_variance,
     doubly_robust,
@@ -17,10 +18,9 @@ from scopeval.comparison.estimators import (
     per_decision,
     weighted_costs,
 )
-from scopeval.comparison.foreseen import foreseen_variance
 from scopeval.comparison.joint_design import value_tables
-from scopeval.comparison.mixture import EpisodeState, mixture_probs, running_weights
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes, mixture_probs, running_weights
+from scopeval.policies.episode_state import EpisodeState
 
 FEW = settings(max_examples=40, deadline=None)
 

@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.result import Comparison
-from scopeval.comparison.totals import Outcome, inferrer_of, judged, look_at
+from scopeval.comparison.totals import Outcome, judged, look_at, outcome_of
 from scopeval.errors import InputError
 from scopeval.evaluation.result import plain_numbers
 from scopeval.policies.protocols import Policy
@@ -271,27 +270,20 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen, logs: Any) ->
         learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
         recorder.analyst = Analyst(policies, terms.gamma, learner, logs, terms.seed)
     recorder.analyst.context = seen.context
-    outcome = judged(recorder.analyst, episodes, terms.gamma)
-    of_values = partial(
-        inferrer_of,
+    outcome = outcome_of(
         episodes,
+        judged(recorder.analyst, episodes, terms.gamma),
+        seen.context,
+        stopped=seen.stopped,
+        shares=seen.shares,
         gamma=terms.gamma,
         inference=_inference(terms),
         anytime=True,  # a campaign is looked at while it runs
         target_n=terms.stop.episodes or 1000,
         asked=policies.asked,
     )
-    return Outcome(
-        episodes,
-        outcome,
-        of_values(outcome, seen.context),
-        True,
-        seen.stopped,
-        seen.shares,
-        seen.dropped,
-        seen.decided_after,
-        seen.looks,
-        None if outcome.plain is None else of_values(outcome.plain, None),
+    return replace(
+        outcome, dropped=seen.dropped, decided_after=seen.decided_after, looks=seen.looks
     )
 
 

@@ -142,7 +142,7 @@ def _source(
     """Where episodes come from, and how many."""
     from scopeval.cli.sources import columns_from, cost_from, environment_from
     from scopeval.collection.plant import Plant
-    from scopeval.comparison.ab_test import read_ab_test
+    from scopeval.comparison.recorded import read_ab_test
     from scopeval.errors import InputError
 
     if env is None:

@@ -12,7 +12,6 @@ from scopeval.arrays import Floats, check_whole
 from scopeval.collection.environments import EnvironmentPool, open_environments
 from scopeval.collection.plant import Plant, plant_of
 from scopeval.collection.simulated import TabularFleet
-from scopeval.comparison.ab_test import ABTest
 from scopeval.comparison.affordable import affordable
 from scopeval.comparison.analysis import ESTIMATORS
 from scopeval.comparison.context import JointContext, joint_context, reports_of
@@ -21,7 +20,7 @@ from scopeval.comparison.estimators import ab_variance
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, shares_of
-from scopeval.comparison.recorded import assigned, judge_recorded
+from scopeval.comparison.recorded import ABTest, assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
 from scopeval.comparison.rollout import MixtureRollout
 from scopeval.comparison.totals import Outcome, PairedTotals, Ramping, run_mixture

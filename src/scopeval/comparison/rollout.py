@@ -23,10 +23,10 @@ from scopeval.collection.episodes import LostEpisode
 from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.collection.rollout import draw_actions, episode_streams
 from scopeval.collection.signal_paths import record_signals
-from scopeval.comparison.mixture import EpisodeState, mixture_probs
-from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes, mixture_probs
 from scopeval.comparison.policy_set import Normal, PolicySet
 from scopeval.errors import PlantError
+from scopeval.policies.episode_state import EpisodeState
 from scopeval.policies.protocols import Observations
 
 __all__ = ["MixtureChoice", "MixtureRollout", "choose", "none_finished"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -42,6 +42,7 @@ __all__ = [
     "inferrer_of",
     "judged",
     "look_at",
+    "outcome_of",
     "run_mixture",
 ]
 
@@ -175,6 +176,39 @@ def inferrer_of(
         return_bound=inference.return_bound,
         asked=asked,
     )
+
+
+def outcome_of(
+    episodes: MixtureEpisodes,
+    found: Judged,
+    context: JointContext | None,
+    *,
+    stopped: str,
+    shares: Floats,
+    gamma: float,
+    inference: Inference,
+    anytime: bool,
+    target_n: int,
+    asked: int | None = None,
+    groups: Ints | None = None,
+) -> Outcome:
+    """What values of episodes have come to; arguments as of `Outcome` and `Inferrer`."""
+
+    def inferrer(values: Judged) -> Inferrer:
+        return inferrer_of(
+            episodes,
+            values,
+            context,
+            gamma=gamma,
+            inference=inference,
+            anytime=anytime,
+            target_n=target_n,
+            asked=asked,
+            groups=groups,
+        )
+
+    plain = None if found.plain is None else inferrer(found.plain)
+    return Outcome(episodes, found, inferrer(found), anytime, stopped, shares, plain=plain)
 
 
 class PairedTotals:
@@ -315,25 +349,22 @@ class PairedTotals:
             )
         return judged(self._analyst, episodes, self._gamma)
 
-    def _inferrer(self, episodes: MixtureEpisodes, found: Judged, *, anytime: bool) -> Inferrer:
-        return inferrer_of(
-            episodes,
-            found,
-            self._context,
-            gamma=self._gamma,
-            inference=self._inference,
-            anytime=anytime,
-            target_n=self._stop.episodes or 1000,
-            asked=self._policies.asked,
-        )
-
     def _look_at_all(self) -> None:
         """Judge all episodes so far: what is decided, and who is dropped."""
         episodes = MixtureEpisodes.concat(self._parts)
         base, active = self._policies.baseline, self._active[: self._policies.asked]
         if not active[base]:
             return
-        inferrer = self._inferrer(episodes, self._judged(episodes), anytime=True)
+        inferrer = inferrer_of(
+            episodes,
+            self._judged(episodes),
+            self._context,
+            gamma=self._gamma,
+            inference=self._inference,
+            anytime=True,
+            target_n=self._stop.episodes or 1000,
+            asked=self._policies.asked,
+        )
         look = self._look = look_at(inferrer, self._policies, active, len(episodes))
         self._looked.append((len(episodes), look.differences))
         for k, difference in look.differences.items():
@@ -369,19 +400,20 @@ class PairedTotals:
         if not self.finished:
             raise KeyboardInterrupt  # before there was anything to report
         episodes = MixtureEpisodes.concat(self._parts)
-        found, anytime = self._judged(episodes), adaptive or self.adaptive or bool(self._dropped)
-        plain = found.plain
-        return Outcome(
+        outcome = outcome_of(
             episodes,
-            found,
-            self._inferrer(episodes, found, anytime=anytime),
-            anytime,
-            stopped,
-            self.shares,
-            self._dropped,
-            self._decided_after,
-            self._looked,
-            None if plain is None else self._inferrer(episodes, plain, anytime=anytime),
+            self._judged(episodes),
+            self._context,
+            stopped=stopped,
+            shares=self.shares,
+            gamma=self._gamma,
+            inference=self._inference,
+            anytime=adaptive or self.adaptive or bool(self._dropped),
+            target_n=self._stop.episodes or 1000,
+            asked=self._policies.asked,
+        )
+        return replace(
+            outcome, dropped=self._dropped, decided_after=self._decided_after, looks=self._looked
         )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scopeval.comparison.wording import rounded_ends, shortened
+from scopeval.comparison.result import rounded_ends, shortened
 from scopeval.estimation.moments import Interval
 from scopeval.notebook.card import Card
 from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans, write_in

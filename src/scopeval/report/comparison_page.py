@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from scopeval.comparison.result import Comparison
+from scopeval.comparison.result import Comparison, Ends, round_guess, rounded_ends, shortened
 from scopeval.comparison.views import draw_differences
-from scopeval.comparison.wording import Ends, round_guess, rounded_ends, shortened
 from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
