@@ -52,6 +52,7 @@ from scopeval import (
     BehaviorPolicy,
     Bound,
     Check,
+    Comparison,
     EpisodeLog,
     Episodes,
     Frontier,
@@ -61,10 +62,12 @@ from scopeval import (
     Plant,
     Promise,
     Question,
+    Ramp,
     Stop,
     Table,
     TabularPolicy,
     collect,
+    compare,
     design,
     estimate,
     evaluate,
@@ -74,6 +77,7 @@ from scopeval import (
     read_logs,
     simulate,
 )
+from scopeval.envs.tabular import TabularEnv
 from scopeval.solver import solve, solve_priced
 
 # -- cases: finite models, exactly ---------------------------------------------------------------
@@ -261,6 +265,32 @@ def _stopping() -> Numbers:
         | prefixed("unguarded", of_evaluation(unguarded))
         | {"progress": seen[:5], "looks": len(seen)}
     )
+
+
+@case("evaluate.compare")
+def _compare() -> Numbers:
+    """Several policies: a number of episodes, until it is decided, a ramp, a plant, and again."""
+    mdp, _, log = changing()
+    rng = np.random.default_rng(5)
+    old, *others = (rng.dirichlet(np.ones(mdp.actions), (4, mdp.states)) for _ in range(3))
+    both = {"old": old, "new": 0.5 * old + 0.5 * others[0]}
+    several = both | {"other": others[1]}
+    plant = Plant(lambda: TabularEnv(mdp), side_by_side=8)
+    runs: dict[str, Comparison] = {
+        "fixed": compare(mdp, both, episodes=150),
+        "logs": compare(mdp, both, episodes=150, logs=log),
+        "decided": compare(mdp, several, stop=Stop(decided=True, episodes=300)),
+        "ramp": compare(mdp, several, Ramp((0.2, 1.0), episodes=50), episodes=150),
+        "plant": compare(plant, both, horizon=4, stop=Stop(precision=1e-3, episodes=100)),
+    }
+    numbers: Numbers = {}
+    for name, result in runs.items():
+        every = {f"value-{k}": v for k, v in result.values.items()}
+        every |= {f"difference-{k}": v for k, v in result.differences.items()}
+        for of, one in every.items():
+            numbers |= prefixed(f"{name}-{of}", {"interval": fields(one, f"{INTERVAL} se")})
+        numbers |= prefixed(name, {"cost": [result.cost.total], "n": [result.episodes]})
+    return numbers
 
 
 @case("evaluate.gymnasium")
