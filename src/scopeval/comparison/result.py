@@ -6,32 +6,22 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from scopeval.comparison.inference import Contrast
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.views import between_in_words, round_guess, rounded_ends, shortened
 from scopeval.context.report import ContextReport
 from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
-from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
+from scopeval.evaluation.result import Spent, plain_numbers, unseen
 from scopeval.safety.certificate import Certificate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = [
-    "Best",
-    "Comparison",
-    "Difference",
-    "Ends",
-    "Verdict",
-    "between_in_words",
-    "difference_of",
-    "round_guess",
-    "rounded_ends",
-    "shortened",
-]
+__all__ = ["Best", "Comparison", "Difference", "Verdict", "difference_of"]
 
 Verdict = Literal["better", "worse", "undecided", "failed"]
 
@@ -410,64 +400,3 @@ def _more(n: int | None) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-# -- words and rounded numbers of differences -----------------------------------------------------
-
-
-class Ends(Protocol):
-    """An estimate and its interval."""
-
-    @property
-    def estimate(self) -> float:
-        """The middle."""
-        ...
-
-    @property
-    def low(self) -> float:
-        """-inf: nothing bounds it."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """inf: nothing bounds it."""
-        ...
-
-    @property
-    def half_width(self) -> float:
-        """Infinite where an end is open."""
-        ...
-
-
-def rounded_ends(d: Ends, sign: float = 1.0) -> tuple[str, str, str]:
-    """Estimate, low and high (of the opposite where `sign` is -1), as exact as they are known.
-
-    An end that nothing bounds is "inf" or "-inf".
-    """
-    low, high = sorted((sign * d.low, sign * d.high))
-    ends = [x for x in (low, high) if math.isfinite(x)]
-    spread = d.half_width if len(ends) == 2 else max(abs(sign * d.estimate - x) for x in [*ends, 0])
-    value, below, above = rounded(spread, sign * d.estimate, low, high)
-    return value, below, above
-
-
-def between_in_words(low: str, high: str) -> str:
-    """Both ends in words; few events say nothing about the side of the long tail."""
-    if high == "inf":
-        return f"at least {low} (too few events for the other end)"
-    if low == "-inf":
-        return f"at most {high} (too few events for the other end)"
-    return f"between {low} and {high}"
-
-
-def round_guess(n: float) -> str:
-    """Two digits are enough for a number that is a guess."""
-    if n < 100:
-        return f"{math.ceil(n):,}"
-    digits = 1 - math.floor(math.log10(n))
-    return f"{round(n, digits):,.0f}"
-
-
-def shortened(name: str, most: int) -> str:
-    """A name of at most so many letters."""
-    return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

@@ -6,8 +6,14 @@ import math
 
 import numpy as np
 
-from scopeval.comparison.result import Comparison, Ends, round_guess, rounded_ends, shortened
-from scopeval.comparison.views import draw_differences
+from scopeval.comparison.result import Comparison
+from scopeval.comparison.views import (
+    Ends,
+    draw_differences,
+    round_guess,
+    rounded_ends,
+    shortened,
+)
 from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
