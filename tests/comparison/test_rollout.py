@@ -169,8 +169,14 @@ def test_a_controller_without_density_shares_no_episode():
         ([1, 2], "expected a dict of names and policies"),
         ({"old": np.ones((2, 2)) / 2}, "expected at least two"),
         ({str(k): np.ones((2, 2)) / 2 for k in range(100)}, "expected at most 20"),
-        ({"old": np.ones((2, 2)) / 2, 3: np.ones((2, 2)) / 2}, "expected words on one line as names"),
-        ({"old": np.ones((2, 2)) / 2, " ": np.ones((2, 2)) / 2}, "expected words on one line as names"),
+        (
+            {"old": np.ones((2, 2)) / 2, 3: np.ones((2, 2)) / 2},
+            "expected words on one line as names",
+        ),
+        (
+            {"old": np.ones((2, 2)) / 2, " ": np.ones((2, 2)) / 2},
+            "expected words on one line as names",
+        ),
         ({"old": np.ones((2, 2)) / 2, "new": gaussian(0.0)}, "over the same actions"),
         ({"old": np.ones((2, 2)) / 2, "new": "what"}, "policies['new']"),
     ],
