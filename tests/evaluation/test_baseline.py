@@ -190,7 +190,7 @@ def test_the_target_itself_is_guarded_against_the_baselines_cost():
     pi, _, old, _ = tables(1)
     found = evaluate(Walk, pi, horizon=T, episodes=4000, promise=Promise(at_most=0.3), baseline=old)
     assert found.stopped.startswith("stopped by the guard: the promise is refuted")
-    assert found.certificate.whose == "reference"
+    assert found.certificate.compared == "reference"
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_stages_promise_what_the_baseline_costs(grid, logged):
         mdp, pi, stages, episodes=600, promise=Promise(at_most=1.3 * ratio), baseline=old, seed=3
     )
     assert found.finished == 600
-    assert found.certificate.whose == "reference"
+    assert found.certificate.compared == "reference"
     assert found.certificate.episodes == 600
     assert found.certificate.verdict != "refuted"
     assert found.certificate.target_cost == pytest.approx(

@@ -60,7 +60,7 @@ from scopeval import (
 
 STAGE = "episodes by_target designed rows share estimate variance cost epsilon standard_error"
 LEARNED = "refits precise_after"
-BOUNDED = "largest_cost cost_bound expected_cost reasons whose"
+BOUNDED = "largest_cost cost_bound expected_cost reasons compared"
 CONTEXT = "paths share error relative_variance"
 STATUS = "started finished lost open spent design stage share"
 

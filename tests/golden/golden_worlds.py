@@ -43,7 +43,7 @@ CHOICES = {
     "budget": (*BUDGETS, "weighted"),
     "constraint": ("behavior", "target"),
     "estimator": ("auto", "mc", "is", "pdis", "dr"),
-    "whose": ("target", "reference", "limit"),
+    "compared": ("target", "reference", "limit"),
     "verdict": ("safe", "not refuted", "refuted", "not covered", "not enough evidence"),
 }
 

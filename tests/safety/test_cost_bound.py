@@ -417,8 +417,11 @@ def test_a_cut_episode_counts_with_no_more_than_it_would_have(step, largest_weig
     factors = gamma ** np.arange(horizon)
 
     def found(costs):
-        return {pair.kind: pair.own - 1.1 * pair.target for pair in bound.for_refutation(costs)} | {
-            f"safe {pair.kind}": pair.own - 1.1 * pair.target for pair in bound.for_safety(costs)
+        return {
+            pair.kind: pair.behavior - 1.1 * pair.target for pair in bound.for_refutation(costs)
+        } | {
+            f"safe {pair.kind}": pair.behavior - 1.1 * pair.target
+            for pair in bound.for_safety(costs)
         }
 
     for _ in range(200):

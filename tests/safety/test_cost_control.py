@@ -89,13 +89,13 @@ def test_any_control_variate_keeps_the_mean_and_the_ends(
         ):
             assert bound is not None
             for pair in (*bound.for_safety(costs), *bound.for_refutation(costs)):
-                assert chance @ pair.own == pytest.approx(own, abs=1e-9)
+                assert chance @ pair.behavior == pytest.approx(own, abs=1e-9)
                 assert chance @ pair.target == pytest.approx(truth, abs=1e-9)
             for pair in bound.for_safety(costs):
-                assert (pair.own <= pair.own_end + 1e-9).all()
+                assert (pair.behavior <= pair.behavior_end + 1e-9).all()
                 assert (pair.target >= pair.target_end - 1e-9).all()
             for pair in bound.for_refutation(costs):
-                assert (pair.own >= pair.own_end - 1e-9).all()
+                assert (pair.behavior >= pair.behavior_end - 1e-9).all()
                 assert (pair.target <= pair.target_end + 1e-9).all()
             kinds = [pair.kind for pair in bound.for_refutation(costs)]
             assert kinds == ["weighted", "controlled", "from the top"]

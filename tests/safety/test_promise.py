@@ -83,7 +83,7 @@ def test_limits_are_judged(keep: bool, bounded: bool) -> None:
         assert c is not None
         assert c.verdict == verdict
         assert c.proved == bounded
-        assert c.whose == "limit"
+        assert c.compared == "limit"
         assert f"the limit of {share * OWN:.4g} per episode" in c.sentence
         assert c.ratio.contains(1 / share)
         assert "target" not in c.sentence
@@ -107,7 +107,7 @@ def test_a_reference_is_judged(environment: bool) -> None:
         )
         c = found.certificate
         assert c is not None
-        assert c.whose == "reference"
+        assert c.compared == "reference"
         assert c.verdict in verdicts
         assert "reference policy's" in c.sentence
         assert c.target_cost == pytest.approx(COST["incumbent"], rel=0.2 if environment else 0.05)
@@ -129,7 +129,7 @@ def test_recorded_episodes_too() -> None:
     assert same.verdict == "safe"
     other = estimate(episodes, promise=Promise(of=INCUMBENT)).certificate
     assert other is not None
-    assert other.whose == "reference"
+    assert other.compared == "reference"
 
 
 # --- design ---------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_a_limit_above_the_targets_cost_is_spent(logged) -> None:
     ran = evaluate(MDP, PI, made, episodes=4000)
     assert ran.cost.per_episode <= 1.03 * most
     assert ran.certificate is not None
-    assert ran.certificate.whose == "limit"  # which the design has
+    assert ran.certificate.compared == "limit"  # which the design has
     assert f"the limit of {most:.4g} per episode" in ran.certificate.sentence
 
 
@@ -162,7 +162,7 @@ def test_a_limit_below_the_targets_cost_is_a_point_of_the_frontier() -> None:
     ran = evaluate(MDP, PI, made, episodes=4000)
     assert ran.cost.per_episode <= 0.9 * COST["pi"]
     assert ran.certificate is not None
-    assert (ran.certificate.whose, ran.certificate.verdict) == ("limit", "safe")
+    assert (ran.certificate.compared, ran.certificate.verdict) == ("limit", "safe")
 
 
 @pytest.mark.parametrize("share", [0.9, 0.3])
@@ -207,10 +207,10 @@ def test_promises_are_in_files(logged, for_incumbent, tmp_path) -> None:
     assert not again.recognizes_reference(PI)
     found = evaluate(MDP, PI, limited, episodes=200).certificate
     assert found is not None
-    assert (found.whose, found.epsilon) == ("limit", 0.0)
+    assert (found.compared, found.epsilon) == ("limit", 0.0)
     recorded = estimate(collect(TabularEnv(MDP), PI, limited, horizon=5, episodes=60), run=limited)
     assert recorded.certificate is not None
-    assert (recorded.certificate.whose, recorded.certificate.epsilon) == ("limit", 0.0)
+    assert (recorded.certificate.compared, recorded.certificate.epsilon) == ("limit", 0.0)
 
 
 def test_a_function_is_recognized_as_the_reference_by_its_answers(logged, tmp_path) -> None:

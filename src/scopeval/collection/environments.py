@@ -126,16 +126,16 @@ class StepReader:
         self, obs: Any, action: Any, reward: float, following: Any, info: Any, sixth: list[Any]
     ) -> float:
         """The cost of one step, from where the user said it is."""
-        found: Any
+        reported: Any
         if self._rule == "none":
             return 0.0
         if callable(self._rule):
             try:
-                found = self._rule(obs, action, reward, following, info)
+                reported = self._rule(obs, action, reward, following, info)
             except Exception as error:
                 raise EnvironmentFailure(f"the cost function raised {in_words(error)}") from error
         elif self._rule is None and sixth:
-            found = sixth[0]
+            reported = sixth[0]
         else:
             name = self._rule or "cost"
             if not isinstance(info, Mapping) or name not in info:
@@ -144,9 +144,9 @@ class StepReader:
                 if not self._cost_seen:
                     raise InputError(_NO_COST.format(where=f"no info[{name!r}]"))
                 raise EnvironmentFailure(f"info[{name!r}] is missing")
-            found = info[name]
+            reported = info[name]
         self._cost_seen = True
-        cost = _number("cost", found)
+        cost = _number("cost", reported)
         if cost < 0:
             raise EnvironmentFailure(f"the cost is negative: {cost:.6g}")
         return cost

@@ -76,7 +76,7 @@ class Stage:
     @property
     def about_target(self) -> bool:
         """Whether the promise is about the target policy's own cost."""
-        return self.certificate is None or self.certificate.whose == "target"
+        return self.certificate is None or self.certificate.compared == "target"
 
     @property
     def sentence(self) -> str:
@@ -94,7 +94,7 @@ class Stage:
                 "target": f"{times}the target policy's cost",
                 "reference": f"{times}the baseline's cost",
                 "limit": "the limit",
-            }[self.certificate.whose]
+            }[self.certificate.compared]
             said += f"; at most {compared}: {self.certificate.verdict}"
         if self.refuted is not None and self.about_target:
             said += "; the guard gave the rest to the target policy"

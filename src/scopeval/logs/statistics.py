@@ -498,8 +498,8 @@ class LogStatistics:
             self._widen(name, values.min().item(), values.max().item())
 
     def _widen(self, name: str, low: float, high: float) -> None:
-        known_low, known_high = self._ranges.get(name, (low, high))
-        self._ranges[name] = (min(low, known_low), max(high, known_high))
+        least, most = self._ranges.get(name, (low, high))
+        self._ranges[name] = (min(low, least), max(high, most))
 
     def _count_rows(self, name: str, rows: Ints) -> None:
         if rows.size:

@@ -216,7 +216,7 @@ class LoggedStream:
         return (*self._notes, *self.judge(statistics).warnings)
 
     @property
-    def own_notes(self) -> tuple[str, ...]:
+    def reading_notes(self) -> tuple[str, ...]:
         """What reading the log had to say, before its rows were judged."""
         return tuple(self._notes)
 
@@ -426,7 +426,7 @@ def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
     drawn = [one._replace(wanted=int(n)) for one, n in zip(pieces, counts, strict=True)]
     statistics = read_pieces(logged, drawn, partial(_sample, seed), parts.extend)
     diagnosis = logged.judge(statistics)
-    notes = [*logged.own_notes, *diagnosis.warnings]
+    notes = [*logged.reading_notes, *diagnosis.warnings]
     if count < logged.rows:
         notes.append(f"a random sample of {count:,} of {logged.rows:,} rows")
     return Transitions.concat(parts).keep_facts(diagnosis.facts).with_notes(notes)

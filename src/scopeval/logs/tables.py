@@ -433,9 +433,9 @@ def _check_seal(path: Path) -> None:
             return
         file.seek(start)
         if file.read(len(_SEAL)) == _SEAL:
-            said = int.from_bytes(file.read(4), "little")
+            written = int.from_bytes(file.read(4), "little")
             footer = file.read()
-            if zlib.crc32(footer, _checksum(file, start)) != said:
+            if zlib.crc32(footer, _checksum(file, start)) != written:
                 raise DataError(f"{path}: is not what was written; the file is corrupt")
 
 

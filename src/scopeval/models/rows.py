@@ -433,7 +433,7 @@ def gather_stream(
     keep = partial(_merged_rows, target, horizon, seed)
     statistics = read_pieces(logged, logged.pieces(), keep, take)
     diagnosis = logged.judge(statistics)
-    notes = (*logged.own_notes, *diagnosis.warnings)
+    notes = (*logged.reading_notes, *diagnosis.warnings)
     log = log_of(parts, logged.rows, actions, notes)
     return replace(log, doubt=diagnosis.doubt)
 

@@ -134,9 +134,9 @@ def promise_in_words(e: Evaluation) -> str:
     if c is None or by_itself(e):
         return ""
     most = f"at most {1 + c.epsilon:.4g}"
-    if c.whose == "limit":
+    if c.compared == "limit":
         most = f"at most {(1 + c.epsilon) * c.target_cost:.4g} an episode"
-    elif c.whose == "reference":
+    elif c.compared == "reference":
         most += " of the reference's"
     if e.guard is not None and e.guard.switched_after is not None:
         return f"{most}: guard switched"

@@ -88,17 +88,17 @@ class BoundedComparison:
     def _excess(self, pair: CostPair) -> Floats:
         """D(theta) - m, [k, hypotheses]."""
         owed = self._ratio * pair.target[:, None]
-        return np.asarray(pair.own[:, None] - owed - self._difference, np.float64)
+        return np.asarray(pair.behavior[:, None] - owed - self._difference, np.float64)
 
     def _capital_above(self, pair: CostPair) -> Capital:
         """D - m is never below what its ends say."""
-        most = self._ratio * pair.target_end - pair.own_end
+        most = self._ratio * pair.target_end - pair.behavior_end
         return Capital(np.maximum(most + self._difference, _LEAST * most))
 
     def _capital_below(self, pair: CostPair) -> Capital:
         """D - m is never above what its ends say."""
-        most = pair.own_end - self._ratio * pair.target_end
-        return Capital(np.maximum(most - self._difference, _LEAST * pair.own_end))
+        most = pair.behavior_end - self._ratio * pair.target_end
+        return Capital(np.maximum(most - self._difference, _LEAST * pair.behavior_end))
 
     def refuted(self, *, covered: bool) -> bool:
         """Whether the promise is refuted."""

@@ -363,7 +363,7 @@ class Ledger:
             largest_cost=self._seen.largest_cost,
             cost_bound=None if bound is None or void is not None else bound.bound.episode,
             reasons=doubts,
-            whose=self._compared,
+            compared=self._compared,
             expected_cost=float(self._pairs.mean[0]) if self._controlled else math.nan,
         )
 
@@ -463,17 +463,17 @@ class Ledger:
         floor = 0.0 if self._positive else -math.inf
         estimate = a / b if b != 0 else math.nan
 
-        def found(low: float, high: float) -> Interval:
+        def ends(low: float, high: float) -> Interval:
             return Interval(estimate, low, high, self._alpha, "fieller", n)
 
         if n == 1 or not self._weighted:
-            return found(floor, math.inf)
+            return ends(floor, math.inf)
         if self._seen.equal:
-            return found(estimate, estimate)  # the same costs: nothing is left to estimate
+            return ends(estimate, estimate)  # the same costs: nothing is left to estimate
         if anytime:
             q = self._sequence.radius**2
             if math.isinf(q):
-                return found(floor, math.inf)
+                return ends(floor, math.inf)
         else:
             from scipy.special import stdtrit
 
@@ -482,7 +482,7 @@ class Ledger:
         square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
         root = math.sqrt(max(cross * cross - square * constant, 0.0))
         if square > 0:
-            return found(max((cross - root) / square, floor), (cross + root) / square)
+            return ends(max((cross - root) / square, floor), (cross + root) / square)
         if square < 0 and self._positive and constant > 0:  # 0 is rejected: a half-line above 0
-            return found((cross - root) / square, math.inf)
-        return found(floor, math.inf)
+            return ends((cross - root) / square, math.inf)
+        return ends(floor, math.inf)

@@ -62,19 +62,19 @@ class CostPair(NamedTuple):
 
     Attributes:
         kind: which ones.
-        own: [k] the behavior policy's.
+        behavior: [k] the behavior policy's.
         target: [k] the target's.
-        own_end: the end of `own` that matters: its highest for a proof of safety, its lowest for a
-            refutation.
+        behavior_end: the end of `behavior` that matters: its highest for a proof of safety, its
+            lowest for a refutation.
         target_end: the end of `target` that matters: its lowest for a proof of safety, its highest
             for a refutation.
         needs_coverage: `target` is too small where mu leaves out actions of pi.
     """
 
     kind: Literal["weighted", "controlled", "from the top"]
-    own: Floats
+    behavior: Floats
     target: Floats
-    own_end: float
+    behavior_end: float
     target_end: float
     needs_coverage: bool = False
 
@@ -137,7 +137,7 @@ class CostBound:
         pairs = [CostPair("weighted", costs.cost, costs.weighted_cost, most, 0.0)]
         if costs.steps is not None:
             room = ROOM * most
-            behavior = costs.steps.own.not_above(1.0, most, self.step)
+            behavior = costs.steps.behavior.not_above(1.0, most, self.step)
             target = costs.steps.target.not_below(room)
             pairs.append(CostPair("controlled", behavior, target, most + room, -room))
         return tuple(pairs)
@@ -155,7 +155,7 @@ class CostBound:
             pairs.append(CostPair("weighted", cost, costs.weighted_cost, 0.0, top, True))
             if costs.steps is not None:
                 room = ROOM * most
-                behavior = costs.steps.own.not_below(room)
+                behavior = costs.steps.behavior.not_below(room)
                 target = costs.steps.target.not_above(heaviest, most, self.step)
                 pairs.append(CostPair("controlled", behavior, target, -room, top + room, True))
         if self.step is not None and costs.exposure is not None:

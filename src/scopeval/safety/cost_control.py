@@ -139,16 +139,16 @@ class CostSteps:
     """Both sums of the same episodes.
 
     Attributes:
-        own: C^b, whose mean is the behavior policy's expected cost.
+        behavior: C^b, whose mean is the behavior policy's expected cost.
         target: P^b, whose mean is the target's.
     """
 
-    own: ControlledSum
+    behavior: ControlledSum
     target: ControlledSum
 
     def select(self, rows: Any) -> CostSteps:
         """Some of the episodes, by mask or numbers."""
-        return CostSteps(self.own.select(rows), self.target.select(rows))
+        return CostSteps(self.behavior.select(rows), self.target.select(rows))
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class CostControl:
     def steps(self, episodes: Episodes, gamma: float) -> CostSteps:
         """Of the episodes."""
         weights = np.cumprod(episodes.ratios, axis=1, dtype=np.float64)
-        b, mean, own_mean, peak, own_peak = np.zeros((5, *episodes.cost.shape))
+        b, mean, behavior_mean, peak, behavior_peak = np.zeros((5, *episodes.cost.shape))
         for t in range(episodes.horizon):
             rows = np.flatnonzero(episodes.length > t)
             if not len(rows):
@@ -185,11 +185,11 @@ class CostControl:
             mu: Floats = np.where(given[:, None], pi, designed)
             ratio = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
             b[rows, t] = q[np.arange(len(rows)), action]
-            mean[rows, t], own_mean[rows, t] = (pi * q).sum(axis=1), (mu * q).sum(axis=1)
-            peak[rows, t], own_peak[rows, t] = (ratio * q).max(axis=1), q.max(axis=1)
+            mean[rows, t], behavior_mean[rows, t] = (pi * q).sum(axis=1), (mu * q).sum(axis=1)
+            peak[rows, t], behavior_peak[rows, t] = (ratio * q).max(axis=1), q.max(axis=1)
         g, c = discounts(gamma, episodes.horizon), episodes.cost
         return CostSteps(
-            ControlledSum(np.ones_like(c), c, b, own_mean, own_peak, g),
+            ControlledSum(np.ones_like(c), c, b, behavior_mean, behavior_peak, g),
             ControlledSum(weights, c, b, mean, peak, g),
         )
 

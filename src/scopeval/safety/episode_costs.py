@@ -158,7 +158,7 @@ def costs_of(
         episodes.weights,
         step_weights(episodes) @ discounts(gamma, episodes.horizon),
         largest,
-        None if steps is None else steps.own.plain(),
+        None if steps is None else steps.behavior.plain(),
         None if steps is None else steps.target.plain(),
         steps,
         covered=covered,

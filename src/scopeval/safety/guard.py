@@ -286,26 +286,27 @@ class _Worst:
     Of plain costs and, where there is a control variate, of the estimates: whichever is worse.
     """
 
-    own: float = 0.0
+    behavior: float = 0.0
     target: float = 0.0
-    own_estimate: float = math.inf
+    behavior_estimate: float = math.inf
     target_estimate: float = 0.0
 
     def update(self, costs: EpisodeCosts) -> None:
         """Take in a batch."""
         if not len(costs):
             return
-        self.own = min(self.own, float(costs.cost.min()))
+        self.behavior = min(self.behavior, float(costs.cost.min()))
         self.target = max(self.target, float(costs.weighted_cost.max()))
         if costs.own_controlled is not None:
             behavior, target = costs.pair
-            self.own_estimate = min(self.own_estimate, float(behavior.min()))
+            self.behavior_estimate = min(self.behavior_estimate, float(behavior.min()))
             self.target_estimate = max(self.target_estimate, float(target.max()))
 
     def difference(self, allowed: float) -> float:
         """D of that episode."""
         return min(
-            self.own - allowed * self.target, self.own_estimate - allowed * self.target_estimate
+            self.behavior - allowed * self.target,
+            self.behavior_estimate - allowed * self.target_estimate,
         )
 
 

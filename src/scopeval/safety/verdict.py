@@ -41,8 +41,8 @@ class Certificate:
             promise the verdict is "refuted" all the same: these then speak against relying on it.
         expected_cost: Estimate of the behavior policy's expected cost with a control variate, which
             the ratio is about; NaN: there is none, and `cost` takes its place.
-        whose: What the promise compares with: the target's cost, that of a reference policy, or a
-            limit per episode, which `target_cost` then is.
+        compared: What the promise compares with: the target's cost, that of a reference policy, or
+            a limit per episode, which `target_cost` then is.
     """
 
     difference: Interval
@@ -57,7 +57,7 @@ class Certificate:
     cost_bound: float | None = None
     reasons: tuple[str, ...] = ()
     expected_cost: float = math.nan
-    whose: Compared = "target"
+    compared: Compared = "target"
 
     @property
     def proved(self) -> bool:
@@ -77,20 +77,20 @@ class Certificate:
         if math.isfinite(self.expected_cost):
             spent += f"; its expected cost is estimated as {self.expected_cost:.4g},"
         against = f" against an estimated {self.target_cost:.4g} for the {self._policy()}"
-        if self.whose == "limit":
+        if self.compared == "limit":
             against = ""
         return (
             f"{self._claim()} Over {self._counted()} {spent}{against}{self._ratio()}.{self._seen()}"
         )
 
     def _policy(self) -> str:
-        return "target" if self.whose == "target" else "reference policy"
+        return "target" if self.compared == "target" else "reference policy"
 
     def _claim(self) -> str:
         limit = f"the {self._policy()}'s"
         if self.epsilon != 0:
             limit = f"{1 + self.epsilon:.4g} times {limit}"
-        if self.whose == "limit":
+        if self.compared == "limit":
             limit = f"the limit of {(1 + self.epsilon) * self.target_cost:.4g} per episode"
         seen = "" if self.proved else " as far as seen"
         if self.verdict == "safe":
@@ -100,10 +100,10 @@ class Certificate:
             )
         if self.verdict == "refuted":
             doubts = f" Caution: {'; '.join(self.reasons)}." if self.reasons else ""
-            said = f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above"
+            claim = f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above"
             if self.reasons:
-                said = f"Refuted{seen}, by the guard: the behavior policy's expected cost is above"
-            return f"{said} {limit}.{doubts}"
+                claim = f"Refuted{seen}, by the guard: the behavior policy's expected cost is above"
+            return f"{claim} {limit}.{doubts}"
         if self.verdict == "not covered":
             return (
                 f"Not covered: the behavior policy leaves out actions that the {self._policy()} "
@@ -144,7 +144,7 @@ class Certificate:
 
     def _ratio(self) -> str:
         r = self.ratio
-        if self.whose == "limit":
+        if self.compared == "limit":
             if not math.isfinite(r.high):
                 return ""
             low, high = (x * self.target_cost for x in (r.low, r.high))
