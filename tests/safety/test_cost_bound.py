@@ -391,7 +391,6 @@ def test_environments_take_the_bound_and_the_cap_of_the_weights() -> None:
         (lambda: cost_bound_of(None, math.inf, horizon=3), "step_cost_bound: got inf"),
         (lambda: cost_bound_of(None, 1.0, horizon=None), "horizon: needed"),
         (lambda: CostBound(1.0, largest_weight=0.5), "largest_weight"),
-        (lambda: Guard(bound=CostBound(1.0), bounds=(0, 1)), "got both"),
         (lambda: Guard(bound=CostBound(1.0)).update([0.5], [0.5]), "needs the weights"),
     ],
 )
