@@ -230,7 +230,7 @@ def fields_of(owner: ast.ClassDef) -> set[str]:
 def test_what_is_asked_and_promised_travels_as_values():
     """Nothing new holds an epsilon or a horizon: it takes a `Promise`, or a `Question`."""
     values = {"question.question.Question"}
-    assert holders() - values - set(HOLDERS) == set()
+    assert holders() - values == set(HOLDERS), "a holder is new, or is gone: take it off the list"
 
 
 HEAVY = ("torch", "numba", "matplotlib", "scipy", "pyarrow", "gymnasium", "pandas")
@@ -313,6 +313,42 @@ def test_one_way_to_ask_a_behavior_policy():
             if "offered" in names and module != "collection.choice":
                 assert names == ["self", "offered", "obs", "t", "state"], f"{module}.{node.name}"
     assert protocols == {"policies.protocols.Behavior"}
+
+
+def test_one_place_runs_a_behavior_policy():
+    """A behavior policy that fails gives way to the target there, and counts its fallbacks."""
+    callers = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "weigh"
+    }
+    # a known model is asked for whole tables, which nothing runs
+    assert callers == {"collection.choice", "exact.tables"}
+
+
+#: Compiled code: what takes most of a whole call without it. This list only becomes shorter.
+COMPILED = {
+    "_simulate_kernel": "simulated episodes of finite MDPs",
+    "behavior._cost_error_kernel": "how wrong the cost of a frontier's point may be",
+    "behavior._frontier_kernel": "the row program at all prices, for learned frontiers",
+    "behavior._step_kernel": "line 6 of Algorithm 1, and what is carried to the step before",
+    "exact._frontier_kernel": "the row program at all prices, for known models",
+    "models.model._forward_kernel": "the forward pass of small networks, a row with the same bits",
+    "models.model._training_kernel": "steps of Adam for small networks",
+    "policies._random_kernel": "random numbers for the simulator and for training",
+    "solver._kernel": "the program of one state",
+}
+
+
+def test_compiled_code_is_named():
+    using = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import) and any(alias.name == "numba" for alias in node.names)
+    }
+    assert using == set(COMPILED)
 
 
 def test_one_state_of_an_episode():

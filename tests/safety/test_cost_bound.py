@@ -314,7 +314,7 @@ def test_a_bound_that_is_violated_later_proves_nothing_any_more() -> None:
     compared = BoundedComparison(bound, 1.0, ALPHA)
     compared.update(EpisodeCosts(np.full(400, 3.0), np.full(400, 1.0), np.ones(400)))
     assert compared.refuted(covered=True)
-    assert compared.ratio(covered=True).low > 1.0
+    assert compared.ratio(covered=True)[0] > 1.0
     compared.update(EpisodeCosts(np.array([5.0]), np.array([5.0]), np.ones(1)))
     assert not compared.refuted(covered=True)
     assert compared.ratio(covered=True) == (0.0, math.inf)

@@ -119,7 +119,7 @@ class CallablePolicy:
     def __init__(self, function: Callable[[Observations, Time], ArrayLike]) -> None:
         if not callable(function):
             raise InputError(f"policy: {function!r} is not callable")
-        if not _takes_two(function):
+        if not _takes(function, 2, unknown=True):
             raise InputError(
                 f"policy: {self._name(function)} does not take (obs, t), expected a function of "
                 "observations [B] or [B, d] and the time step that returns probabilities [B, A]; "
@@ -152,14 +152,17 @@ class CallablePolicy:
         return f"CallablePolicy({getattr(self._function, '__qualname__', self._function)!r})"
 
 
-def _takes_two(function: Callable[..., object]) -> bool:
-    """Whether it can be called with two arguments; True where its signature is not known."""
+def _takes(function: Callable[..., object], arguments: int, *, unknown: bool) -> bool:
+    """Whether it can be called with so many arguments; `unknown`: where its signature is not known.
+
+    That of some functions that are written in C is not.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return True
+        return unknown
     try:
-        signature.bind(None, None)
+        signature.bind(*range(arguments))
     except TypeError:
         return False
     return True
@@ -282,7 +285,7 @@ def deterministic(
         raise InputError(
             f"function: got {type(function).__name__}, expected a function (obs, t) -> action"
         )
-    timed = _takes_time(function)
+    timed = _takes(function, 2, unknown=False)
 
     def probs(obs: Observations, t: Time) -> Floats:
         rows = np.asarray(obs)
@@ -302,17 +305,6 @@ def deterministic(
         return every
 
     return CallablePolicy(probs)
-
-
-def _takes_time(function: Callable[..., Any]) -> bool:
-    """Whether a controller takes the time step, as far as its signature is known."""
-    try:
-        inspect.signature(function).bind(0, 0)
-    except TypeError:
-        return False
-    except ValueError:  # some functions that are written in C
-        return False
-    return True
 
 
 def as_policy(source: object) -> Policy | ContinuousPolicy:

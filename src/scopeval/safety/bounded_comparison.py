@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,16 +11,9 @@ from scopeval.estimation.betting import Capital, mean_capital
 from scopeval.safety.cost_bound import CostBound, CostPair
 from scopeval.safety.episode_costs import EpisodeCosts
 
-__all__ = ["BoundedComparison", "Ends"]
+__all__ = ["BoundedComparison"]
 
 _LEAST = 1e-3  # smallest loss that is used, relative to the largest: keeps factors finite
-
-
-class Ends(NamedTuple):
-    """Both ends of an interval."""
-
-    low: float
-    high: float
 
 
 class BoundedComparison:
@@ -109,25 +101,25 @@ class BoundedComparison:
         """Whether the promise is proved."""
         return bool(self._rejected_from_above()[self._promise])
 
-    def difference(self, *, covered: bool) -> Ends:
+    def difference(self, *, covered: bool) -> tuple[float, float]:
         """Ends for E[D]."""
         most = self.bound.episode
         low, high = self._ends(self._differences, self._difference, covered)
         allowed = self._ratio[self._promise]
-        return Ends(max(low, -float(allowed) * most), min(high, most))
+        return (max(low, -float(allowed) * most), min(high, most))
 
-    def ratio(self, *, covered: bool) -> Ends:
+    def ratio(self, *, covered: bool) -> tuple[float, float]:
         """Ends for J^c(mu) / J^c(pi)."""
         low, high = self._ends(self._ratios, self._ratio, covered)
-        return Ends(max(low, 0.0), high)
+        return (max(low, 0.0), high)
 
-    def _ends(self, part: slice, grid: Floats, covered: bool) -> Ends:
+    def _ends(self, part: slice, grid: Floats, covered: bool) -> tuple[float, float]:
         places = grid[part]
         rising = np.logical_and.accumulate(self._rejected_from_below(covered)[part])
         falling = np.logical_and.accumulate(self._rejected_from_above()[part][::-1])
         low = float(places[rising.sum() - 1]) if rising[0] else -math.inf
         high = float(places[-int(falling.sum())]) if falling[0] else math.inf
-        return Ends(low, high)
+        return (low, high)
 
     def _rejected_from_below(self, covered: bool) -> Bools:
         """Hypotheses E[D] <= m that are rejected."""

@@ -34,7 +34,7 @@ from scopeval.estimation.moments import Interval, Moments, Scatter, moments_inte
 from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.estimation.weights import HEAVY_TAIL, RunningWeights
 from scopeval.question.promise import Compared, Promise
-from scopeval.safety.bounded_comparison import BoundedComparison, Ends
+from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.cost_bound import CostBound
 from scopeval.safety.episode_costs import EpisodeCosts
 from scopeval.safety.verdict import Certificate, Verdict
@@ -371,8 +371,8 @@ class Ledger:
         """By bets that a stated bound limits."""
         n, (a, b) = self._pairs.n, (float(x) for x in self._pairs.mean)
 
-        def interval(estimate: float, ends: Ends) -> Interval:
-            return Interval(estimate, ends.low, ends.high, self._alpha, "bets", n)
+        def interval(estimate: float, ends: tuple[float, float]) -> Interval:
+            return Interval(estimate, *ends, self._alpha, "bets", n)
 
         verdict: Verdict = "not refuted"
         if bound.safe or (self._seen.same and self._difference.allowed >= 1):

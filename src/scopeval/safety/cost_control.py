@@ -47,7 +47,6 @@ __all__ = [
     "ControlledSum",
     "CostControl",
     "CostSteps",
-    "controlled_steps",
     "cost_control_of",
 ]
 
@@ -163,8 +162,15 @@ class CostControl:
     target: Policy
     critic: LearnedBehavior
 
-    def steps(self, episodes: Episodes, gamma: float) -> CostSteps:
-        """Of the episodes."""
+    def steps(self, episodes: Episodes, gamma: float) -> CostSteps | None:
+        """Of the episodes; None where actions are continuous.
+
+        Nor where the behavior policy failed at some step: which probabilities were used there is
+        not known afterwards.
+        """
+        finite = episodes.action.ndim == 2 and np.issubdtype(episodes.action.dtype, np.integer)
+        if not finite or not len(episodes) or episodes.fallbacks.any():
+            return None
         weights = np.cumprod(episodes.ratios, axis=1, dtype=np.float64)
         b, mean, behavior_mean, peak, behavior_peak = np.zeros((5, *episodes.cost.shape))
         for t in range(episodes.horizon):
@@ -199,17 +205,3 @@ def cost_control_of(target: Any, behavior: Any) -> CostControl | None:
     if isinstance(target, ContinuousPolicy) or not isinstance(behavior, LearnedBehavior):
         return None
     return CostControl(target, behavior)
-
-
-def controlled_steps(
-    episodes: Episodes, gamma: float, control: CostControl | None
-) -> CostSteps | None:
-    """Of the episodes; None where there is no critic, or actions are continuous.
-
-    Nor where the behavior policy failed at some step: which probabilities were used there is not
-    known afterwards.
-    """
-    finite = episodes.action.ndim == 2 and np.issubdtype(episodes.action.dtype, np.integer)
-    if control is None or not finite or not len(episodes) or episodes.fallbacks.any():
-        return None
-    return control.steps(episodes, gamma)

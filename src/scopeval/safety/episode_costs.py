@@ -16,7 +16,7 @@ from scopeval.estimation.estimators import pdis_cost, step_weights
 from scopeval.estimation.moments import finite_column
 from scopeval.policies.protocols import Policy, probs_of
 from scopeval.question.promise import Promise
-from scopeval.safety.cost_control import CostControl, CostSteps, controlled_steps
+from scopeval.safety.cost_control import CostControl, CostSteps
 
 __all__ = ["EpisodeCosts", "costs_of", "limit_costs"]
 
@@ -151,7 +151,7 @@ def costs_of(
         return limit_costs(episodes.costs(gamma), promise.limit, largest)
     if promise is not None and promise.compared == "reference":
         (episodes, covered), control = _about(promise.of, episodes, target), None
-    steps = controlled_steps(episodes, gamma, control)
+    steps = None if control is None else control.steps(episodes, gamma)
     return EpisodeCosts(
         episodes.costs(gamma),
         pdis_cost(episodes, gamma),

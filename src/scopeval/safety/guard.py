@@ -137,7 +137,7 @@ class Guard:
         interval = self._sequence.interval
         if self._bounded is None:
             return interval
-        low = self._bounded.difference(covered=covered).low
+        low, _ = self._bounded.difference(covered=covered)
         return Interval(interval.estimate, low, math.inf, interval.alpha, "bets", interval.n)
 
     def update(
