@@ -147,16 +147,10 @@ def test_the_tests_mirror_the_package():
         assert (root / folder).is_dir(), f"tests/{folder} has no counterpart in {root}"
 
 
-#: Modules that are documented as they are, beside the names of `scopeval` itself.
-DOCUMENTED = ("envs", "errors", "exact", "integrations", "simulate", "solver")
-
-
 def deep_imports(text: str) -> list[str]:
     """Names that a test takes from inside the package although `scopeval` has them."""
     found = []
     for module, given in re.findall(r"(?m)^ *from (scopeval\.[\w.]+) import (\([^)]*\)|.*)", text):
-        if module.split(".")[1] in DOCUMENTED:
-            continue
         names = set(re.findall(r"\w+", given)) & set(scopeval.__all__)
         owner = import_module(module) if names else None
         same = sorted(x for x in names if getattr(owner, x, None) is getattr(scopeval, x))

@@ -24,8 +24,7 @@ from random_mdps import (
     random_case,
     total_cost,
 )
-from scopeval import Method, exact, simulate
-from scopeval.solver import Status, solve
+from scopeval import Method, Status, exact, simulate, solve
 
 EPSILONS = (0.0, 0.1, 1.0)
 #: SCOPE's program without its constraint: the least variance that PDIS can have.

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from logged_worlds import cells
 from random_mdps import cases, random_case
-from scopeval import Method, Promise, Table, Transitions, design, exact, load
+from scopeval import Method, Promise, Status, Table, Transitions, design, exact, load, solve
 from scopeval.behavior import cross_check, evidence, final_design, step, sweep
 from scopeval.behavior.evidence import evidence_of, with_price
 from scopeval.behavior.methods import METHODS
@@ -23,7 +23,7 @@ from scopeval.behavior.sweep import follow_own
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.models.protocols import Estimates
-from scopeval.solver import Status, solve, solve_priced
+from scopeval.solver import solve_priced
 
 # -- the program with a price --------------------------------------------------------------------
 

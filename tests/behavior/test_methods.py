@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from experiments.frontier import model_of
 from logged_worlds import rows_of
 from random_mdps import random_case
-from scopeval import Method, design, evaluate, exact, load
+from scopeval import Method, Status, design, evaluate, exact, load
 from scopeval.behavior.methods import METHODS, method_named, register
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.errors import InputError
 from scopeval.models.protocols import Estimates
 from scopeval.policies.protocols import Why
-from scopeval.solver import Status
 
 
 def proportional(pi, second_moment, cost, budget):

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import solver
 from benchmarks.harness import Comparison, race, save
+from scopeval import solve
 from scopeval.errors import InputError, MissingExtraError
-from scopeval.solver import solve
 
 TINY = solver.Config(rows=((50, 4), (20, 10)), solves=5, repeats=1)
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from random_mdps import random_case
-from scopeval import ABTest, Episodes, collect, compare, read_ab_test
+from scopeval import ABTest, Episodes, assess, collect, compare, read_ab_test
 from scopeval.errors import DataError, InputError
-from scopeval.exact import assess
 
 CASE = random_case(5, states=4, actions=3, horizon=5)
 RNG = np.random.default_rng(5)

@@ -49,7 +49,7 @@ def test_weights_are_those_of_the_recorded_actions():
 
 def test_the_values_are_those_of_the_policies():
     """4,000 episodes; six standard errors: fails by chance once in 1e8."""
-    from scopeval.exact import assess
+    from scopeval import assess
 
     mdp, (old, new) = two_policies()
     e = run(TabularFleet(mdp, 1000), {"old": old, "new": new}, 4000, 5, [0.3, 0.7])
@@ -88,7 +88,7 @@ def test_gymnasium_environments_and_functions():
 
 def test_a_policy_that_fails_in_mid_episode_takes_no_part_and_the_others_stay_unbiased():
     """2,000 episodes, six standard errors."""
-    from scopeval.exact import assess
+    from scopeval import assess
 
     mdp, (old, new) = two_policies()
 

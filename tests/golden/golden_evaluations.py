@@ -76,9 +76,10 @@ from scopeval import (
     load,
     read_logs,
     simulate,
+    solve,
 )
 from scopeval.envs.tabular import TabularEnv
-from scopeval.solver import solve, solve_priced
+from scopeval.solver import solve_priced
 
 # -- cases: finite models, exactly ---------------------------------------------------------------
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scopeval import Solution, Status, solve
 from scopeval.errors import InputError
-from scopeval.solver import Solution, Status, solve, solve_priced
+from scopeval.solver import solve_priced
 from scopeval.solver._kernel import solve_row
 
 EPS = np.finfo(float).eps

@@ -25,6 +25,7 @@ from scopeval import (
     collect,
     design,
     load,
+    solve,
 )
 from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
@@ -39,7 +40,6 @@ from scopeval.models.model.training import Training, learn_network
 from scopeval.models.protocols import Caution, Targets
 from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Candidates, Weighing, Why
-from scopeval.solver import solve
 
 T = 3
 DRIFT, SLOPE, NOISE, START = 0.4, 0.5, 0.1, 1.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Transitions
+from scopeval import Transitions, solve
 from scopeval.behavior.cross_check import cross_check
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
@@ -23,7 +23,6 @@ from scopeval.models.model.return_features import (
     learn_returns,
 )
 from scopeval.models.protocols import Estimates
-from scopeval.solver import solve
 
 QUICK = Study(hidden=32, steps=1200, batch=256)
 HORIZON = 10
