@@ -455,8 +455,8 @@ EDITS = (
     Edit(
         "the guard is not told what lost episodes have cost",
         "evaluation/loop.py",
-        "lost=sum(x.cost for x in batch.lost),",
-        "lost=0.0,",
+        "lost = sum(x.cost for x in made.lost)",
+        "lost = 0.0",
         ("evaluation/test_lost_costs.py::test_costs_of_lost_episodes_count_for_the_total",),
     ),
     Edit(
