@@ -1,226 +1,229 @@
-"""What a design could have been: every candidate, what the logs say of it, and what is true.
+"""What each number of the decision about a design is worth: designs with it and without it.
 
-    python -m experiments.choices --part choose --workers 16 --out choices.json
-
-A rule that chooses a design can be tried on these rows without a new run: for each of many worlds,
-target policies and logs they hold, for every candidate (with a control variate or without, every
-floor, several margins of the cost budget), the variance and the cost that one half of the logs says
-of a design from the other half, for several halvings; what the design from all of the logs predicts
-of itself; and its exact variance and cost. Beside them is what the library decided.
-
-The worlds are part `choose` of `unseen_worlds`, and Gridworlds of other seeds than are reported.
+Every variant decides about the same logs, so differences are paired. All is exact: Gridworlds of
+seeds that are not reported elsewhere, Gymnasium's finite environments (`worlds.finite`) and worlds
+like those of users (`unseen_worlds`). Numbers may be chosen on the half `choose`; `report` is what
+counts: other Gridworlds, other targets of the finite environments, other worlds of users.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.common import Note, RunArgs, Table, main
+from experiments.unseen_worlds import BROKEN, PREDICTION, true_of
 from experiments.user_worlds import LOGS, PARTS, TARGETS, WORLDS, logs_for, target_of
+from experiments.worlds.finite import FINITE, finite_world
+from scopeval import exact
+from scopeval.behavior.decision import decide
+from scopeval.behavior.evidence import evidence_of
+from scopeval.behavior.methods import METHODS
+from scopeval.behavior.settings import Settings
+from scopeval.behavior.thresholds import Thresholds
+from scopeval.errors import InputError
 
-FLOORS = (0.02, 0.25, 0.5, 0.75)
-MARGINS = (0.0, 0.02, 0.06)
-SHARES = (0.5, 1.0)
-#: Gridworlds: sizes, numbers of logged episodes, and where their seeds begin.
-SIZES, EPISODES, FIRST_SEED = (4, 10), (100, 300, 1000), 5000
+FAMILIES = ("gridworld", "finite", "unseen")
+#: What is decided without, and the thresholds that leave it out.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "floors": {"floors": ()},
+    "cost_excess": {"cost_excess": np.inf},
+    "cost_doubt": {"cost_doubt": np.inf},
+    "least_support": {"least_support": 0.0},
+    "control_variate_support": {"control_variate_support": 0.0},
+    "control_variate_variance": {"control_variate_variance": 0.97},
+    "agreement": {"agreement": np.inf},
+    "believed_error": {"believed_error": (1e9, 2e9)},
+    "largest_margin": {"largest_margin": 1e9},
+    "all but floors, cost_doubt": {
+        "cost_excess": np.inf,
+        "least_support": 0.0,
+        "control_variate_support": 0.0,
+        "control_variate_variance": 0.97,
+        "agreement": np.inf,
+        "believed_error": (1e9, 2e9),
+        "largest_margin": 1e9,
+    },
+}
+#: Gridworlds: sizes, numbers of logged episodes, targets, and where the seeds begin.
+SIZES, EPISODES, GRIDS = (4, 10), (100, 300, 1000), {"choose": 12, "report": 30}
+FIRST_SEED = {"choose": 5000, "report": 7000}
+#: Targets of the finite environments, and their logs.
+NUMBERS = {"choose": (0, 2, 4), "report": (1, 3, 5, 7, 9)}
+FINITE_LOGS = (
+    ("mixed", 1000), ("mixed", 100), ("mixed", 32),
+    ("one controller", 1000), ("random", 1000), ("hidden states", 1000),
+)  # fmt: skip
+#: What is designed.
+KINDS = {
+    "gridworld": (("scope-dr", "state"), ("scope", "state"), ("scope-dr", "episode")),
+    "finite": (("scope-dr", "state"),),
+    "unseen": (("scope-dr", "state"),),
+}
 
 
 @dataclass(frozen=True)
-class Job:
-    """A world, a target policy and some logs."""
+class Args(RunArgs):
+    """Designs with and without each number of the decision."""
 
-    family: str
-    world: str
-    target: str
-    logs: str
-    seed: int = 0
+    half: str = "report"
+    """choose or report."""
+    families: tuple[str, ...] = FAMILIES
+    """Of worlds."""
 
+    RANGES: ClassVar[tuple[str, ...]] = ("half", "families")
 
-def jobs(part: str, targets: Sequence[str], seeds: Sequence[int], grids: int) -> list[Job]:
-    """All of a part of the unseen worlds, and some Gridworlds."""
-    found = [
-        Job("unseen", make.__name__, target, kind, seed)
-        for seed in seeds
-        for make in PARTS[part]
-        for target in targets
-        for kind in LOGS
-    ]
-    found += [
-        Job("gridworld", f"{size}", f"{FIRST_SEED + k}", f"{episodes}", FIRST_SEED + k)
-        for size in SIZES
-        for k in range(grids)
-        for episodes in EPISODES
-    ]
-    return found
+    def check(self) -> None:
+        """Refuse what cannot be run, before the work."""
+        if self.half not in GRIDS:
+            raise InputError(f"half: got {self.half!r}, expected choose or report")
+        for name in self.families:
+            if name not in FAMILIES:
+                raise InputError(f"families: got {name!r}, expected {', '.join(FAMILIES)}")
 
 
-def problem_of(task: Job) -> tuple[Any, Any, Any]:
-    """Model, target policy and logs."""
-    if task.family == "unseen":
-        mdp = WORLDS[task.world][1]()
-        pi = target_of(mdp, task.target, task.seed)
-        return mdp, pi, logs_for(mdp, pi, task.logs, task.seed)
-    from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
-
-    size = int(task.world)
-    mdp = Gridworld(size, "same-tilt", task.seed).mdp()
-    policy = target_policies(1, size, seed=task.seed)[0]
-    controllers = logging_policies(30, mdp, seed=task.seed)
-    return mdp, policy, logs_of(mdp, controllers, int(task.logs), seed=task.seed)
+QUICK: dict[str, Any] = {"half": "choose", "families": ("gridworld",)}
 
 
-def job(task: Job) -> dict[str, Any]:
-    """Every candidate, and what the library decides."""
-    import scopeval
-    from scopeval import exact
-    from scopeval.behavior.evidence import evidence_of
-    from scopeval.behavior.methods import METHODS
-    from scopeval.behavior.settings import Settings
-
-    mdp, pi, logged = problem_of(task)
-    own = exact.assess(mdp, pi, pi, None)
-    best = exact.assess(mdp, pi, exact.design(mdp, pi, "scope-dr"))
-    began = time.perf_counter()
-    chosen = scopeval.design(logged, pi, horizon=mdp.horizon, method="scope-dr", seed=task.seed)
-    seconds = time.perf_counter() - began
-    true = exact.assess(mdp, pi, chosen)
-    settings = Settings(horizon=mdp.horizon, seed=task.seed)
-    evidence = evidence_of(logged, pi, settings)
-    splits = [evidence] + [
-        evidence_of(logged, pi, replace(settings, seed=task.seed + 1000 * k)) for k in range(1, 4)
-    ]
-    candidates: list[dict[str, Any]] = []
-    for name in ("scope-dr", "scope"):
-        method = METHODS[name]
-        recipes = recipes_of(settings.recipe(name), method.control_variate)
-        checked = [halves_say(one, method, recipes) for one in splits]
-        for j, recipe in enumerate(recipes):
-            candidates.append(
-                {
-                    "method": name,
-                    "floor": recipe.floor,
-                    "margin": recipe.margin,
-                    "share": recipe.share,
-                    "checks": [
-                        {key: values[..., j].tolist() for key, values in one.items()}
-                        for one in checked
-                    ],
-                    **truth(mdp, pi, own, evidence, method, recipe),
-                }
-            )
-    return {
-        **asdict(task),
-        "support": evidence.support,
-        "optimum": best.variance / own.variance,
-        "stack": {
-            "variance": true.variance / own.variance,
-            "cost": true.cost / own.cost,
-            "predicted": chosen.predicted.variance,
-            "method": chosen.recipe.method,
-            "floor": chosen.recipe.floor,
-            "fallback": chosen.report.fallback,
-            "warnings": list(chosen.report.warnings),
-            "seconds": seconds,
-        },
-        "candidates": candidates,
-    }
+def jobs(args: Args) -> list[dict[str, Any]]:
+    """One for each world and target policy."""
+    first, many = FIRST_SEED[args.half], GRIDS[args.half]
+    every: list[tuple[str, str, str]] = []
+    if "gridworld" in args.families:
+        every += [("gridworld", f"{n}", f"{first + k}") for k in range(many) for n in SIZES]
+    if "finite" in args.families:
+        every += [("finite", name, f"{k}") for name in FINITE for k in NUMBERS[args.half]]
+    if "unseen" in args.families:
+        every += [("unseen", make.__name__, t) for make in PARTS[args.half] for t in TARGETS]
+    return [{"family": f, "world": world, "target": target} for f, world, target in every]
 
 
-def recipes_of(recipe: Any, control: bool) -> list[Any]:
-    """All candidates of a method."""
-    found = [
-        replace(recipe, share=share, margin=margin, floor=floor)
-        for share in (SHARES if control else (1.0,))
-        for margin in MARGINS
-        for floor in FLOORS
-    ]
-    return found + [replace(recipe, share=share, floor=1.0) for share in SHARES if control]
-
-
-def halves_say(evidence: Any, method: Any, recipes: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Of designs from each half: by its own critics, by the other half's, and by all of the logs.
-
-    Arrays [2, recipes]: relative variance and cost.
-    """
-    from scopeval.behavior.step import weigh_rows
-    from scopeval.behavior.sweep import Followed, follow_own, followed_target, ratio
-
-    found: dict[str, np.ndarray] = {}
-    many = 1 + len(recipes)
-    for k in range(2):
-        designed = evidence.sweep(evidence.halves[k], follow_own(method, *recipes), many)
-
-        def follow(t: int, points: Any, pi: Any, e: Any, critics: Any = designed.critics) -> Any:
-            followed = [followed_target(pi, e)]
-            said = points.estimates(critics[t])
-            for j, recipe in enumerate(recipes, start=1):
-                mu, b, _ = weigh_rows(method, recipe, pi, said.following(j))
-                followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j]))
-            return followed
-
-        other = evidence.sweep(evidence.halves[1 - k], follow, many)
-        whole = evidence.sweep(evidence.whole, follow, many)
-        for name, swept in (("own", designed), ("other", other), ("whole", whole)):
-            for by in ("variance", "cost"):
-                values = getattr(swept, by)
-                found.setdefault(f"{name}_{by}", np.ones((2, len(recipes))))
-                found[f"{name}_{by}"][k] = ratio(values[1:], values[0])
-    return found
-
-
-def truth(mdp: Any, pi: Any, own: Any, evidence: Any, method: Any, recipe: Any) -> dict[str, float]:
-    """What the design from all of the logs predicts of itself, and what is true of it."""
-    from scopeval import exact
-    from scopeval.behavior.final_design import design_on_all
-    from scopeval.behavior.step import weigh_rows
-
-    design = design_on_all(evidence, method, recipe)
-    points = evidence.whole.at(0)
-    mu, b = (np.empty((mdp.horizon, mdp.states, mdp.actions)) for _ in range(2))
-    for t, critic in enumerate(design.swept.critics):
-        table = np.ascontiguousarray(points.target(evidence.target, t))
-        one = weigh_rows(method, recipe, table, points.estimates(critic))
-        mu[t], b[t] = one.mu, one.control
-    true = exact.assess(mdp, pi, mu, b if method.control_variate else None)
-    return {
-        "predicted_variance": design.own,
-        "predicted_cost": design.cost,
-        "doubt": design.doubt,
-        "variance": true.variance / own.variance,
-        "cost": true.cost / own.cost,
-    }
-
-
-def main() -> None:
-    """Run and write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--part", default="choose")
-    parser.add_argument("--targets", nargs="+", default=TARGETS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=(0,))
-    parser.add_argument("--grids", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--most", type=int, default=10**9)
-    parser.add_argument("--out", default="")
-    args = parser.parse_args()
-    os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-    tasks = jobs(args.part, args.targets, args.seeds, args.grids)[: args.most]
-    if args.workers == 1:
-        rows = [job(task) for task in tasks]
+def problems(family: str, world: str, target: str) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Name of the logs, model, target policy and logs."""
+    if family == "unseen":
+        mdp = WORLDS[world][1]()
+        pi = target_of(mdp, target, 0)
+        for kind in LOGS:
+            yield kind, mdp, pi, logs_for(mdp, pi, kind, 0)
+    elif family == "finite":
+        made, number = finite_world(world), int(target)
+        for kind, episodes in FINITE_LOGS:
+            if world == "Taxi" and episodes < 1000:  # its states are many
+                continue
+            policy = made.target(number)
+            yield f"{kind} {episodes}", made.mdp, policy, made.logs(kind, episodes, number)
     else:
-        with ProcessPoolExecutor(args.workers) as pool:
-            rows = list(pool.map(job, tasks))
-    if args.out:
-        Path(args.out).write_text(json.dumps(rows), encoding="utf-8")
+        from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
+
+        size, seed = int(world), int(target)
+        mdp = Gridworld(size, "same-tilt", seed).mdp()
+        controllers = logging_policies(30, mdp, seed=seed)
+        policy = target_policies(1, size, seed=seed)[0]
+        for episodes in EPISODES:
+            yield f"{episodes}", mdp, policy, logs_of(mdp, controllers, episodes, seed=seed)
+
+
+def job(args: Args, family: str, world: str, target: str) -> dict[str, Any]:
+    """What every variant decides: variance, cost, predicted variance, and whether it falls back."""
+    rows = []
+    for logs, mdp, pi, logged in problems(family, world, target):
+        own = exact.assess(mdp, pi, pi, None)
+        for method, budget in KINDS[family]:
+            evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon, budget=budget))
+            decided: dict[str, list[float]] = {}
+            for name, changes in VARIANTS.items():
+                made = decide(evidence, METHODS[method], Thresholds(**changes))
+                true = (1.0, 1.0)
+                if made.method.tilted:
+                    true = true_of(mdp, pi, own, evidence, made.method, made.design)
+                told = made.prediction.variance
+                decided[name] = [float(x) for x in (*true, told, made.fallback is not None)]
+            rows.append({"logs": logs, "kind": f"{method}, {budget}", "decided": decided})
+    return {"rows": rows}
+
+
+def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For each family and kind of design, every variant against the first one."""
+    lines = []
+    for family in args.families:
+        for method, budget in KINDS[family]:
+            kind = f"{method}, {budget}"
+            some = [
+                one["decided"]
+                for row in rows
+                if row["family"] == family
+                for one in row["rows"]
+                if one["kind"] == kind
+            ]
+            lines += compared(some, {"half": args.half, "family": family, "kind": kind})
+    return {"lines": lines}
+
+
+def compared(some: Sequence[Mapping[str, Any]], common: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A line for each variant."""
+    names = list(some[0]) if some else []
+    cells = {name: np.array([one[name] for one in some], np.float64) for name in names}
+    lines = []
+    for name in names:
+        variance, cost, told, back = cells[name].T
+        log = np.log(np.maximum(variance, 1e-6))
+        more = log - np.log(np.maximum(cells[names[0]][:, 0], 1e-6))
+        used = back == 0.0
+        ratio = told[used] / variance[used]
+        lines.append(
+            {
+                **common,
+                "without": name,
+                "designs": len(some),
+                "log_variance": float(log.mean()),
+                "more": float(more.mean()),
+                "error": float(more.std(ddof=1) / np.sqrt(len(more))),
+                "worse": int((more > 0.01).sum()),
+                "better": int((more < -0.01).sum()),
+                "fall_back": int(back.sum()),
+                "cost": float(cost.max()),
+                "broken": int((cost > BROKEN).sum()),
+                "predicted": int(((ratio >= PREDICTION[0]) & (ratio <= PREDICTION[1])).sum()),
+                "used": int(used.sum()),
+            }
+        )
+    return lines
+
+
+def table(content: Mapping[str, Any]) -> list[Table | str]:
+    """One line for each family, kind of design and variant."""
+    header = (
+        "half", "designs", "without", "number", "log variance, mean", "more than as it is",
+        "1 % worse, better", "fall back", "cost, largest", "> 1.005", "predicted within .8 to 1.25",
+    )  # fmt: skip
+    lines = tuple(
+        (
+            line["half"],
+            f"{line['family']}: {line['kind']}",
+            line["without"],
+            f"{line['designs']}",
+            f"{line['log_variance']:.4f}",
+            f"{line['more']:+.4f} ± {line['error']:.4f}",
+            f"{line['worse']}, {line['better']}",
+            f"{line['fall_back']}",
+            f"{line['cost']:.4f}",
+            f"{line['broken']}",
+            f"{line['predicted']} of {line['used']}",
+        )
+        for line in content["lines"]
+    )
+    return [
+        Table("", header, lines),
+        Note(
+            "Variance and cost are exact and relative to the target policy's. ± is the standard "
+            "error of the mean paired difference."
+        ),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    main("experiments.choices")

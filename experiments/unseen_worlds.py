@@ -1,9 +1,5 @@
 """What designs and frontiers are worth in worlds like those of users, which no rule was made for.
 
-    python -m experiments.unseen_worlds --quick
-    python -m experiments.unseen_worlds --part report --workers 16 --out rows.json
-    python -m experiments.unseen_worlds --read rows.json
-
 Eleven finite worlds (queues, dosing, inventory, batteries, ...) of 20 to 60 steps, whose noise is
 mostly their own, several with rare large costs. Their models are known, so that the variance and
 the cost of everything that would run are exact, and so is the least variance at every cost. Two
@@ -16,148 +12,165 @@ controller with 10 % noise, and 50 of the target policy itself.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.common import Note, RunArgs, Table, main
 from experiments.user_worlds import LOGS, PARTS, TARGETS, WORLDS, logs_for, target_of
+from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 
-# -- one job ---------------------------------------------------------------------------------------
+#: A promise on the cost is broken above so many times what was asked for.
+BROKEN = 1.005
+#: What a fallback may forgo of the variance, and a point at the target's own cost may have more.
+FORGONE, MORE_VARIANCE = 0.97, 1.02
+#: Predicted / true variance of a good prediction.
+PREDICTION = (0.8, 1.25)
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Args:
-    """What to run.
+class Args(RunArgs):
+    """Designs and frontiers in worlds like those of users."""
 
-    Attributes:
-        worlds: names; default: all of the part.
-        part: "choose", "report" or "all".
-        targets: kinds of target policies.
-        logs: kinds of logs.
-        seeds: of logs and random targets.
-        methods: of designs.
-        costs: asked of the frontier, relative to the target's own.
-        workers: processes.
-        out: a JSON file for the rows.
-        read: such a file to show instead of a run.
-        quick: two worlds, two targets, two kinds of logs.
-    """
-
+    part: str = "report"
+    """choose, report or all."""
     worlds: tuple[str, ...] = ()
-    part: str = "all"
+    """Names of worlds; all of the part if it is left out."""
     targets: tuple[str, ...] = TARGETS
+    """Kinds of target policies."""
     logs: tuple[str, ...] = LOGS
+    """Kinds of logs."""
     seeds: tuple[int, ...] = (0,)
-    methods: tuple[str, ...] = ("scope-dr",)
+    """Of logs and random targets."""
     costs: tuple[float, ...] = (1.0, 0.8, 0.5)
-    workers: int = 1
-    out: str = ""
-    read: str = ""
-    quick: bool = False
+    """Asked of the frontier, relative to the target's own."""
+
+    RANGES: ClassVar[tuple[str, ...]] = ("part", "worlds", "targets", "seeds")
+
+    def check(self) -> None:
+        """Refuse what cannot be run, before the work."""
+        for name, given, expected in (
+            ("part", (self.part,), (*PARTS, "all")),
+            ("worlds", self.worlds, tuple(WORLDS)),
+            ("targets", self.targets, TARGETS),
+            ("logs", self.logs, LOGS),
+        ):
+            for one in given:
+                if one not in expected:
+                    raise InputError(f"{name}: got {one!r}, expected some of {', '.join(expected)}")
 
 
-@dataclass(frozen=True)
-class Job:
-    """One world, target and seed; all kinds of logs share its exact frontier."""
-
-    world: str
-    target: str
-    seed: int
-    logs: tuple[str, ...]
-    methods: tuple[str, ...]
-    costs: tuple[float, ...]
+QUICK: dict[str, Any] = {
+    "worlds": ("maintenance", "marketing"),
+    "targets": ("soft", "near-optimal"),
+    "logs": ("varied-1000", "like-50"),
+}
 
 
-def jobs(args: Args) -> list[Job]:
-    """One for each world, target and seed."""
-    if args.quick:
-        return [
-            Job(world, target, 0, ("varied-1000", "like-50"), args.methods, args.costs)
-            for world in ("dosing", "maintenance")
-            for target in ("soft", "near-optimal")
-        ]
+def jobs(args: Args) -> list[dict[str, Any]]:
+    """One for each world, target and seed: all kinds of logs share its exact frontier."""
     parts = tuple(PARTS) if args.part == "all" else (args.part,)
     names = args.worlds or tuple(make.__name__ for part in parts for make in PARTS[part])
     return [
-        Job(world, target, seed, args.logs, args.methods, args.costs)
+        {"world": world, "target": target, "seed": seed}
         for seed in args.seeds
         for world in names
         for target in args.targets
     ]
 
 
-def job(task: Job) -> list[dict[str, Any]]:
-    """All designs and points of a job, with what is true of them."""
+def job(args: Args, world: str, target: str, seed: int) -> dict[str, Any]:
+    """A design, and points of a frontier, from each kind of logs, with what is true of them."""
     from scopeval import exact
 
-    mdp = WORLDS[task.world][1]()
-    pi = target_of(mdp, task.target, task.seed)
+    mdp = WORLDS[world][1]()
+    pi = target_of(mdp, target, seed)
     own = exact.assess(mdp, pi, pi, None)
-    optimum = least_variances(mdp, pi, task.costs)
+    optimum = least_variances(mdp, pi, args.costs)
     rows: list[dict[str, Any]] = []
-    for kind in task.logs:
-        logged = logs_for(mdp, pi, kind, task.seed)
-        common = {
-            "part": WORLDS[task.world][0],
-            "world": task.world,
-            "target": task.target,
-            "logs": kind,
-            "seed": task.seed,
-        }
-        for method in task.methods:
-            shown = design_row(mdp, pi, own, logged, method)
-            rows.append({**common, "verb": "design", "method": method, "asked": 1.0, **shown})
-            rows[-1]["optimum"] = optimum[1.0][0] if 1.0 in optimum else None
-        for asked, shown in frontier_rows(mdp, pi, own, logged, task.costs):
-            best, reached = optimum[asked]
-            rows.append(
-                {
-                    **common,
-                    "verb": "frontier",
-                    "method": "scope-dr",
-                    "asked": asked,
-                    **shown,
-                    "optimum": best,
-                    "optimum_cost": reached,
-                }
-            )
-    return rows
+    for kind in args.logs:
+        logged = logs_for(mdp, pi, kind, seed)
+        rows.append({"verb": "design", "logs": kind, "asked": 1.0})
+        rows[-1] |= design_row(mdp, pi, own, logged)
+        for asked, shown in frontier_rows(mdp, pi, own, logged, args.costs):
+            rows.append({"verb": "frontier", "logs": kind, "asked": asked, **shown})
+            rows[-1]["optimum"] = optimum[asked]
+    return {"rows": [{k: rounded(v) for k, v in row.items()} for row in rows]}
+
+
+def rounded(value: Any) -> Any:
+    """Six digits are more than any table shows."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def least_variances(
     mdp: TabularMDP, pi: np.ndarray, costs: Sequence[float]
-) -> dict[float, tuple[float | None, float | None]]:
-    """The exact frontier's variance and cost at each asked cost; None: no design is that cheap."""
+) -> dict[float, float | None]:
+    """The exact frontier's variance at each asked cost; None: no design is that cheap."""
     from scopeval import exact
-    from scopeval.errors import InputError
 
     curve = exact.frontier(mdp, pi, floor=0.005)
-    found: dict[float, tuple[float | None, float | None]] = {}
+    least: dict[float, float | None] = {}
     for asked in costs:
         try:
-            point = curve.at(cost=asked).predicted
-            found[asked] = (min(point.relative_variance, 1e9), point.relative_cost)
+            least[asked] = min(curve.at(cost=asked).predicted.relative_variance, 1e9)
         except InputError:
-            found[asked] = (None, None)
-    return found
+            least[asked] = None
+    return least
 
 
-def design_row(mdp: TabularMDP, pi: Any, own: Any, logged: Any, method: str) -> dict[str, Any]:
-    """A design by one method, with what is true of it."""
+def design_row(mdp: TabularMDP, pi: Any, own: Any, logged: Any) -> dict[str, Any]:
+    """A design, with what is true of it; of a fallback, what it forwent."""
     import scopeval
 
-    began = time.perf_counter()
-    behavior = scopeval.design(logged, pi, horizon=mdp.horizon, method=method)
-    return {"seconds": time.perf_counter() - began, **truth(mdp, pi, own, behavior)}
+    behavior = scopeval.design(logged, pi, horizon=mdp.horizon)
+    row = truth(mdp, pi, own, behavior)
+    if row["falls_back"]:
+        row["forced"] = forced(mdp, pi, own, logged)
+    return row
+
+
+def forced(mdp: TabularMDP, pi: Any, own: Any, logged: Any) -> float:
+    """The true variance of the best choice of the cross-check, used whatever the verdicts are.
+
+    1 if it costs more than the target policy.
+    """
+    from scopeval.behavior.decision import candidates, check, with_margin
+    from scopeval.behavior.evidence import evidence_of
+    from scopeval.behavior.final_design import design_on_all
+    from scopeval.behavior.methods import METHODS
+    from scopeval.behavior.settings import Settings
+    from scopeval.behavior.thresholds import THRESHOLDS
+
+    method = METHODS["scope-dr"]
+    evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon))
+    checked = check(evidence, next(candidates(method, "state")), THRESHOLDS)
+    recipe = with_margin(method, checked, evidence.caution, THRESHOLDS)
+    design = design_on_all(evidence, method, recipe)
+    variance, cost = true_of(mdp, pi, own, evidence, method, design)
+    return variance if cost <= BROKEN else 1.0
+
+
+def true_of(
+    mdp: TabularMDP, pi: Any, own: Any, evidence: Any, method: Any, design: Any
+) -> tuple[float, float]:
+    """Exact relative variance and cost of a design from all of the logs."""
+    from scopeval import exact
+    from scopeval.behavior.step import weigh_rows
+
+    points = evidence.whole.at(0)
+    mu, b = (np.empty((mdp.horizon, mdp.states, mdp.actions)) for _ in range(2))
+    for t, critic in enumerate(design.swept.critics):
+        table = np.ascontiguousarray(points.target(evidence.target, t))
+        one = weigh_rows(method, design.recipe, table, points.estimates(critic))
+        mu[t], b[t] = one.mu, one.control
+    true = exact.assess(mdp, pi, mu, b if method.control_variate else None)
+    return true.variance / own.variance, true.cost / own.cost
 
 
 def frontier_rows(
@@ -165,131 +178,184 @@ def frontier_rows(
 ) -> Iterable[tuple[float, dict[str, Any]]]:
     """The frontier's point at each asked cost, with what is true of it."""
     import scopeval
-    from scopeval.errors import ScopevalError
 
-    began = time.perf_counter()
-    curve = scopeval.frontier(logged, pi, horizon=mdp.horizon, method="scope-dr")
-    spent = time.perf_counter() - began
+    curve = scopeval.frontier(logged, pi, horizon=mdp.horizon)
     for asked in costs:
-        began = time.perf_counter()
         try:
             behavior = curve.at(cost=asked)
-        except ScopevalError as reason:
-            yield asked, {"offered": False, "why": str(reason)[:200], "seconds": spent}
+        except InputError:
+            yield asked, {"offered": False}
             continue
-        spent += time.perf_counter() - began
-        yield asked, {"seconds": spent, **truth(mdp, pi, own, behavior)}
+        yield asked, {"offered": True, **truth(mdp, pi, own, behavior)}
 
 
 def truth(mdp: TabularMDP, pi: Any, own: Any, behavior: Any) -> dict[str, Any]:
-    """What is promised and what is true, all relative to running the target policy."""
+    """What is predicted and what is true, all relative to running the target policy."""
     from scopeval import exact
 
     if behavior.weighted:
-        shown = exact.tabulate(mdp, pi, behavior).predicted
-        variance, cost = shown.variance, shown.cost
+        true = exact.tabulate(mdp, pi, behavior).predicted
     else:
-        assessed = exact.assess(mdp, pi, behavior)
-        variance, cost = assessed.variance, assessed.cost
+        true = exact.assess(mdp, pi, behavior)
     predicted = behavior.report.prediction
     return {
-        "offered": True,
-        "variance": variance / own.variance,
-        "cost": cost / own.cost,
-        "predicted_variance": predicted.variance,
-        "predicted_cost": predicted.cost,
-        "promised_cost": predicted.safe_cost,
-        "checked_variance": predicted.checked_variance,
-        "checked_cost": predicted.checked_cost,
-        "support": behavior.report.support,
-        "fallback": behavior.report.fallback,
-        "runs": behavior.recipe.method,
-        "warnings": list(behavior.report.warnings),
+        "variance": float(true.variance / own.variance),
+        "cost": float(true.cost / own.cost),
+        "predicted": float(predicted.variance),
+        "checked": float(predicted.checked_variance),
+        "falls_back": behavior.report.fallback is not None,
     }
 
 
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What the rows show, as Markdown."""
-    return "\n".join([*design_table(rows), "", *frontier_table(rows), "", *logs_table(rows)])
+def summary(args: Args, rows: Sequence[Row]) -> dict[str, Any]:
+    """All rows, flat."""
+    names = ("world", "target", "seed")
+    return {
+        "rows": [{**{k: row[k] for k in names}, **one} for row in rows for one in row["rows"]],
+    }
 
 
-def design_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Designs by world."""
-    lines = [
-        "| world | designs | fall back | mean log variance | most expensive | > 1.005 "
-        "| predicted/true within .8-1.25 | true/optimum, median |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def table(content: Mapping[str, Any]) -> list[Table | str]:
+    """Whether promises are kept, then designs and points by world and by kind of logs."""
+    rows = content["rows"]
     designs = [row for row in rows if row["verb"] == "design"]
-    for name, some in grouped(designs, "world"):
-        used = [row for row in some if row["fallback"] is None]
-        logs = np.log([max(row["variance"], 1e-6) for row in some])
-        most = max(row["cost"] for row in some)
-        over = sum(row["cost"] > 1.005 for row in some)
-        near = [0.8 <= row["predicted_variance"] / row["variance"] <= 1.25 for row in used]
-        gap = [row["variance"] / row["optimum"] for row in some if row.get("optimum")]
-        lines.append(
-            f"| {name} | {len(some)} | {len(some) - len(used)} | {logs.mean():.4f} | {most:.4f} "
-            f"| {over} | {sum(near)} of {len(near)} | {np.median(gap):.2f} |"
-        )
-    return lines
-
-
-def frontier_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Points of frontiers by world and asked cost."""
-    lines = [
-        "| world | asked | offered (possible) | variance, median (optimum) "
-        "| true/asked cost: mean, max | > 1.005 | > 1.02 | variance > 1.02 at cost 1 "
-        "| predicted/true: 10 %, median, 90 % |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
     points = [row for row in rows if row["verb"] == "frontier"]
-    for name, part in grouped(points, "world"):
-        for asked, some in grouped(part, "asked", everything=False):
-            lines.append(f"| {name} | {asked} {points_in_words(some)}")
-    return lines
+    return [
+        promises(designs, points),
+        Table(
+            "Designs",
+            ("world", "designs", "fall back", "log variance, mean", "largest cost"),
+            tuple(design_line(name, some) for name, some in grouped(designs, "world")),
+        ),
+        Table(
+            "Points of frontiers",
+            (
+                "world", "asked", "offered (possible)", "variance, median (optimum)",
+                "true/asked cost: mean, max", "> 1.005", "predicted/true: 10 %, median, 90 %",
+            ),
+            tuple(
+                point_line(name, asked, some)
+                for name, part in grouped(points, "world")
+                for asked, some in grouped(part, "asked", everything=False)
+            ),
+        ),
+        Table(
+            "Points by logs",
+            ("logs", "asked", "offered of possible", "> 1.005"),
+            tuple(
+                logs_line(name, asked, some)
+                for name, part in grouped(points, "logs")
+                for asked, some in grouped(part, "asked", everything=False)
+            ),
+        ),
+        Note(
+            "All relative to running the target policy; exact. Possible: the exact frontier has a "
+            "design at that cost. ± is one standard error; the limit is the exact one of Clopper "
+            "and Pearson, 95 %, one-sided, as if points were independent."
+        ),
+    ]  # fmt: skip
 
 
-def points_in_words(some: Sequence[dict[str, Any]]) -> str:
-    """The cells of one row of the table of points."""
+def promises(designs: Sequence[Row], points: Sequence[Row]) -> Table:
+    """What must hold, each as a count."""
+    used = [row for row in points if row["offered"]]
+    at_own = [row for row in used if row["asked"] == 1.0]
+    back = [row for row in designs if row["falls_back"]]
+    held = [row for row in designs if not row["falls_back"]]
+    lines = [
+        counted(
+            "points that cost more than 1.005 of what was asked",
+            [row["cost"] > BROKEN * row["asked"] for row in used],
+        ),
+        counted("designs that cost more than 1.005", [row["cost"] > BROKEN for row in designs]),
+        counted(
+            "at the target's own cost: predicted variance above 1",
+            [row["predicted"] > 1.0 + 1e-9 for row in at_own],
+        ),
+        counted(
+            "likewise: true variance above 1.02",
+            [row["variance"] > MORE_VARIANCE for row in at_own],
+        ),
+        counted(
+            "fallbacks that forwent more than 3 % of the variance",
+            [row["forced"] < FORGONE for row in back],
+        ),
+        counted("designs predicted within .8 to 1.25 of the truth", [near(row) for row in held]),
+        counted("points predicted within .8 to 1.25 of the truth", [near(row) for row in used]),
+    ]
+    for asked in dict.fromkeys(row["asked"] for row in points):
+        possible = [
+            row["offered"]
+            for row in points
+            if row["asked"] == asked and row["logs"] == "varied-1000" and row["optimum"] is not None
+        ]
+        lines.append(
+            counted(f"possible points at {asked:g}, 1,000 varied episodes: offered", possible)
+        )
+    return Table("Promises", ("", "of", "share", "95 % limit"), tuple(lines))
+
+
+def counted(name: str, hits: Sequence[bool]) -> tuple[str, ...]:
+    """How many, their share with its standard error, and its upper limit."""
+    from scipy.stats import beta
+
+    n, k = len(hits), sum(hits)
+    if not n:
+        return name, "0 of 0", "-", "-"
+    share = k / n
+    limit = 1.0 if k == n else float(beta.ppf(0.95, k + 1, n - k))
+    error = (share * (1 - share) / n) ** 0.5
+    return name, f"{k} of {n}", f"{share:.3f} ± {error:.3f}", f"{limit:.3f}"
+
+
+def near(row: Row) -> bool:
+    """Whether the prediction of the variance is good."""
+    return bool(PREDICTION[0] <= row["predicted"] / row["variance"] <= PREDICTION[1])
+
+
+def design_line(name: str, some: Sequence[Row]) -> tuple[str, ...]:
+    """A world's designs."""
+    logs = np.log([max(row["variance"], 1e-6) for row in some])
+    error = logs.std(ddof=1) / len(logs) ** 0.5 if len(logs) > 1 else np.nan
+    back = sum(row["falls_back"] for row in some)
+    most = max(row["cost"] for row in some)
+    return name, f"{len(some)}", f"{back}", f"{logs.mean():.3f} ± {error:.3f}", f"{most:.4f}"
+
+
+def point_line(name: str, asked: float, some: Sequence[Row]) -> tuple[str, ...]:
+    """A world's points at one asked cost."""
     possible = sum(row["optimum"] is not None for row in some)
     used = [row for row in some if row["offered"]]
+    first = (name, f"{asked:g}", f"{len(used)} ({possible})")
     if not used:
-        return f"| 0 ({possible}) | - | - | - | - | - | - |"
-    variance = np.array([row["variance"] for row in used])
+        return (*first, "-", "-", "-", "-")
     ratio = np.array([row["cost"] / row["asked"] for row in used])
-    quotient = np.quantile(
-        [row["predicted_variance"] / row["variance"] for row in used], (0.1, 0.5, 0.9)
-    )
+    quotient = np.quantile([row["predicted"] / row["variance"] for row in used], (0.1, 0.5, 0.9))
     best = [row["optimum"] for row in used if row["optimum"] is not None]
-    worse = sum(row["asked"] == 1.0 and row["variance"] > 1.02 for row in used)
     return (
-        f"| {len(used)} ({possible}) | {np.median(variance):.2f} "
-        f"({np.median(best) if best else np.nan:.2f}) | {ratio.mean():.3f}, {ratio.max():.3f} "
-        f"| {(ratio > 1.005).sum()} | {(ratio > 1.02).sum()} | {worse} "
-        f"| {quotient[0]:.2f}, {quotient[1]:.2f}, {quotient[2]:.2f} |"
+        *first,
+        f"{np.median([row['variance'] for row in used]):.2f} "
+        f"({np.median(best) if best else np.nan:.2f})",
+        f"{ratio.mean():.3f}, {ratio.max():.3f}",
+        f"{(ratio > BROKEN).sum()}",
+        ", ".join(f"{x:.2f}" for x in quotient),
     )
 
 
-def logs_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Points by kind of logs."""
-    lines = ["| logs | asked | offered of possible | > 1.005 |", "|---|---|---|---|"]
-    points = [row for row in rows if row["verb"] == "frontier"]
-    for name, part in grouped(points, "logs"):
-        for asked, some in grouped(part, "asked", everything=False):
-            possible = [row for row in some if row["optimum"] is not None]
-            used = [row for row in possible if row["offered"]]
-            over = sum(row["cost"] > 1.005 * asked for row in some if row["offered"])
-            lines.append(f"| {name} | {asked} | {len(used)} of {len(possible)} | {over} |")
-    return lines
+def logs_line(name: str, asked: float, some: Sequence[Row]) -> tuple[str, ...]:
+    """Points from one kind of logs at one asked cost."""
+    possible = [row for row in some if row["optimum"] is not None]
+    offered = sum(row["offered"] for row in possible)
+    over = sum(row["cost"] > BROKEN * asked for row in some if row["offered"])
+    return name, f"{asked:g}", f"{offered} of {len(possible)}", f"{over}"
 
 
 def grouped(
-    rows: Sequence[dict[str, Any]], key: str, *, everything: bool = True
-) -> Iterable[tuple[Any, list[dict[str, Any]]]]:
+    rows: Sequence[Row], key: str, *, everything: bool = True
+) -> Iterable[tuple[Any, list[Row]]]:
     """Rows by the value of a key, and all of them."""
     for value in dict.fromkeys(row[key] for row in rows):
         yield value, [row for row in rows if row[key] == value]
@@ -297,39 +363,5 @@ def grouped(
         yield "**all**", list(rows)
 
 
-def run(args: Args) -> list[dict[str, Any]]:
-    """All rows, by several processes if asked."""
-    tasks = jobs(args)
-    if args.workers == 1:
-        return [row for task in tasks for row in job(task)]
-    os.environ["NUMBA_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(args.workers) as pool:
-        return [row for rows in pool.map(job, tasks) for row in rows]
-
-
-def parsed() -> Args:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    default = Args()
-    for name, value in vars(default).items():
-        if isinstance(value, bool):
-            parser.add_argument(f"--{name}", action="store_true")
-        elif isinstance(value, tuple):
-            kind = {"seeds": int, "costs": float}.get(name, str)
-            parser.add_argument(f"--{name}", type=kind, nargs="+", default=value)
-        else:
-            parser.add_argument(f"--{name}", type=type(value), default=value)
-    given: dict[str, Any] = vars(parser.parse_args())
-    chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    return Args(**chosen)
-
-
 if __name__ == "__main__":
-    args = parsed()
-    if args.read:
-        kept = json.loads(Path(args.read).read_text(encoding="utf-8"))["rows"]
-    else:
-        kept = run(args)
-    if args.out:
-        Path(args.out).write_text(json.dumps({"args": vars(args), "rows": kept}), encoding="utf-8")
-    print(table(kept))
+    main("experiments.unseen_worlds")
