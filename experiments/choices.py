@@ -31,23 +31,7 @@ FAMILIES = ("gridworld", "finite", "unseen")
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "floors": {"floors": ()},
-    "cost_excess": {"cost_excess": np.inf},
     "cost_doubt": {"cost_doubt": np.inf},
-    "least_support": {"least_support": 0.0},
-    "control_variate_support": {"control_variate_support": 0.0},
-    "control_variate_variance": {"control_variate_variance": 0.97},
-    "agreement": {"agreement": np.inf},
-    "believed_error": {"believed_error": (1e9, 2e9)},
-    "largest_margin": {"largest_margin": 1e9},
-    "all but floors, cost_doubt": {
-        "cost_excess": np.inf,
-        "least_support": 0.0,
-        "control_variate_support": 0.0,
-        "control_variate_variance": 0.97,
-        "agreement": np.inf,
-        "believed_error": (1e9, 2e9),
-        "largest_margin": 1e9,
-    },
 }
 #: Gridworlds: sizes, numbers of logged episodes, targets, and where the seeds begin.
 SIZES, EPISODES, GRIDS = (4, 10), (100, 300, 1000), {"choose": 12, "report": 30}

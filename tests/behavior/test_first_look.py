@@ -82,6 +82,7 @@ def test_where_there_is_something_to_gain_the_design_is_the_same(trained):
 def test_only_clear_cases_end_here():
     class Seen:
         support = 0.4
+        settings = Settings(10)
 
     some = Decision(METHODS["on-policy"], None, None, {}, (), "why")  # type: ignore[arg-type]
     clear = first_look._is_clear

@@ -74,23 +74,28 @@ def problems():
 @pytest.mark.parametrize("number", range(4))
 def test_the_policy_that_runs_costs_and_varies_as_assessed(number):
     """At prices that no grid was made for. Solved from another first guess at run time than in the
-    sweep, as once, a long line costs 20 % more than assessed; without the longer grid 1 %."""
+    sweep, as once, a long line costs 20 % more than assessed; without the longer grid 1 %. With a
+    control variate its mu jumps so often that assessing eight times as fine is needed for .2 %."""
     mdp, target = list(problems())[number]
     model, log = model_and_logs(mdp)
     own = exact.assess(model, target, target)
     curve = frontier(log, target, horizon=mdp.horizon, learn=Table(), check=Check(floor=0.01))
     unit = own.variance / own.cost
-    costs = []
-    for price in unit * np.array([0.37, 3.1, 24.0]):
-        designs = curve._designs[0]
-        found = designs.as_run(designs.at_price(float(price)))
-        runs = exact.tabulate(model, target, curve._designed(designs, found), points=200).predicted
-        costs.append(runs.relative_cost)
-        assert found.point.cost == pytest.approx(runs.relative_cost, rel=2e-3)
-        # what runs may jump from one weight to the next: tables of 120 and 480 differ by .6 %
-        assert found.point.variance == pytest.approx(runs.relative_variance, rel=1e-2)
-    assert costs[0] > costs[1] > costs[2]
-    assert costs[2] < 0.8
+    for designs in curve._designs:
+        costs = []
+        jumps = number == 0 and designs.method.control_variate
+        for price in unit * np.array([0.37, 3.1, 24.0]):
+            found = designs.as_run(designs.at_price(float(price)))
+            behavior = curve._designed(designs, found)
+            runs = exact.tabulate(model, target, behavior, points=200).predicted
+            costs.append(runs.relative_cost)
+            assert found.point.cost == pytest.approx(
+                runs.relative_cost, rel=6e-3 if jumps else 2e-3
+            )
+            # what runs may jump from one weight to the next: tables of 120 and 480 differ by .6 %
+            assert found.point.variance == pytest.approx(runs.relative_variance, rel=1e-2)
+        assert costs[0] > costs[1] > costs[2]
+        assert costs[2] < 0.8
 
 
 def accidents():

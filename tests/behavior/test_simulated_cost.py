@@ -136,8 +136,7 @@ def test_what_is_too_expensive_is_not_run(evidence, designed, monkeypatch, metho
         assert found.recipe.floor == 1.0
         assert found.cost == pytest.approx(1.0)
     else:
-        checked = decision.check(evidence, decision.Candidate(how, ("state",)), thresholds)
-        verdict = decision.judge_design(evidence, how, found, checked, thresholds)
+        verdict = decision.judge_design(evidence, how, found, thresholds)
         assert verdict is not None
         assert verdict.departures
         assert "simulated episodes of the design cost 1.200" in verdict.reason

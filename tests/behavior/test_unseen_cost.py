@@ -16,7 +16,6 @@ from scopeval.behavior.methods import method_named
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.support import unseen_cost
-from scopeval.behavior.thresholds import THRESHOLDS
 
 S, A, T = 5, 2, 4
 
@@ -123,8 +122,8 @@ def test_a_critic_whose_halves_disagree_is_not_believed():
     learned = design(
         world.logs("random", 1000, 2), target, horizon=world.mdp.horizon, method="scope"
     )
-    assert learned.report.holdout["reward critic"] > THRESHOLDS.believed_error[1]
-    assert learned.predicted.variance >= learned.predicted.checked_variance
+    assert learned.report.holdout["reward critic"] > 2.0
+    assert learned.predicted.variance == pytest.approx(learned.predicted.checked_variance)
     alone = exact.assess(world.mdp, target, target)
     true = exact.assess(world.mdp, target, learned).variance / alone.variance
     assert learned.predicted.variance == pytest.approx(true, rel=0.3)

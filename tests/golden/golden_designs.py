@@ -201,10 +201,6 @@ def _thresholds() -> Numbers:
     """Logs on either side of the thresholds that decide which design is used."""
     target = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.4, 0.4, 0.2]])
     logs = {
-        "agreement-below": ("scope-dr", noisy_rows(200, 1.0, 1)),
-        "agreement-above": ("scope-dr", noisy_rows(400, 1.0, 1)),
-        "trust-below": ("scope-dr", noisy_rows(200, 0.7, 1)),
-        "trust-above": ("scope-dr", noisy_rows(150, 0.6, 1)),
         "worth-below": ("scope-dr", noisy_rows(300, 1.3, 1)),
         "worth-above": ("scope-dr", noisy_rows(400, 0.9, 5)),
         "least-below": ("scope", noisy_rows(150, 0.6, 0)),
@@ -424,7 +420,7 @@ def _defaults() -> Numbers:
     table, wide = Table(), model.training
     caution, study = model.caution, model.study
     return {
-        "model": [model.paths, model.ridge, *caution.shares, caution.trust, caution.least],
+        "model": [model.paths, model.ridge, *caution.shares, caution.least, caution.margin],
         "training": [wide.hidden, wide.steps, wide.batch, wide.rate, wide.dropout],
         "study": [study.paths, study.hidden, study.steps, study.batch, study.rate],
         "mlp": [mlp.hidden, mlp.rate, mlp.batch, mlp.first_steps, mlp.steps, mlp.patience],

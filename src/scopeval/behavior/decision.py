@@ -1,7 +1,11 @@
 """What to run: the method, the method without its control variate, or the target policy itself.
 
-Candidates are tried in order; the first that the cross-check and its own prediction confirm is
-used. `thresholds` has all numbers of that decision.
+One rule decides. Candidates are tried in order: designs with a control variate, designs without
+one, the target policy with a control variate, the target policy. Of the designs of a kind (every
+floor, share of the control variate, kind of budget) the cross-check chooses the one with the least
+variance times cost. It is used if its variance is below 1 - `least_gain` by held-out logs and by
+the critics that made it, and if its cost and the doubt about it keep the promise, with a margin for
+what held-out logs found too expensive. `thresholds` has all other numbers of the decision.
 """
 
 from __future__ import annotations
@@ -122,8 +126,8 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
             recipe = with_margin(how, checked, evidence.caution, thresholds)
             design = within_budget(evidence, how, recipe, thresholds)
             if how.tilted:
-                design = cautious(design, checked, thresholds)
-            verdict = judge_design(evidence, how, design, checked, thresholds, asked=method)
+                design = cautious(design, checked)
+            verdict = judge_design(evidence, how, design, thresholds, asked=method)
         if verdict is None:
             heard = [] if candidate.alone else rejections  # the first line says what runs instead
             warnings = [one.reason for one in heard if one.reason is not None]
@@ -133,7 +137,7 @@ def decide(evidence: Evidence, method: Method, thresholds: Thresholds = THRESHOL
                 design=design,
                 prediction=prediction(how, design, checked),
                 errors=checked.errors,
-                warnings=(*warnings, *notes(evidence.support, design, thresholds)),
+                warnings=(*warnings, *notes(evidence, design, thresholds)),
                 fallback=decisive[-1] if decisive and not how.tilted else None,
                 promised=promised,
             )
@@ -201,7 +205,7 @@ def with_margin(
     if excess > thresholds.cost_doubt:
         excess += float(np.ptp(costs))  # twice the standard error of the mean of two
     margin = recipe.margin + max(excess, 0.0) + caution.margin
-    return replace(recipe, margin=float(min(margin, thresholds.largest_margin)))
+    return replace(recipe, margin=min(margin, 1.0))  # 1: nothing is spent
 
 
 def within_budget(
@@ -224,7 +228,7 @@ def within_budget(
 
     design = designed(recipe)
     if too_expensive(design):
-        margin = min(recipe.margin + design.doubtful_excess, thresholds.largest_margin)
+        margin = min(recipe.margin + design.doubtful_excess, 1.0)
         design = designed(replace(recipe, margin=margin))
     if too_expensive(design) and method.control_variate and recipe.epsilon >= 0.0:
         design = designed(replace(recipe, floor=1.0))
@@ -262,15 +266,16 @@ def judge_log(doubt: str | None, method: Method) -> Rejected | None:
 def judge_support(
     support: float, method: Method, thresholds: Thresholds, vectors: bool
 ) -> Rejected | None:
-    """Whether the logs show enough of what the target policy does."""
-    least = thresholds.least_vector_support if vectors else thresholds.least_support
-    if not method.tilted or support >= least:
+    """Whether logs of vectors show enough of what the target policy does.
+
+    Networks have estimates everywhere, also where both halves of the logs show nothing.
+    """
+    if not (vectors and method.tilted) or support >= thresholds.least_support:
         return None
-    shown = "as near to the logs as logged steps are" if vectors else "in the logs"
     return Rejected(
-        f"only {support:.0%} of the target policy's own steps are {shown}, too few to judge a "
-        "departure from it; log episodes of controllers that act like the target policy, or its "
-        "own",
+        f"only {support:.0%} of the target policy's own steps are as near to the logs as logged "
+        "steps are, too few to judge a departure from it; log episodes of controllers that act "
+        "like the target policy, or its own",
         all_but_target=True,
     )
 
@@ -289,29 +294,28 @@ def judge_check(
     Where the target policy itself runs with a control variate (`alone`) the cost is certain, and
     any gain that is worth it will do.
     """
-    variance, support = float(checked.variance[checked.best]), evidence.support
-    most = min(evidence.caution.least, 1.0 - evidence.settings.least_gain)
-    covered = support >= thresholds.control_variate_support
-    if alone:
-        return None if variance < most and covered else Rejected()
-    if method.control_variate and not (variance < thresholds.control_variate_variance and covered):
-        return _poor_control_variate(evidence, variance, thresholds)
-    if not method.tilted:
-        return None
-    if not variance < most:
+    variance = float(checked.variance[checked.best])
+    gains = variance < min(evidence.caution.least, _most(evidence))
+    relative = method.constrained and evidence.settings.limit is None and not alone
+    if gains and relative and not np.isfinite(checked.cost[:, checked.best]).all():
         return Rejected(
-            _why_no_gain(evidence, asked or method, checked, variance, thresholds), departures=True
-        )
-    cost, allowed = float(checked.cost[:, checked.best].mean()), 1.0 + evidence.settings.epsilon
-    relative = method.constrained and evidence.settings.limit is None
-    if relative and not cost <= allowed + thresholds.cost_excess:
-        return Rejected(
-            f"the cost is in doubt: held-out logs say that the design costs {cost:.3f} times the "
-            f"target policy's cost where {allowed:.3f} is allowed; log more episodes, or allow a "
-            "higher cost, Promise(at_most=...)",
+            "the cost is in doubt: held-out logs cannot tell what the design costs; log more "
+            "episodes of controllers that act like the target policy",
             departures=True,
         )
-    return None
+    if gains or not method.tilted:
+        return None
+    if alone:
+        return Rejected()
+    if method.control_variate:
+        return _poor_control_variate(evidence, variance, thresholds)
+    why = _why_no_gain(evidence, asked or method, checked, variance, thresholds)
+    return Rejected(why, departures=True)
+
+
+def _most(evidence: Evidence) -> float:
+    """The relative variance from which on a gain is not worth a departure."""
+    return 1.0 - evidence.settings.least_gain
 
 
 def _why_no_gain(
@@ -343,36 +347,26 @@ def judge_design(
     evidence: Evidence,
     method: Method,
     design: Design,
-    checked: CrossCheck,
     thresholds: Thresholds,
     *,
     asked: Method | None = None,
 ) -> Rejected | None:
     """Whether the design from all of the logs keeps what the cross-check promised."""
-    variance = float(checked.variance[checked.best])
-    departs = design.recipe.floor < 1.0
-    doubtful = departs and variance >= evidence.caution.trust
-    if method.control_variate and doubtful and variance > thresholds.agreement * design.own:
-        return _poor_control_variate(evidence, variance, thresholds)
-    if (
-        design.doubt > 0.0
-        and design.recipe.limit is None
-        and design.doubtful_excess > thresholds.cost_doubt
-    ):
+    relative = method.constrained and design.recipe.limit is None
+    too_expensive = relative and not design.doubtful_excess <= thresholds.cost_doubt
+    if too_expensive and design.doubt > 0.0:
         return Rejected(_cost_in_doubt(design, evidence.vectors), departures=True)
-    allowed = thresholds.episode_excess * (1.0 + design.recipe.epsilon)
-    most = 1.0 - evidence.settings.least_gain
-    kept = design.variance <= most and design.cost <= allowed
-    if design.recipe.budget == "episode" and not kept:
+    gains = not method.tilted or design.variance <= _most(evidence)
+    if design.recipe.budget == "episode" and (too_expensive or not gains):
         return Rejected()  # the price did not keep what it promised: try a budget in every state
-    if method.tilted and not design.variance <= most:
-        more = more_to_gain(evidence, asked or method)
-        return Rejected(
-            "there is nothing to gain within the cost budget: the design's predicted variance is "
-            f"{design.variance:.2f} of the target policy's{more}",
-            departures=True,
-        )
-    return None
+    if gains:
+        return None
+    more = more_to_gain(evidence, asked or method)
+    return Rejected(
+        "there is nothing to gain within the cost budget: the design's predicted variance is "
+        f"{design.variance:.2f} of the target policy's{more}",
+        departures=True,
+    )
 
 
 def _cost_in_doubt(design: Design, vectors: bool) -> str:
@@ -403,10 +397,11 @@ def _poor_control_variate(evidence: Evidence, variance: float, thresholds: Thres
     )
 
 
-def notes(support: float, design: Design, thresholds: Thresholds) -> list[str]:
+def notes(evidence: Evidence, design: Design, thresholds: Thresholds) -> list[str]:
     """What the user should know although the design is used."""
-    found = []
-    if thresholds.least_support <= support < thresholds.noted_support:
+    support, found = evidence.support, []
+    least = thresholds.least_support if evidence.vectors else 0.0  # below it was said already
+    if least <= support < thresholds.noted_support:
         found.append(
             f"the logs do not show {1 - support:.0%} of the target policy's own steps; there the "
             "behavior policy falls back to the target policy, or uses estimates from neighboring "

@@ -12,10 +12,9 @@ from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, budget
 from scopeval.behavior.support import unseen_cost
 from scopeval.behavior.sweep import SweepStep, Swept, follow_own, ratio
-from scopeval.behavior.thresholds import Thresholds
 from scopeval.policies.protocols import Why
 
-__all__ = ["Design", "cautious", "design_on_all"]
+__all__ = ["Design", "cautious", "design_on_all", "noise_share"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,8 @@ class Design:
     Attributes:
         recipe: how mu follows from the critics.
         swept: the critics, and what they say.
-        own: relative variance by these critics alone, and
-        variance: the relative variance that is reported: nearer to the checked one, the less the
-            critics are trusted.
+        variance: relative variance; what is told of it is nearer to the checked one, the less the
+            critics are believed (`cautious`).
         cost: relative cost.
         doubt: about that cost, from states that the logs never leave.
         binding: share of logged states where the cost budget binds.
@@ -36,7 +34,6 @@ class Design:
 
     recipe: Recipe
     swept: Swept
-    own: float
     variance: float
     cost: float
     doubt: float
@@ -67,7 +64,7 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
     doubt = 0.0
     if method.constrained:
         doubt = unseen_cost(evidence.whole, evidence.target, method, recipe, swept.critics)
-    return Design(recipe, swept, variance, variance, cost, doubt, binding, infeasible)
+    return Design(recipe, swept, variance, cost, doubt, binding, infeasible)
 
 
 def _constraint_shares(recipe: Recipe, step: SweepStep) -> tuple[float, float]:
@@ -88,16 +85,26 @@ def _constraint_shares(recipe: Recipe, step: SweepStep) -> tuple[float, float]:
     return float(points.logged @ tight), infeasible
 
 
-def cautious(design: Design, checked: CrossCheck, thresholds: Thresholds) -> Design:
+def cautious(design: Design, checked: CrossCheck) -> Design:
     """The variance that is told: between the design's own prediction and the cross-check's.
 
-    Critics whose differences are not believed in full: at least the checked one. Else, the more
-    the reward critics of the halves disagree, the less their own prediction counts.
+    Critics whose differences are not believed in full: at least the checked one. Else the check
+    counts by the share of noise in the reward critic of a half.
     """
     told = float(checked.variance[checked.best])
     if design.recipe.share >= 1.0:
-        low, high = thresholds.believed_error
-        error = checked.errors.get("reward critic", 0.0)
-        weight = float(np.clip(np.nan_to_num((error - low) / (high - low)), 0.0, 1.0))
+        weight = noise_share(checked.errors.get("reward critic", 0.0))
         told = design.variance ** (1.0 - weight) * told**weight
     return replace(design, variance=max(design.variance, told))
+
+
+def noise_share(disagreement: float) -> float:
+    """Which part of the variance of a half's critic is noise, from how far the halves disagree.
+
+    With errors of variance s^2 in each half and true differences of variance d^2, the halves differ
+    by 2 s^2 in the mean square, their mean has the spread d^2 + s^2 / 2, and e^2 is the ratio:
+
+        s^2 / (d^2 + s^2) = e^2 / (2 + e^2 / 2)
+    """
+    e = float(np.nan_to_num(disagreement))
+    return min(e**2 / (2.0 + e**2 / 2.0), 1.0)

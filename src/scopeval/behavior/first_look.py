@@ -58,7 +58,7 @@ def first_look(
     decisions: dict[str, Decision] = {}
     for method in methods:
         shown = evidence.support >= thresholds.first_look_support
-        if shown and own_promise(evidence, method) < thresholds.first_look_promise:
+        if shown and own_promise(evidence, method) < 1.0 - evidence.settings.least_gain:
             return None
         found = decide(evidence, method, thresholds)
         if found.fallback is None or not _is_clear(evidence, found, thresholds):
@@ -73,7 +73,8 @@ def _is_clear(evidence: Evidence, found: Decision, thresholds: Thresholds) -> bo
     """Whether more training would hardly change the decision to fall back."""
     if evidence.support < thresholds.first_look_support:
         return True
-    return thresholds.first_look_promise <= found.promised < np.inf  # infinite: nothing was checked
+    least = 1.0 - evidence.settings.least_gain
+    return least <= found.promised < np.inf  # infinite: nothing was checked
 
 
 def _shortened(regression: Networks) -> Networks:

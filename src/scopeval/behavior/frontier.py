@@ -366,6 +366,8 @@ def _learned_frontier(
             chosen.append(without_control_variate(method))
     elif decision.method != method:
         chosen.append(method)  # a control variate that does not pay there may pay below
+    elif method.control_variate and decision.design.recipe.floor >= 1.0:
+        chosen.append(without_control_variate(method))  # no departure is confirmed
     recipes = [
         (
             one,

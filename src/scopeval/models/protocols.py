@@ -160,14 +160,11 @@ class Caution:
     Attributes:
         shares: of the critics' differences between actions that a control variate may take over
             (see `behavior.step.Recipe`); the cross-check chooses one.
-        trust: checked relative variance below which a control variate is used whatever was
-            predicted.
         margin: part of the cost budget that is always left unspent, relative to the target's cost.
         least: checked relative variance from which on the design falls back to the target policy.
     """
 
     shares: tuple[float, ...] = (1.0,)
-    trust: float = 0.75
     least: float = 1.0
     margin: float = 0.0
 
