@@ -179,16 +179,14 @@ def compared(some: Sequence[Mapping[str, Any]], common: Mapping[str, Any]) -> li
 
 
 def table(content: Mapping[str, Any]) -> list[Table | str]:
-    """One line for each family, kind of design and variant."""
+    """One line for each family, kind of design and variant; those without an effect share one."""
     header = (
         "half", "designs", "without", "number", "log variance, mean", "more than as it is",
         "1 % worse, better", "fall back", "cost, largest", "> 1.005", "predicted within .8 to 1.25",
     )  # fmt: skip
-    lines = tuple(
-        (
-            line["half"],
-            f"{line['family']}: {line['kind']}",
-            line["without"],
+    shown: dict[tuple[str, ...], list[str]] = {}
+    for line in content["lines"]:
+        cells = (
             f"{line['designs']}",
             f"{line['log_variance']:.4f}",
             f"{line['more']:+.4f} ± {line['error']:.4f}",
@@ -198,7 +196,11 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             f"{line['broken']}",
             f"{line['predicted']} of {line['used']}",
         )
-        for line in content["lines"]
+        what = (line["half"], f"{line['family']}: {line['kind']}")
+        shown.setdefault((*what, *cells), []).append(line["without"])
+    lines = tuple(
+        (*key[:2], "; ".join(names), *key[2:])  # the same decisions
+        for key, names in shown.items()
     )
     return [
         Table("", header, lines),
