@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "floors": {"floors": ()},
     "cost_doubt": {"cost_doubt": np.inf},
+    "control_variate_variance": {"control_variate_variance": 1.0},
 }
 #: Gridworlds: sizes, numbers of logged episodes, targets, and where the seeds begin.
 SIZES, EPISODES, GRIDS = (4, 10), (100, 300, 1000), {"choose": 12, "report": 30}

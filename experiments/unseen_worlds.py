@@ -193,10 +193,9 @@ def truth(mdp: TabularMDP, pi: Any, own: Any, behavior: Any) -> dict[str, Any]:
     """What is predicted and what is true, all relative to running the target policy."""
     from scopeval import exact
 
-    if behavior.weighted:
+    true: Any = exact.assess(mdp, pi, behavior) if not behavior.weighted else None
+    if true is None:
         true = exact.tabulate(mdp, pi, behavior).predicted
-    else:
-        true = exact.assess(mdp, pi, behavior)
     predicted = behavior.report.prediction
     return {
         "variance": float(true.variance / own.variance),

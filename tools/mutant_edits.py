@@ -283,8 +283,8 @@ EDITS = (
     Edit(
         "designs that gain nothing are used",
         "behavior/decision.py",
-        "gains = variance < min(evidence.caution.least, _most(evidence))",
-        "gains = variance < evidence.caution.least",
+        "most = min(evidence.caution.least, _most(evidence))",
+        "most = evidence.caution.least",
         (f"{DECISION}::test_a_design_must_be_worth_it",),
     ),
     Edit(
@@ -297,8 +297,8 @@ EDITS = (
     Edit(
         "a poor control variate is used",
         "behavior/decision.py",
-        "if gains or not method.tilted:",
-        "if gains or method.control_variate or not method.tilted:",
+        "if method.control_variate and not alone:",
+        "if False:",
         (f"{DECISION}::test_without_a_gain_the_method_without_its_control_variate_is_tried",),
     ),
     Edit(

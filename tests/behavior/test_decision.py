@@ -227,8 +227,8 @@ def test_a_design_must_be_worth_it():
 
 
 def test_without_a_gain_the_method_without_its_control_variate_is_tried():
-    for least_gain in (0.03, 0.2):
-        some, most = evidence(least_gain=least_gain), 1 - least_gain
+    for least_gain, most in ((0.03, THRESHOLDS.control_variate_variance), (0.2, 0.8)):
+        some = evidence(least_gain=least_gain)
         assert judge_check(some, SCOPE_DR, checked(most * BELOW), THRESHOLDS) is None
         for variance in (most, 1.2, np.nan):
             found = judge_check(some, SCOPE_DR, checked(variance), THRESHOLDS)

@@ -3,9 +3,9 @@
 One rule decides. Candidates are tried in order: designs with a control variate, designs without
 one, the target policy with a control variate, the target policy. Of the designs of a kind (every
 floor, share of the control variate, kind of budget) the cross-check chooses the one with the least
-variance times cost. It is used if its variance is below 1 - `least_gain` by held-out logs and by
-the critics that made it, and if its cost and the doubt about it keep the promise, with a margin for
-what held-out logs found too expensive. `thresholds` has all other numbers of the decision.
+variance times cost. It is used if its variance is below 1 - `least_gain` by held-out logs (less with
+a control variate) and by the critics that made it, and if its cost and the doubt about it keep the
+promise, with a margin for what held-out logs found too expensive. `thresholds` has the numbers.
 """
 
 from __future__ import annotations
@@ -295,7 +295,10 @@ def judge_check(
     any gain that is worth it will do.
     """
     variance = float(checked.variance[checked.best])
-    gains = variance < min(evidence.caution.least, _most(evidence))
+    most = min(evidence.caution.least, _most(evidence))
+    if method.control_variate and not alone:
+        most = min(most, thresholds.control_variate_variance)
+    gains = variance < most
     relative = method.constrained and evidence.settings.limit is None and not alone
     if gains and relative and not np.isfinite(checked.cost[:, checked.best]).all():
         return Rejected(
@@ -324,7 +327,8 @@ def _why_no_gain(
     """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
     support, least = evidence.support, evidence.settings.least_gain
     found = f"(relative variance on held-out logs {variance:.2f})"
-    if 1.0 - least <= checked.own_variance < np.inf:
+    none_promised = 1.0 - least <= checked.own_variance < np.inf
+    if none_promised and support >= thresholds.least_support:
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
             f"{least:.0%} {found}.{where_noise_is(evidence, method)}"

@@ -17,7 +17,10 @@ class Thresholds:
             much beyond what is allowed, relative to the target's cost; else the design falls back.
         least_support: share of the target policy's steps that logs of vectors must show; else fall
             back. Of state numbers a table knows which pairs the logs do not show.
-        first_look_support: the same in a first look, which ends clear cases only (`first_look`).
+        control_variate_variance: checked relative variance below which a design with a control
+            variate is used: with rewards that the logs have wrong now and then, a control variate
+            of less does harm that held-out logs, which have them wrong too, do not see.
+        first_look_support: `least_support` in a first look, which ends clear cases only (`first_look`).
         noted_support: support below which a warning is given.
         noted_infeasible: share of logged states without an affordable answer that is noted.
     """
@@ -25,6 +28,7 @@ class Thresholds:
     floors: tuple[float, ...] = (0.02, 0.25, 0.5, 0.75)
     cost_doubt: float = 0.005
     least_support: float = 0.5
+    control_variate_variance: float = 0.9
     first_look_support: float = 0.35
     noted_support: float = 0.9
     noted_infeasible: float = 0.01
