@@ -1,15 +1,16 @@
 """What each number of the decision about a design is worth: designs with it and without it.
 
 Every variant decides about the same logs, so differences are paired. All is exact: Gridworlds of
-seeds that are not reported elsewhere, Gymnasium's finite environments (`worlds.finite`) and worlds
-like those of users (`unseen_worlds`). Numbers may be chosen on the half `choose`; `report` is what
+seeds that are not reported elsewhere, the same with logs in which a tenth of the rewards is ten
+times too large (spoilt), Gymnasium's finite environments (`worlds.finite`) and worlds like those of
+users (`unseen_worlds`). Numbers may be chosen on the half `choose`; `report` is what
 counts: other Gridworlds, other targets of the finite environments, other worlds of users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from scopeval.behavior.settings import Settings
 from scopeval.behavior.thresholds import Thresholds
 from scopeval.errors import InputError
 
-FAMILIES = ("gridworld", "finite", "unseen")
+FAMILIES = ("gridworld", "spoilt", "finite", "unseen")
 #: What is decided without, and the thresholds that leave it out.
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
@@ -46,6 +47,7 @@ FINITE_LOGS = (
 #: What is designed.
 KINDS = {
     "gridworld": (("scope-dr", "state"), ("scope", "state"), ("scope-dr", "episode")),
+    "spoilt": (("scope-dr", "state"),),
     "finite": (("scope-dr", "state"),),
     "unseen": (("scope-dr", "state"),),
 }
@@ -80,6 +82,8 @@ def jobs(args: Args) -> list[dict[str, Any]]:
     every: list[tuple[str, str, str]] = []
     if "gridworld" in args.families:
         every += [("gridworld", f"{n}", f"{first + k}") for k in range(many) for n in SIZES]
+    if "spoilt" in args.families:
+        every += [("spoilt", f"{SIZES[-1]}", f"{first + k}") for k in range(many)]
     if "finite" in args.families:
         every += [("finite", name, f"{k}") for name in FINITE for k in NUMBERS[args.half]]
     if "unseen" in args.families:
@@ -108,8 +112,12 @@ def problems(family: str, world: str, target: str) -> Iterator[tuple[str, Any, A
         mdp = Gridworld(size, "same-tilt", seed).mdp()
         controllers = logging_policies(30, mdp, seed=seed)
         policy = target_policies(1, size, seed=seed)[0]
-        for episodes in EPISODES:
-            yield f"{episodes}", mdp, policy, logs_of(mdp, controllers, episodes, seed=seed)
+        for episodes in EPISODES if family == "gridworld" else EPISODES[-1:]:
+            logged = logs_of(mdp, controllers, episodes, seed=seed)
+            if family == "spoilt":
+                tenth = np.random.default_rng(seed).random(len(logged)) < 0.1
+                logged = replace(logged, reward=np.where(tenth, 10.0, 1.0) * logged.reward)
+            yield f"{episodes}", mdp, policy, logged
 
 
 def job(args: Args, family: str, world: str, target: str) -> dict[str, Any]:

@@ -566,7 +566,7 @@ learned_case(
     gamma=0.9,
     check=Check(floor=0.05),
 )
-learned_case("denied", grid, chosen={})
+learned_case("with-and-without-b", grid, chosen={})
 learned_case("thin", grid, lambda: thin_grid(60), method="scope", chosen={"best": {}})
 
 
