@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numba as nb
 import numpy as np
 
+from scopeval.behavior.settings import FLOOR
 from scopeval.solver._kernel import price_rows, solve_rows
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 #: The bits of `policies.protocols.Why`.
 UNSEEN, NO_ANSWER, NOT_FINITE, NOTHING_TO_GAIN, BINDING = (np.uint8(1 << k) for k in range(5))
-#: Share of the target policy where the cheapest actions are taken for a tie.
-KEPT = 0.02
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
@@ -170,7 +169,7 @@ def settle_tie(weight: Any, cost: Any, known: Any, mu: Any) -> bool:
 def cover(cost: Any, budget: float, known: Any, pi: Any, mu: Any) -> None:
     """Mix pi into mu, in place, so that no action of the target is left out for a tie.
 
-    Without them its cost would be estimated too low. As much as the budget allows, at most `KEPT`.
+    Without them its cost would be estimated too low. As much as the budget allows, at most `FLOOR`.
     """
     mass = own = least = 0.0
     for a in range(len(mu)):
@@ -180,7 +179,7 @@ def cover(cost: Any, budget: float, known: Any, pi: Any, mu: Any) -> None:
     if mass <= 0.0:
         return
     above = own / mass - least
-    share = KEPT if above <= 0.0 else min(KEPT, max(0.0, (budget - least) / above))
+    share = FLOOR if above <= 0.0 else min(FLOOR, max(0.0, (budget - least) / above))
     for a in range(len(mu)):
         mu[a] = (1.0 - share) * mu[a] + (share * pi[a] / mass if known[a] else 0.0)
 

@@ -3,9 +3,9 @@
 One rule decides. Candidates are tried in order: designs with a control variate, designs without
 one, the target policy with a control variate, the target policy. Of the designs of a kind (every
 floor, share of the control variate, kind of budget) the cross-check chooses the one with the least
-variance times cost. It is used if its variance is below 1 - `least_gain` by held-out logs (less with
-a control variate) and by the critics that made it, and if its cost and the doubt about it keep the
-promise, with a margin for what held-out logs found too expensive. `thresholds` has the numbers.
+variance times cost. It is used if its variance is below 1 - `least_gain` by held-out logs (with a
+control variate: less) and by the critics that made it, and if its cost and the doubt about it keep
+the promise, with a margin for what held-out logs found too expensive. `thresholds` has the numbers.
 """
 
 from __future__ import annotations

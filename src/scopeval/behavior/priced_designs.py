@@ -22,9 +22,8 @@ __all__ = ["PricedDesign", "PricedDesigns"]
 
 #: The grid reaches so many decades below and above variance / cost of the target policy. Above,
 #: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
+#: Points are offered as far above as below.
 DECADES = (3.0, 6.0)
-#: Points are offered up to so many decades above it.
-HIGHEST = 3.0
 #: What a chosen design costs is computed on a grid so many times as fine, that ends with so small a
 #: weight. With tables only: others would have to learn as many functions.
 FINER, LEAST_WEIGHT = 2, 1e-5
@@ -66,7 +65,7 @@ class PricedDesigns:
                 judged.doubt(j),
             )
             for j, price in enumerate(self._grid.prices)
-            if price <= unit * 10.0**HIGHEST
+            if price <= unit * 10.0 ** DECADES[0]
         ]
         self.first = every[0]
         self.points = tuple(point for point in every if point.offered)

@@ -20,7 +20,7 @@ class Thresholds:
         control_variate_variance: checked relative variance below which a design with a control
             variate is used: with rewards that the logs have wrong now and then, a control variate
             of less does harm that held-out logs, which have them wrong too, do not see.
-        first_look_support: `least_support` in a first look, which ends clear cases only (`first_look`).
+        first_look_support: `least_support` in a first look, which ends clear cases only.
         noted_support: support below which a warning is given.
         noted_infeasible: share of logged states without an affordable answer that is noted.
     """

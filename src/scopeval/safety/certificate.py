@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.moments import Interval, Moments, Scatter, moments_interval
+from scopeval.estimation.moments import ENOUGH_EVENTS, Interval, Moments, Scatter, moments_interval
 from scopeval.estimation.sequences import AsymptoticSequence
-from scopeval.estimation.weights import HEAVY_TAIL, RunningWeights
+from scopeval.estimation.weights import FEW_EFFECTIVE, HEAVY_TAIL, RunningWeights
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.cost_bound import CostBound
@@ -56,8 +56,6 @@ RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the
 #: A verdict must survive that many more episodes of the worst kind that those seen suggest.
 UNSEEN = 3
 
-_FEWEST_EVENTS = 10  # episodes with any cost
-_FEWEST_EFFECTIVE = 30  # equally weighted episodes
 _FAR = 3.0  # standard errors of the mean weight
 
 
@@ -110,7 +108,7 @@ class Seen:
         if self.same:
             return ()
         doubts = []
-        if self.events < _FEWEST_EVENTS:
+        if self.events < ENOUGH_EVENTS:
             doubts.append(f"only {self.events} of {self.episodes:,} episodes had any cost")
         if self.weighed:
             doubts += self._weight_doubts(covered)
@@ -125,7 +123,7 @@ class Seen:
                 f"the weights average {mean.mean:.3f} +- {error:.3f} where 1 is expected, so the "
                 "target's cost is not estimated well"
             )
-        if weights.effective_size < _FEWEST_EFFECTIVE:
+        if weights.effective_size < FEW_EFFECTIVE:
             doubts.append(
                 f"the weights leave an effective number of {weights.effective_size:.1f} episodes"
             )
