@@ -27,6 +27,6 @@ def test_a_number_without_a_ground_is_an_error(monkeypatch):
     with pytest.raises(ValueError, match=r"missing \['behavior/decision.py SURPRISE'\]"):
         make_numbers.page()
     del found["behavior/decision.py", "SURPRISE"]
-    del found["behavior/settings.py", "FLOOR"]
+    del found["behavior/thresholds.py", "FLOOR"]
     with pytest.raises(ValueError, match=r"not in the source any more \['behavior/settings.py"):
         make_numbers.page()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numba as nb
 import numpy as np
 
-from scopeval.behavior.settings import FLOOR
+from scopeval.behavior.thresholds import FLOOR
 from scopeval.solver._kernel import price_rows, solve_rows
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2

@@ -34,7 +34,8 @@ from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
-from scopeval.behavior.settings import FLOOR, LEAST_GAIN, Learn, Settings, learn_of
+from scopeval.behavior.settings import LEAST_GAIN, Learn, Settings, learn_of
+from scopeval.behavior.thresholds import FLOOR
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks

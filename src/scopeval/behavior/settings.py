@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scopeval._progress import Progress
 from scopeval.arrays import Floats, as_floats, check_whole, is_number
 from scopeval.behavior.step import Recipe
+from scopeval.behavior.thresholds import FLOOR
 from scopeval.errors import DataError, InputError
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulator import Simulator
@@ -21,7 +22,6 @@ from scopeval.policies.protocols import ContinuousPolicy, Policy
 
 __all__ = [
     "BUDGETS",
-    "FLOOR",
     "Learn",
     "Progress",
     "Settings",
@@ -35,8 +35,6 @@ __all__ = [
 #: What the promise is about: the rest of the episode from every state on, or whole episodes.
 BUDGETS = ("state", "episode")
 
-#: Share of the target policy that is always mixed in: no importance ratio exceeds 1 / FLOOR.
-FLOOR = 0.02
 
 #: Relative variance that a design must save, predicted and checked.
 LEAST_GAIN = 0.03

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["THRESHOLDS", "Thresholds"]
+__all__ = ["FLOOR", "THRESHOLDS", "Thresholds"]
+
+#: Share of the target policy that is always mixed in: no importance ratio exceeds 1 / FLOOR.
+FLOOR = 0.02
 
 
 @dataclass(frozen=True)

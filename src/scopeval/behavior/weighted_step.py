@@ -171,6 +171,7 @@ def follow_each(
     ahead = fan_out(
         lambda j: look_ahead(e.carried, e.cost_behavior, mu[j], pi, float(j), gamma, step),
         range(grid.count),
+        threads=None if len(pi) >= TOGETHER else 1,  # a pool would cost more
     )
     return found + [Followed(mu[j], b, *both) for j, both in enumerate(ahead)]
 
