@@ -28,5 +28,5 @@ def test_a_number_without_a_ground_is_an_error(monkeypatch):
         make_numbers.page()
     del found["behavior/decision.py", "SURPRISE"]
     del found["behavior/thresholds.py", "FLOOR"]
-    with pytest.raises(ValueError, match=r"not in the source any more \['behavior/settings.py"):
+    with pytest.raises(ValueError, match=r"not in the source any more \['behavior/thresholds.py"):
         make_numbers.page()
