@@ -27,7 +27,7 @@ from scopeval.estimation.moments import (
     required_n,
 )
 from scopeval.estimation.sequences import AsymptoticSequence, ConfidenceSequence
-from scopeval.estimation.weights import HEAVY_TAIL, diagnose_weights
+from scopeval.estimation.weights import HEAVY_TAIL, RunningWeights, diagnose_weights
 
 ERROR = 1e-6
 ALPHA = 0.05
@@ -491,12 +491,19 @@ def test_tail_index_of_pareto_weights(k: float) -> None:
     assert np.mean(np.array(found, dtype=float)) == pytest.approx(k, abs=0.07)
 
 
-@pytest.mark.parametrize(("capped", "heavy"), [(9, True), (24, False)])
-def test_weights_that_end_at_a_cap_have_no_heavy_tail(capped: int, heavy: bool) -> None:
+@pytest.mark.parametrize(
+    ("cap", "heavy"), [(math.inf, True), (31.0, True), (30.0, False), (30.0 + 1e-12, False)]
+)
+def test_weights_that_reach_the_stated_cap_have_no_heavy_tail(cap: float, heavy: bool) -> None:
     """Many small weights and a lump at a cap look like a Pareto law of k = 1.8."""
-    g = np.random.default_rng(13)
-    found = diagnose_weights(np.r_[3 * g.random(2000 - capped), np.full(capped, 30.0)])
+    g, running = np.random.default_rng(13), RunningWeights()
+    running.update(np.full(100, 1.0), 1.0)  # episodes of the target policy: its weights end at 1
+    running.update(3 * g.random(1991), cap)
+    assert running.diagnostics.tail_index is not None
+    running.update(np.full(9, 30.0), cap)
+    found = running.diagnostics
     assert (found.tail_index is not None and found.tail_index > HEAVY_TAIL) == heavy
+    assert any("heavy tail" in text for text in found.warnings) == heavy
 
 
 def test_warnings_in_words() -> None:

@@ -123,6 +123,7 @@ class Designs:
                 "predicted_variance": p.variance,
                 "predicted_cost": p.cost,
                 "falls_back": policy.falls_back,
+                "cap": policy.largest_weight if np.isfinite(policy.largest_weight) else None,
             }
         connection.execute(
             schema.designs.insert().values(

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from scopeval.arrays import Floats
 from scopeval.campaign import schema
-from scopeval.campaign.designs import kept_history
+from scopeval.campaign.designs import BASELINE, kept_history
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Store, decode, reading_row
@@ -171,14 +171,26 @@ def _controlled(rows: Sequence[sa.Row[Any]]) -> bool:
     return any(row.control or row.baseline for row in rows)
 
 
-def batch_of(numbers: Sequence[dict[str, Any]], lost: Sequence[LostEpisode]) -> Batch:
+def cap_of(connection: sa.Connection) -> float:
+    """The weight that no episode of the campaign's designs can exceed; inf: unknown."""
+    table = schema.designs
+    rows = connection.execute(
+        sa.select(table.c.kind, table.c.about).where(table.c.number != BASELINE)
+    )
+    caps = [1.0 if r.kind == "target" else json.loads(r.about).get("cap") for r in rows]
+    return max((math.inf if cap is None else float(cap) for cap in caps), default=math.inf)
+
+
+def batch_of(
+    numbers: Sequence[dict[str, Any]], lost: Sequence[LostEpisode], cap: float = math.inf
+) -> Batch:
     """The numbers of finished episodes, as an evaluation takes them in."""
     columns = {name: np.array([one[name] for one in numbers], np.float64) for name in NUMBERS}
     return Batch(
         value=columns["value"],
         returned=columns["returned"],
         weight=columns["weight"],
-        costs=EpisodeCosts.of_columns(numbers),
+        costs=replace(EpisodeCosts.of_columns(numbers), cap=cap),
         spent=columns["spent"],
         target_spent=columns["target_spent"],
         by_target=np.array([one["by_target"] for one in numbers], np.bool_),
@@ -288,7 +300,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     if not numbers:
         why = f"; the first was lost: {lost[0].reason}" if lost else ""
         raise InputError(f"result: no episode is finished, expected at least one{why}")
-    terms = state.terms
+    terms, cap = state.terms, cap_of(connection)
     history, episodes, note = kept_history(connection), None, None
     if history is not None:
         episodes = read_episodes(connection, terms.horizon, signals=history.signals)
@@ -313,7 +325,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         notes=() if note is None else (note,),
     )
     if terms.refit is not None:
-        return _staged(state, terms.refit, numbers, lost, run, control, episodes)
+        return _staged(state, terms.refit, numbers, lost, run, control, episodes, cap)
     totals = Totals(
         alpha=terms.alpha,
         promise=terms.promise,
@@ -325,7 +337,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
         return_bound=terms.return_bound,
         context=control,
     )
-    totals.add(_adjusted(batch_of(numbers, lost), control, episodes))
+    totals.add(_adjusted(batch_of(numbers, lost, cap), control, episodes))
     return totals.result(run)
 
 
@@ -344,6 +356,7 @@ def _staged(
     run: RunInfo,
     control: ContextControl | None,
     episodes: Episodes | None,
+    cap: float,
 ) -> Evaluation:
     """The stages, combined as `evaluate` does, by the weights of the journal."""
     terms = state.terms
@@ -373,7 +386,7 @@ def _staged(
             part = None
             if episodes is not None:
                 part = episodes.select(np.isin(episodes.index, [one["number"] for one in some]))
-            batch = batch_of(some, missing.get(segment, []))
+            batch = batch_of(some, missing.get(segment, []), cap)
             totals.add(_adjusted(batch, control, part))
         refuted = state.refuted_in
         why = refuted[1] if refuted is not None and refuted[0] == number else None

@@ -45,7 +45,7 @@ class WeightDiagnostics:
         largest_share: Share of the largest weight in the sum of all.
         tail_index: Pareto k of the largest weights: moments of order 1/k and above are infinite.
             Below 0.5 the variance is finite; above 0.7 the mean is unreliable. None when there
-            are fewer than 25 weights, no spread among the largest, or ten that end the tail.
+            are fewer than 25 weights, no spread among the largest, or one that has reached the cap.
         warnings: Problems, in words; empty when there are none.
     """
 
@@ -89,9 +89,10 @@ class RunningWeights:
     _sum: float = 0.0  # of w / largest, so that squares cannot overflow
     _squares: float = 0.0
     _top: FloatArray = field(default_factory=partial(np.empty, 0))
+    _cap: float = 1.0
 
-    def update(self, weights: npt.ArrayLike) -> None:
-        """Take in a batch."""
+    def update(self, weights: npt.ArrayLike, cap: float = math.inf) -> None:
+        """Take in a batch, whose weights can be no larger than `cap`."""
         w = finite_column(weights, "weights")
         if w.size == 0:
             return
@@ -99,6 +100,7 @@ class RunningWeights:
             i = int(w.argmin())
             raise InputError(f"weights must be at least 0, got {w[i]} at index {i}")
         self._n += w.size
+        self._cap = max(self._cap, cap)
         largest = max(self._largest, float(w.max()))
         if largest == 0:
             return
@@ -120,7 +122,8 @@ class RunningWeights:
             said = "all weights are zero: no episode is evidence about the target"
             return WeightDiagnostics(n, 0.0, 0.0, 0.0, None, (said,))
         size, top = min(self._sum * (self._sum / self._squares), float(n)), 1.0 / self._sum
-        k = _tail_index(self._top / self._largest, n)
+        ended = abs(self._largest / self._cap - 1.0) <= TIE  # there are no larger ones
+        k = None if ended else _tail_index(self._top / self._largest, n)
         said_all = []
         if size < max(0.1 * n, min(FEW_EFFECTIVE, n / 2)):
             said_all.append(
@@ -140,13 +143,12 @@ class RunningWeights:
 def _tail_index(w: FloatArray, n: int) -> float | None:
     """Shape of a generalized Pareto law of the largest of n weights (Zhang and Stephens 2009).
 
-    `w` holds at least the largest ones. None where ten or more of them are equal: there the weights
-    end, as those of a behavior policy with a cap do, and their moments are finite.
+    `w` holds at least the largest ones.
 
     With k(b) = mean log(1 - b x) the profile likelihood is l(b) = m (log(-b / k(b)) - k(b) - 1);
     b is its mean under that likelihood and a weak prior, and k = k(b) is drawn a little to 1/2.
     """
-    if n < 25 or np.count_nonzero(w > w.max() * (1 - TIE)) >= FEWEST_EFFECTIVE:
+    if n < 25:
         return None
     m = min(n // 5, math.ceil(3 * math.sqrt(n)), w.size - 1)
     tail = np.sort(w)[-m - 1 :]

@@ -230,10 +230,11 @@ def _batch(
     """The numbers of the episodes, with the costs that the promise compares."""
     control = None if target is None else cost_control_of(target, behavior)
     batch = summarize(episodes, gamma, estimator, control)
-    if judged.compared == "target" or not len(episodes):
-        return batch
-    finite = None if isinstance(target, ContinuousPolicy) else target
-    return replace(batch, costs=costs_of(episodes, gamma, None, judged, finite))
+    costs = batch.costs
+    if judged.compared != "target" and len(episodes):
+        finite = None if isinstance(target, ContinuousPolicy) else target
+        costs = costs_of(episodes, gamma, None, judged, finite)
+    return replace(batch, costs=replace(costs, cap=largest_weight(behavior)))
 
 
 def _bound(

@@ -202,6 +202,7 @@ class Sources:
             cost_control=None if self.cost == "none" else cost_control_of(self.target, behavior),
             promise=self.promise,
             target=None if isinstance(self.target, ContinuousPolicy) else self.target,
+            cap=largest_weight(behavior),
         )
 
     def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:

@@ -10,6 +10,7 @@ Episodes from the compiled simulator of finite MDPs, in batches, by either polic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -34,7 +35,7 @@ from scopeval.exact import (
     tabulate,
 )
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, largest_weight
 from scopeval.question.promise import Promise
 from scopeval.safety.cost_control import CostControl, cost_control_of
 from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
@@ -126,6 +127,7 @@ class CollectedSource:
     cost_control: CostControl | None = None
     promise: Promise = field(default_factory=Promise)
     target: Policy | None = None
+    cap: float = math.inf  # on the weights of the behavior policy
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
@@ -135,10 +137,10 @@ class CollectedSource:
         if not first and callable(self.estimator):
             refuse_dependent(self.estimator, episodes)
         batch = summarize(episodes, self.gamma, self.estimator, self.cost_control)
-        if self.promise.compared == "target":
-            return batch
-        costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
-        return replace(batch, costs=costs)
+        costs = batch.costs
+        if self.promise.compared != "target":
+            costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
+        return replace(batch, costs=replace(costs, cap=1.0 if by_target else self.cap))
 
 
 def summarize(
@@ -253,7 +255,7 @@ def simulated_source(
     source = SimulatedSource(
         mdp, pi, mu, b, own=on_policy, estimator=name, free=free, seed=seed, cost_control=q
     )
-    source.promise = promise or Promise()
+    source.promise, source.cap = promise or Promise(), largest_weight(behavior)
     if not keep and isinstance(estimator, str):
         return source
     run_pi = TabularPolicy(pi)
@@ -280,6 +282,7 @@ def simulated_source(
         cost_control=None if free else cost_control_of(run_pi, behavior),
         promise=promise or Promise(),
         target=run_pi,
+        cap=largest_weight(behavior),
     )
 
 
@@ -327,6 +330,7 @@ class SimulatedSource:
         self._seed, self._own = seed, own
         self._cost_control = cost_control
         self.promise = Promise()  # what the cost of the behavior policy is compared with
+        self.cap = math.inf  # on the weights of the behavior policy
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
@@ -375,10 +379,11 @@ class SimulatedSource:
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
         target = self._own or by_target
+        ran = self._pi if target else self._mu
         done = summaries(
             self._mdp,
             self._pi,
-            self._pi if target else self._mu,
+            ran,
             control_variate=self._control,
             cost_control=self._cost_control,
             episodes=count,
@@ -389,7 +394,7 @@ class SimulatedSource:
             value=done.weight * done.returned if self._whole else done.estimate,
             returned=done.returned,
             weight=done.weight,
-            costs=self._costs(done, first, self._pi if target else self._mu),
+            costs=replace(self._costs(done, first, ran), cap=1.0 if target else self.cap),
             spent=done.spent,
             target_spent=done.weighted_spent,
             by_target=np.full(count, target),

@@ -210,7 +210,7 @@ class Totals:
         w = batch.weight
         self._values.update(batch.value)
         self._second.merge(np.stack([w * gap**2, w * gap, w, batch.target_spent], axis=1))
-        self._weights.update(w)
+        self._weights.update(w, batch.costs.cap)
         self._outcomes.update(batch.returned)
         if self._returns is not None:
             self._returns.update(w, batch.returned)

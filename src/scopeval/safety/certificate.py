@@ -94,7 +94,7 @@ class Seen:
             self.weighed = False
             self.same &= bool((gap & (g != 0)).all())
         else:
-            self._weights.update(costs.weight)
+            self._weights.update(costs.weight, costs.cap)
             self._mean.merge(costs.weight)
             self.same &= bool(gap.all() and np.abs(costs.weight - 1.0).max() <= RESOLUTION)
 

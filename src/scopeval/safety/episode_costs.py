@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,6 +51,7 @@ class EpisodeCosts:
             cost of a policy.
         covered: no action of the policy that the promise is about is known to be left out.
         finished: False: the episodes were cut, and the columns are sums over the steps seen.
+        cap: the weight that none of them can exceed, as the behavior policy states; inf: unknown.
     """
 
     cost: Floats
@@ -63,6 +65,7 @@ class EpisodeCosts:
     limit: float | None = None
     covered: bool = True
     finished: bool = True
+    cap: float = math.inf
 
     def __post_init__(self) -> None:
         for name in _COLUMNS:
