@@ -7,7 +7,18 @@ import pytest
 
 from logged_worlds import cells
 from random_mdps import random_case
-from scopeval import Inference, Promise, Table, collect, evaluate, exact, frontier, simulate
+from scopeval import (
+    Campaign,
+    Inference,
+    Promise,
+    Table,
+    collect,
+    estimate,
+    evaluate,
+    exact,
+    frontier,
+    simulate,
+)
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
@@ -146,9 +157,18 @@ def test_a_frontier_is_evaluated_in_an_environment_at_its_cost(policy):
     error = found.interval.high - found.estimate
     assert abs(found.estimate - own.value) < 2.2 * error
     assert found.cost.per_episode / own.cost < 0.74
-    assert found.diagnostics.largest_weight <= 30.0 + 1e-9
+    assert found.diagnostics.largest_weight == pytest.approx(30.0, abs=1e-9)  # the cap is reached
+    assert found.diagnostics.tail_index is None
     relative = (error / 1.96) ** 2 * 3000 / own.variance
     assert relative == pytest.approx(policy.predicted.variance, rel=0.4)
+
+
+def test_the_cap_of_the_weights_comes_with_recorded_episodes_and_campaigns(policy, tmp_path):
+    episodes = collect(MDP, PI, policy, episodes=2000, seed=3)
+    assert estimate(episodes, run=policy).diagnostics.tail_index is None
+    assert estimate(episodes).diagnostics.tail_index is not None  # nobody said where weights end
+    campaign = Campaign.create(tmp_path / "a.campaign", PI, horizon=5, behavior=policy)
+    assert campaign.designs()[0].about["cap"] == 30.0
 
 
 @pytest.mark.heavy
