@@ -190,37 +190,51 @@ class Asker:
             by_target: the target runs; of the answer only the control variate is used.
             may_raise: an `InputError` at every observation is raised: a mistake to correct.
         """
-        B = len(obs)
-        mu, b = offered.probs.copy(), np.zeros_like(offered.probs)
-        failed, why, controlled = np.ones(B, np.bool_), np.zeros(B, np.uint8), False
         if self.behavior is None:
-            return Answer(mu, b, ~failed, why)
-        answers: list[tuple[slice, Weighing]] = []
+            pi, no = offered.probs, np.zeros(len(obs), np.uint8)
+            return Answer(pi.copy(), np.zeros_like(pi), no.astype(np.bool_), no)
         try:
-            answers.append((slice(0, B), self._weighing(offered, obs, t, state)))
+            answer = self._weighing(offered, obs, t, state)
         except Exception as error:
-            for i in range(B) if B > 1 else ():
-                one, alone = slice(i, i + 1), state.select(np.array([i]))
-                few = Candidates(offered.actions[one], offered.probs[one])
-                with suppress(Exception):
-                    answers.append((one, self._weighing(few, obs[one], t, alone)))
-            if may_raise and not answers and isinstance(error, InputError):
+            alone = self._one_by_one(offered, obs, t, state, by_target)
+            if may_raise and isinstance(error, InputError) and alone.failed.all():
                 raise
-        for part, answer in answers:
-            if answer.why is not None:
-                why[part] = answer.why
-                if self._counts is not None:
-                    self._counts.add_rows(answer.why)
-            probs = offered.probs[part] if by_target else answer.probs
-            total = probs.sum(axis=1)
-            good = (probs.min(axis=1) >= 0) & (np.abs(total - 1.0) <= PROBABILITY_SLACK)
-            if answer.control is not None:
-                good &= np.isfinite(answer.control).all(axis=1)
-                controlled = controlled or bool(good.any())
-                b[part][good] = answer.control[good]
-            mu[part][good] = probs[good] / total[good, None]
-            failed[part] = ~good
+            return alone
+        return self._checked(answer, offered.probs, by_target)
+
+    def _one_by_one(
+        self, offered: Candidates, obs: Observations, t: int, state: EpisodeState, by_target: bool
+    ) -> Answer:
+        """Each observation asked for alone, after all together raised."""
+        pi, B = offered.probs, len(obs)
+        mu, b = pi.copy(), np.zeros_like(pi)
+        failed, why, controlled = np.ones(B, np.bool_), np.zeros(B, np.uint8), False
+        for i in range(B) if B > 1 else ():
+            row = slice(i, i + 1)
+            with suppress(Exception):
+                few = Candidates(offered.actions[row], pi[row])
+                answer = self._weighing(few, obs[row], t, state.select(np.array([i])))
+                one = self._checked(answer, pi[row], by_target)
+                mu[row], b[row], failed[row], why[row] = one[:4]
+                controlled = controlled or one.controlled
         return Answer(mu, b, failed, why, controlled)
+
+    def _checked(self, answer: Weighing, pi: Floats, by_target: bool = False) -> Answer:
+        """What is run of an answer: the target's own probabilities where it cannot be used."""
+        why = np.zeros(len(pi), np.uint8) if answer.why is None else answer.why
+        if self._counts is not None and answer.why is not None:
+            self._counts.add_rows(answer.why)
+        probs, control = pi if by_target else answer.probs, answer.control
+        total = probs.sum(axis=1)
+        good = (probs.min(axis=1) >= 0) & (np.abs(total - 1.0) <= PROBABILITY_SLACK)
+        if control is not None:
+            good &= np.isfinite(control).all(axis=1)
+        b = np.zeros_like(pi) if control is None else control
+        if good.all():
+            return Answer(probs / total[:, None], b, ~good, why, control is not None)
+        mu, b = pi.copy(), np.where(good[:, None], b, 0.0)
+        mu[good] = probs[good] / total[good, None]
+        return Answer(mu, b, ~good, why, control is not None and bool(good.any()))
 
     def _weighing(
         self, offered: Candidates, obs: Observations, t: int, state: EpisodeState

@@ -279,8 +279,10 @@ class TableCritic(Estimates):
         if len(states) == len(self.q) and (states == np.arange(len(self.q))).all():
             return self  # all states in order: nothing to look up
         inside = (states >= 0) & (states < len(self.q))
+        if inside.all():
+            return self.select(states)
         rows = self.select(np.where(inside, states, 0))
-        return rows if inside.all() else replace(rows, known=rows.known & inside[:, None])
+        return replace(rows, known=rows.known & inside[:, None])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All fields."""
