@@ -459,9 +459,6 @@ def test_a_fleet_is_the_same_environments(behavior):
     ]
     assert same(*guarded)
     assert guarded[0].guarded.sum() > 0
-    first = open_environments(Walks(3))[1]  # also one by one
-    assert first.reset(5).shape == ()
-    assert first.step(np.asarray(1)).cost == 1.5
     with pytest.raises(InputError, match="at most the fleet's 3"):
         collect(Plant(Walks(3), side_by_side=4), UNIFORM, **kw)
     with pytest.raises(InputError, match="costs of its own"):

@@ -21,13 +21,9 @@ from scopeval.arrays import Floats, Ints
 from scopeval.collection.protocols import (
     EnvironmentFailure,
     Fleet,
-    FleetMember,
     Outcome,
     Outcomes,
     Steppable,
-    VectorSteppable,
-    WithActionSpace,
-    WithObservationSpace,
     in_words,
     no_outcomes,
     reset_fleet,
@@ -215,10 +211,9 @@ class Environment:
 
     def _use(self, env: Any) -> None:
         self._env = env
-        self._space = env.action_space if isinstance(env, WithActionSpace) else None
-        self._numbers = None
-        if isinstance(env, WithObservationSpace):
-            self._numbers = StateNumbers.of_space(env.observation_space)
+        self._space = getattr(env, "action_space", None)
+        observed = getattr(env, "observation_space", None)
+        self._numbers = None if observed is None else StateNumbers.of_space(observed)
 
     def _observed(self, raw: Any) -> NDArray[Any]:
         self._raw = raw
@@ -337,7 +332,7 @@ def _opened(
     check_batch(batch)
     if isinstance(env, str):
         return _made(_registered(env), batch, reader)
-    if isinstance(env, VectorSteppable):
+    if isinstance(env, Steppable) and hasattr(env, "num_envs"):
         raise InputError(
             "env: got a vector environment; its episodes share random numbers, so that one of "
             "them could not be repeated alone. Expected one environment, or a function that makes "
@@ -353,9 +348,8 @@ def _opened(
                 f"signals: got {signals} for a fleet, which reports none; expected columns of the "
                 "observation, by their numbers"
             )
-        members = [FleetMember(env, row) for row in range(batch or len(env))]
-        each = [Environment(None, member, reader) for member in members]
-        return EnvironmentPool(each, env, free=cost == "none")
+        nothing = [Environment(None, None, reader)] * (batch or len(env))  # the fleet is stepped
+        return EnvironmentPool(nothing, env, free=cost == "none")
     if isinstance(env, Steppable) and not isinstance(env, type):
         if batch not in (None, 1):
             raise InputError(

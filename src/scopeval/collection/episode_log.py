@@ -9,7 +9,7 @@ episodes around it.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,16 +128,6 @@ class Chosen(Protocol):
     @property
     def baseline(self) -> float:
         """sum_a pi b; 0 without a control variate."""
-        ...
-
-
-@runtime_checkable
-class Drawn(Protocol):
-    """An action that knows the random number that drew it."""
-
-    @property
-    def uniform(self) -> float | None:
-        """In [0, 1); None: not known."""
         ...
 
 
@@ -342,9 +332,10 @@ class EpisodeLog:
 
     def _check_fresh(self, chosen: Chosen, t: int) -> None:
         """Refuse a random number that another episode has used at the same time step."""
-        if not isinstance(chosen, Drawn) or chosen.uniform is None:
+        uniform = getattr(chosen, "uniform", None)  # who draws elsewhere may not say
+        if uniform is None:
             return
-        key = (t, float(chosen.uniform))
+        key = (t, float(uniform))
         if key in self._drawn:
             raise InputError(
                 f"chosen: its random number {key[1]!r} was used at t={t} before: a generator that "

@@ -20,14 +20,10 @@ from scopeval.arrays import Bools, Floats, Ints
 __all__ = [
     "EnvironmentFailure",
     "Fleet",
-    "FleetMember",
     "FleetStep",
     "Outcome",
     "Outcomes",
     "Steppable",
-    "VectorSteppable",
-    "WithActionSpace",
-    "WithObservationSpace",
     "in_words",
     "no_outcomes",
     "reset_fleet",
@@ -44,31 +40,6 @@ class Steppable(Protocol):
 
     def step(self, action: Any, /) -> Any:
         """Take one action."""
-
-
-@runtime_checkable
-class VectorSteppable(Steppable, Protocol):
-    """A Gymnasium vector environment."""
-
-    num_envs: int
-
-
-@runtime_checkable
-class WithActionSpace(Protocol):
-    """An environment that declares which actions it takes."""
-
-    @property
-    def action_space(self) -> Any:
-        """A Gymnasium space; its shape and dtype are used."""
-
-
-@runtime_checkable
-class WithObservationSpace(Protocol):
-    """An environment that declares which observations it gives."""
-
-    @property
-    def observation_space(self) -> Any:
-        """A Gymnasium space; tuples of discrete parts are numbered by it."""
 
 
 class FleetStep(Protocol):
@@ -143,23 +114,6 @@ class Outcomes:
 
 
 # -- fleets ----------------------------------------------------------------------------------------
-
-
-class FleetMember:
-    """One environment of a fleet, with the interface of a Gymnasium environment."""
-
-    def __init__(self, fleet: Fleet, row: int) -> None:
-        self._fleet, self._which = fleet, np.array([row])
-
-    def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        return self._fleet.reset([seed], self._which)[0], {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action; the cost is in ``info["cost"]``."""
-        moved = self._fleet.step(np.asarray(action)[None], self._which)
-        reward, cost = float(moved.reward[0]), float(moved.cost[0])
-        return moved.obs[0], reward, bool(moved.terminated[0]), False, {"cost": cost}
 
 
 def reset_fleet(

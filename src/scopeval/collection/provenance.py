@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from types import FunctionType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from scopeval._files import now
 from scopeval.arrays import is_number
@@ -60,16 +60,6 @@ class Provenance:
         return None if common_part == cls() and common_part.recorded is None else common_part
 
 
-@runtime_checkable
-class WithSpec(Protocol):
-    """An environment that knows under which name it is registered."""
-
-    @property
-    def spec(self) -> Any:
-        """A Gymnasium specification, or None."""
-        ...
-
-
 def provenance_of(
     plant: str | None,
     target: Policy | ContinuousPolicy,
@@ -103,6 +93,5 @@ def name_of(env: Any) -> str | None:
         return env
     if isinstance(env, type | FunctionType):
         return None if env.__name__ == "<lambda>" else env.__name__
-    if isinstance(env, WithSpec) and env.spec is not None:
-        return str(env.spec.id)
-    return type(env).__name__
+    spec = getattr(env, "spec", None)  # of Gymnasium: under which name it is registered
+    return type(env).__name__ if spec is None else str(spec.id)

@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from threading import Event
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import cloudpickle
 
@@ -26,7 +26,6 @@ __all__ = [
     "THREADS",
     "Attempt",
     "Bench",
-    "Continued",
     "Job",
     "Queue",
     "Work",
@@ -74,15 +73,6 @@ class Attempt(NamedTuple):
         return error
 
 
-@runtime_checkable
-class Continued(Protocol):
-    """Work that can go on with what earlier work in the same worker has opened."""
-
-    def take_over(self, before: Work | None) -> None:
-        """Called once, before the first job."""
-        ...
-
-
 class Bench:
     """What a worker holds: the work function and, through it, what that has opened.
 
@@ -109,7 +99,7 @@ class Bench:
     def _do(self, job: Any) -> Any:
         if self._packed is not None:
             fresh: Any = pickle.loads(self._packed)
-            if isinstance(fresh, Continued):
+            if hasattr(fresh, "take_over"):  # it goes on with what earlier work has opened
                 fresh.take_over(self._work)
             self._work, self._packed = fresh, None
         assert self._work is not None
