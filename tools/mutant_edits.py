@@ -1118,7 +1118,9 @@ EDITS = (
     Edit(
         "a database that cannot be written starts without a word",
         "serve/app.py",
-        "connection.exec_driver_sql(\"UPDATE facts SET value = value WHERE name = 'format'\")",
+        "with backend.store.transaction() as connection:  # refused where it cannot be written\n"
+        "            connection.exec_driver_sql("
+        "\"UPDATE facts SET value = value WHERE name = 'format'\")",
         "pass",
         (f"{OPERATIONS}::test_a_database_that_cannot_be_written_is_told_at_the_start",),
     ),

@@ -26,7 +26,7 @@ from http_calls import Served
 from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, connect
 from scopeval.errors import CampaignError, DataError, InputError
-from scopeval.serve.app import Service, Settings, serving
+from scopeval.serve.app import Service, Settings, serve, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.models import Limits
 from scopeval.serve.viewer import Viewer
@@ -389,6 +389,21 @@ def test_a_database_that_cannot_be_written_is_told_at_the_start(create, monkeypa
     monkeypatch.setattr(Store, "__init__", read_only)
     with pytest.raises(DataError, match=r"readonly|read-only"), serving(Service(where, TARGET)):
         pass
+
+
+def test_the_address_is_told_when_nobody_is_refused_there_any_more(create):
+    where, _ = create()
+
+    class ToldError(Exception):
+        pass
+
+    def told(text):
+        port = int(re.search(r":(\d+)/", text)[1])
+        socket.create_connection(("127.0.0.1", port)).close()
+        raise ToldError
+
+    with pytest.raises(ToldError):
+        serve(Service(where, TARGET, port=0), told)
 
 
 def test_a_database_that_lacks_a_column_is_told_at_the_start(create):

@@ -363,6 +363,7 @@ def serve(service: Service, announce: Callable[[str], None] = print) -> None:
         _bound(service) as bound,
         _opened(service) as (config, first),
     ):
+        bound.listen()  # who calls from now on waits, and is not refused
         announce(f"Serving at {_address(service, bound)}/ (Ctrl-C ends)")
         if first is not None:
             announce(f"There was no token. This one is an operator's, and is shown once:\n{first}")
