@@ -290,8 +290,8 @@ EDITS = (
     Edit(
         "logs that show nothing of the target policy are enough",
         "behavior/decision.py",
-        "if not method.tilted or support >= least:",
-        "if not method.tilted or support >= 0.0:",
+        "if not (vectors and method.tilted) or support >= thresholds.least_support:",
+        "if True:",
         (f"{DECISION}::test_support",),
     ),
     Edit(
