@@ -24,7 +24,7 @@ from scopeval.arrays import check_whole
 from scopeval.errors import InputError
 from scopeval.logs.tables import write_logs
 from scopeval.logs.transitions import Transitions
-from scopeval.models.protocols import SavedCritic
+from scopeval.models.table import TableCritic
 
 __all__ = ["Config", "design_folder", "learn_folder", "run", "write_folder", "write_vectors"]
 
@@ -194,7 +194,7 @@ def design_folder(folder: str, workers: int) -> Read:
     )
     checksum = 0
     for critic in found[0].critics:
-        for values in cast(SavedCritic, critic).arrays().values():
+        for values in cast(TableCritic, critic).arrays().values():
             checksum = zlib.crc32(np.ascontiguousarray(values).tobytes(), checksum)
     checksum = zlib.crc32(repr((found[0].predicted, found[0].report.notes)).encode(), checksum)
     here, worker = (one.ru_maxrss / 1024 for one in usage)

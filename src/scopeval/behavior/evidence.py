@@ -40,9 +40,7 @@ from scopeval.models.model.simulated_data import ModelTask
 from scopeval.models.model.simulator import Simulator
 from scopeval.models.model.world import World
 from scopeval.models.protocols import (
-    USUAL_CAUTION,
     Caution,
-    Cautious,
     Estimates,
     HalvedData,
     Points,
@@ -123,7 +121,7 @@ class Evidence:
     def caution(self) -> Caution:
         """How far these critics are trusted."""
         regression = self.regression
-        return regression.caution if isinstance(regression, Cautious) else USUAL_CAUTION
+        return getattr(regression, "caution", None) or Caution()
 
     @property
     def vectors(self) -> bool:

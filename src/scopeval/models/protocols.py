@@ -41,7 +41,6 @@ __all__ = [
     "Learner",
     "Points",
     "Regression",
-    "SavedCritic",
     "Stored",
     "SweepData",
     "Targets",
@@ -137,14 +136,6 @@ class Critic(Protocol):
         ...
 
 
-class SavedCritic(Critic, Protocol):
-    """A critic that a file can hold."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `save` must write to restore this critic."""
-        ...
-
-
 class Learner(Protocol):
     """Holds the inputs of a set of rows and fits targets to them, step after step."""
 
@@ -155,7 +146,7 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Caution:
-    """How far critics are trusted; a regression may have its own `caution`.
+    """How far critics are trusted; a regression may have its own, as an attribute `caution`.
 
     Attributes:
         shares: of the critics' differences between actions that a control variate may take over
@@ -190,20 +181,6 @@ class Regression(Protocol):
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """A learner for the prepared rows; `fit` is then called for every time step."""
-        ...
-
-
-#: For regressions without a caution of their own.
-USUAL_CAUTION = Caution()
-
-
-@runtime_checkable
-class Cautious(Protocol):
-    """A regression that says how far its critics are to be trusted."""
-
-    @property
-    def caution(self) -> Caution:
-        """How far."""
         ...
 
 

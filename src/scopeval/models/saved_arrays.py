@@ -20,7 +20,7 @@ from scopeval._archive import Header
 from scopeval.errors import InputError
 from scopeval.models.model import network
 from scopeval.models.model.critic import RETURN_FEATURES, ModelCritic, with_products
-from scopeval.models.protocols import Critic, SavedCritic
+from scopeval.models.protocols import Critic
 from scopeval.models.table import TableCritic
 
 __all__ = ["arrays_of", "check_shapes", "check_values", "kind_of", "restore"]
@@ -241,7 +241,7 @@ def arrays_of(critics: list[Critic], width: int | None) -> dict[str, NDArray[Any
         InputError: critics that no file can hold.
     """
     kind = kind_of(critics[0])
-    parts = [critic.arrays() for critic in cast(list[SavedCritic], critics)]
+    parts = [critic.arrays() for critic in cast(list[TableCritic | ModelCritic], critics)]
     arrays = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     if isinstance(critics[0], ModelCritic):
         arrays |= {f"{SHARED}{k}": v for k, v in critics[0].shared().items()}
