@@ -72,6 +72,11 @@ Part = Literal[
 PARTS: tuple[Part, ...] = ("pairs", "unseen", "promise", "same", "coverage", "best")
 
 
+#: Robots, and which of their 30 checkpoints are compared: the next one, and one far from it.
+ROBOTS = ("InvertedPendulum", "Hopper", "Walker2d")
+CHECKPOINTS = ((14, 15), (24, 25), (10, 20), (19, 29))
+
+
 @dataclass(frozen=True)
 class Args(RunArgs):
     """How many episodes a comparison takes."""
@@ -92,10 +97,12 @@ class Args(RunArgs):
     """Two separate designs too, which take most of the time."""
     runs: int = 1000
     """A/A tests of each kind, and comparisons whose coverage is counted."""
+    robots: tuple[str, ...] = ROBOTS
+    """Whose checkpoints are compared."""
     seed: int = 0
     """Pair k is in world seed + k, and its logs and episodes follow from that number."""
 
-    RANGES: ClassVar[tuple[str, ...]] = ("parts", "sizes", "pairs", "runs")
+    RANGES: ClassVar[tuple[str, ...]] = ("parts", "sizes", "pairs", "runs", "robots")
 
 
 QUICK: dict[str, Any] = {"sizes": (10,), "pairs": 3, "runs": 40}
@@ -110,9 +117,6 @@ KNOWN_WORLD, MARKOV = "critics that know the world", "the same, states trusted t
 DIFFER = (0.1, 0.3)
 #: Of a sequence for the best of ten, by our values and by the returns of an A/B/n test.
 MOST_EPISODES, MOST_RETURNS = 20_000, 300_000
-#: Robots, and which of their 30 checkpoints are compared: the next one, and one far from it.
-ROBOTS = ("InvertedPendulum", "Hopper", "Walker2d")
-CHECKPOINTS = ((14, 15), (24, 25), (10, 20), (19, 29))
 #: Gains of the cart's new controller, relative to today's.
 GAINS = (0.95, 0.8, 0.5)
 
@@ -127,11 +131,12 @@ def jobs(args: Args) -> list[dict[str, Any]]:
             worlds = [*_unseen_worlds().WORLDS][: 2 if args.pairs < 10 else None]
             few = -(-args.pairs // 10)
         elif part in ("same", "coverage"):
-            worlds, few = ["10 x 10"], -(-args.runs // TOGETHER)
+            worlds = ["5 x 5" if part == "same" else "10 x 10"]
+            few = -(-args.runs // TOGETHER)
         elif part == "times":
             worlds, few = [f"{size} x {size}" for size in args.sizes], 1
         elif part == "robots":
-            worlds, few = list(ROBOTS), len(CHECKPOINTS)
+            worlds, few = list(args.robots), len(CHECKPOINTS)
         else:
             worlds, few = [part], -(-args.pairs // 10)
         every += [{"part": part, "world": w, "pair": k} for w in worlds for k in range(few)]
@@ -371,7 +376,7 @@ def _same(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         ):
             for how, plan in (
                 ("fixed", {"episodes": 100}),
-                ("sequence", {"stop": Stop(episodes=400, decided=True)}),
+                ("sequence", {"stop": Stop(episodes=256, decided=True, every=128)}),
             ):
                 found = compare(model, {"old": old, "new": second}, seed=number, **plan)
                 winner = found.differences["new"].verdict != "undecided"

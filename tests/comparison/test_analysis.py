@@ -12,7 +12,7 @@ import pytest
 
 from scopeval import Transitions
 from scopeval.comparison.analysis import Analyst, contrasts
-from scopeval.comparison.inference import Observed
+from scopeval.comparison.inference import Contrast, Inferrer, Observed
 from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 
@@ -160,3 +160,27 @@ def test_episodes_without_a_share_have_no_value():
     assert np.isfinite(judged.values[:20]).all()
     assert np.isnan(judged.values[20:, 1]).all()
     assert np.isfinite(judged.values[20:, 0]).all()
+
+
+@pytest.mark.parametrize("anytime", [False, True])
+def test_intervals_are_widened_by_what_folds_share(anytime: bool):
+    """By the square root of the variance that is added, where it is positive."""
+    rng, N = np.random.default_rng(0), 200
+    fold = np.arange(N) % 2
+    values = rng.normal(size=(N, 2))
+    learned = np.zeros((N, 2, 2))
+    other = 1 - fold
+    learned[np.arange(N), other, 1] = 0.1
+    plain = Observed(values, np.full((N, 2), 0.5), np.ones((N, 2)), values[:, 0])
+
+    def interval(some: np.ndarray | None) -> Contrast:
+        seen = replace(plain, fold=None if some is None else fold, learned=some)
+        return Inferrer(seen, 0.05, anytime=anytime, target_n=N).difference(1, 0)
+
+    usual, wider = interval(None), interval(learned)
+    added = 2 * (0.1 / 2) ** 2  # each fold is half of the episodes
+    assert wider.se == pytest.approx(np.sqrt(usual.se**2 + added))
+    assert wider.half_width / usual.half_width == pytest.approx(wider.se / usual.se)
+    assert wider.estimate == usual.estimate
+    negative = np.where((fold == 0)[:, None, None], learned, -learned)
+    assert interval(negative) == usual
