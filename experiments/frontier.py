@@ -147,8 +147,8 @@ def softmax_target(mdp: TabularMDP, beta: float) -> TabularPolicy:
 
 def _exact(args: Args, mdp: TabularMDP, pi: TabularPolicy) -> dict[str, Any]:
     """(variance, cost) for each family and asked cost, or (None, None)."""
-    curve = exact.frontier(mdp, pi, cap=args.cap, threads=1)
-    plain = exact.frontier(mdp, pi, control_variate="none", cap=None, threads=1)
+    curve = exact.frontier(mdp, pi, cap=args.cap)
+    plain = exact.frontier(mdp, pi, control_variate="none", cap=None)
     best, blind = curve.best().predicted, _blind_curve(mdp, pi, curve, min(args.asked))
     simple = plain.prices, plain.relative_variance, plain.relative_cost
     return {
@@ -224,7 +224,7 @@ def _learned(
         learn=models.Table(features=features),
         seed=seed,
     )
-    limit = exact.frontier(mdp, pi, threads=1)
+    limit = exact.frontier(mdp, pi)
 
     def offered(**asked: float) -> BehaviorPolicy | None:
         try:

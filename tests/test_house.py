@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -268,7 +269,6 @@ def test_the_upper_rooms_load_what_they_need_when_they_need_it():
 #: Loops backward in time. A recursion for values, variances or costs belongs to the sweep.
 BACKWARD = {
     "behavior.sweep": "Algorithm 1, for every model",
-    "exact.weight_aware": "all prices at once, for designs that depend on the weight",
     "comparison.joint_design": "the mixture of policies, which carries K x K second moments",
     "comparison.estimators": "an estimate, backward in one recorded episode",
     "estimation.estimators": "an estimate, backward in one recorded episode",
@@ -325,9 +325,9 @@ def test_one_place_runs_a_behavior_policy():
 COMPILED = {
     "_simulate_kernel": "simulated episodes of finite MDPs",
     "behavior._cost_error_kernel": "how wrong the cost of a frontier's point may be",
-    "behavior._frontier_kernel": "the row program at all prices, for learned frontiers",
+    "behavior._frontier_kernel": "line 6 at all prices of a frontier",
     "behavior._step_kernel": "line 6 of Algorithm 1, and what is carried to the step before",
-    "exact._frontier_kernel": "the row program at all prices, for known models",
+    "exact._weighted_kernel": "tables that depend on the weight, in the simulator too",
     "models.model._forward_kernel": "the forward pass of small networks, a row with the same bits",
     "models.model._training_kernel": "steps of Adam for small networks",
     "policies._random_kernel": "random numbers for the simulator and for training",
@@ -359,19 +359,36 @@ def test_one_state_of_an_episode():
     assert holders == {"policies.episode_state.EpisodeState"}
 
 
-#: Frontiers have a row program of their own until they call `solver._kernel.solve_row`.
-TO_GO = {"behavior._frontier_kernel", "exact._frontier_kernel"}
-
-
 def test_one_row_program():
-    """weight / sqrt(eta + price cost), by the only places that write it."""
+    """weight / sqrt(eta + price cost), by the only place that writes it."""
     places = {
         module
         for module, tree in TREES.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node).startswith("np.sqrt(eta +")
     }
-    assert places - TO_GO == {"solver._kernel"}
+    assert places == {"solver._kernel"}
+
+
+def test_one_recursion_of_designs_that_depend_on_the_weight():
+    """The place of the next price, u mu^2 / pi^2, is computed in one place, for learned and known
+    models; and what calls `sweep_steps` is the sweep itself or the known MDP."""
+
+    def modules_with(found: Callable[[ast.AST], bool]) -> set[str]:
+        return {name for name, tree in TREES.items() if any(map(found, ast.walk(tree)))}
+
+    prices = modules_with(
+        lambda x: isinstance(x, ast.Call) and ast.unparse(x).startswith("np.log(mu")
+    )
+    assert prices == {"behavior._frontier_kernel"}
+    sweeps = modules_with(
+        lambda x: isinstance(x, ast.Call) and ast.unparse(x.func).endswith("sweep_steps")
+    )
+    assert sweeps == {"behavior.sweep", "exact.known"}
+    searches = modules_with(
+        lambda x: isinstance(x, ast.FunctionDef) and x.name in ("find_price", "approach")
+    )
+    assert searches == {"behavior.price"}
 
 
 def test_one_forward_pass_and_one_training_of_small_networks():

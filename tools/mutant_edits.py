@@ -55,15 +55,15 @@ EDITS = (
     Edit(
         "the margin is spent",
         "behavior/step.py",
-        "share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
-        "share = min(1.0 + recipe.epsilon, LARGEST)",
-        (f"{DECISION}::test_the_margin_is_left_unspent",),
+        "spend = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
+        "spend = min(1.0 + recipe.epsilon, LARGEST)",
+        (f"{DECISION}::test_designs_spend_the_cost_budget_less_the_margin",),
     ),
     Edit(
         "the margin is added to the cost budget",
         "behavior/step.py",
-        "share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
-        "share = min(1.0 + recipe.epsilon + recipe.margin, LARGEST)",
+        "spend = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)",
+        "spend = min(1.0 + recipe.epsilon + recipe.margin, LARGEST)",
         (f"{DECISION}::test_designs_spend_the_cost_budget_less_the_margin",),
     ),
     Edit(
@@ -106,7 +106,7 @@ EDITS = (
         "behavior/step.py",
         "min(recipe.limit, LARGEST) * (1.0 - recipe.margin)",
         "min(recipe.limit, LARGEST)",
-        (f"{DECISION}::test_the_margin_is_left_unspent",),
+        (f"{DECISION}::test_designs_spend_the_cost_budget_less_the_margin",),
     ),
     Edit(
         "the margin is always 0",
@@ -591,9 +591,9 @@ EDITS = (
     ),
     Edit(
         "exact frontier: the price of the next step does not follow the weight",
-        "exact/_frontier_kernel.py",
-        "origin - 2.0 * np.log(weight) / width if weight > 0.0",
-        "origin - 1.0 * np.log(weight) / width if weight > 0.0",
+        "exact/_weighted_kernel.py",
+        "- 2.0 * np.log(weight) / width if weight > 0.0",
+        "- 1.0 * np.log(weight) / width if weight > 0.0",
         (
             "exact/test_exact_frontier.py::test_enumeration_unbiased_within_the_cap_and_as_predicted",
         ),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numba as nb
 import numpy as np
 
-from scopeval.exact._frontier_kernel import price_of, weigh_row
+from scopeval.exact._weighted_kernel import price_of, weigh_row
 from scopeval.policies._random_kernel import drawn, stream, uniform
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
@@ -125,8 +125,7 @@ def run(
     gamma: float,
     model: Any,  # `simulate.ModelArrays`
     tables: Any,  # [T, S, U, A] mu at every price; U = 1: mu does not depend on the weight
-    origin: float,  # place of weight 1 on the grid of prices
-    width: float,  # of the grid, in log price
+    grid: Any,  # of prices: see `exact.WeightedDesign`
     floor: float,
     cap: float,
     pi: Any,  # [T, S, A]
@@ -157,7 +156,7 @@ def run(
         for t in range(T):
             mu = tables[t, s, 0]
             if points > 1:
-                place, share = price_of(sums.weight, origin, width, floor, cap)
+                place, share = price_of(sums.weight, t, grid, floor, cap)
                 weigh_row(tables[t, s], pi[t, s], place, share, room)
                 mu = room
             a = drawn(mu, uniform(key, 4 * t + 1))

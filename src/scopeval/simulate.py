@@ -167,20 +167,20 @@ def summaries(
 
 def _tables(
     mdp: TabularMDP, behavior: ArrayLike | TabularPolicy | WeightedDesign
-) -> tuple[Floats, float, float, float, float]:
+) -> tuple[Floats, tuple[float, float, float], float, float]:
     """Tables [T, S, U, A] and their grid of prices: one that ignores the weight has U = 1."""
     if not isinstance(behavior, WeightedDesign):
         table = policy_table(mdp, "behavior", behavior)
-        return _plain(table)[:, :, None], 0.0, 1.0, 0.0, np.inf
+        return _plain(table)[:, :, None], (0.0, 1.0, 0.0), 0.0, np.inf
     wanted = (mdp.horizon, mdp.states, mdp.actions)
     if behavior.target.shape != wanted:
         raise InputError(f"behavior: got tables of {behavior.target.shape}, expected {wanted}")
-    return behavior.mu, behavior.origin, behavior.width, behavior.floor, behavior.cap
+    return behavior.mu, behavior.grid, behavior.floor, behavior.cap
 
 
 def _run(
     mdp: TabularMDP,
-    tables: tuple[Floats, float, float, float, float],
+    tables: tuple[Floats, tuple[float, float, float], float, float],
     pi: Floats,
     b: Floats,
     costs: Floats,

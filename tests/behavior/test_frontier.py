@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from behaviors import anything
@@ -26,7 +26,6 @@ from scopeval import (
     load,
 )
 from scopeval.behavior import evidence as evidence_module
-from scopeval.behavior._frontier_kernel import split
 from scopeval.behavior.file_header import FileHeader
 from scopeval.behavior.frontier import LEAST_SHARE, envelope
 from scopeval.behavior.frontier_point import Point
@@ -38,7 +37,6 @@ from scopeval.errors import InputError
 from scopeval.evaluation.stage_design import Plan
 from scopeval.models.protocols import Estimates
 from scopeval.policies.protocols import Candidates, Counts, EpisodeState
-from scopeval.solver import solve_priced
 
 GRID = PriceGrid(1e-3, 4.0, 9)
 RECIPE = Recipe(
@@ -93,48 +91,6 @@ def test_known_actions_of_hardly_any_probability_fall_back_to_the_target():
     pi = np.array([[1.0, 1e-310, 1e-310]])
     mu, _, _ = weigh_weighted(METHODS["scope-dr"], RECIPE, GRID, pi, e, 0, np.ones(1))
     np.testing.assert_array_equal(mu, pi)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 10**6), st.floats(-6.0, 6.0), st.floats(0.0, 1.0))
-@example(28, 0.0, 1.724414286944836e-206)  # its powers overflow
-def test_the_program_without_a_bound_is_the_solvers(seed, power, guess):
-    """Also with ties, weights of zero and costs of zero, and from any first guess."""
-    rng = np.random.default_rng(seed)
-    weight, cost = rng.random(4) * (rng.random(4) < 0.7), rng.random(4) * (rng.random(4) < 0.7)
-    price, mu = 10.0**power, np.empty(4)
-    multiplier = split(weight, price * cost, np.zeros(4), mu, guess)
-    assert multiplier >= 0.0
-    expected = solve_priced(weight[None], cost[None], price)
-    if expected.status[0] == 0:
-        np.testing.assert_allclose(mu, expected.mu[0], atol=1e-7)
-    else:  # nothing to gain: the cheapest
-        assert mu @ cost == pytest.approx(cost.min(), abs=1e-12)
-    assert mu.sum() == pytest.approx(1.0, abs=1e-12)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 10**6), st.floats(-4.0, 4.0), st.floats(0.0, 1.0))
-def test_the_program_with_a_bound_is_optimal(seed, power, share):
-    """Its slopes are the same wherever mu is above the bound, and no smaller where it is at it."""
-    rng = np.random.default_rng(seed)
-    weight, cost = rng.random(4) + 0.01, 10.0**power * rng.random(4)
-    floor, mu = share * rng.dirichlet(np.ones(4)), np.empty(4)
-    assert split(weight, cost, floor, mu, 0.5) >= 0.0
-    assert mu.sum() == pytest.approx(1.0, abs=1e-12)
-    assert (mu >= floor * (1.0 - 1e-12)).all()
-    above = mu > floor * (1.0 + 1e-6)
-    slopes = cost - (weight / mu) ** 2
-    if share < 1.0 - 1e-6 and above.any():
-        scale = np.abs(slopes).max() + 1.0
-        assert np.ptp(slopes[above]) <= 1e-6 * scale
-        assert (slopes >= slopes[above].min() - 1e-6 * scale).all()
-
-
-def test_the_program_refuses_numbers_that_overflow():
-    none = np.zeros(2)
-    assert split(np.array([1.0, np.inf]), np.ones(2), none, np.empty(2), 0.5) < 0.0
-    assert split(np.ones(2), np.array([1.0, np.nan]), none, np.empty(2), 0.5) < 0.0
 
 
 @settings(max_examples=100, deadline=None)

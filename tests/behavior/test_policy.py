@@ -264,3 +264,34 @@ def test_many_rows_are_weighed_as_few(name, monkeypatch):
         assert (b == b_parts).all()
         assert counts == counts_parts
     assert counts.not_finite > 0
+
+
+def test_rows_of_a_table_are_looked_up_with_the_same_bits():
+    """As soon as many were asked for; unless other probabilities are offered, or no state is."""
+    case = random_case(4, states=6, actions=3, horizon=3, time_varying=False)
+    target = TabularPolicy(case.target)
+    policy = design(rows_of(case, 3000, seed=1), target, horizon=3, method="scope-dr")
+    rng = np.random.default_rng(0)
+    obs = rng.integers(0, 6, 40)
+
+    def asked(rows, pi):
+        return policy.weigh(Candidates(np.broadcast_to(np.arange(3), pi.shape), pi), rows, 1)
+
+    pi, other = target.probs(obs, 1), rng.dirichlet(np.ones(3), 40)
+    solved, unlike = (
+        weigh_rows(METHODS["scope-dr"], policy.recipe, p, policy.critics[1].at(obs))
+        for p in (pi, other)
+    )
+    for some in (slice(0, 4), slice(4, 40), slice(7, 8)):  # six states: the second makes the table
+        found = asked(obs[some], pi[some])
+        for got, wanted in zip((found.probs, found.control, found.why), solved, strict=True):
+            np.testing.assert_array_equal(got, wanted[some])
+        assert policy._tables.keys() == (set() if some.start == 0 else {1})
+    for some in (slice(0, 40), slice(5, 6)):
+        np.testing.assert_array_equal(asked(obs[some], other[some]).probs, unlike.mu[some])
+    assert np.abs(unlike.mu - solved.mu).max() > 0.01
+    found.probs[:] = 0.0  # it is the caller's
+    np.testing.assert_array_equal(asked(obs, pi).probs, solved.mu)
+    outside = np.array([0, 6])
+    found = asked(outside, target.probs(obs[:2], 1))
+    np.testing.assert_array_equal(found.probs[1], target.probs(obs[:2], 1)[1])

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
-from scipy.special import softmax
 
 from histories import best_of_all, enumerate_design
 from random_mdps import Case, cases, random_case
 from scopeval import exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
-from scopeval.exact import _frontier_kernel as kernel
+from scopeval.exact import _weighted_kernel as kernel
 from scopeval.exact.tables import control_table
 from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, weight_aware
 
@@ -28,52 +26,7 @@ def own_unit(case):
     return own.variance / own.cost
 
 
-# -- the program of one row ----------------------------------------------------------------------
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_split_is_the_constrained_minimum(seed):
-    """Optimality conditions, and no better feasible point by an independent solver."""
-    rng = np.random.default_rng(seed)
-    A = int(rng.integers(1, 6))
-    w = rng.random(A) * (rng.random(A) < 0.8) * 10.0 ** rng.uniform(-3, 3)
-    c = rng.random(A) * (rng.random(A) < 0.8) * 10.0 ** rng.uniform(-3, 3)
-    c -= c.min()
-    floor = rng.dirichlet(np.ones(A)) * rng.choice([0.0, 0.01, 0.5, 0.99])
-    mu = np.empty(A)
-    kernel.split(w, c, floor, mu, -1.0)
-    assert mu.sum() == pytest.approx(1.0, abs=1e-12)
-    assert (mu >= floor * (1 - 1e-9)).all()
-    positive = mu > 0
-    assert (w[~positive] == 0).all()
-
-    def total(x):
-        return float((w[x > 0] ** 2 / x[x > 0]).sum() + c @ x)
-
-    # nothing is gained by moving a little probability from one action to another
-    falls = np.where(positive, w**2 / np.where(positive, mu, 1.0) ** 2, 0.0)
-    slope, scale = c - falls, 1e-6 * (c.max() + falls.max())
-    givers = mu > floor + 1e-7
-    if givers.any():
-        assert slope[givers].max() <= slope.min() + scale
-    others = minimize(
-        lambda z: total((1 - floor.sum()) * softmax(np.clip(z, -50, 50)) + floor),
-        np.zeros(A),
-        method="Nelder-Mead",
-        options={"maxiter": 200},
-    )
-    assert total(mu) <= others.fun * (1 + 1e-9) + 1e-12
-
-
-def test_split_starts_from_any_guess():
-    w, c, floor = np.array([0.5, 1.0, 0.2]), np.array([0.0, 2.0, 0.7]), np.full(3, 0.05)
-    answers = []
-    for guess in (-1.0, 0.0, 1e-12, 0.3, 0.9, 1.0, 50.0, np.nan, np.inf):
-        mu = np.empty(3)
-        kernel.split(w, c, floor, mu, guess)
-        answers.append(mu)
-    np.testing.assert_allclose(answers, np.broadcast_to(answers[0], (9, 3)), rtol=1e-8)
+# -- between the prices of a table --------------------------------------------------------------
 
 
 def test_the_share_of_the_target_is_kept_and_the_rest_is_scaled():

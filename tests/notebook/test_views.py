@@ -14,6 +14,7 @@ from campaign.machine import run_episode, tables
 from parsed_html import EVIL, parsed
 from scopeval import (
     Campaign,
+    Frontier,
     Stages,
     Stop,
     Table,
@@ -23,7 +24,6 @@ from scopeval import (
     frontier,
     read_logs,
 )
-from scopeval.behavior.frontier_views import FrontierViews
 from scopeval.campaign.campaign import draw_band
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import CampaignError, InputError
@@ -128,9 +128,9 @@ def test_the_table_of_a_frontier_has_its_points(curve):
     assert f"At {best.safe_cost:.2f}" in curve._repr_html_()
 
 
-class NoPoints(FrontierViews):
-    points = ()
-    warnings = ("held-out logs deny it",)
+class NoPoints(Frontier):
+    def __init__(self):
+        self.points, self.warnings = (), ("held-out logs deny it",)
 
 
 def test_a_frontier_without_points_says_what_to_do():

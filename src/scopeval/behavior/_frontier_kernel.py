@@ -8,16 +8,12 @@ import numba as nb
 import numpy as np
 
 from scopeval.behavior._step_kernel import NOT_FINITE, UNSEEN, weigh_action
-from scopeval.solver._kernel import HUGE, LARGE, TINY
+from scopeval.solver._kernel import solve_row
 
 compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 
-#: Repetitions of the step at most, and the change of mu below which they end.
-ROUNDS, CHANGE = 12, 5e-4
 #: Least part of a weight's square that the curvature of what follows leaves.
 LEAST_BEND = 0.1
-#: A multiplier below is not used as a first guess.
-LEAST_GUESS = 1e-60
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -89,112 +85,16 @@ def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: floa
 
 
 @compiled  # type: ignore[untyped-decorator]
-def split(weight: Any, cost: Any, floor: Any, mu: Any, guess: float) -> float:
-    """Minimize sum weight^2 / mu + sum cost mu, with sum mu = 1 and mu >= floor, for one row.
-
-    Stationarity gives mu = max(floor, weight / sqrt(eta + cost)). The sum of these falls as eta
-    rises, so that eta is found by Newton's steps in a bracket, for the (nearly straight) power -2
-    of the part that lies above the floor.
-
-    Args:
-        weight: [A], at least 0.
-        cost: [A]; only differences count.
-        floor: [A], at least 0, with a sum of at most 1.
-        mu: [A], the answer.
-        guess: of eta in units of (sum of weights)^2; the answer of a similar row.
-
-    Returns:
-        Eta above the least cost in the same units; 0 where the cheapest actions carry no weight and
-        share what is left over, -1 where a number is too large.
-    """
-    A = len(weight)
-    total = kept = free = 0.0
-    cheapest = np.inf
-    for a in range(A):
-        if not (0.0 <= weight[a] < LARGE and abs(cost[a]) < LARGE and floor[a] >= 0.0):
-            return -1.0
-        total += weight[a]
-        kept += floor[a]
-        cheapest = min(cheapest, cost[a])
-    if kept >= 1.0 - 1e-14:
-        for a in range(A):
-            mu[a] = floor[a] / kept
-        return max(guess, 0.0)
-    scale = 1.0 / total if total >= TINY else 0.0
-    for a in range(A):
-        free += weight[a] if cost[a] <= cheapest else 0.0
-    if free <= 1e-12 * total and leave_rest(weight, cost, cheapest, scale, floor, mu):
-        return 0.0
-    low, high = 0.0, 1.0 / (1.0 - kept) ** 2
-    eta = guess if LEAST_GUESS < guess < high else 0.5 * high  # powers of less would overflow
-    for _ in range(100):
-        above = slope = 0.0
-        left = 1.0
-        for a in range(A):
-            r = 1.0 / np.sqrt(eta + min(((cost[a] - cheapest) * scale) * scale, HUGE))
-            p = weight[a] * scale * r
-            if p > floor[a]:
-                above += p
-                slope += p * r * r
-            else:
-                p = floor[a]
-                left -= p
-            mu[a] = p
-        if above > left:
-            low = eta
-        else:
-            high = eta
-        if high - low <= 4e-16 * high:
-            break
-        step = (above * above / (left * left) - 1.0) * above / slope if above > 0.0 else -eta
-        if abs(step) <= 1e-9 * eta:
-            break
-        eta += step
-        if not low < eta < high:
-            eta = 0.5 * (low + high)
-    above, left = 0.0, 1.0
-    for a in range(A):
-        above += mu[a] - floor[a]
-        left -= floor[a]
-    for a in range(A):
-        mu[a] = floor[a] + (mu[a] - floor[a]) * (left / above)
-    return eta
-
-
-@compiled  # type: ignore[untyped-decorator]
-def leave_rest(weight: Any, cost: Any, cheapest: float, scale: float, floor: Any, mu: Any) -> bool:
-    """The cheapest actions carry no weight: whether even eta = 0 leaves probability over for them.
-
-    They share it equally. It costs no variance there.
-    """
-    spent = 0.0
-    count = 0
-    for a in range(len(mu)):
-        mu[a] = floor[a]
-        x = ((cost[a] - cheapest) * scale) * scale
-        if cost[a] > cheapest:
-            w = weight[a] * scale
-            mu[a] = max(floor[a], w / np.sqrt(x) if x > 0.0 else (np.inf if w > 0.0 else 0.0))
-        else:
-            count += 1
-        spent += mu[a]
-    if not spent <= 1.0:
-        return False
-    for a in range(len(mu)):
-        if cost[a] <= cheapest:
-            mu[a] += (1.0 - spent) / count
-    return True
-
-
-@compiled  # type: ignore[untyped-decorator]
 def improve(
     j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
-    mass: float, shift: float, per_log: float, share: float, room: Any, mu: Any,
+    mass: float, shift: float, per_log: float, share: float, effort: Any, room: Any, mu: Any,
 ) -> bool:  # fmt: skip
-    """The best mu at one price, from mu = pi on; False where there is no answer.
+    """The best mu at one price, from the given mu on; False where there is no answer.
 
-    Where it begins and ends depends on the row and its price only, so that an episode runs what the
-    sweep has assessed.
+    `effort` is the number of repetitions at most, and the change of mu below which they end.
+
+    Begun with pi, where it ends depends on the row and its price only, so that an episode runs what
+    the sweep has assessed.
 
     g_t(s, u) = A + u B is concave in u, so its tangent at the last u' lies above it, and every
     solution of the program with A and B taken there is at least as good as the last. The tangent
@@ -205,13 +105,13 @@ def improve(
     A, top = len(pi), float(carried.shape[1] - 2)
     n = 0
     for a in range(A):
-        mu[a] = best[a] = pi[a]
+        best[a] = mu[a]
         if known[a]:
             floor[n] = min(share, 1.0) * (pi[a] / mass)
             n += 1
     price = u * mass * mass
     eta, least, tangent = -1.0, np.inf, False
-    for left in range(ROUNDS, 0, -1):
+    for left in range(effort[0], 0, -1):
         value = 0.0
         n = 0
         for a in range(A):
@@ -251,7 +151,7 @@ def improve(
                         weight[n] = np.sqrt(bent)
                     n += 1
         tangent = False
-        eta = split(weight[:n], charged[:n], floor[:n], found[:n], eta)
+        eta = solve_row(weight[:n], charged[:n], 1.0, floor[:n], found[:n], max(eta, 0.0))
         if eta < 0.0:
             return False
         change, fine = 0.0, True
@@ -266,7 +166,7 @@ def improve(
                 n += 1
         if not fine:
             return False
-        if change < CHANGE:
+        if change < effort[1]:
             break
     return True
 
@@ -274,7 +174,7 @@ def improve(
 @compiled  # type: ignore[untyped-decorator]
 def weigh_grid(
     q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, prices: Any, places: Any,
-    floors: Any, share: float, gamma: float, largest: float,
+    floors: Any, share: float, gamma: float, largest: float, effort: Any, first: Any,
 ) -> Any:  # fmt: skip
     """Mu [V, B, A] and b [B, A] at many places of the grid.
 
@@ -291,6 +191,8 @@ def weigh_grid(
         share: of the control variate; negative: none.
         gamma: discount.
         largest: magnitude of a number that is believed.
+        effort: see `improve`.
+        first: [V, B, A] where to begin; [1, B, A]: everywhere there.
     """
     B, A = pi.shape
     V, top = len(places), float(len(prices) - 1)
@@ -307,9 +209,10 @@ def weigh_grid(
             j = min(max(places[k], 0.0), top)  # beyond the grid: as at its end
             solved = fine and mass > 0.0
             if solved:
+                now[:] = first[min(k, len(first) - 1), i]
                 solved = improve(
                     j, prices[0] * np.exp(j * step), rest, noise[i], carried[i], cost[i], known[i],
-                    pi[i], mass, shift, 1.0 / step, floors[k], room, now,
+                    pi[i], mass, shift, 1.0 / step, floors[k], effort, room, now,
                 )  # fmt: skip
             mu[k, i] = now if solved else pi[i]
     return mu, b
@@ -333,7 +236,7 @@ def look_ahead(carried: Any, cost: Any, mu: Any, pi: Any, j: float, gamma: float
 @compiled  # type: ignore[untyped-decorator]
 def weigh_weighted(
     q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, own: Any, prices: Any,
-    floors: Any, share: float, gamma: float, largest: float,
+    floors: Any, share: float, gamma: float, largest: float, effort: Any,
 ) -> Any:  # fmt: skip
     """Mu and b [B, A], why [B], at a price of its own for each row, `own` [B].
 
@@ -357,7 +260,7 @@ def weigh_weighted(
         if fine and mass > 0.0:
             fine = improve(
                 j, u, rest, noise[i], carried[i], cost[i], known[i], pi[i],
-                mass, shift, 1.0 / step, floors[i], room, mu[i],
+                mass, shift, 1.0 / step, floors[i], effort, room, mu[i],
             )  # fmt: skip
             if not fine:
                 mu[i] = pi[i]

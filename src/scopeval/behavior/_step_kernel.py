@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from scopeval.behavior.thresholds import FLOOR
-from scopeval.solver._kernel import price_rows, solve_rows
+from scopeval.solver._kernel import TINY, solve_budget, solve_row
 
 SOLVED, INDIFFERENT, INFEASIBLE = 0, 1, 2
 #: The bits of `policies.protocols.Why`.
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How much a row may cost, and how far critics are believed; see `step.rule_of`."""
+    """How much a row may cost, and how far critics are believed."""
 
     share: float  # of the target's own cost
     limit: float  # absolute, NaN: none
@@ -51,7 +51,11 @@ class Program(NamedTuple):
 
 @compiled  # type: ignore[untyped-decorator]
 def allowance(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> Any:
-    """The budget of one row, and the probability it is for: see `step.budget`."""
+    """The budget of one row per unit of the known actions' probability, and that probability.
+
+    Relative: a share of what pi's known actions cost. Absolute: the limit, less what pi's unknown
+    actions are thought to cost.
+    """
     mass, own, elsewhere = 0.0, 0.0, 0.0
     for a in range(len(pi)):
         if known[a]:
@@ -63,15 +67,6 @@ def allowance(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> An
     spend /= mass if mass > 0.0 else 1.0
     most = 0.5 * rule.largest * rule.largest  # the solver refuses more
     return min(max(spend, -most), most), mass
-
-
-@compiled  # type: ignore[untyped-decorator]
-def allowances(pi: Any, cost_target: Any, cost: Any, known: Any, rule: Any) -> Any:
-    """The budgets of all rows."""
-    out = np.empty(len(pi))
-    for i in range(len(pi)):
-        out[i], _ = allowance(pi[i], cost_target[i], cost[i], known[i], rule)
-    return out
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -95,55 +90,45 @@ def rescale(weight: Any, i: int, priced: bool) -> None:
 
 
 @compiled  # type: ignore[untyped-decorator]
-def solve_step(
-    weight: Any, cost: Any, budget: Any, mass: Any, known: Any, pi: Any, kind: Any, out: Any
-) -> int:
+def solve_step(program: Any, pi: Any, kind: Any, out: Any) -> None:
     """Line 6 of Algorithm 1 for all rows: mu, multiplier and status in `out`.
 
     Where every known action has a weight of zero, all are as good: methods with a cost budget take
-    the cheapest, and such rows are SOLVED.
-
-    Returns:
-        The first row that the solver refuses (it is INFEASIBLE then), or -1.
+    the cheapest, and such rows are SOLVED. What the solver refuses is INFEASIBLE.
     """
     mu, multiplier, status = out
-    B, A = weight.shape
-    refused = -1
-    floor = np.zeros((1, A))  # it is mixed in afterwards
-    if kind.constrained and kind.price >= 0.0:
-        for i in range(B):  # the known actions share the probability that pi gives them
-            own = kind.price * mass[i] * mass[i]
-            multiplier[i] = kind.price
-            if price_rows(weight, cost, own, floor, mu, status, i, i + 1) >= 0:
-                status[i] = INFEASIBLE
-                refused = i if refused < 0 else refused
-    elif kind.constrained:
-        first = np.int64(0)  # a literal 0 would make the compiler build the solver twice
-        if solve_rows(weight, cost, budget, floor, mu, multiplier, status, first, B) >= 0:
-            for i in range(B):  # which ones?
-                if solve_rows(weight, cost, budget, floor, mu, multiplier, status, i, i + 1) >= 0:
-                    status[i] = INFEASIBLE
-                    refused = i if refused < 0 else refused
-    else:
-        for i in range(B):
-            total = 0.0
-            for a in range(A):
-                total += weight[i, a]
-            multiplier[i] = 0.0
-            status[i] = INDIFFERENT if total == 0.0 or not kind.tilted else SOLVED
-            for a in range(A):
-                # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
-                hole = known[i, a] and weight[i, a] == 0.0 and pi[i, a] > 0.0
-                if hole and not kind.follows_behavior:
-                    status[i] = INDIFFERENT
-                mu[i, a] = weight[i, a] / (total if total > 0.0 else 1.0)
-    if kind.constrained:
-        for i in range(B):
-            if status[i] == INDIFFERENT and settle_tie(weight[i], cost[i], known[i], mu[i]):
+    B, A = pi.shape
+    none, room = np.zeros(A), np.empty((4, A))
+    for i in range(B):
+        weight, cost, known = program.weight[i], program.cost[i], program.known[i]
+        total, hole = 0.0, False
+        for a in range(A):
+            total += weight[a]
+            # An action that pi takes but mu never would: ODI's authors keep pi at such a state.
+            hole |= known[a] and weight[a] == 0.0 and pi[i, a] > 0.0
+        multiplier[i], status[i] = 0.0, INDIFFERENT
+        if not kind.constrained:
+            if kind.tilted and total > 0.0 and (kind.follows_behavior or not hole):
                 status[i] = SOLVED
-                if kind.price < 0.0:
-                    cover(cost[i], budget[i], known[i], pi[i], mu[i])
-    return refused
+                for a in range(A):
+                    mu[i, a] = weight[a] / total
+            continue
+        if kind.price >= 0.0:  # the known actions share the probability that pi gives them
+            price = kind.price * program.mass[i] * program.mass[i]
+            multiplier[i] = kind.price
+            if solve_row(weight, cost, price, none, mu[i], 0.0) < 0.0:
+                status[i] = INFEASIBLE
+            elif total >= TINY:
+                status[i] = SOLVED
+        else:
+            status[i], multiplier[i] = solve_budget(
+                weight, cost, program.budget[i], none, mu[i], room
+            )
+            status[i] = min(status[i], INFEASIBLE)  # REFUSED counts as such
+        if status[i] == INDIFFERENT and settle_tie(weight, cost, known, mu[i]):
+            status[i] = SOLVED
+            if kind.price < 0.0:
+                cover(cost, program.budget[i], known, pi[i], mu[i])
 
 
 @compiled  # type: ignore[untyped-decorator]
@@ -278,7 +263,7 @@ def weigh(e: Any, known: Any, pi: Any, share: float, rule: Any, kind: Any, floor
     mu, status = np.empty(pi.shape), np.full(len(pi), INDIFFERENT, np.int8)
     multiplier = np.zeros(len(pi))
     if kind.tilted:
-        solve_step(p.weight, p.cost, p.budget, p.mass, p.known, pi, kind, (mu, multiplier, status))
+        solve_step(p, pi, kind, (mu, multiplier, status))
     why = settle(mu, status, multiplier, p, pi, floor)
     if not kind.tilted:  # pi is what was asked for
         for i in range(len(pi)):

@@ -9,7 +9,7 @@ import numpy as np
 from scopeval.behavior.cross_check import CrossCheck
 from scopeval.behavior.evidence import Evidence, with_price
 from scopeval.behavior.methods import Method
-from scopeval.behavior.step import Recipe, budget
+from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import unseen_cost
 from scopeval.behavior.sweep import SweepStep, Swept, follow_own, ratio
 from scopeval.policies.protocols import Why
@@ -69,20 +69,14 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
 
 def _constraint_shares(recipe: Recipe, step: SweepStep) -> tuple[float, float]:
     """Shares of the logged states where the budget binds, and where the program has no answer."""
-    points, pi, e, mine = step.points, step.pi, step.estimates, step.behaviors[-1]
-    assert mine.why is not None
-    infeasible = float(np.mean((mine.why[points.logged > 0] & Why.INFEASIBLE) > 0))
+    logged, why = step.points.logged, step.behaviors[-1].why
+    assert why is not None
+    infeasible = float(np.mean((why[logged > 0] & Why.INFEASIBLE) > 0))
     if recipe.budget == "episode":
         return float(recipe.price > 0.0), infeasible
     if recipe.floor >= 1.0:
         return 0.0, infeasible
-    cost = e.cost_target if recipe.constraint == "target" else e.cost_behavior[..., -1]
-    mass = np.where(e.known, pi, 0.0).sum(axis=1)
-    allowed = budget(recipe, pi, e.cost_target, cost, e.known) * mass
-    bare = (mine.mu - recipe.floor * pi) / (1.0 - recipe.floor)
-    spent = np.where(e.known, bare * cost, 0.0).sum(axis=1)
-    tight = (spent >= allowed * (1.0 - 1e-9)) & (mass > 0)
-    return float(points.logged @ tight), infeasible
+    return float(logged @ ((why & Why.BINDING) > 0)), infeasible
 
 
 def cautious(design: Design, checked: CrossCheck) -> Design:

@@ -11,16 +11,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
-from scopeval.arrays import is_number
+from scopeval.arrays import is_number, least
 from scopeval.behavior.decided_policy import designed
 from scopeval.behavior.decision import Decision, decide, judge_support
 from scopeval.behavior.evidence import Evidence, evidence_of
-from scopeval.behavior.frontier_point import Curve, Point, least_needed
-from scopeval.behavior.frontier_views import FrontierViews
+from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
 from scopeval.behavior.methods import (
     METHODS,
     KnownModel,
@@ -39,10 +38,17 @@ from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.world import World
+from scopeval.notebook.card import Card
+from scopeval.notebook.frame import frame_of
+from scopeval.notebook.sketch import sketch_curve
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 from scopeval.question.inference import Check
 from scopeval.question.question import question_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 __all__ = ["Frontier", "frontier"]
 
@@ -60,8 +66,13 @@ LEAST_SHARE, MODEL_SHARE = 0.005, 0.05
 #: Weight that no episode exceeds.
 CAP = 30.0
 
+_COLUMNS = (
+    "price", "safe_variance", "safe_cost", "needed", "pays", "variance", "cost",
+    "checked_variance", "checked_cost", "doubt",
+)  # fmt: skip
 
-class Frontier(FrontierViews):
+
+class Frontier:
     """What evaluating a policy takes, as variance against cost; every point is a behavior policy.
 
     It is the lower envelope of designs with and, where it is in doubt, without the control variate.
@@ -264,6 +275,64 @@ class Frontier(FrontierViews):
         mark = take_fingerprint(target, recipe.horizon, evidence.logged_obs)
         return BehaviorPolicy(target, swept.critics, recipe, report, designs.method, mark)
 
+    # -- showing -----------------------------------------------------------------------------
+
+    @property
+    def why_empty(self) -> str:
+        """Why there are no points; empty where there are some."""
+        if self.points:
+            return ""
+        return "; ".join(self.warnings) or "held-out logs confirm no design"
+
+    @property
+    def least_needed(self) -> Point:
+        """The point with the least variance times cost; of several, the one that costs less."""
+        return least_needed(self.points)
+
+    def plot(self, ax: Axes | None = None, chosen: BehaviorPolicy | None = None) -> Axes:
+        """Draw the curve with the target policy, ODI and what was chosen; doubts are shaded.
+
+        Args:
+            ax: matplotlib axes; None: those of a new figure, which is ``.figure``.
+            chosen: a behavior policy of this frontier.
+        """
+        told = None if chosen is None else chosen.predicted
+        at = None if told is None else (told.variance, told.safe_cost)
+        return draw_curve(self.curve, ax, at, self.why_empty)
+
+    def to_frame(self) -> DataFrame:
+        """A pandas table with a row for each point, from the least variance to the least cost.
+
+        `safe_variance` and `safe_cost` are what to expect, `needed` is their product, and a point
+        `pays` if that is below 1; see `Point` for the others.
+        """
+        return frame_of({name: [getattr(p, name) for p in self.points] for name in _COLUMNS})
+
+    def __repr__(self) -> str:
+        why = "" if self.points else f": {self.why_empty}"
+        return f"Frontier({len(self.points)} points{why})"
+
+    def _repr_html_(self) -> str:
+        if not self.points:
+            sentence = "The logs bear out no point: log more, or run the target policy."
+            return Card("Frontier", sentence, remarks=self.warnings or (self.why_empty,)).html()
+        best, points = self.least_needed, self.points
+        named = (
+            ("least variance", points[least([p.safe_variance for p in points])]),
+            ("best(): least needed", best),
+            ("least cost", points[least([p.safe_cost for p in points])]),
+        )
+        return Card(
+            f"Frontier of variance against cost, {len(self.points)} points",
+            f"At {best.safe_cost:.2f} of the target policy's cost, {best.safe_variance:.2f} of its "
+            f"variance: a given precision for {best.needed:.2f} of the "
+            "total cost.",
+            tuple((name, *_numbers(point)) for name, point in named),
+            ("", "variance", "cost", "needed"),
+            sketch_curve([(p.safe_cost, p.safe_variance) for p in self.points]),
+            self.warnings,
+        ).html()
+
 
 def envelope(curves: Sequence[Sequence[Point]], itself: Point) -> tuple[Point, ...]:
     """The points of several curves that no point of another one, nor `itself`, is better than."""
@@ -278,6 +347,11 @@ def envelope(curves: Sequence[Sequence[Point]], itself: Point) -> tuple[Point, .
         others = [q for other in curves if other is not curve for q in other]
         found += [p for p in curve if not beaten(p, (*others, itself))]
     return tuple(sorted(found, key=lambda p: p.safe_variance) if len(curves) > 1 else found)
+
+
+def _numbers(p: Point) -> tuple[str, str, str]:
+    numbers = (p.safe_variance, p.safe_cost, p.needed)
+    return tuple(f"{x:.2f}" for x in numbers)  # type: ignore[return-value]
 
 
 def frontier(

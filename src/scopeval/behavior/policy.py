@@ -24,6 +24,7 @@ from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.errors import InputError
 from scopeval.models.model.critic import ModelCritic
 from scopeval.models.protocols import Critic, Estimates
+from scopeval.models.table import TableCritic
 from scopeval.policies._random_kernel import drawn
 from scopeval.policies.adapters import CallablePolicy, TabularPolicy, TorchPolicy
 from scopeval.policies.fingerprint import Fingerprint, Identity
@@ -89,6 +90,9 @@ class BehaviorPolicy:
         self._method: Method = method_named(recipe.method) if method is None else method
         self._weigher = Weigher(self._method, recipe)
         self._normalized = isinstance(target, TabularPolicy | CallablePolicy | TorchPolicy)
+        #: By time step: rows asked for, and then line 6 at every state (`_looked_up`).
+        self._asked: dict[int, int] = {}
+        self._tables: dict[int, tuple[Floats, StepResult]] = {}
         #: Action numbers of a finite target, None for a continuous one.
         self._every = None if isinstance(target, ContinuousPolicy) else np.arange(1)[None]
 
@@ -245,10 +249,48 @@ class BehaviorPolicy:
         """Mu and b at one time step, with every doubt resolved in favor of pi."""
         if not 0 <= t < len(self.critics):
             return StepResult(pi, np.zeros_like(pi), np.full(len(pi), Why.UNSEEN, np.uint8))
+        if self._grid is None and isinstance(self.target, TabularPolicy):
+            found = self._looked_up(t, obs, pi)
+            if found is not None:
+                return found
         e = self._estimates(t, obs, pi, actions)
         if self._grid is not None and weight is not None:
             return weigh_weighted(self._method, self.recipe, self._grid, pi, e, t, weight)
         return self._weigher.rows(pi, e)
+
+    def _looked_up(self, t: int, obs: Observations, pi: Floats) -> StepResult | None:
+        """Rows of a table that holds line 6 at every state; the same bits as solving it again.
+
+        It is made once as many rows were asked for as there are states. None: there is no table, or
+        it is not for these rows.
+        """
+        critic, target = self.critics[t], self.target
+        if not (isinstance(critic, TableCritic) and isinstance(target, TabularPolicy)):
+            return None
+        states = min(len(critic.q), target.states)
+        if t not in self._tables:
+            self._asked[t] = self._asked.get(t, 0) + len(pi)
+            if self._asked[t] < states:
+                return None
+            every = np.arange(states)
+            probs = target.probs(every, t)
+            if probs.shape[1] != critic.q.shape[1]:
+                return None
+            self._tables[t] = probs, self._weigher.rows(probs, critic.at(every))
+        probs, table = self._tables[t]
+        rows = np.asarray(obs)
+        if len(rows) == 1:  # a controller may be waiting
+            if not 0 <= rows[0] < states:
+                return None
+            one = slice(int(rows[0]), int(rows[0]) + 1)
+            asked, mu, control = (np.array(x[one]) for x in (probs, table.mu, table.control))
+        elif rows.min() < 0 or rows.max() >= states:
+            return None
+        else:
+            asked, mu, control = (x.take(rows, 0) for x in (probs, table.mu, table.control))
+        if not np.array_equal(asked, pi):  # it is not what the target offers there
+            return None
+        return StepResult(mu, control, table.why.take(rows))
 
     def _estimates(
         self, t: int, obs: Observations, pi: Floats, actions: NDArray[Any] | None

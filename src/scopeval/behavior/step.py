@@ -12,20 +12,20 @@ target policy, and the row says why.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Floats
 from scopeval.behavior.methods import Method, StepFunction
 from scopeval.errors import InputError
 
 if TYPE_CHECKING:
     from scopeval.models.protocols import Estimates
 
-__all__ = ["Recipe", "StepResult", "Weigher", "budget", "weigh_rows"]
+__all__ = ["Recipe", "StepResult", "Weigher", "weigh_rows"]
 
 #: Estimates larger than this (or not a number) are not believed: squares would overflow.
 LARGEST = 1e150
@@ -46,18 +46,6 @@ def _own_step(
     mu[valid] /= total[valid, None]
     mu[~valid] = np.nan  # counted, and replaced by pi
     return mu
-
-
-def _kind(method: Method, price: float | None) -> Any:
-    from scopeval.behavior._step_kernel import Kind
-
-    priced = method.constrained and price is not None
-    return Kind(
-        method.constrained,
-        method.tilted,
-        method.follows_behavior,
-        float(price) if priced and price is not None else -1.0,
-    )
 
 
 @dataclass(frozen=True)
@@ -129,13 +117,24 @@ class Weigher:
     def __init__(self, method: Method, recipe: Recipe) -> None:
         from scopeval.behavior import _step_kernel as kernel
 
-        self._kernel = kernel
-        self._step = method.step
-        self._share = float(recipe.share) if method.control_variate else -1.0
-        # plain tuples: compiled code takes named ones more slowly
-        self._rule = tuple(rule_of(recipe))
-        self._kind = tuple(_kind(method, recipe.price if recipe.budget == "episode" else None))
-        self._floor = recipe.floor
+        self._kernel, self._step = kernel, method.step
+        priced = method.constrained and recipe.budget == "episode"
+        spend = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
+        limit = np.nan
+        if recipe.limit is not None:
+            limit = min(recipe.limit, LARGEST) * (1.0 - recipe.margin)
+        # plain tuples, fields of `Rule` and `Kind`: compiled code takes named ones more slowly
+        self._settings = (
+            float(recipe.share) if method.control_variate else -1.0,
+            (spend, limit, LARGEST),
+            (
+                method.constrained,
+                method.tilted,
+                method.follows_behavior,
+                float(recipe.price) if priced else -1.0,
+            ),
+            recipe.floor,
+        )
         #: Whether the variance to come is the behavior policy's own, or the target policy's.
         self.follows = method.follows_behavior
         #: Whether the cost in the constraint is the behavior policy's own, or the target policy's.
@@ -169,35 +168,11 @@ class Weigher:
         # copies: for arrays that may not be written, kernels would be compiled once more
         known, pi = np.array(e.known), np.array(pi, np.float64, order="C")
         if self._step is None:
-            mu, why = kernel.weigh(
-                parts, known, pi, self._share, self._rule, self._kind, self._floor
-            )
+            mu, why = kernel.weigh(parts, known, pi, *self._settings)
         else:
-            rule = kernel.Rule(*self._rule)
-            program = kernel.programs(parts, known, pi, self._share, rule, False)
+            share, rule, _, floor = self._settings
+            program = kernel.programs(parts, known, pi, share, kernel.Rule(*rule), False)
             mu = _own_step(self._step, pi, program.second_moment, program.cost, program.budget)
             ended = np.zeros(len(pi), np.int8), np.zeros(len(pi))
-            why = kernel.settle(mu, *ended, program, pi, self._floor)
+            why = kernel.settle(mu, *ended, program, pi, floor)
         return StepResult(mu, parts[0], why)
-
-
-def budget(recipe: Recipe, pi: Floats, cost_target: Floats, cost: Floats, known: Bools) -> Floats:
-    """Delta per unit of the known actions' probability.
-
-    Relative: (1 + eps - margin) times what pi's known actions cost. Absolute: the limit, less what
-    pi's unknown actions are thought to cost.
-    """
-    from scopeval.behavior import _step_kernel as kernel
-
-    tables = (np.ascontiguousarray(x, np.float64) for x in (pi, cost_target, cost))
-    return np.asarray(kernel.allowances(*tables, np.array(known), rule_of(recipe)))
-
-
-def rule_of(recipe: Recipe) -> Any:
-    """How much a row may cost, for the compiled part."""
-    from scopeval.behavior._step_kernel import Rule
-
-    share = min(1.0 + recipe.epsilon - recipe.margin, LARGEST)
-    if recipe.limit is None:
-        return Rule(share, np.nan, LARGEST)
-    return Rule(share, min(recipe.limit, LARGEST) * (1.0 - recipe.margin), LARGEST)

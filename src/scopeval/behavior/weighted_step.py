@@ -37,10 +37,19 @@ from scopeval.behavior.step import LARGEST, Recipe, StepResult
 from scopeval.behavior.sweep import Follow, Followed
 from scopeval.models.protocols import Critic, Estimates, Points
 
-__all__ = ["PriceGrid", "follow_each", "follow_fixed_prices", "follow_prices", "weigh_weighted"]
+__all__ = [
+    "PriceGrid",
+    "follow_each",
+    "follow_fixed_prices",
+    "follow_prices",
+    "weigh_prices",
+    "weigh_weighted",
+]
 
 #: Rows that are weighed together by one thread.
 TOGETHER = 1024
+#: Repetitions of the step at most, and the change of mu below which they end.
+EFFORT = (12, 5e-4)
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ def follow_prices(
     """
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-        mu, b = _weigh_grid(method, recipe, grid, pi, e, grid, grid.floors(recipe, t, price))
+        mu, b = weigh_prices(method, recipe, grid, pi, e, grid, grid.floors(recipe, t, price))
         return follow_each(pi, mu, b, e, recipe.gamma, grid)
 
     return follow
@@ -153,7 +162,7 @@ def follow_fixed_prices(
 
     def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
         own, floors = points.estimates(critics[t]), within.floors(recipe, t, price)
-        mu, b = _weigh_grid(method, recipe, grid, pi, own, within, floors)
+        mu, b = weigh_prices(method, recipe, grid, pi, own, within, floors)
         return follow_each(pi, mu, b, e, recipe.gamma, within)
 
     return follow
@@ -176,7 +185,7 @@ def follow_each(
     return found + [Followed(mu[j], b, *both) for j, both in enumerate(ahead)]
 
 
-def _weigh_grid(
+def weigh_prices(
     method: Method,
     recipe: Recipe,
     grid: PriceGrid,
@@ -184,19 +193,26 @@ def _weigh_grid(
     e: Estimates,
     within: PriceGrid,
     floors: Floats,
+    effort: tuple[int, float] = EFFORT,
+    first: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another."""
+    """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another.
+
+    What runs is solved from pi on, so that a design whose program is solved again at run time
+    begins there; `first` is for tables that run as they are.
+    """
     from scopeval.behavior._frontier_kernel import weigh_grid
 
     share = float(recipe.share) if method.control_variate else -1.0
     prices, places = grid.prices, within.places(grid)
+    begin = pi[None] if first is None else first
 
     def work(start: int) -> tuple[Floats, Floats]:
         some = slice(start, start + TOGETHER)
         mu, b = weigh_grid(
             e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some],
             np.array(e.known[some]), np.array(pi[some]), prices, places, floors, share,
-            recipe.gamma, LARGEST,
+            recipe.gamma, LARGEST, effort, np.array(begin[:, some], order="C"),
         )  # fmt: skip
         return mu, b
 
@@ -234,7 +250,7 @@ def weigh_weighted(
     return StepResult(*kernel.weigh_weighted(
         e.q, e.noise, e.carried, e.cost_behavior, np.array(e.known),
         np.array(pi, np.float64, order="C"), np.minimum(own, grid.prices[-1]), grid.prices, floors,
-        share, recipe.gamma, LARGEST,
+        share, recipe.gamma, LARGEST, EFFORT,
     ))  # fmt: skip
 
 

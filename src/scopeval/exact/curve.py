@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import copy
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from scopeval.arrays import TIE, Floats, check_whole, is_number, least
+from scopeval.behavior.price import approach
+from scopeval.behavior.weighted_step import PriceGrid
 from scopeval.errors import InputError
 from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.tables import AnyPolicy, control_table, policy_table
 from scopeval.exact.values import values
-from scopeval.exact.weight_aware import Problem, Sweep, pose, sweep
+from scopeval.exact.weight_aware import PricedSweep, PricedTables, sweep_prices
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
 __all__ = ["Frontier", "frontier"]
 
 #: How far below an asked cost or variance a design may end, and how many prices are tried.
 SLACK, TRIES = 2e-3, 12
-#: Repetitions of the inner program for one design, which begins with what the curve has found.
-FEW = 4
+#: What a chosen design is worth is computed on a grid so many times as fine, that ends with so
+#: small a weight; and how often the search is repeated with what that says.
+FINER, LEAST_WEIGHT, SEARCHES = 4, 1e-5, 3
 
 
 class Frontier:
@@ -38,23 +41,11 @@ class Frontier:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        swept: Sweep,
-        own: Assessment,
-        control: Floats | None,
-        *,
-        floor: float,
-        cap: float,
-        repetitions: int,
-        tolerance: float,
-        threads: int | None,
+        self, tables: PricedTables, grid: PriceGrid, own: Assessment, control: Floats | None
     ) -> None:
-        self.prices, self.variance, self.cost = swept.prices, swept.variance, swept.cost
-        self.own = own
-        self._problem, self._swept, self._control = problem, swept, control
-        self._floor, self._cap = floor, cap
-        self._repetitions, self._tolerance, self._threads = repetitions, tolerance, threads
+        self.own, self.prices = own, grid.prices
+        self._tables, self._grid, self._control = tables, grid, control
+        (self.variance, self.cost), self._mu = tables.designed(grid)
 
     @property
     def relative_variance(self) -> Floats:
@@ -106,129 +97,89 @@ class Frontier:
         """The design that minimizes variance + price * cost within the cap."""
         if not (is_number(price) and price > 0):
             raise InputError(f"price: got {price!r}, expected a number > 0")
-        prices, k, start = self._grid_around(price)
-        swept = sweep(
-            self._problem,
-            prices,
-            _shares(price, prices, self._floor, self._cap),
-            repetitions=min(FEW, self._repetitions),
-            tolerance=self._tolerance,
-            start=start,
-            threads=self._threads,
-        )
-        variance, cost = float(swept.variance[k]), float(swept.cost[k])
+        return self._as_run(self._designed(price))
+
+    def _designed(self, price: float) -> WeightedDesign:
+        """The design, with what the recursion predicts of it on its own grid of prices."""
+        tables = self._tables
+        grid, k = self._grid.within_cap(price, tables.cap)
+        swept, mu = tables.designed(grid, price, self._near(grid))
+        control, cap, gamma = self._control, tables.cap, tables.mdp.gamma
         return WeightedDesign(
-            Point(
-                price,
-                variance,
-                cost,
-                variance / (self.own.variance or 1.0),
-                cost / (self.own.cost or 1.0),
-            ),
-            prices,
-            swept.mu,
-            self._problem.pi,
-            self._control,
-            floor=self._floor,
-            cap=self._cap,
-        )
+            self._point(price, swept, k), grid.prices, mu, tables.pi, control,
+            floor=tables.floor, cap=cap, gamma=gamma,
+        )  # fmt: skip
 
-    def _grid_around(self, price: float) -> tuple[Floats, int, Floats]:
-        """Prices for one lambda, the point where it lies, and mu of the curve at these prices.
+    def _as_run(self, design: WeightedDesign) -> WeightedDesign:
+        """The same design; its variance and cost are those of what runs between two prices.
 
-        The point is exact, so that the first step is not interpolated. Below it are the weights up
-        to the cap, above it weights down to a thousandth and less. The first price is that of the
-        largest weight: there the behavior policy becomes the target, and A and B have a kink,
-        which interpolation across it would cut off.
+        On a grid as fine as needed, which goes on to weights so small that they hardly come back.
         """
-        points = len(self.prices)
-        width = float(np.log(self.prices[-1] / self.prices[0])) / (points - 1)
-        place = float(np.clip(np.log(price / self.prices[0]) / width, 0.0, points - 1.0))
-        k, step = round(place), 1.0
-        if 1.0 < self._cap < np.inf:
-            cells = 2.0 * np.log(self._cap) / width
-            k = int(np.clip(np.ceil(cells), 1, points - 2))
-            step = cells / k
-        steps = step * (np.arange(points) - k)
-        low = np.clip(place + steps, 0.0, points - 1.0)
-        i = np.minimum(low.astype(np.int64), points - 2)
-        part, mu = (low - i)[:, None], self._swept.mu
-        start = (1.0 - part) * mu[:, :, i] + part * mu[:, :, i + 1]
-        return price * np.exp(width * steps), k, start
+        price, (low, *_, high) = design.predicted.price, design.prices
+        count = len(design.prices)
+        grid = PriceGrid(float(low), float((high / low) ** (1.0 / (count - 1))), count)
+        finer = grid.refined(FINER, price / LEAST_WEIGHT**2)
+        known, run = self._tables, lambda t, _: design.at_prices(finer.prices, t)
+        swept = sweep_prices(known.mdp, known.pi, known.control, finer, run)
+        runs = copy.copy(design)
+        runs.predicted = self._point(price, swept, finer.place_of(price))
+        return runs
+
+    def _point(self, price: float, swept: PricedSweep, k: int) -> Point:
+        variance, cost = float(swept.variance[k]), float(swept.cost[k])
+        own = self.own.variance or 1.0, self.own.cost or 1.0
+        return Point(price, variance, cost, variance / own[0], cost / own[1])
+
+    def _near(self, grid: PriceGrid) -> Floats:
+        """Mu of the curve, which has no cap, at other prices: [T, S, U, A]."""
+        points, mu = len(self.prices), self._mu
+        places = np.clip(grid.places(self._grid), 0.0, points - 1.0)
+        i = np.minimum(places.astype(np.int64), points - 2)
+        part = (places - i)[:, None]
+        return np.asarray((1.0 - part) * mu[:, :, i] + part * mu[:, :, i + 1])
 
     def _search(self, what: str, asked: float) -> WeightedDesign:
         """The design whose cost or variance is just what was asked, or a little below.
 
         The curve, which has no cap, says where to begin.
         """
-        from scipy.interpolate import PchipInterpolator
-
         if not asked > 0:
             raise InputError(f"{what}: got {asked:g}, expected a number > 0")
         curve = self.relative_cost if what == "cost" else self.relative_variance
-        places = np.log(self.prices)
-        loose = 0 if what == "cost" else -1  # where most is spent, or least is known
-        if curve[loose] <= 1.05 * asked:
-            found = self.at_price(float(self.prices[loose]))
-            if _value(found, what) <= asked:
-                return found
-        fine = np.linspace(places[0], places[-1], 64 * len(places))
-        values = np.log(np.maximum(PchipInterpolator(places, curve)(fine), 1e-300))
-        order = values if what == "variance" else -values
-        tried: list[_Try] = []
-        x = float(np.interp(np.log(asked) if what == "variance" else -np.log(asked), order, fine))
-        for _ in range(TRIES):
-            found = self.at_price(float(np.exp(x)))
-            tried.append(_Try(x, float(np.log(max(_value(found, what), 1e-300) / asked)), found))
-            if -SLACK <= tried[-1].gap <= 0.0:
-                return found
-            slope = float(np.interp(x, fine, np.gradient(values, fine)))
-            ahead = float(np.clip(_next_place(tried, slope), places[0], places[-1]))
-            if ahead == x:
+        sign = 1.0 if what == "cost" else -1.0  # the one falls with the price, the other rises
+        tried: dict[float, WeightedDesign] = {}
+
+        def reached(place: float) -> float:
+            if place not in tried:
+                tried[place] = self._designed(float(np.exp(sign * place)))
+            return _value(tried[place], what)
+
+        places, values = np.log(self.prices), curve
+        if sign < 0.0:
+            places, values = -places[::-1], values[::-1]
+        aim = asked * (1.0 - 1e-5)  # which `approach` may exceed by a millionth
+        for _ in range(SEARCHES):
+            best = float(places[0])  # as much as it takes, if that is affordable
+            if values[0] > 1.05 * asked or reached(best) > aim:
+                best = approach(reached, aim, places, values, slack=0.7 * SLACK, tries=TRIES)
+            before = reached(best)
+            design = self._as_run(tried[best])
+            runs = _value(design, what)
+            if runs <= asked or before > aim * (1.0 + 2e-6):
                 break
-            x = ahead
-        within = [one for one in tried if one.gap <= 0.0]
-        if not within:
-            least = min(_value(one.design, what) for one in tried)
+            aim = asked * before / runs * (1.0 - 0.25 * SLACK)
+        if runs > asked:
+            least = min([runs, *(_value(one, what) for one in tried.values())])
             raise InputError(
-                f"{what}: got {asked:g}, but the least {what} within the cap {self._cap:g} is "
-                f"{least:.3g} of the target policy's; try a larger one"
+                f"{what}: got {asked:g}, but the least {what} within the cap {self._tables.cap:g} "
+                f"is {least:.3g} of the target policy's; try a larger one"
             )
-        return max(within, key=lambda one: one.gap).design
-
-
-class _Try(NamedTuple):
-    """A design, its log price, and the logarithm of its cost or variance over what was asked."""
-
-    place: float
-    gap: float
-    design: WeightedDesign
-
-
-def _next_place(tried: list[_Try], slope: float) -> float:
-    """The next log price: the secant between both sides, or Newton's step with the curve's slope.
-
-    It aims at half of the slack.
-    """
-    aim = -0.5 * SLACK
-    last = tried[-1]
-    below = max((one for one in tried if one.gap <= 0.0), key=lambda one: one.gap, default=None)
-    above = min((one for one in tried if one.gap > 0.0), key=lambda one: one.gap, default=None)
-    if below is not None and above is not None:
-        part = float(np.clip((above.gap - aim) / (above.gap - below.gap), 0.05, 0.95))
-        return above.place + part * (below.place - above.place)
-    step = (aim - last.gap) / slope if abs(slope) > 1e-9 else np.inf
-    return last.place + float(np.clip(1.1 * step, -3.0, 3.0))
+        return design
 
 
 def _value(design: WeightedDesign, what: str) -> float:
     point = design.predicted
     return point.relative_cost if what == "cost" else point.relative_variance
-
-
-def _shares(price: float, prices: Floats, floor: float, cap: float) -> Floats:
-    """Least share of the target at each price: the floor, and W/K for the weight of that price."""
-    return np.clip(np.maximum(floor, np.sqrt(price / prices) / cap), 0.0, 1.0)
 
 
 def frontier(
@@ -242,9 +193,8 @@ def frontier(
     reach: tuple[float, float] = (1e-4, 1e6),
     repetitions: int = 12,
     tolerance: float = 1e-4,
-    threads: int | None = None,
 ) -> Frontier:
-    """The least variance for every cost, by the recursion of `scopeval.exact.weight_aware`.
+    """The least variance for every cost, by the sweep of `scopeval.exact.weight_aware`.
 
     Args:
         mdp: the model.
@@ -258,7 +208,6 @@ def frontier(
             are lambda / W^2, so they also span what weights do to them.
         repetitions: of the inner program at each (t, s, u) at most.
         tolerance: change of mu at which these end.
-        threads: how many may work (default: all cores); the result does not depend on it.
     """
     many = check_whole("points", points, 4, " of prices")
     check_whole("repetitions", repetitions, 1)
@@ -271,27 +220,18 @@ def frontier(
     pi = policy_table(mdp, "target", target)
     own = assess(mdp, pi, pi, None)
     control = _control(mdp, pi, control_variate)
-    problem = pose(mdp, pi, control_table(mdp, control))
     unit = own.variance / own.cost if own.variance > 0 and own.cost > 0 else 1.0
-    swept = sweep(
-        problem,
-        unit * np.geomspace(*reach, many),
-        np.full(many, float(floor)),
-        repetitions=repetitions,
-        tolerance=tolerance,
-        threads=threads,
+    low, high = reach
+    grid = PriceGrid(unit * low, float((high / low) ** (1.0 / (many - 1))), many)
+    tables = PricedTables(
+        mdp,
+        np.ascontiguousarray(pi),
+        control_table(mdp, control),
+        float(floor),
+        np.inf if cap is None else float(cap),
+        (repetitions, float(tolerance)),
     )
-    return Frontier(
-        problem,
-        swept,
-        own,
-        control,
-        floor=float(floor),
-        cap=np.inf if cap is None else float(cap),
-        repetitions=repetitions,
-        tolerance=tolerance,
-        threads=threads,
-    )
+    return Frontier(tables, grid, own, control)
 
 
 def _control(mdp: TabularMDP, pi: Floats, given: ArrayLike) -> Floats | None:

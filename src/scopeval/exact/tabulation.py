@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from scopeval.arrays import Floats, check_probs, check_whole, is_number
+from scopeval.behavior.weighted_step import PriceGrid
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
 from scopeval.exact.model import TabularMDP
 from scopeval.exact.tables import AnyPolicy, check_horizon, control_table, policy_table
-from scopeval.exact.weight_aware import pose, sweep, visited
+from scopeval.exact.weight_aware import sweep_prices, visited
 from scopeval.exact.weighted_design import Point, WeightedDesign
 from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, largest_weight
 
@@ -31,7 +32,7 @@ def tabulate(
 ) -> WeightedDesign:
     """Any weight-aware behavior policy on a grid of weights, and what it is worth.
 
-    The recursion of `scopeval.exact.weight_aware` with mu given: `predicted` holds the variance
+    The sweep of `scopeval.exact.weight_aware` with mu given: `predicted` holds the variance
     and the cost of running the behavior policy, up to the interpolation between weights, and
     `scopeval.simulate` can run the table.
 
@@ -62,17 +63,13 @@ def tabulate(
     grid = np.exp(np.log(high) / k * (k - np.arange(many)))
     check_horizon(mdp, behavior)
     mu, control = _tables(mdp, pi, behavior, grid)
-    swept = sweep(
-        pose(mdp, pi, control_table(mdp, control)),
-        grid**-2.0,
-        np.zeros(many),
-        repetitions=0,
-        tolerance=0.0,
-        start=mu,
-    )
+    prices = PriceGrid(high**-2.0, high ** (2.0 / k), many)
+    swept = sweep_prices(mdp, pi, control_table(mdp, control), prices, lambda t, _: mu[t])
     variance, cost = float(swept.variance[k]), float(swept.cost[k])
     point = Point(1.0, variance, cost, variance / (own.variance or 1.0), cost / (own.cost or 1.0))
-    return WeightedDesign(point, grid**-2.0, mu, pi, control, floor=0.0, cap=np.inf)
+    return WeightedDesign(
+        point, prices.prices, mu, pi, control, floor=0.0, cap=np.inf, gamma=mdp.gamma
+    )
 
 
 def _cap(behavior: Behavior) -> float:
@@ -92,7 +89,8 @@ def _tables(
         here = np.flatnonzero(states)
         rows = np.repeat(here, len(weights))
         offered = Candidates(np.broadcast_to(actions, (len(rows), A)), pi[t, rows])
-        state = EpisodeState.of_weights(np.tile(weights, len(here)))
+        now = weights * mdp.gamma ** (-0.5 * t)  # of the prices on the grid
+        state = EpisodeState.of_weights(np.tile(now, len(here)))
         found = behavior.weigh(offered, rows, t, state)
         probs = check_probs("behavior", found.probs, axes=("s",))
         mu[t, here] = probs.reshape(len(here), len(weights), A)

@@ -42,9 +42,9 @@ class Point:
 class WeightedDesign:
     """A behavior policy mu_t(a | s, W), by tables on a grid of prices.
 
-    An episode of weight W has the price u = price / W^2. Between two prices of the grid the tables
-    are mixed linearly, so that mu is a distribution that covers the target wherever they are; then
-    mu >= max(floor, W/cap) pi is enforced. So the weight never exceeds the cap.
+    An episode of weight W has the price u = price / (gamma^t W^2). Between two prices of the grid
+    the tables are mixed linearly, so that mu is a distribution that covers the target wherever they
+    are; then mu >= max(floor, W/cap) pi is enforced. So the weight never exceeds the cap.
 
     Attributes:
         predicted: the `Point` of the frontier that this is.
@@ -54,6 +54,8 @@ class WeightedDesign:
         control: b [T, S, A], or None for b = 0.
         floor: least share of the target.
         cap: largest weight; infinite for none.
+        grid: place of an episode's price on the grid of prices at weight 1 and t = 0, width of the
+            grid in log price, and how many places a time step of discount is.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class WeightedDesign:
         *,
         floor: float,
         cap: float,
+        gamma: float,
     ) -> None:
         self.predicted = predicted
         self.prices = prices
@@ -74,9 +77,9 @@ class WeightedDesign:
         self.control = control
         self.floor = floor
         self.cap = cap
-        #: Width of the grid in log price, and the place of weight 1 on it.
-        self.width = float(np.log(prices[-1] / prices[0])) / (len(prices) - 1)
-        self.origin = float(np.log(predicted.price / prices[0])) / self.width
+        width = float(np.log(prices[-1] / prices[0])) / (len(prices) - 1)
+        origin = float(np.log(predicted.price / prices[0])) / width
+        self.grid = (origin, width, -float(np.log(gamma)) / width)
 
     #: It depends on the weight of the episode so far.
     weighted = True
@@ -111,7 +114,7 @@ class WeightedDesign:
         Raises:
             InputError: there is no state.
         """
-        from scopeval.exact._frontier_kernel import weigh_rows
+        from scopeval.exact._weighted_kernel import weigh_rows
 
         if state is None:
             raise InputError(
@@ -121,19 +124,21 @@ class WeightedDesign:
         states, times, weights = self._rows(offered, obs, t, state.weight)
         pi = np.ascontiguousarray(offered.probs)
         mu = np.empty_like(pi)
-        weigh_rows(
-            self.mu,
-            times,
-            states,
-            weights,
-            pi,
-            self.origin,
-            self.width,
-            self.floor,
-            self.cap,
-            mu,
-        )
+        weigh_rows(self.mu, times, states, weights, pi, self.grid, self.floor, self.cap, mu)
         return Weighing(mu, None if self.control is None else self.control[times, states])
+
+    def at_prices(self, prices: Floats, t: int) -> Floats:
+        """Mu at time t for episodes of these prices u, [S, U, A]."""
+        _, S, A = self.target.shape
+        gamma = np.exp(-self.grid[2] * self.grid[1])
+        weight = np.sqrt(self.predicted.price / (gamma**t * prices))
+        offered = Candidates(
+            np.broadcast_to(np.arange(A), (S * len(prices), A)),
+            np.repeat(self.target[t], len(prices), axis=0),
+        )
+        state = EpisodeState.of_weights(np.tile(weight, S))
+        found = self.weigh(offered, np.repeat(np.arange(S), len(prices)), t, state)
+        return found.probs.reshape(S, len(prices), A)
 
     def table_at(self, weight: float) -> Floats:
         """Mu [T, S, A] for episodes of one weight."""
