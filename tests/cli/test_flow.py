@@ -118,7 +118,7 @@ def test_a_limit_goes_from_the_design_to_the_evaluation(folder):
     )
     assert found.exit_code == 0, found.output
     result = json.loads((folder / "limited.json").read_text())
-    assert result["certificate"]["whose"] == "limit"
+    assert result["certificate"]["compared"] == "limit"
     both = invoke(*DESIGN, "--at-most", "0.9", "--limit", "9", "--out", "x.scope")
     assert both.exit_code != 0
     assert "a limit stands for itself" in both.output
