@@ -294,7 +294,7 @@ def promises(designs: Sequence[Row], points: Sequence[Row]) -> Table:
         lines.append(
             counted(f"possible points at {asked:g}, 1,000 varied episodes: offered", possible)
         )
-    return Table("Promises", ("", "of", "share", "95 % limit"), tuple(lines))
+    return Table("Promises", ("what", "of", "share", "95 % limit"), tuple(lines))
 
 
 def counted(name: str, hits: Sequence[bool]) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ PARTS = (
     Part("reproduce-frontier.md", "frontier robots", "mujoco", ("mujoco-frontier/*.json",)),
     Part("reproduce-environments.md", "foreign", "unseen_envs", ("foreign/foreign.json",)),
     Part("reproduce-environments.md", "choices", "choices", ("choices/*.json",)),
-    Part("frontier.md", "unseen", "unseen_worlds", ("unseen-worlds/unseen_worlds.json",)),
+    Part("frontier.md", "unseen", "unseen_worlds", ("unseen-worlds/*.json",)),
     Part("adaptive.md", "adaptive", "adaptive", ("adaptive/*.json",)),
     Part("compare.md", "compare", "compare", ("compare/*.json",)),
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
