@@ -153,7 +153,8 @@ def test_the_plot_of_a_frontier_without_points_says_why(logs, curve):
     none = frontier(logs.select(slice(0, 8)), POLICY, horizon=MDP.horizon)
     assert none.points == ()
     assert none.why_empty
-    assert none.why_empty in none._repr_html_().replace("&#x27;", "'")
+    html = none._repr_html_().replace("&#x27;", "'")
+    assert all(warning in html for warning in none.warnings)
     assert none.why_empty in repr(none)
     ax = none.plot()
     assert legend_of(ax) == ["the target policy itself"]

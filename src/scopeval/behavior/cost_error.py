@@ -157,7 +157,10 @@ def cost_error(
 
     settings, regression = evidence.settings, evidence.regression
     assert isinstance(regression, Table)
-    base, ratio = float(swept.cost[0]), float(swept.cost[1 + k] / swept.cost[0])
+    base = float(swept.cost[0])
+    if not base > 0.0:  # these logs show no cost, so that nothing is known of its ratio
+        return CostError(0.0, 0.0, math.inf)
+    ratio = float(swept.cost[1 + k]) / base
     points = data.at(0)
     S, A = len(points.obs), evidence.log.actions
     here, own = np.zeros((S, grid.count)), points.initial.astype(np.float64)
@@ -178,8 +181,6 @@ def cost_error(
         guess += float((np.abs(table.apart[:, 0] - before) * costs)[table.count == 0].sum())
     starts = float(swept.start_spread[1 + k] ** 2 / evidence.log.starts.weight.sum())
     moments = np.sum([table.moments(regression.shrinkage) for table in tables], axis=0)
-    if not base > 0.0:
-        return CostError(0.0, 0.0, 0.0)
     square = float(moments[0]) / base**2 + starts
     return CostError(square, float(moments[1]) / base**3, guess / base)
 
