@@ -5,6 +5,10 @@ them, with a history of 30 paths for every episode. Each run draws episodes and 
 
 - *variance*: of the estimates over all runs, relative to that of plain Monte Carlo in theory: the
   variance of one return, from 400,000 others, divided by the number of episodes;
+- *least*: what the best function of the path would leave with such a history, E[Y | path] itself,
+  from pairs of returns with one path: no context takes out more;
+- *and a design*: the same of estimates with context whose episodes a `scope-dr` design ran, made
+  from 1,000 other episodes of the policy: its critics take out what its own draws bring;
 - *said*: the mean of the squared standard errors that the estimates come with, likewise;
 - *coverage*: of 95 % intervals for a number of episodes that was fixed;
 - *ever missed*: runs in which the confidence sequence did not contain the value at some of its
@@ -25,13 +29,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from experiments.common import RunArgs, Table, main
+from scopeval import Transitions, design
 from scopeval.arrays import Floats
+from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.context.control import Adjuster, cross_fitted, fixed_interval
 from scopeval.context.history import History
 from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import ExogenousWorld, simulate
 from scopeval.envs.inventory import Inventory
 from scopeval.envs.queue import Queue
+from scopeval.estimation.estimators import doubly_robust
 from scopeval.estimation.sequences import AsymptoticSequence
 
 WORLDS: dict[str, ExogenousWorld] = {
@@ -41,6 +48,8 @@ WORLDS: dict[str, ExogenousWorld] = {
 }
 #: Runs of one job, episodes of the reference, and episodes between two looks at a sequence.
 RUNS, REFERENCE, LOOK = 25, 400_000, 50
+#: Episodes of the log that a design is made from.
+LOGGED = 1000
 #: Policies that are compared with each other.
 PAIRS = ((0, 1), (2, 3))
 
@@ -75,15 +84,36 @@ def jobs(args: Args) -> list[dict[str, Any]]:
 
 
 @cache
-def reference(name: str) -> tuple[Floats, Floats]:
-    """[5] values and variances of one return, from other episodes."""
+def reference(name: str) -> tuple[Floats, Floats, Floats]:
+    """[5] values, variances of one return, and shares of it that do not go with the path.
+
+    From other episodes, two for each path.
+    """
     world, rng = WORLDS[name], np.random.default_rng(1)
-    pieces = [
-        [_returns(world, k, world.paths(20_000, rng), rng) for _ in range(REFERENCE // 20_000)]
-        for k in range(len(world.policies()))
-    ]
-    each = np.array(pieces).reshape(len(pieces), -1)
-    return each.mean(axis=1), each.var(axis=1)
+    value, variance, rest = [], [], []
+    for k in range(len(world.policies())):
+        pairs = []
+        for _ in range(REFERENCE // 40_000):
+            paths = world.paths(20_000, rng)
+            pairs.append([_returns(world, k, paths, rng) for _ in range(2)])
+        each = np.array(pairs)
+        value.append(each.mean())
+        variance.append(each.var())
+        rest.append(((each[:, 0] - each[:, 1]) ** 2).mean() / 2.0 / variance[-1])
+    return np.array(value), np.array(variance), np.array(rest)
+
+
+@cache
+def designs(name: str) -> list[BehaviorPolicy]:
+    """A design for each policy, from a log of its own episodes."""
+    world, made = WORLDS[name], []
+    for k, policy in enumerate(world.policies()):
+        rng = np.random.default_rng([2, k])
+        log = simulate(world, policy, world.paths(LOGGED, rng), rng).transitions()
+        made.append(
+            design(Transitions(**log), policy, horizon=world.horizon, method="scope-dr", seed=0)
+        )
+    return made
 
 
 def _returns(world: ExogenousWorld, k: int, paths: Floats, rng: np.random.Generator) -> Floats:
@@ -93,11 +123,29 @@ def _returns(world: ExogenousWorld, k: int, paths: Floats, rng: np.random.Genera
 def job(args: Args, world: str, episodes: int, first: int) -> dict[str, Any]:
     """Some runs: what each estimated, for each policy."""
     runs = [_run(args, world, episodes, first + i) for i in range(RUNS)]
-    return {key: np.array([run[key] for run in runs]).tolist() for key in runs[0]}
+    found = {key: np.array([run[key] for run in runs]).tolist() for key in runs[0]}
+    return found | {"designed": _designed(args, world, episodes, first)}
+
+
+def _designed(args: Args, name: str, n: int, first: int) -> list[list[float]]:
+    """[RUNS, 5] errors of estimates from episodes that designs ran, all runs together."""
+    world, (value, variance, _) = WORLDS[name], reference(name)
+    rng = np.random.default_rng([first, n, 3, *name.encode()])
+    paths = world.paths(RUNS * n, rng)
+    each = [
+        doubly_robust(simulate(world, policy, paths, rng, behavior=made))
+        for policy, made in zip(world.policies(), designs(name), strict=True)
+    ]
+    values = np.stack(each, axis=1).reshape(RUNS, n, -1)
+    means = []
+    for own, some in zip(paths.reshape(RUNS, n, -1, 1), values, strict=True):
+        history = History(world.paths(args.paths * n, rng), world.name, block=1)
+        means.append(cross_fitted(some, own, history).values.mean(axis=0))
+    return ((np.array(means) - value) / np.sqrt(variance / n)).tolist()
 
 
 def _run(args: Args, name: str, n: int, number: int) -> dict[str, Any]:
-    world, (value, variance) = WORLDS[name], reference(name)
+    world, (value, variance, _) = WORLDS[name], reference(name)
     rng = np.random.default_rng([number, n, *name.encode()])
     paths = world.paths(n, rng)
     returns = np.stack([_returns(world, k, paths, rng) for k in range(len(value))], axis=1)
@@ -156,17 +204,19 @@ def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for n in args.episodes:
         for world in args.worlds:
             some = [row for row in rows if (row["world"], row["episodes"]) == (world, n)]
-            lines.append({"world": world, "episodes": n, **_line(some)})
+            rest = float(reference(world)[2].mean())
+            least = rest + (1.0 - rest) / (args.paths + 1)
+            lines.append({"world": world, "episodes": n, "least": least, **_line(some)})
     return {"lines": lines}
 
 
 def _line(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     whole = {
         key: np.concatenate([np.asarray(row[key], np.float64) for row in rows])
-        for key in ("off", "plain", "said", "inside", "missed", "compared")
+        for key in ("off", "plain", "said", "inside", "missed", "compared", "designed")
     }
     found: dict[str, Any] = {"runs": len(whole["off"])}
-    for key in ("off", "plain", "compared"):
+    for key in ("off", "plain", "compared", "designed"):
         each = whole[key] ** 2  # estimates are unbiased: squared errors have the variance as mean
         found[key] = _mean(each.mean(axis=1))
         found[f"{key} each"] = [round(x, 3) for x in each.mean(axis=0).tolist()]
@@ -187,16 +237,18 @@ def table(content: dict[str, Any]) -> list[Table | str]:
             f"{line['episodes']:,}",
             f"{line['runs']}",
             _with_error(line["off"]),
+            f"{line['least']:.3f}",
             _with_error(line["said"]),
             f"{line['inside'][0]:.3f}",
             f"{line['missed'][0]:.3f}",
             _with_error(line["compared"]),
+            _with_error(line["designed"]),
             ", ".join(f"{x:.2f}" for x in line["off each"]),
         )
         for line in content["lines"]
     )
-    heads = ("world", "episodes", "runs", "variance", "said", "coverage", "ever missed", "compared",
-             "variance of each policy")  # fmt: skip
+    heads = ("world", "episodes", "runs", "variance", "least", "said", "coverage", "ever missed",
+             "compared", "and a design", "variance of each policy")  # fmt: skip
     return [Table("", heads, rows)]
 
 

@@ -1,23 +1,36 @@
-"""Is a column that depends on actions named by the test of exogeneity?
+r"""Is a column that depends on actions named, and could any test name it?
 
-Logs of 1,000 episodes in three worlds, in whose recorded input each action adds its number times an
-effect. The unit of the effect is the one that biases the estimate with context by one of its
-standard errors. 0: how often an exogenous column is named.
+Logs of 1,000 episodes in three worlds whose input depends on the actions: every action adds its
+number times an effect to the mean of the next input that nobody has seen yet (demand and arrivals
+stay Poisson, prices normal). The unit of the effect is the one that biases the estimate with
+context by one of its standard errors. 0: how often an exogenous column is named.
+
+*at most* is the power of the likelihood ratio of the whole log against an exogenous input, by
+somebody who knows the law of the input, the size of the effect and its direction: by Neyman and
+Pearson no test with 5 % false alarms names the column more often. Its critical value is the 95 %
+quantile over as many logs of an exogenous input. *least* is the same where the actions push the
+input along what the estimate takes out of it, which biases most for the least influence:
+Phi(b sqrt(kept / (1 - kept)) - 1.645) at b units (docs/context.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 
 from experiments.common import RunArgs, Table, main
+from scopeval.arrays import Floats, Ints
 from scopeval.collection.episodes import Episodes
 from scopeval.context.control import cross_fitted
 from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
+from scopeval.context.features import BlockMeans
 from scopeval.context.history import History
+from scopeval.context.regression import learn_guesses
 from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import ExogenousWorld, simulate
 from scopeval.envs.inventory import Inventory
@@ -28,8 +41,14 @@ WORLDS: dict[str, ExogenousWorld] = {
     "queue": Queue(),
     "battery": Battery(),
 }
-#: Logs of one job; the policy that runs; an effect that is small, in deviations of the input.
-LOGS, POLICY, SMALL = 20, 1, 0.05
+#: Rates of the Poisson inputs in quiet and busy spells, and how often these change.
+SPELLS = {"inventory": ((4.0, 12.0), 0.1), "queue": ((0.8, 2.4), 0.08)}
+#: Persistence and deviation of what a price is off by.
+PRICES = (0.85, 5.0)
+#: Logs of one job; the policy that runs; episodes that the unit is measured on.
+LOGS, POLICY, MANY = 20, 1, 40_000
+#: Probability of a false alarm.
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,9 +57,9 @@ class Args(RunArgs):
 
     worlds: tuple[str, ...] = tuple(WORLDS)
     """Some of inventory, queue and battery."""
-    effects: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+    effects: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0)
     """In units of the effect that biases the estimate by one standard error."""
-    logs: int = 100
+    logs: int = 400
     """Of each world and effect."""
     episodes: int = 1000
     """Of a log."""
@@ -57,81 +76,152 @@ def jobs(args: Args) -> list[dict[str, Any]]:
 
 
 def job(args: Args, world: str, first: int) -> dict[str, Any]:
-    """Which of some logs had their column named, at every effect."""
+    """Of some logs at every effect: were they named, and the likelihood ratios.
+
+    Besides the ratio at each effect of a log with an exogenous input, for the critical values.
+    """
     made = WORLDS[world]
-    unit, share = _unit(made, args.episodes)
-    named = []
+    unit, kept = _unit(world, args.episodes)
+    history = History(np.zeros((2, made.horizon)), made.name)
+    named, ratios, exogenous = [], [], []
     for number in range(first, first + LOGS):
-        rng = np.random.default_rng([number, *world.encode()])
-        log = simulate(made, made.policies()[POLICY], made.paths(args.episodes, rng), rng)
-        history = History(np.zeros((2, made.horizon)), made.name)
-        named.append(
-            [
-                bool(exogeneity_warnings(exogeneity(_pushed(log, unit * x), history)))
-                for x in args.effects
-            ]
+        some = []
+        for i, x in enumerate(args.effects):
+            rng = np.random.default_rng([number, i, *world.encode()])
+            log = _log(world, args.episodes, unit * x, rng)
+            some.append(bool(exogeneity_warnings(exogeneity(log, history))))
+            ratios.append(_log_ratio(world, log, unit * x))
+        named.append(some)
+        rng = np.random.default_rng([number, 1000, *world.encode()])
+        log = _log(world, args.episodes, 0.0, rng)
+        exogenous.append([_log_ratio(world, log, unit * x) for x in args.effects])
+    ratio = np.reshape(ratios, (LOGS, -1)).tolist()
+    return {"unit": unit, "kept": kept, "named": named, "ratio": ratio, "exogenous": exogenous}
+
+
+def _log(world: str, n: int, effect: float, rng: np.random.Generator) -> Episodes:
+    """Episodes whose actions add to the input that comes next."""
+    made = WORLDS[world]
+    paths = made.paths(n, rng)
+    pushed = _influence(world, effect, rng) if effect else None
+    return simulate(made, made.policies()[POLICY], paths, rng, pushed)
+
+
+def _influence(
+    world: str, effect: float, rng: np.random.Generator
+) -> Callable[[Floats, Ints, int], None]:
+    def poisson(paths: Floats, action: Ints, t: int) -> None:
+        paths[:, t] += rng.poisson(effect * action)
+
+    def price(paths: Floats, action: Ints, t: int) -> None:  # that of time t was seen already
+        paths[:, t + 1 : t + 2] += effect * action[:, None]
+
+    return price if world == "battery" else poisson
+
+
+@cache
+def _unit(world: str, n: int) -> tuple[float, float]:
+    """The effect that biases by one standard error, and the share of variance that is left.
+
+    The input before it was influenced has the law of the history, path by path, so that the bias
+    is the mean of what an influence changes of a guess that was learned from other episodes.
+    """
+    rng, made = np.random.default_rng(7), WORLDS[world]
+    history = History(made.paths(30 * n, rng), made.name, block=1)
+    log = _log(world, n, 0.0, rng)
+    values, own = log.returns()[:, None], history.paths_of(log)
+    crossed = cross_fitted(values, own, history)
+    kept = float(crossed.values.var() / values.var())
+    error = float(np.hypot(crossed.values.std() / np.sqrt(n), crossed.error[0]))
+    guesses = learn_guesses(BlockMeans(own), values, history.levels)
+    effect = 0.02 * float(own.std())
+    for _ in range(3):
+        base = made.paths(MANY, rng)
+        pushed = simulate(made, made.policies()[POLICY], base, rng, _influence(world, effect, rng))
+        change = guesses.of(BlockMeans(history.paths_of(pushed))) - guesses.of(
+            BlockMeans(base[:, :, None])
         )
-    return {"unit": unit, "kept": share, "named": named}
+        effect *= error / abs(float(crossed.share * change.mean()))
+    return effect, kept
 
 
-def _pushed(log: Episodes, effect: float) -> Episodes:
-    """The log, each action of which adds its number times the effect to what is recorded next."""
+def _log_ratio(world: str, log: Episodes, effect: float) -> float:
+    """Logarithm of the likelihood of a log with the effect, relative to that without."""
+    return _log_likelihood(world, log, effect) - _log_likelihood(world, log, 0.0)
+
+
+def _log_likelihood(world: str, log: Episodes, effect: float) -> float:
+    """But for what does not depend on the effect: actions given the past, rewards and states."""
     assert log.exogenous is not None
-    paths = log.exogenous.copy()
-    paths[:, 1:, 0] += effect * log.action
-    return replace(log, exogenous=paths)
-
-
-def _unit(world: ExogenousWorld, n: int) -> tuple[float, float]:
-    """The effect that biases by one standard error, and the share of variance that is left."""
-    rng = np.random.default_rng(7)
-    history = History(world.paths(30 * n, rng), world.name, block=1)
-    log = simulate(world, world.policies()[POLICY], world.paths(n, rng), rng)
-    values = log.returns()[:, None]
-    small = SMALL * float(history.paths.std())
-    means = []
-    for effect in (-small, small):
-        pushed = history.paths_of(_pushed(log, effect))
-        means.append(cross_fitted(values, pushed, history).values.mean())
-    plain = cross_fitted(values, history.paths_of(log), history)
-    variance = float(plain.values.var())
-    error = np.sqrt(variance / n + plain.error[0] ** 2)
-    return float(2 * small * error / abs(means[1] - means[0])), variance / float(values.var())
+    paths, added = log.exogenous[:, 1:, 0], effect * log.action
+    if world == "battery":
+        hours = np.arange(paths.shape[1])
+        usual = 50.0 + 10.0 * np.sin(4.0 * np.pi * (hours - 16.0) / paths.shape[1])
+        off = paths - usual
+        off[:, 1:] -= added[:, :-1]
+        drawn = off[:, 1:] - PRICES[0] * off[:, :-1]
+        return float(-0.5 * (drawn**2).sum() / PRICES[1] ** 2)
+    rates, switch = SPELLS[world]
+    spell, total = np.full((len(paths), 2), 0.5), 0.0
+    for t in range(paths.shape[1]):
+        mean = np.array(rates) + added[:, t, None]
+        joint = spell * np.exp(paths[:, t, None] * np.log(mean) - mean)
+        chance = joint.sum(axis=1, keepdims=True)
+        total += float(np.log(chance).sum())
+        seen = joint / chance
+        spell = (1.0 - switch) * seen + switch * seen[:, ::-1]
+    return total
 
 
 def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One line for each world."""
+    """One line for each world and effect."""
     lines = []
     for world in args.worlds:
         some = [row for row in rows if row["world"] == world]
-        named = np.concatenate([np.asarray(row["named"], np.float64) for row in some])
-        first = some[0]
-        lines.append(
-            {
-                "world": world,
-                "logs": len(named),
-                "unit": first["unit"],
-                "kept": first["kept"],
-                "named": named.mean(axis=0).tolist(),
-            }
+        named, ratio, exogenous = (
+            np.concatenate([np.asarray(row[key], np.float64) for row in some])
+            for key in ("named", "ratio", "exogenous")
         )
-    return {"lines": lines, "effects": list(args.effects)}
+        unit, kept = some[0]["unit"], some[0]["kept"]
+        critical = np.quantile(exogenous, 1.0 - ALPHA, axis=0)
+        for i, b in enumerate(args.effects):
+            least = b * np.sqrt(kept / (1.0 - kept)) + NormalDist().inv_cdf(ALPHA)
+            lines.append(
+                {
+                    "world": world,
+                    "logs": len(named),
+                    "unit": unit,
+                    "kept": kept,
+                    "effect": b,
+                    "named": float(named[:, i].mean()),
+                    "at most": float((ratio[:, i] > critical[i]).mean()) if b else ALPHA,
+                    "least": NormalDist().cdf(float(least)),
+                }
+            )
+    return {"lines": lines}
 
 
 def table(content: dict[str, Any]) -> list[Table | str]:
     """The lines."""
-    heads = ("world", "logs", "variance kept", "unit", *[f"{x:g}" for x in content["effects"]])
+    heads = ("world", "variance kept", "unit", "units", "logs", "named", "at most", "least")
     rows = tuple(
         (
             line["world"],
-            str(line["logs"]),
             f"{line['kept']:.3f}",
             f"{line['unit']:.3g}",
-            *[f"{x:.2f}" for x in line["named"]],
+            f"{line['effect']:g}",
+            str(line["logs"]),
+            _share(line["named"], line["logs"]),
+            _share(line["at most"], line["logs"]),
+            f"{line['least']:.2f}",
         )
         for line in content["lines"]
     )
     return [Table("", heads, rows)]
+
+
+def _share(share: float, count: int) -> str:
+    return f"{share:.3f} ± {np.sqrt(share * (1.0 - share) / count):.3f}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 from scopeval import History
 from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
+from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import simulate
 from scopeval.envs.inventory import Inventory
 from scopeval.envs.queue import Queue
@@ -50,6 +51,30 @@ def test_a_column_that_is_the_state_is_named():
     assert stock.p_value < 1e-12
     assert demand.p_value > 0.01
     assert stock.column == "column 1 of the observation"
+
+
+def test_a_value_that_was_seen_before_the_action_is_not_what_is_tested():
+    """The battery sees the price of the half hour; .5 more in the next one for each action."""
+    world, rng = Battery(), np.random.default_rng(5)
+
+    def influence(paths, action, t):
+        paths[:, t + 1 : t + 2] += 0.5 * action[:, None]
+
+    history = History(np.zeros((3, 48)), "price")
+    paths = world.paths(400, rng)
+    found = simulate(world, world.policies()[1], paths, rng, influence)
+    [told] = exogeneity_warnings(exogeneity(found, history))
+    assert told.startswith("price depends on the actions")
+    plain = simulate(world, world.policies()[1], paths, rng)
+    assert exogeneity_warnings(exogeneity(plain, history)) == ()
+
+
+def test_a_column_that_time_decides_says_nothing():
+    """Hours of the day leave nothing to the actions: p = 1."""
+    world, rng = Queue(), np.random.default_rng(6)
+    found = simulate(world, world.policies()[1], world.paths(100, rng), rng)
+    [test] = exogeneity(found, History(np.zeros((3, 61)), 0))
+    assert test.p_value == 1.0
 
 
 def test_what_cannot_be_tested_has_no_result():

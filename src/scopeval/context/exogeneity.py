@@ -35,6 +35,9 @@ __all__ = ["FEWEST", "ColumnTest", "column_tests", "exogeneity", "exogeneity_war
 ALARM = 0.05
 #: Fewest episodes of a test, whose law is that of many.
 FEWEST = 50
+#: Share of a value's variance: where the past leaves less of it, the value was known before. It is
+#: ten times what the regression's own ridge may leave.
+_SEEN = 1e-5
 #: Columns of the observation that may explain a next value, at most.
 _WIDEST = 50
 
@@ -97,12 +100,16 @@ def column_tests(
         drawn: [N, steps, A], of mean 0 given the past where nothing depends on the actions.
         obs: [N, T, p] part of the past that may explain the next value; None: the path alone.
     """
-    late, steps = _late(episodes, history), drawn.shape[1]
+    first, length = 0 if _late(episodes, history) else 1, paths.shape[1]
     tests = []
     for d in range(paths.shape[2]):
-        following = paths[:, :steps, d] if late else paths[:, 1 : steps + 1, d]
-        rest = _unexplained(following, paths[:, :, d], obs, late=late)
-        tests.append(_test(history.column_name(d), drawn, rest))
+        for ahead in range(first, min(first + 2, length)):
+            steps = min(drawn.shape[1], length - ahead)
+            rest, share = _unexplained(paths[:, :, d], obs, ahead, steps)
+            if share > _SEEN:
+                break  # otherwise it was seen before the action, as a price is: take the next one
+        rest = rest if share > _SEEN else np.zeros_like(rest)
+        tests.append(_test(history.column_name(d), drawn[:, :steps], rest))
     return tuple(tests)
 
 
@@ -154,19 +161,18 @@ def _shares(episodes: Episodes, taken: Bools) -> Floats:
 
 
 def _unexplained(
-    following: Floats, path: Floats, obs: NDArray[Any] | None, *, late: bool
-) -> Floats:
-    """[N, steps] the next values less their regression on what was seen before, in deviations."""
-    n, steps = following.shape
-    shift = 0 if late else 1
-    before = [np.zeros((n, steps)) for _ in range(3)]
-    for lag, column in enumerate(before, 1):
-        for t in range(steps):
-            column[:, t] = path[:, max(t + shift - lag, 0)] if t + shift > 0 else 0.0
+    path: Floats, obs: NDArray[Any] | None, ahead: int, steps: int
+) -> tuple[Floats, float]:
+    """[N, steps] the values `ahead` of the actions, less their regression on what was seen before.
+
+    In deviations; and the share of their variance that is left.
+    """
+    n = len(path)
+    following = path[:, ahead : ahead + steps]
+    seen = np.concatenate([np.zeros((n, 3)), path], axis=1)  # before the first value: nothing
+    before = [seen[:, 3 + ahead - lag : 3 + ahead - lag + steps] for lag in (1, 2, 3)]
     so_far = np.cumsum(path, axis=1) / np.arange(1, path.shape[1] + 1)
-    average = np.zeros((n, steps))
-    for t in range(steps):
-        average[:, t] = so_far[:, max(t + shift - 1, 0)] if t + shift > 0 else 0.0
+    average = np.concatenate([np.zeros((n, 1)), so_far], axis=1)[:, ahead : ahead + steps]
     columns = [*before, before[0] ** 2, average]
     if obs is not None:
         columns += [obs[:, :steps, i] for i in range(obs.shape[2])]
@@ -175,7 +181,8 @@ def _unexplained(
     left = (following - following.mean(axis=0)).ravel()
     gram = design.T @ design + 1e-6 * len(design) * np.eye(design.shape[1])
     rest = (left - design @ np.linalg.solve(gram, design.T @ left)).reshape(n, steps)
-    return np.asarray(rest / (rest.std() or 1.0))
+    share = float(rest.var() / (left.var() or 1.0))
+    return np.asarray(rest / (rest.std() or 1.0)), share
 
 
 def _test(name: str, drawn: Floats, rest: Floats) -> ColumnTest:

@@ -1,4 +1,7 @@
-"""Numbers that describe a path: means of blocks of it, their squares and their hinges.
+"""Numbers that describe a path: means of blocks of it, their squares, and hinges.
+
+A hinge is max(x - knot, 0). Of a block's mean it says how high the block is as a whole; of every
+entry, averaged over the block, how far it goes beyond the knot, as where one sells at high prices.
 
 What centers and scales them comes from the paths that a regression learns from, never from those
 that it is applied to, nor from the history: given those, each feature is a fixed function.
@@ -16,7 +19,7 @@ from scopeval.arrays import Bools, Floats, Ints
 
 __all__ = ["LEVELS", "PLAIN", "BlockMeans", "Level", "PathFeatures"]
 
-#: Hinges begin at these quantiles of a block's mean.
+#: Hinges begin at these quantiles, of a block's mean or of all entries of a column.
 _KNOTS = (0.25, 0.5, 0.75)
 #: Paths that are described at a time: bounds the memory.
 _PIECE = 20_000
@@ -30,27 +33,34 @@ class Level:
         blocks: number of blocks of equal length.
         squares: also the squares of their means.
         hinges: also what their means exceed their quartiles by.
+        entries: also the means of what their entries exceed the column's quartiles by.
     """
 
     blocks: int
     squares: bool = False
     hinges: bool = False
+    entries: bool = False
 
     def columns(self, width: int) -> int:
         """Number of features of paths with so many columns."""
-        return self.blocks * width * (1 + self.squares + len(_KNOTS) * self.hinges)
+        each = 1 + self.squares + len(_KNOTS) * (self.hinges + self.entries)
+        return self.blocks * width * each
 
 
 #: From coarse to fine; held-out error chooses.
 LEVELS = (
     Level(1),
     Level(1, squares=True, hinges=True),
+    Level(1, squares=True, hinges=True, entries=True),
     Level(3),
     Level(3, squares=True, hinges=True),
+    Level(3, squares=True, hinges=True, entries=True),
     Level(6),
     Level(6, squares=True),
     Level(6, squares=True, hinges=True),
+    Level(6, squares=True, hinges=True, entries=True),
     Level(12, squares=True, hinges=True),
+    Level(12, squares=True, hinges=True, entries=True),
 )
 #: For what is one row of features already.
 PLAIN: Sequence[Level] = (Level(1),)
@@ -91,7 +101,8 @@ class PathFeatures:
         level: how closely a path is described.
         center: of the blocks' means.
         scale: of the blocks' means; 1 where they do not vary.
-        knots: [3, blocks x d] where hinges begin.
+        knots: [3, blocks x d] where hinges of blocks begin.
+        entry_knots: [3, d] where hinges of entries begin.
         mean: of the features.
         spread: of the features; inf where they do not vary, which makes them 0.
     """
@@ -100,6 +111,7 @@ class PathFeatures:
     center: Floats
     scale: Floats
     knots: Floats
+    entry_knots: Floats
     mean: Floats
     spread: Floats
 
@@ -112,31 +124,38 @@ class PathFeatures:
         knots = np.zeros((len(_KNOTS), len(center)))
         if level.hinges:
             knots = np.quantile((blocks - center) / scale, _KNOTS, axis=0)
+        width = paths.paths.shape[2]
+        entry_knots = np.zeros((len(_KNOTS), width))
+        if level.entries:
+            entry_knots = np.quantile(paths.paths.reshape(-1, width), _KNOTS, axis=0)
         one = np.ones(1)
-        raw = cls(level, center, scale, knots, 0 * one, one)._raw(blocks)
+        raw = cls(level, center, scale, knots, entry_knots, 0 * one, one)._raw(paths)
         mean, spread = raw.mean(axis=0), raw.std(axis=0)
-        return cls(level, center, scale, knots, mean, np.where(spread > 1e-9, spread, np.inf))
+        spread = np.where(spread > 1e-9 * np.abs(raw).max(axis=0), spread, np.inf)
+        return cls(level, center, scale, knots, entry_knots, mean, spread)
 
     def of(self, paths: BlockMeans) -> Floats:
         """[n, p]."""
-        return self._scaled(paths.of(self.level.blocks))
+        return (self._raw(paths) - self.mean) / self.spread
 
     def pieces(self, paths: BlockMeans) -> Iterator[Floats]:
         """The same of many paths, piece by piece."""
-        means = paths.of(self.level.blocks)
-        for first in range(0, len(means), _PIECE):
-            yield self._scaled(means[first : first + _PIECE])
+        paths.of(self.level.blocks)  # once for all levels with so many blocks
+        for first in range(0, len(paths), _PIECE):
+            yield self.of(paths.rows(slice(first, first + _PIECE)))
 
-    def _scaled(self, means: Floats) -> Floats:
-        return (self._raw(means) - self.mean) / self.spread
-
-    def _raw(self, blocks: Floats) -> Floats:
-        z = (blocks - self.center) / self.scale
+    def _raw(self, paths: BlockMeans) -> Floats:
+        z = (paths.of(self.level.blocks) - self.center) / self.scale
         parts = [z]
         if self.level.squares:
             parts.append(z * z)
         if self.level.hinges:
             parts += [np.maximum(z - knot, 0.0) for knot in self.knots]
+        if self.level.entries:
+            parts += [
+                _block_means(np.maximum(paths.paths - knot, 0.0), self.level.blocks)
+                for knot in self.entry_knots
+            ]
         return np.concatenate(parts, axis=1)
 
 

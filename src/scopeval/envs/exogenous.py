@@ -6,7 +6,7 @@ once. `ExogenousEnv` makes a Gymnasium environment of it, `simulate` runs many e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,8 @@ import numpy as np
 from scopeval.arrays import Floats, Ints
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.rollout import draw_actions
+from scopeval.policies.episode_state import EpisodeState
+from scopeval.policies.protocols import Behavior, Candidates
 
 __all__ = ["ExogenousEnv", "ExogenousWorld", "SoftPolicy", "Step", "regimes", "simulate"]
 
@@ -88,19 +90,45 @@ def regimes(
 
 
 def simulate(
-    world: ExogenousWorld, policy: SoftPolicy, paths: Floats, rng: np.random.Generator
+    world: ExogenousWorld,
+    policy: SoftPolicy,
+    paths: Floats,
+    rng: np.random.Generator,
+    influence: Callable[[Floats, Ints, int], None] | None = None,
+    behavior: Behavior | None = None,
 ) -> Episodes:
-    """Episodes of a policy, one for each path [n, T], all together."""
+    """Episodes of a policy, one for each path [n, T], all together.
+
+    Args:
+        world: their world.
+        policy: the target policy.
+        paths: its input.
+        rng: of the actions, and of the world's machines.
+        influence: changes the paths in place after the actions [n] of time t, for an input that is
+            not exogenous; None: none does.
+        behavior: the policy that is run instead, with its control variate; None: the target.
+    """
     n, T = len(paths), world.horizon
+    paths = paths if influence is None else paths.copy()
     state = world.begin(n)
     obs, action = np.zeros((n, T + 1, 3)), np.zeros((n, T), np.int64)
-    reward, cost, chance = np.zeros((n, T)), np.zeros((n, T)), np.zeros((n, T))
-    each = np.arange(n)
+    reward, cost = np.zeros((n, T)), np.zeros((n, T))
+    chance, target, control, baseline = (np.zeros((n, T)) for _ in range(4))
+    each, offer, weight = np.arange(n), np.tile(np.arange(world.actions), (n, 1)), np.ones(n)
     for t in range(T):
         obs[:, t] = world.observe(state, paths, t)
-        probs = policy.probs(obs[:, t], t)
-        action[:, t] = draw_actions(probs, rng.random(n))
-        chance[:, t] = probs[each, action[:, t]]
+        pi = policy.probs(obs[:, t], t)
+        mu, b = pi, np.zeros_like(pi)
+        if behavior is not None:
+            asked = EpisodeState.of_weights(weight)
+            answer = behavior.weigh(Candidates(offer, pi), obs[:, t], t, asked)
+            mu, b = answer.probs, b if answer.control is None else answer.control
+        action[:, t] = draw_actions(mu, rng.random(n))
+        chance[:, t], target[:, t] = mu[each, action[:, t]], pi[each, action[:, t]]
+        control[:, t], baseline[:, t] = b[each, action[:, t]], (pi * b).sum(axis=1)
+        weight *= target[:, t] / chance[:, t]
+        if influence is not None:
+            influence(paths, action[:, t], t)
         done = world.step(state, action[:, t], paths[:, t], rng)
         state, reward[:, t], cost[:, t] = done.state, done.reward, done.cost
     obs[:, T] = world.observe(state, paths, T)
@@ -111,11 +139,13 @@ def simulate(
         reward=reward,
         cost=cost,
         behavior_prob=chance,
-        target_prob=chance,
+        target_prob=target,
+        control=None if behavior is None else control,
+        baseline=None if behavior is None else baseline,
         length=np.full(n, T),
         last_obs=obs[:, T],
         terminated=np.zeros(n, np.bool_),
-        by_target=np.ones(n, np.bool_),
+        by_target=np.full(n, behavior is None),
         exogenous=seen,
         signals=(world.name,),
     )
