@@ -8,9 +8,10 @@ context by one of its standard errors. 0: how often an exogenous column is named
 *at most* is the power of the likelihood ratio of the whole log against an exogenous input, by
 somebody who knows the law of the input, the size of the effect and its direction: by Neyman and
 Pearson no test with 5 % false alarms names the column more often. Its critical value is the 95 %
-quantile over as many logs of an exogenous input. *least* is the same where the actions push the
+quantile over as many logs of an exogenous input. *least* is the same where the actions tilt the
 input along what the estimate takes out of it, which biases most for the least influence:
-Phi(b sqrt(kept / (1 - kept)) - 1.645) at b units (docs/context.md).
+Phi(b d - 1.645) at b units with d = sqrt(n) SE / (k sd(g)) (docs/context.md). *variance* is that of
+the estimate, relative to the one without context.
 """
 
 from __future__ import annotations
@@ -81,25 +82,25 @@ def job(args: Args, world: str, first: int) -> dict[str, Any]:
     Besides the ratio at each effect of a log with an exogenous input, for the critical values.
     """
     made = WORLDS[world]
-    unit, kept = _unit(world, args.episodes)
+    unit = _unit(world, args.episodes)[0]
     history = History(np.zeros((2, made.horizon)), made.name)
     named, ratios, exogenous = [], [], []
     for number in range(first, first + LOGS):
         some = []
         for i, x in enumerate(args.effects):
             rng = np.random.default_rng([number, i, *world.encode()])
-            log = _log(world, args.episodes, unit * x, rng)
+            log = log_of(world, args.episodes, unit * x, rng)
             some.append(bool(exogeneity_warnings(exogeneity(log, history))))
-            ratios.append(_log_ratio(world, log, unit * x))
+            ratios.append(float(log_ratios(world, log, unit * x).sum()))
         named.append(some)
         rng = np.random.default_rng([number, 1000, *world.encode()])
-        log = _log(world, args.episodes, 0.0, rng)
-        exogenous.append([_log_ratio(world, log, unit * x) for x in args.effects])
+        log = log_of(world, args.episodes, 0.0, rng)
+        exogenous.append([float(log_ratios(world, log, unit * x).sum()) for x in args.effects])
     ratio = np.reshape(ratios, (LOGS, -1)).tolist()
-    return {"unit": unit, "kept": kept, "named": named, "ratio": ratio, "exogenous": exogenous}
+    return {"named": named, "ratio": ratio, "exogenous": exogenous}
 
 
-def _log(world: str, n: int, effect: float, rng: np.random.Generator) -> Episodes:
+def log_of(world: str, n: int, effect: float, rng: np.random.Generator) -> Episodes:
     """Episodes whose actions add to the input that comes next."""
     made = WORLDS[world]
     paths = made.paths(n, rng)
@@ -120,18 +121,17 @@ def _influence(
 
 
 @cache
-def _unit(world: str, n: int) -> tuple[float, float]:
-    """The effect that biases by one standard error, and the share of variance that is left.
+def _unit(world: str, n: int) -> tuple[float, float, float]:
+    """The effect that biases by one standard error; the estimate's relative variance; d of *least*.
 
     The input before it was influenced has the law of the history, path by path, so that the bias
     is the mean of what an influence changes of a guess that was learned from other episodes.
     """
     rng, made = np.random.default_rng(7), WORLDS[world]
     history = History(made.paths(30 * n, rng), made.name, block=1)
-    log = _log(world, n, 0.0, rng)
+    log = log_of(world, n, 0.0, rng)
     values, own = log.returns()[:, None], history.paths_of(log)
     crossed = cross_fitted(values, own, history)
-    kept = float(crossed.values.var() / values.var())
     error = float(np.hypot(crossed.values.std() / np.sqrt(n), crossed.error[0]))
     guesses = learn_guesses(BlockMeans(own), values, history.levels)
     effect = 0.02 * float(own.std())
@@ -142,16 +142,17 @@ def _unit(world: str, n: int) -> tuple[float, float]:
             BlockMeans(base[:, :, None])
         )
         effect *= error / abs(float(crossed.share * change.mean()))
-    return effect, kept
+    spread = float(crossed.share * guesses.of(BlockMeans(base[:, :, None])).std())
+    return effect, n * error**2 / float(values.var()), np.sqrt(n) * error / spread
 
 
-def _log_ratio(world: str, log: Episodes, effect: float) -> float:
-    """Logarithm of the likelihood of a log with the effect, relative to that without."""
-    return _log_likelihood(world, log, effect) - _log_likelihood(world, log, 0.0)
+def log_ratios(world: str, log: Episodes, effect: float) -> Floats:
+    """[N] logarithms of the likelihoods of episodes with the effect, relative to those without."""
+    return _log_likelihoods(world, log, effect) - _log_likelihoods(world, log, 0.0)
 
 
-def _log_likelihood(world: str, log: Episodes, effect: float) -> float:
-    """But for what does not depend on the effect: actions given the past, rewards and states."""
+def _log_likelihoods(world: str, log: Episodes, effect: float) -> Floats:
+    """[N], but for what no effect changes: actions given the past, rewards and states."""
     assert log.exogenous is not None
     paths, added = log.exogenous[:, 1:, 0], effect * log.action
     if world == "battery":
@@ -160,14 +161,14 @@ def _log_likelihood(world: str, log: Episodes, effect: float) -> float:
         off = paths - usual
         off[:, 1:] -= added[:, :-1]
         drawn = off[:, 1:] - PRICES[0] * off[:, :-1]
-        return float(-0.5 * (drawn**2).sum() / PRICES[1] ** 2)
+        return np.asarray(-0.5 * (drawn**2).sum(axis=1) / PRICES[1] ** 2)
     rates, switch = SPELLS[world]
-    spell, total = np.full((len(paths), 2), 0.5), 0.0
+    spell, total = np.full((len(paths), 2), 0.5), np.zeros(len(paths))
     for t in range(paths.shape[1]):
         mean = np.array(rates) + added[:, t, None]
         joint = spell * np.exp(paths[:, t, None] * np.log(mean) - mean)
         chance = joint.sum(axis=1, keepdims=True)
-        total += float(np.log(chance).sum())
+        total += np.log(chance[:, 0])
         seen = joint / chance
         spell = (1.0 - switch) * seen + switch * seen[:, ::-1]
     return total
@@ -182,20 +183,19 @@ def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             np.concatenate([np.asarray(row[key], np.float64) for row in some])
             for key in ("named", "ratio", "exogenous")
         )
-        unit, kept = some[0]["unit"], some[0]["kept"]
+        unit, variance, least = _unit(world, args.episodes)
         critical = np.quantile(exogenous, 1.0 - ALPHA, axis=0)
         for i, b in enumerate(args.effects):
-            least = b * np.sqrt(kept / (1.0 - kept)) + NormalDist().inv_cdf(ALPHA)
             lines.append(
                 {
                     "world": world,
                     "logs": len(named),
                     "unit": unit,
-                    "kept": kept,
+                    "variance": variance,
                     "effect": b,
                     "named": float(named[:, i].mean()),
                     "at most": float((ratio[:, i] > critical[i]).mean()) if b else ALPHA,
-                    "least": NormalDist().cdf(float(least)),
+                    "least": NormalDist().cdf(b * least + NormalDist().inv_cdf(ALPHA)),
                 }
             )
     return {"lines": lines}
@@ -203,11 +203,11 @@ def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def table(content: dict[str, Any]) -> list[Table | str]:
     """The lines."""
-    heads = ("world", "variance kept", "unit", "units", "logs", "named", "at most", "least")
+    heads = ("world", "variance", "unit", "units", "logs", "named", "at most", "least")
     rows = tuple(
         (
             line["world"],
-            f"{line['kept']:.3f}",
+            f"{line['variance']:.3f}",
             f"{line['unit']:.3g}",
             f"{line['effect']:g}",
             str(line["logs"]),
