@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from scopeval.arrays import Floats, Ints
+from scopeval.collection.choice import Asker
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.rollout import draw_actions
 from scopeval.policies.episode_state import EpisodeState
@@ -115,14 +116,13 @@ def simulate(
     reward, cost = np.zeros((n, T)), np.zeros((n, T))
     chance, target, control, baseline = (np.zeros((n, T)) for _ in range(4))
     each, offer, weight = np.arange(n), np.tile(np.arange(world.actions), (n, 1)), np.ones(n)
+    asker = Asker(behavior)
     for t in range(T):
         obs[:, t] = world.observe(state, paths, t)
         pi = policy.probs(obs[:, t], t)
-        mu, b = pi, np.zeros_like(pi)
-        if behavior is not None:
-            asked = EpisodeState.of_weights(weight)
-            answer = behavior.weigh(Candidates(offer, pi), obs[:, t], t, asked)
-            mu, b = answer.probs, b if answer.control is None else answer.control
+        weights = EpisodeState.of_weights(weight)
+        answer = asker.ask(Candidates(offer, pi), obs[:, t], t, weights)
+        mu, b = answer.mu, answer.b
         action[:, t] = draw_actions(mu, rng.random(n))
         chance[:, t], target[:, t] = mu[each, action[:, t]], pi[each, action[:, t]]
         control[:, t], baseline[:, t] = b[each, action[:, t]], (pi * b).sum(axis=1)
