@@ -239,7 +239,7 @@ def table(content: dict[str, Any]) -> list[Table | str]:
             f"{line['episodes']:,}",
             f"{line['runs']}",
             _with_error(line["off"]),
-            f"{line['least']:.3f}",
+            f"{line['least']:.3f}" if "least" in line else "",
             _with_error(line["said"]),
             f"{line['inside'][0]:.3f}",
             f"{line['missed'][0]:.3f}",
