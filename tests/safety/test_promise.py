@@ -165,9 +165,9 @@ def test_a_limit_below_the_targets_cost_is_a_point_of_the_frontier() -> None:
     assert (ran.certificate.compared, ran.certificate.verdict) == ("limit", "safe")
 
 
-@pytest.mark.parametrize("share", [0.9, 0.3])
+@pytest.mark.parametrize("share", [0.4, 0.3])
 def test_a_limit_that_the_logs_do_not_bear_out_is_refused(logged, share: float) -> None:
-    """400 logged episodes are too few for any point of a frontier, and nothing costs .3 here."""
+    """400 logged episodes bear out points down to .46, and nothing costs .3 here."""
     most = share * COST["pi"]
     with pytest.raises(InputError) as caught:
         design(logged, PI, horizon=5, method="scope-dr", promise=Promise(limit=most))
