@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import pickle
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -821,6 +822,23 @@ def test_a_newer_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(DataError, match=r"format 3.*update scopeval"):
         read_logs(tmp_path / "log.parquet")
+
+
+def test_the_footer_of_an_older_format_is_compared(tmp_path):
+    """Format 1 had a checksum of the footer alone; damaged, pyarrow may end the process."""
+    log, path = example()[0], tmp_path / "log.parquet"
+    write_logs(log, path)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    pages, footer = content[: start - 18], content[start:]
+    assert content[start - 18 : start - 4] == b"scopeval-whole"
+    head = pages + b"scopeval-seal" + zlib.crc32(footer).to_bytes(4, "little")
+    path.write_bytes(head + footer)
+    assert read_logs(path) == log
+    for at in range(len(footer) - 8):
+        path.write_bytes(head + footer[:at] + bytes([footer[at] ^ 1]) + footer[at + 1 :])
+        with pytest.raises(DataError, match="is not what was written"):
+            read_logs(path)
 
 
 def test_every_error_is_ours():

@@ -62,6 +62,7 @@ SUFFIXES = (".parquet", ".pq")
 _KEY = b"scopeval"
 _FORMAT = 2
 _SEAL = b"scopeval-whole"  # followed by the CRC-32 of all else; then footer, its length, PAR1
+_FOOTER_SEAL = b"scopeval-seal"  # of format 1: followed by the CRC-32 of what follows it
 _TAIL = 8
 _BLOCK = 1 << 20  # bytes that are read together for the checksum
 
@@ -428,14 +429,15 @@ def _seal(file: IO[bytes]) -> None:
 def _check_seal(path: Path) -> None:
     """Compare the checksum; files of other writers have none."""
     with path.open("rb") as file:
-        start = _footer(file) - 4 - len(_SEAL)
-        if start < 0:
-            return
-        file.seek(start)
-        if file.read(len(_SEAL)) == _SEAL:
+        end = _footer(file) - 4
+        for seal in (_SEAL, _FOOTER_SEAL):
+            start = end - len(seal)
+            if start < 0 or file.seek(start) != start or file.read(len(seal)) != seal:
+                continue
             written = int.from_bytes(file.read(4), "little")
             footer = file.read()
-            if zlib.crc32(footer, _checksum(file, start)) != written:
+            before = _checksum(file, start) if seal == _SEAL else 0
+            if zlib.crc32(footer, before) != written:
                 raise DataError(f"{path}: is not what was written; the file is corrupt")
 
 
