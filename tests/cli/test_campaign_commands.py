@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scopeval import Campaign, Episodes, estimate
+from scopeval import Campaign, Episodes, Promise, Transitions, design, estimate
 from scopeval.cli.app import app
 
 RUNNER = CliRunner()
@@ -132,6 +132,21 @@ def test_wrong_settings_are_told(tmp_path, monkeypatch, words, says):
     )
     assert says in said
     assert "already" not in said
+
+
+def test_a_limit_leaves_the_promise_that_the_behavior_was_designed_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("target.npy", TARGET)
+    rng = np.random.default_rng(0)
+    t, obs = np.tile(np.arange(3), 300), rng.integers(0, 4, 901)
+    columns = {"t": t, "obs": obs[:-1], "next_obs": obs[1:], "action": rng.integers(0, 3, 900)}
+    noise = {"reward": rng.normal(size=900), "cost": rng.random(900)}
+    log = Transitions(**columns, **noise, terminated=t == 2)
+    design(log, TARGET, horizon=3, promise=Promise(at_most=1.3)).save("b.scope")
+    words = ("--policy", "target.npy", "--horizon", 3, "--behavior", "b.scope")
+    for k, more in enumerate(((), ("--limit", "cost:total:99:pause"), ("--bound", 9))):
+        said = run("campaign", "create", f"{k}.campaign", *words, *more)
+        assert "guard: expected cost at most 1.3 times the target policy's" in said
 
 
 def test_several_policies_are_compared(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -147,7 +147,7 @@ def create(
         return_bound=return_bound,
         method=method,
         seed=seed,
-        promise=_promises(asked, limit or [], several=several, today=baseline is not None),
+        promise=_promises(asked, limit or [], runner, several=several, today=baseline is not None),
         episodes=episodes,
         stop=Stop(precision=precision, cost=cost_budget, decided=decided),
         ramp=ramp_from(ramp, ramp_episodes),
@@ -384,18 +384,19 @@ def _shares(words: list[str] | None) -> dict[str, float] | None:
 
 
 def _promises(
-    asked: Promise | None, limits: list[str], *, several: bool, today: bool
+    asked: Promise | None, limits: list[str], run: Any, *, several: bool, today: bool
 ) -> list[Limit | Promise] | None:
     """The promise about the cost, unless several policies promise none, and the limits."""
     if asked is None and not limits:
         return None
+    from scopeval.cli.sources import at_most_of
     from scopeval.errors import InputError
     from scopeval.question.promise import Limit, Promise
 
     guards: list[Limit | Promise] = []
     if asked is not None or not several:
-        of_target = today and not several  # a campaign knows no other cost
-        guards.append(replace(asked or Promise(), of="target" if of_target else None))
+        of = "target" if today and not several else None  # a campaign knows no other cost
+        guards.append(replace(asked or Promise(at_most_of(run)), of=of))
     for text in limits:
         parts = text.split(":")
         try:

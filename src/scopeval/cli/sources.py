@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scopeval.estimation.estimators import Estimator
 
 __all__ = [
+    "at_most_of",
     "attribute_from",
     "behavior_from",
     "columns_from",
@@ -269,14 +270,19 @@ def promise_from(
     """
     if at_most is None and limit is None and bound is None and step_bound is None and guarded:
         return None
-    if at_most is None and limit is None and isinstance(run, LearnedBehavior):
-        at_most = 1.0 + run.recipe.epsilon
+    if at_most is None:
+        at_most = at_most_of(run) if limit is None else 1.0
     return Promise(
-        at_most=1.0 if at_most is None else at_most,
+        at_most=at_most,
         limit=limit,
         bound=Bound(bound, step_bound),
         action="hand over" if guarded else "tell",
     )
+
+
+def at_most_of(run: Any) -> float:
+    """What a behavior policy was designed for; of any other 1."""
+    return 1.0 + run.recipe.epsilon if isinstance(run, LearnedBehavior) else 1.0
 
 
 def ramp_from(text: str | None, episodes: int) -> Ramp | None:
