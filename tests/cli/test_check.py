@@ -57,6 +57,15 @@ def test_a_contradictory_log():
     assert lines[-1] == "The log is contradictory and cannot be used."
 
 
+def test_no_end_of_a_range_is_minus_zero():
+    columns = machine_log()
+    lost = -np.clip(columns["reward"], 0.0, None)  # losses, of which the least is -0.0
+    write_logs(transitions(columns | {"reward": lost}), "log.parquet")
+    reward = next(line for line in lines_of(invoke("log.parquet")) if line.startswith("reward"))
+    assert np.signbit(lost.max())
+    assert reward.endswith(" to 0")
+
+
 def test_a_log_of_longer_episodes():
     write_logs(transitions(machine_log()), "log.parquet")
     lines = lines_of(invoke("log.parquet", "--horizon", "15"), code=1)

@@ -42,7 +42,7 @@ class _Range:
 
     @property
     def ends(self) -> str:
-        return f"from {self.low:.4g} to {self.high:.4g}"
+        return f"from {self.low + 0.0:.4g} to {self.high + 0.0:.4g}"  # no "-0"
 
     def __str__(self) -> str:
         return f"mean {self.total / self.count:.4g}, {self.ends}"
