@@ -587,6 +587,21 @@ def test_a_failing_behavior_leaves_the_step_to_the_target(how):
     assert not episodes.lost
 
 
+def test_once_a_step_was_run_no_behavior_ends_an_episode():
+    """It fails in another way at first, and then as one does that never worked."""
+    said = []
+
+    class Broken:
+        def weigh(self, offered, obs, t, state):
+            said.append(t)
+            raise InputError("no") if said.count(0) > 1 else RuntimeError("no power")
+
+    alone = Plant(Walk, side_by_side=1)
+    episodes = collect(alone, UNIFORM, Broken(), horizon=6, episodes=8)
+    assert len(episodes) == 8
+    np.testing.assert_array_equal(episodes.fallbacks, episodes.length)
+
+
 def test_a_behavior_that_never_worked_is_an_error_and_so_is_a_broken_target():
     with pytest.raises(InputError, match="action set"):
         collect(Walk, UNIFORM, np.full((50, 3), 1 / 3), horizon=4, episodes=3)

@@ -217,6 +217,24 @@ def test_the_baseline_that_fails_is_what_the_answer_says():
         assert "new has no value" not in result.summary()
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_policy_that_answers_about_other_actions_in_mid_episode_has_failed(at_once: bool):
+    """Two probabilities in place of three, of a whole batch or of some of its episodes."""
+
+    def failing(obs: Any, t: int) -> np.ndarray:
+        if t == 3 and at_once:
+            return np.full((len(obs), 2), 0.5)
+        if t == 3 and len(set(obs.tolist())) > 1:
+            raise RuntimeError("ragged")
+        return np.full((1, 2), 0.5) if t == 3 and obs[0] == 1 else OLD[t, obs]
+
+    result = compare(MDP, BOTH | {"bad": failing}, episodes=100)
+    assert "2 probabilities where there are 3 actions" in result.failures["bad"]
+    assert result.differences["bad"].verdict == "failed"
+    d = result.differences["new"]
+    assert abs(d.estimate - (value(NEW) - value(OLD))) < 5 * d.se
+
+
 def test_a_policy_that_raises_in_mid_episode_ends_nothing():
     """Also where control variates are learned, which asks it about every state."""
 
@@ -401,7 +419,7 @@ def test_a_question_has_the_discount():
     assert abs(result.values["new"].estimate) < abs(lower.values["new"].estimate)
 
 
-def one_row(obs: Any, action: int) -> Transitions:
+def one_row(obs: Any, action: Any) -> Transitions:
     """A log of one step."""
     state, one = np.asarray(obs)[None], np.zeros(1)
     return Transitions(
@@ -456,6 +474,31 @@ def test_wrong_arguments(change: dict[str, Any], said: str):
     with pytest.raises(InputError) as error:
         compare(env, policies, known.pop("run", None), **known)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("logs", "said"),
+    [
+        (one_row(np.zeros(2), 1), "expected numbers of states"),
+        (one_row(0, np.array([0.5])), "expected numbers of states and numbers of actions"),
+        (one_row(0, 3), "actions up to 3, expected at most 2"),
+        ([1, 2], "logs: got list"),
+    ],
+)
+def test_logs_that_do_not_fit_are_refused_before_the_first_step(logs: Any, said: str):
+    """Functions do not say which states there are: the first observation does."""
+    stepped = []
+
+    class Plant(TabularEnv):
+        def step(self, action: Any) -> Any:
+            stepped.append(action)
+            return super().step(action)
+
+    functions = {name: lambda obs, t, pi=pi: pi[t, obs] for name, pi in BOTH.items()}
+    with pytest.raises(InputError, match="logs: got") as error:
+        compare(lambda: Plant(MDP), functions, episodes=20, horizon=5, logs=logs)
+    assert said in str(error.value)
+    assert not stepped
 
 
 def test_a_bound_makes_the_certificate_a_proof():

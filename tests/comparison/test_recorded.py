@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from random_mdps import random_case
-from scopeval import ABTest, Episodes, assess, collect, compare, read_ab_test
+from scopeval import ABTest, Episodes, Transitions, assess, collect, compare, read_ab_test
 from scopeval.errors import DataError, InputError
 
 CASE = random_case(5, states=4, actions=3, horizon=5)
@@ -46,6 +46,15 @@ def test_it_is_the_answer_of_an_ab_test_with_less_variance():
     assert result.episodes == 2000
     assert "a recorded A/B test" in result.ran
     assert not result.caveats
+
+
+def test_logs_that_do_not_fit_are_refused():
+    one = np.zeros(1)
+    vectors = Transitions(
+        t=[0], obs=[[0.5, 1.0]], action=[1], reward=one, cost=one, next_obs=[[0.5, 1.0]]
+    )
+    with pytest.raises(InputError, match="expected numbers of states"):
+        compare(ab_test(200), BOTH, logs=vectors)
 
 
 def test_episodes_by_name():

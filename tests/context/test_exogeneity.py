@@ -69,6 +69,21 @@ def test_a_value_that_was_seen_before_the_action_is_not_what_is_tested():
     assert exogeneity_warnings(exogeneity(plain, history)) == ()
 
 
+def test_steps_of_a_counter_are_small_beside_its_levels_and_are_tested():
+    """Meters start anywhere within thousands; each server adds .5 to the next reading's step."""
+    found, rng = episodes(400, 8), np.random.default_rng(8)
+    n, steps = found.action.shape
+    start, step = 3000.0 * rng.normal(size=(n, 1)), rng.normal(size=(n, steps + 1))
+    told = []
+    for effect in (0.0, 0.5):
+        path = start + np.cumsum(step, axis=1)
+        path[:, 1:] += effect * np.cumsum(found.action, axis=1)
+        moved = replace(found, exogenous=path[:, :, None], signals=("meter",))
+        told.append(exogeneity_warnings(exogeneity(moved, History(np.zeros((3, 60)), "meter"))))
+    assert told[0] == ()
+    assert told[1][0].startswith("meter depends on the actions")
+
+
 def test_a_column_that_time_decides_says_nothing():
     """Hours of the day leave nothing to the actions: p = 1."""
     world, rng = Queue(), np.random.default_rng(6)

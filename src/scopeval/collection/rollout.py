@@ -200,7 +200,7 @@ class Rollout:
     guard_step: GuardStep | None = None
     baseline: Policy | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
-    _answered: bool = False  # the behavior policy has answered before
+    _asked: bool = False  # the behavior policy was asked before, and a step was run
 
     def run(
         self,
@@ -223,7 +223,7 @@ class Rollout:
         """
         parts: list[Episodes] = []
         self._by_target = by_target
-        self._answered = self._answered or first > 0
+        self._asked = self._asked or first > 0
         try:
             for begin in range(first, first + count, len(self.environments)):
                 if stop is not None and stop():
@@ -358,10 +358,10 @@ class Rollout:
             t,
             tape.state(rows),
             by_target=self._by_target,
-            may_raise=not (self._answered or t),  # it never worked, and nothing has been run yet
+            may_raise=not self._asked,  # nothing has been run yet
         )
         tape.controlled |= answer.controlled
-        self._answered = self._answered or not answer.failed.all()
+        self._asked = True
         return answer.mu, answer.b, answer.failed
 
     @cached_property

@@ -118,7 +118,8 @@ def compare(
     promises, _ = promises_and_limits(promise)
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
-    several.check_world(plant.env, horizon, logs)
+    several.check_world(plant.env, horizon)
+    several.check_logs(logs)
     given = promises[0] if promises else None
     chosen = affordable(several, shares, given, plant.env, logs, horizon=horizon, gamma=gamma)
     several, shares = chosen.policies, chosen.shares
@@ -142,7 +143,7 @@ def compare(
             pool=pool,
             seed=seed,
         )
-        rollout = MixtureRollout(pool, several, horizon=horizon, seed=seed)
+        rollout = MixtureRollout(pool, several, horizon=horizon, seed=seed, logs=logs)
         totals = PairedTotals(
             several,
             stop=plan,

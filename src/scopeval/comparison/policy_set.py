@@ -126,13 +126,12 @@ class PolicySet:
         self._answered = np.zeros(len(self), np.bool_)
         self.asked = len(self)
 
-    def check_world(self, env: Any, horizon: int, logs: Transitions | None) -> None:
-        """Refuse tables that are not of this world, and logs whose actions are not these.
+    def check_world(self, env: Any, horizon: int) -> None:
+        """Refuse tables that are not of this world.
 
         Args:
             env: where episodes run; only of a `TabularMDP` it is known before.
             horizon: T.
-            logs: of past operation; None: there are none.
 
         Raises:
             InputError: one of them.
@@ -145,6 +144,18 @@ class PolicySet:
                 policy.table(horizon)
             else:
                 policy_table(mdp, f"policies[{name!r}]", policy)
+
+    def check_logs(self, logs: Transitions | None, first: Observations | None = None) -> None:
+        """Refuse logs whose observations or actions are not those of this comparison.
+
+        Args:
+            logs: of past operation; None: there are none.
+            first: observations of an episode's beginning, once they are known; None: only tables
+                say what observations are.
+
+        Raises:
+            InputError: such logs.
+        """
         if logs is None:
             return
         if not isinstance(logs, Transitions):
@@ -152,19 +163,26 @@ class PolicySet:
                 f"logs: got {type(logs).__name__}, expected Transitions, as read_logs gives them"
             )
         tables = [p for p in self.policies if isinstance(p, TabularPolicy)]
-        if not tables or not len(logs):
+        S, width = math.inf, ()
+        if tables:
+            S, A = tables[0].states, tables[0].actions
+        elif first is not None and not self.continuous:
+            width, A = first.shape[1:], self._actions or self.actions_at(first)
+        else:
             return
-        if logs.obs.ndim != 1 or logs.action.ndim != 1:
+        if logs.obs.shape[1:] != width or logs.action.ndim != 1:
+            states = f"vectors of {width[0]} as observations" if width else "numbers of states"
             raise InputError(
                 f"logs: got observations {logs.obs.shape} and actions {logs.action.shape}, "
-                "expected numbers of states and actions, as the policies have"
+                f"expected {states} and numbers of actions, as the episodes have; try logs=None if "
+                "they are of another world"
             )
-        S, A = tables[0].states, tables[0].actions
-        if logs.obs.max() >= S or logs.action.max() >= A:
+        if (not width and logs.obs.max() >= S) or logs.action.max() >= A:
+            states = "" if math.isinf(S) else f"states up to {int(logs.obs.max())} and "
+            most = "" if math.isinf(S) else f"{S - 1} and "
             raise InputError(
-                f"logs: got states up to {int(logs.obs.max())} and actions up to "
-                f"{int(logs.action.max())}, expected at most {S - 1} and {A - 1}, as the policies "
-                "have; try logs=None if they are of another world"
+                f"logs: got {states}actions up to {int(logs.action.max())}, expected at most "
+                f"{most}{A - 1}, as the policies have; try logs=None if they are of another world"
             )
 
     def with_design(self, design: Policy) -> PolicySet:
@@ -250,6 +268,9 @@ class PolicySet:
                 raise InputError(
                     f"policies[{self.names[k]!r}]: gave no probabilities at t={t} ({error})"
                 ) from error
+        if self._actions is not None and probs.shape[1] != self._actions:  # it changed its mind
+            reason = _other_width(probs.shape[1], self._actions)
+            probs, usable = np.zeros((len(obs), self._actions)), np.zeros(len(obs), np.bool_)
         self._answered[k] |= usable.any()
         if not self._answered[k]:
             raise InputError(f"policies[{self.names[k]!r}]: {reason} at t={t}")
@@ -268,7 +289,10 @@ class PolicySet:
             return np.asarray(probs[0])
 
         rows, reason = _each_row(answer, obs)
-        width = next((len(row) for row in rows if row is not None), self._actions or 1)
+        width = self._actions or next((len(row) for row in rows if row is not None), 1)
+        for i, row in enumerate(rows):
+            if row is not None and len(row) != width:
+                rows[i], reason = None, reason or _other_width(len(row), width)
         probs = np.stack([np.full(width, np.nan) if row is None else row for row in rows])
         return probs, np.array([row is not None for row in rows]), reason
 
@@ -410,6 +434,11 @@ def _normal(policy: Any, obs: Observations, t: int) -> Floats:
             "nothing is an object with candidates(obs, t, rng)"
         )
     return np.stack(both)
+
+
+def _other_width(width: int, actions: int) -> str:
+    """That an answer is about other actions, in words."""
+    return f"returned {width} probabilities where there are {actions} actions"
 
 
 def _usable(probs: Floats, rows: int) -> tuple[Bools, str]:

@@ -319,6 +319,7 @@ def judge_recorded(
     episodes = found.episodes
     learner = None
     if found.by_labels is None:
+        policies.check_logs(logs, episodes.obs[:1, 0])
         learner = learner_for(policies, episodes, gamma=gamma, seed=seed)
     analyst = Analyst(policies, gamma, learner, logs, seed, context=context)
     anytime = inference.interval == "sequence"

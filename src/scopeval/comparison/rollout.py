@@ -26,6 +26,7 @@ from scopeval.collection.signal_paths import record_signals
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes, mixture_probs
 from scopeval.comparison.policy_set import Normal, PolicySet
 from scopeval.errors import PlantError
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.episode_state import EpisodeState
 from scopeval.policies.protocols import Observations
 
@@ -125,13 +126,20 @@ class MixtureRollout:
         policies: of the comparison.
         horizon: T; an episode that is not over by then is cut there.
         seed: of the episodes.
+        logs: that will be learned from: refused before the first step if they do not fit.
     """
 
     def __init__(
-        self, environments: EnvironmentPool, policies: PolicySet, *, horizon: int, seed: int
+        self,
+        environments: EnvironmentPool,
+        policies: PolicySet,
+        *,
+        horizon: int,
+        seed: int,
+        logs: Transitions | None = None,
     ) -> None:
         self.environments, self.policies = environments, policies
-        self.horizon, self.seed = horizon, seed
+        self.horizon, self.seed, self._unchecked = horizon, seed, logs
         self._failures: dict[int, Failure] = {}
 
     def run(self, first: int, count: int, shares: Floats) -> MixtureEpisodes:
@@ -173,6 +181,9 @@ class MixtureRollout:
             if not len(rows):
                 break
             choice = self._choose(tape, rows, t, shares)
+            if self._unchecked is not None:
+                self.policies.check_logs(self._unchecked, tape.obs[rows, 0])
+                self._unchecked = None
             mute = np.asarray(~choice.usable.any(axis=1))  # nobody answers
             for row in rows[mute]:
                 lose(int(row), "no policy gave an answer")

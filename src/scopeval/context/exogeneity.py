@@ -35,9 +35,12 @@ __all__ = ["FEWEST", "ColumnTest", "column_tests", "exogeneity", "exogeneity_war
 ALARM = 0.05
 #: Fewest episodes of a test, whose law is that of many.
 FEWEST = 50
+#: Of the regression, relative to its columns: keeps it solvable where some say the same.
+_RIDGE = 1e-10
 #: Share of a value's variance: where the past leaves less of it, the value was known before. It is
-#: ten times what the regression's own ridge may leave.
-_SEEN = 1e-5
+#: ten times what the ridge may leave, and far below what the steps of a counter or of a price are
+#: beside the differences of their levels between episodes.
+_SEEN = 1e-9
 #: Columns of the observation that may explain a next value, at most.
 _WIDEST = 50
 
@@ -179,7 +182,7 @@ def _unexplained(
     centered = [c - c.mean(axis=0) for c in columns]
     design = np.stack([c.ravel() / (c.std() or 1.0) for c in centered], axis=1)
     left = (following - following.mean(axis=0)).ravel()
-    gram = design.T @ design + 1e-6 * len(design) * np.eye(design.shape[1])
+    gram = design.T @ design + _RIDGE * len(design) * np.eye(design.shape[1])
     rest = (left - design @ np.linalg.solve(gram, design.T @ left)).reshape(n, steps)
     share = float(rest.var() / (left.var() or 1.0))
     return np.asarray(rest / (rest.std() or 1.0)), share
