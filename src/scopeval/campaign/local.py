@@ -106,7 +106,7 @@ class Policies:
             name: of the target.
         """
         if isinstance(target, Question) and len(target.policies) > 1:
-            baseline = baseline or target.names[target.baseline or 0]
+            baseline = target.names[target.baseline or 0] if baseline is None else baseline
             target = dict(zip(target.names, target.policies, strict=True))
         if isinstance(target, Mapping):
             several = PolicySet(target, baseline)

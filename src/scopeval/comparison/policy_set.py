@@ -480,5 +480,5 @@ def _check_names(policies: Any, baseline: str | None) -> None:
             f"policies: got {len(policies)}, expected at most {MOST_POLICIES}: the episodes are "
             "shared among them; try to leave out candidates by an estimate from logs first"
         )
-    if baseline is not None and baseline not in policies:
-        raise InputError(f"baseline: got {baseline!r}, expected one of {list(policies)}")
+    if baseline is not None and not (isinstance(baseline, str) and baseline in policies):
+        raise InputError(f"baseline: got {baseline!r:.60}, expected one of {list(policies)}")
