@@ -292,6 +292,7 @@ def test_rows_of_a_table_are_looked_up_with_the_same_bits():
     assert np.abs(unlike.mu - solved.mu).max() > 0.01
     found.probs[:] = 0.0  # it is the caller's
     np.testing.assert_array_equal(asked(obs, pi).probs, solved.mu)
+    assert asked(obs[:0], pi[:0]).probs.shape == (0, 3)
     outside = np.array([0, 6])
     found = asked(outside, target.probs(obs[:2], 1))
     np.testing.assert_array_equal(found.probs[1], target.probs(obs[:2], 1)[1])

@@ -284,7 +284,7 @@ class BehaviorPolicy:
                 return None
             one = slice(int(rows[0]), int(rows[0]) + 1)
             asked, mu, control = (np.array(x[one]) for x in (probs, table.mu, table.control))
-        elif rows.min() < 0 or rows.max() >= states:
+        elif not len(rows) or rows.min() < 0 or rows.max() >= states:
             return None
         else:
             asked, mu, control = (x.take(rows, 0) for x in (probs, table.mu, table.control))
