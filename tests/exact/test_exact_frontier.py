@@ -13,6 +13,7 @@ from scopeval import exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import _weighted_kernel as kernel
+from scopeval.exact import weight_aware as sweeps
 from scopeval.exact.tables import control_table
 from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, weight_aware
 
@@ -273,6 +274,26 @@ def test_the_cheap_end_is_the_cheapest_and_the_other_the_least_variance():
     for t in reversed(range(case.horizon)):
         least = (case.cost[t] + case.transition @ least).min(axis=1)
     assert curve.cost[-1] == pytest.approx(float(case.initial @ least), rel=1e-2)
+
+
+def test_states_that_no_episode_reaches_are_left_out(monkeypatch):
+    """Of the sweeps, and of nothing else: what is found is what the sweep of all states finds."""
+    case = random_case(2, states=5, actions=2, horizon=4, next_state=True)
+    transition = case.transition.copy()
+    transition[:3, :, 3:] = 0.0  # the last two states are met only if an episode begins there
+    transition[:3] /= transition[:3].sum(axis=2, keepdims=True)
+    case = case.but(initial=np.array([0.0, 1.0, 0.0, 0.0, 0.0]), transition=transition)
+
+    def found():
+        curve = exact.frontier(case.mdp, case.target, points=30)
+        point = curve.at(cost=0.95).predicted
+        return np.array([*curve.variance, *curve.cost, point.variance, point.cost])
+
+    visited = sweeps.visited(case.mdp)
+    assert visited.sum(axis=1).tolist() == [1, 3, 3, 3]
+    some = found()
+    monkeypatch.setattr(sweeps, "visited", lambda mdp: np.ones_like(visited))
+    np.testing.assert_allclose(some, found(), rtol=1e-9)
 
 
 GRID, PI = Gridworld(6).mdp(), target_policies(1, 6)[0]

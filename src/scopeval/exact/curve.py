@@ -119,7 +119,7 @@ class Frontier:
         count = len(design.prices)
         grid = PriceGrid(float(low), float((high / low) ** (1.0 / (count - 1))), count)
         finer = grid.refined(FINER, price / LEAST_WEIGHT**2)
-        known, run = self._tables, lambda t, _: design.at_prices(finer.prices, t)
+        known, run = self._tables, lambda t, here, _: design.at_prices(finer.prices, t, here)
         swept = sweep_prices(known.mdp, known.pi, known.control, finer, run)
         runs = copy.copy(design)
         runs.predicted = self._point(price, swept, finer.place_of(price))

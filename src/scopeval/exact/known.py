@@ -7,15 +7,15 @@ the noise of the outcome. So `behavior.sweep` does exact dynamic programming wit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.arrays import Floats, Ints
+from scopeval.arrays import Bools, Floats
 from scopeval.behavior.sweep import Follow, SweepStep, sweep_steps
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
-from scopeval.models.protocols import Critic, Learner, Points, SweepData, Targets
+from scopeval.models.protocols import Critic, Estimates, Learner, Points, SweepData, Targets
 from scopeval.models.rows import Rows
 from scopeval.models.table import Averages, TableCritic
 from scopeval.policies.adapters import TabularPolicy
@@ -39,8 +39,15 @@ class KnownMDP:
     mdp: TabularMDP
     name: str = "known MDP"
 
-    def data(self) -> SweepData:
-        """All transitions and all states, for a sweep."""
+    def data(self, reached: Bools | None = None) -> SweepData:
+        """Transitions and states, for a sweep.
+
+        Args:
+            reached: [T, S] the states that matter; those that follow them must be among them. None:
+                all states at all times.
+        """
+        if reached is not None:
+            return self._data_of(reached)
         mdp, S = self.mdp, self.mdp.states
         tables = (mdp.reward, mdp.cost, mdp.reward_variance)
         entries = [x for x in (mdp.next_reward, mdp.next_cost) if x is not None]
@@ -50,13 +57,26 @@ class KnownMDP:
         rows = [self._rows(t) for t in range(steps)]
         return SweepData(rows, [points], [rows[0].next_obs] * steps, self)
 
+    def _data_of(self, reached: Bools) -> SweepData:
+        rows, points, successor = [], [], []
+        place = np.cumsum(reached, axis=1) - 1
+        for t in range(self.mdp.horizon):
+            here, whole = np.flatnonzero(reached[t]), self._rows(t)
+            some = whole.select(np.flatnonzero(reached[t, whole.obs]))
+            # after the last step nothing is worth anything, wherever it leads
+            successor.append(place[min(t + 1, len(place) - 1), some.next_obs])
+            rows.append(replace(some, obs=place[t, some.obs]))
+            shares = np.full(len(here), 1.0 / len(here))
+            points.append(Points(here, self.mdp.initial[here], shares, stored=_All()))
+        return SweepData(rows, points, successor, self)
+
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """As they are."""
         return rows
 
     def learner(self, rows: Rows, actions: int, seed: int) -> Learner:
         """Expectations over the transitions of one step."""
-        return _Expectations(rows, self.mdp.transition.indptr.astype(np.int64), actions)
+        return _Expectations(rows, actions)
 
     def _rows(self, t: int) -> Rows:
         mdp, p = self.mdp, self.mdp.transition
@@ -82,21 +102,30 @@ class KnownMDP:
         )
 
 
+class _All:
+    """What a table's critic says of all of its states, in their order."""
+
+    def estimates(self, critic: Critic) -> Estimates:
+        assert isinstance(critic, TableCritic)
+        return critic
+
+
 class _Expectations:
     """Expectations over the rows of one step; those of a pair (s, a) follow each other."""
 
-    def __init__(self, rows: Rows, begin: Ints, actions: int) -> None:
-        self.rows, self.shape = rows, ((len(begin) - 1) // actions, actions)
-        pair = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
-        self.pairs = Averages(pair, rows.weight, len(begin) - 1)
-        self.reward_noise = rows.reward_noise[begin[:-1]]
+    def __init__(self, rows: Rows, actions: int) -> None:
+        self.rows, self.shape = rows, (int(rows.obs[-1]) + 1, actions)
+        pair = rows.obs * actions + rows.action
+        size = self.shape[0] * actions
+        self.pairs = Averages(pair, rows.weight, size)
+        self.reward_noise = rows.reward_noise[np.searchsorted(pair, np.arange(size))]
         self.largest = float(np.abs(rows.reward).max())
 
     def fit(self, targets: Targets) -> Critic:
         columns = targets.columns
         table = self.pairs.means(columns)
         noise = self.pairs.squares(columns[:, 0], table[:, 0])
-        largest = float(np.abs(columns).max())
+        largest = max(float(columns.max()), -float(columns.min()))
         if not largest < LARGEST:
             raise InputError(
                 f"mdp: values, costs or variances of {largest:.3g}, expected finite numbers below "

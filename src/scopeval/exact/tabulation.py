@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from scopeval.arrays import Floats, check_probs, check_whole, is_number
+from scopeval.arrays import Floats, Ints, check_probs, check_whole, is_number
 from scopeval.behavior.weighted_step import PriceGrid
 from scopeval.errors import InputError
 from scopeval.exact.assessment import assess
@@ -13,6 +15,9 @@ from scopeval.exact.tables import AnyPolicy, check_horizon, control_table, polic
 from scopeval.exact.weight_aware import sweep_prices, visited
 from scopeval.exact.weighted_design import Point, WeightedDesign
 from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, largest_weight
+
+if TYPE_CHECKING:
+    from scopeval.models.protocols import Estimates
 
 __all__ = ["tabulate"]
 
@@ -64,7 +69,11 @@ def tabulate(
     check_horizon(mdp, behavior)
     mu, control = _tables(mdp, pi, behavior, grid)
     prices = PriceGrid(high**-2.0, high ** (2.0 / k), many)
-    swept = sweep_prices(mdp, pi, control_table(mdp, control), prices, lambda t, _: mu[t])
+
+    def looked_up(t: int, here: Ints, _: Estimates) -> Floats:
+        return np.array(mu[t, here].transpose(1, 0, 2), order="C")
+
+    swept = sweep_prices(mdp, pi, control_table(mdp, control), prices, looked_up)
     variance, cost = float(swept.variance[k]), float(swept.cost[k])
     point = Point(1.0, variance, cost, variance / (own.variance or 1.0), cost / (own.cost or 1.0))
     return WeightedDesign(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Bools, Floats, Ints
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.weighted_step import PriceGrid
@@ -78,20 +78,18 @@ class PricedTables:
             budget="weighted", cap=self.cap if self.cap < np.inf else None,
             prices=(grid.low, grid.ratio, grid.count),
         )  # fmt: skip
-        reached = visited(self.mdp)
         tables = np.repeat(self.pi[:, :, None], grid.count, axis=2)
 
-        def solved(t: int, e: Estimates) -> Floats:
-            here = np.flatnonzero(reached[t])
+        def solved(t: int, here: Ints, e: Estimates) -> Floats:
             begin = None if first is None else first[t, here].transpose(1, 0, 2)
-            some = replace(e, q=e.q - self.control[t]).select(here)  # what b leaves of q
+            some = replace(e, q=e.q - self.control[t, here])  # what b leaves of q
             floors = grid.floors(recipe, t, price)
             mu, _ = weigh_prices(
                 METHODS["scope"], recipe, grid, self.pi[t, here], some, grid, floors,
                 self.effort, begin,
             )  # fmt: skip
             tables[t, here] = mu.transpose(1, 0, 2)
-            return np.asarray(tables[t])
+            return mu
 
         return sweep_prices(self.mdp, self.pi, self.control, grid, solved), tables
 
@@ -101,27 +99,28 @@ def sweep_prices(
     pi: Floats,
     control: Floats,
     grid: PriceGrid,
-    line_6: Callable[[int, Estimates], Floats],
+    line_6: Callable[[int, Ints, Estimates], Floats],
 ) -> PricedSweep:
-    """What behavior policies on a grid of prices are worth.
+    """What behavior policies on a grid of prices are worth, by the states that can be reached.
 
     Args:
         mdp: the model.
         pi: the target, [T, S, A].
         control: b, [T, S, A].
         grid: of prices.
-        line_6: (t, estimates) -> mu_t [S, U, A].
+        line_6: (t, states [B], estimates) -> mu_t [U, B, A].
     """
     from scopeval.behavior.weighted_step import follow_each
-    from scopeval.exact.known import known_steps
+    from scopeval.exact.known import KnownMDP, known_steps
 
     def follow(t: int, points: Points, pi_t: Floats, e: Estimates) -> list[Followed]:
-        mu = np.array(line_6(t, e).transpose(1, 0, 2), order="C")
-        return follow_each(pi_t, mu, control[t], e, mdp.gamma, grid)
+        here = np.asarray(points.obs)
+        return follow_each(pi_t, line_6(t, here, e), control[t, here], e, mdp.gamma, grid)
 
-    for step in known_steps(mdp, pi, follow, 1 + grid.count):
+    data = KnownMDP(mdp).data(visited(mdp))
+    for step in known_steps(mdp, pi, follow, 1 + grid.count, data):
         first = step
-    start, v = mdp.initial, first.value
+    start, v = first.points.initial, first.value
     spread = float(start @ (v - start @ v) ** 2)
     return PricedSweep(start @ first.variance[:, 1:] + spread, start @ first.cost[:, 1:])
 

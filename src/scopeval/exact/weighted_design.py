@@ -127,18 +127,15 @@ class WeightedDesign:
         weigh_rows(self.mu, times, states, weights, pi, self.grid, self.floor, self.cap, mu)
         return Weighing(mu, None if self.control is None else self.control[times, states])
 
-    def at_prices(self, prices: Floats, t: int) -> Floats:
-        """Mu at time t for episodes of these prices u, [S, U, A]."""
-        _, S, A = self.target.shape
+    def at_prices(self, prices: Floats, t: int, states: Ints) -> Floats:
+        """Mu at time t in these states for episodes of these prices u, [U, B, A]."""
+        A, shape = self.target.shape[2], (len(prices), len(states))
         gamma = np.exp(-self.grid[2] * self.grid[1])
         weight = np.sqrt(self.predicted.price / (gamma**t * prices))
-        offered = Candidates(
-            np.broadcast_to(np.arange(A), (S * len(prices), A)),
-            np.repeat(self.target[t], len(prices), axis=0),
-        )
-        state = EpisodeState.of_weights(np.tile(weight, S))
-        found = self.weigh(offered, np.repeat(np.arange(S), len(prices)), t, state)
-        return found.probs.reshape(S, len(prices), A)
+        every = np.tile(states, len(prices))
+        offered = Candidates(np.broadcast_to(np.arange(A), (len(every), A)), self.target[t, every])
+        state = EpisodeState.of_weights(np.repeat(weight, len(states)))
+        return self.weigh(offered, every, t, state).probs.reshape(*shape, A)
 
     def table_at(self, weight: float) -> Floats:
         """Mu [T, S, A] for episodes of one weight."""
