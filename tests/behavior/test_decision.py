@@ -75,6 +75,11 @@ def test_designs_spend_the_cost_budget_less_the_margin():
     assert affordable.sum() > 150
     np.testing.assert_allclose(spent[affordable], np.minimum(spent, 1.06)[affordable], rtol=1e-9)
     assert spent[affordable].max() == pytest.approx(1.06)
+    dearer = replace(e, cost_behavior=2.0 * e.cost_behavior)  # of the target's cost a share
+    mu, _, _ = weigh_rows(SCOPE, replace(recipe, constraint="behavior"), pi, dearer)
+    affordable = 2.0 * cost.min(axis=1) < 1.06 * own
+    assert affordable.sum() > 20
+    assert ((mu * 2.0 * cost).sum(axis=1) / own)[affordable].max() == pytest.approx(1.06)
     mu, _, _ = weigh_rows(SCOPE, replace(recipe, limit=0.5), pi, e)
     affordable = cost.min(axis=1) < 0.48
     assert (mu * cost).sum(axis=1)[affordable].max() == pytest.approx(0.5 * (1 - 0.04))
@@ -172,9 +177,7 @@ def test_support():
     assert found.all_but_target
     assert "too few to judge a departure from it" in found.reason
     assert judge_support(0.0, METHODS["on-policy"], THRESHOLDS, True) is None
-    assert (
-        judge_support(0.0, SCOPE, THRESHOLDS, False) is None
-    )  # a table knows what it has not seen
+    assert judge_support(0.0, SCOPE, THRESHOLDS, False) is None  # a table knows what it has seen
 
 
 def test_a_cost_that_held_out_logs_cannot_tell_is_heeded():
@@ -252,7 +255,8 @@ def test_the_more_noise_a_critic_has_the_less_its_own_prediction_counts():
 
     assert told(0.0) == told(float("nan")) == pytest.approx(0.2)
     assert told(1.0) == pytest.approx(0.2**0.6 * 0.8**0.4)
-    assert told(2.0) == told(9.0) == pytest.approx(0.8)  # nothing but noise
+    for error in (2.0, 9.0, 1e200, float("inf")):  # nothing but noise; squares would overflow
+        assert told(error) == pytest.approx(0.8)
     assert told(9.0, own=0.9) == pytest.approx(0.9)  # never less than the design's own
     assert told(9.0, own=0.0) == pytest.approx(0.8)
 

@@ -100,5 +100,5 @@ def noise_share(disagreement: float) -> float:
 
         s^2 / (d^2 + s^2) = e^2 / (2 + e^2 / 2)
     """
-    e = float(np.nan_to_num(disagreement))
-    return min(e**2 / (2.0 + e**2 / 2.0), 1.0)
+    e = min(float(np.nan_to_num(disagreement)), 2.0)  # where nothing but noise is left
+    return e**2 / (2.0 + e**2 / 2.0)
