@@ -235,6 +235,27 @@ def test_a_policy_that_answers_about_other_actions_in_mid_episode_has_failed(at_
     assert abs(d.estimate - (value(NEW) - value(OLD))) < 5 * d.se
 
 
+def test_a_plant_that_fails_for_good_leaves_what_was_finished():
+    """Nobody knows the vectors of a batch in which every reset has failed."""
+    begun = []
+
+    class Fails:
+        def reset(self, *, seed: int) -> Any:
+            begun.append(seed)
+            if len(begun) > 30:
+                raise RuntimeError("no power")
+            return np.zeros(3), {}
+
+        def step(self, action: Any) -> Any:
+            return np.ones(3), float(action), True, False, {"cost": 0.0}
+
+    both = {name: lambda obs, t, p=p: np.tile([p, 1 - p], (len(obs), 1)) for p, name in
+            ((0.5, "today"), (0.4, "new"))}  # fmt: skip
+    result = compare(Fails, both, stop=Stop(episodes=200, every=20), horizon=2)
+    assert (result.episodes, result.lost) == (30, 90)
+    assert "lost episodes one after the other" in result.stopped
+
+
 def test_a_policy_that_raises_in_mid_episode_ends_nothing():
     """Also where control variates are learned, which asks it about every state."""
 

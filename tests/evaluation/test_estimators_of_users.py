@@ -186,6 +186,14 @@ def test_fitted_q_evaluation_is_biased_by_what_no_episode_shows():
     assert abs(np.mean(few) - value) > 8 * error  # what is never seen counts as 0
 
 
+@pytest.mark.parametrize("estimator", ["fqe", "pdis"])
+def test_a_policy_over_fewer_actions_than_were_run_is_refused(estimator):
+    _, _, episodes = world(20, 1)
+    two = TabularPolicy(np.full((9, 2), 0.5))
+    with pytest.raises(InputError, match="probabilities of 2 actions, and episodes with action 3"):
+        estimate(episodes, two, inference=Inference(estimator=estimator))
+
+
 def test_evaluate_takes_a_function_batch_by_batch():
     mdp, policy, _ = world(2, 1)
     ran, by = TabularPolicy(np.full((9, 4), 0.25)), Inference(estimator=pdis)

@@ -132,23 +132,27 @@ class MixtureEpisodes:
 
     @staticmethod
     def concat(parts: Sequence[MixtureEpisodes]) -> MixtureEpisodes:
-        """All episodes of several parts with the same horizon and policies."""
+        """All episodes of several parts with the same horizon and policies.
+
+        Of a part without any only what was lost counts: nobody knows the width of its vectors.
+        """
         if len(parts) == 1:
             return parts[0]
-        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ROWS}
+        some = [part for part in parts if len(part)] or parts[:1]
+        joined = {name: np.concatenate([getattr(part, name) for part in some]) for name in _ROWS}
         first: dict[int, Failure] = {}
         for failure in (one for part in parts for one in part.failures):
             first.setdefault(failure.policy, failure)
         lost = tuple(one for part in parts for one in part.lost)
-        whole = all(part.whole for part in parts)
-        paths = [part.exogenous for part in parts if part.exogenous is not None]
+        whole = all(part.whole for part in some)
+        paths = [part.exogenous for part in some if part.exogenous is not None]
         return MixtureEpisodes(
             **joined,
             failures=tuple(first.values()),
             lost=lost,
             whole=whole,
-            exogenous=np.concatenate(paths) if len(paths) == len(parts) else None,
-            signals=parts[0].signals,
+            exogenous=np.concatenate(paths) if len(paths) == len(some) else None,
+            signals=some[0].signals,
         )
 
     def transitions(self) -> Transitions:

@@ -11,7 +11,7 @@ probabilities. It has no value then, and those of the others stay unbiased.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,12 +149,7 @@ class MixtureRollout:
         for begin in range(first, first + count, side_by_side):
             last = min(begin + side_by_side, first + count)
             parts.append(self._side_by_side(range(begin, last), shares))
-        lost = [one for part in parts for one in part.lost]
-        finished = [part for part in parts if len(part)]
-        whole = MixtureEpisodes.concat(finished or parts[:1])
-        names = {name: getattr(whole, name) for name in whole.__dataclass_fields__}
-        failures = tuple(self._failures.values())
-        return MixtureEpisodes(**names | {"lost": tuple(lost), "failures": failures})
+        return replace(MixtureEpisodes.concat(parts), failures=tuple(self._failures.values()))
 
     def _side_by_side(self, indices: range, shares: Floats) -> MixtureEpisodes:
         """One episode in each environment, all at the same time step."""

@@ -266,7 +266,13 @@ def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:
         rows = np.flatnonzero(episodes.length > t)
         if len(rows):
             table = probs_of(policy, episodes.obs[rows, t], t)
-            probs[rows, t] = table[np.arange(len(rows)), episodes.action[rows, t]]
+            action = episodes.action[rows, t]
+            if action.max() >= table.shape[1]:
+                raise InputError(
+                    f"policy: got probabilities of {table.shape[1]} actions, and episodes with "
+                    f"action {int(action.max())}; expected a policy over the actions that were run"
+                )
+            probs[rows, t] = table[np.arange(len(rows)), action]
     if q is not None:
         return controlled(replace(episodes, target_prob=probs), q, policy)
     if np.abs(probs - episodes.target_prob).max(initial=0.0) <= 1e-9:
