@@ -352,6 +352,18 @@ def test_vectors_need_their_own_support_for_cheaper_points(monkeypatch, support,
     assert not (curve.points and support < 0.5)
 
 
+@pytest.mark.parametrize("episodes", [2, 400])
+def test_tables_need_support_for_cheaper_points(episodes):
+    """Two episodes do not tell what a cheaper policy costs; without this there are 20 points."""
+    mdp = Gridworld(6, seed=3).mdp()
+    (policy,) = target_policies(1, 6)
+    logs = gridworld_logs(mdp, episodes=episodes, seed=1)
+    curve = frontier(logs, policy.table(6), horizon=6)
+    support = curve.at(cost=1.0).report.support
+    assert (support < 0.5) == (episodes == 2)
+    assert bool(curve.points) == (episodes == 400)
+
+
 @pytest.mark.parametrize("floor", [0.02, 0.0201])
 def test_a_given_floor_is_used_below_zero_epsilon(learned, floor):
     """Also where it is the default of designs at the target policy's own cost."""

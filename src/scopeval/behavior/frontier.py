@@ -17,7 +17,7 @@ from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number, least
 from scopeval.behavior.decided_policy import designed
-from scopeval.behavior.decision import Decision, decide, judge_support
+from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
 from scopeval.behavior.methods import (
@@ -429,10 +429,11 @@ def _learned_frontier(
         evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
     decision = decide(evidence, method)
     chosen, warnings = [decision.method], decision.warnings
-    shown = judge_support(evidence.support, method, THRESHOLDS, evidence.vectors) is None
+    shown = evidence.support >= THRESHOLDS.least_support
     if not decision.method.tilted:
         # a design that saves no variance at the target's own cost may still save cost: the
-        # cross-check of every point decides
+        # cross-check of every point decides, which logs must be able to (tables' too: a point
+        # departs from the target further than a design does)
         possible = shown and evidence.log.doubt is None
         chosen = [method] if possible else []
         warnings = (ONLY_CHEAPER,) if possible else warnings

@@ -19,7 +19,8 @@ class Thresholds:
         cost_doubt: the predicted cost and the doubt about it (`unseen_cost`) together may be this
             much beyond what is allowed, relative to the target's cost; else the design falls back.
         least_support: share of the target policy's steps that logs of vectors must show; else fall
-            back. Of state numbers a table knows which pairs the logs do not show.
+            back. Of state numbers a table knows which pairs the logs do not show: they need it
+            only for points of a frontier where no design is confirmed.
         control_variate_variance: checked relative variance below which a design with a control
             variate is used: with rewards that the logs have wrong now and then, a control variate
             of less does harm that held-out logs, which have them wrong too, do not see.
