@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from experiments import common, gridworld
@@ -116,6 +118,14 @@ def test_the_command_says_what_is_switched_off():
     words = compare.Args(parts=("pairs",), separate=False).command.split()
     assert "--no-separate" in words
     assert not common.tyro.cli(compare.Args, args=words[3:]).separate
+
+
+def test_what_no_job_measured_is_left_out_of_the_file():
+    """`python -m experiments.gridworld` without other estimators ended here, after all its work."""
+    rows = [{"target": 1, "estimators": {}}, {"target": 2, "estimators": {}}]
+    table = pq.read_table(io.BytesIO(common._parquet(rows, "a command")))
+    assert table.column_names == ["target"]
+    assert table["target"].to_pylist() == [1, 2]
 
 
 def test_means_and_tables():
