@@ -153,21 +153,6 @@ def test_a_campaign_stops_as_an_evaluation_does(world, tmp_path):
     refused(words, lambda: Campaign.create(tmp_path / "b.campaign", target, stop=50, **how))
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ({"epsilon": 0.1}, r"epsilon: .*gone; try promise=Promise\(at_most=1\.1\)"),
-        ({"guards": []}, r"guards: .*gone; try promise=\[Promise\(\), Limit"),
-        ({"cost_bound": 5.0}, r"cost_bound: .*Promise\(bound=Bound\(episode=\.\.\.\)\)"),
-        ({"step_cost_bound": 1.0}, r"step_cost_bound: .*Bound\(step="),
-    ],
-)
-def test_what_a_campaign_took_before(before, now, world, tmp_path):
-    mdp, target, *_ = world
-    where = tmp_path / "a.campaign"
-    refused(now, lambda: Campaign.create(where, target, horizon=mdp.horizon, **before))
-
-
 def test_a_baseline_that_is_a_policy_beside_policies_with_names(world, tmp_path):
     mdp, target, other, _ = world
     table, where = target.table(1)[0], tmp_path / "a.campaign"

@@ -6,10 +6,6 @@ exception a caller would reach for first, so `except ValueError` keeps working.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
 __all__ = [
     "CampaignError",
     "DataError",
@@ -19,11 +15,7 @@ __all__ = [
     "PlantError",
     "ScopevalError",
     "ServiceError",
-    "gone",
 ]
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 class ScopevalError(Exception):
@@ -72,19 +64,3 @@ class MissingExtraError(ScopevalError, ImportError):
             f"try: pip install 'scopeval[{extra}]', in a clone of the repository "
             f"pip install '.[{extra}]'"
         )
-
-
-def gone(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """A function says what to write in place of arguments that it took in earlier versions."""
-
-    def of(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        @functools.wraps(function)
-        def called(*args: _P.args, **named: _P.kwargs) -> _R:
-            for name in named:
-                if name in now:
-                    raise InputError(f"{name}: this argument is gone; try {now[name]}")
-            return function(*args, **named)
-
-        return called
-
-    return of

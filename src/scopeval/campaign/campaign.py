@@ -33,7 +33,7 @@ from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History
-from scopeval.errors import InputError, gone
+from scopeval.errors import InputError
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import no_interval
 from scopeval.evaluation.stages import Stages
@@ -87,12 +87,6 @@ class Campaign:
     # -- opening -------------------------------------------------------------------------------
 
     @classmethod
-    @gone(
-        epsilon="promise=Promise(at_most=1.1), which was epsilon=0.1",
-        guards="promise=[Promise(), Limit(...)]",
-        cost_bound="promise=Promise(bound=Bound(episode=...))",
-        step_cost_bound="promise=Promise(bound=Bound(step=...))",
-    )
     def create(
         cls,
         where: str | os.PathLike[str],
