@@ -103,11 +103,13 @@ class Recorded:
         """The same, remembered."""
 
         def remembered(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
-            found = follow(t, points, pi, e)
-            self.mu.append(np.stack([one.mu for one in found[1:]]))
-            self.control.append(found[-1].control)
-            self.value.append(np.stack([(one.mu * one.cost).sum(axis=1) for one in found], axis=1))
-            return found
+            tracked = follow(t, points, pi, e)
+            self.mu.append(np.stack([one.mu for one in tracked[1:]]))
+            self.control.append(tracked[-1].control)
+            self.value.append(
+                np.stack([(one.mu * one.cost).sum(axis=1) for one in tracked], axis=1)
+            )
+            return tracked
 
         return remembered
 
@@ -211,7 +213,7 @@ class _Table:
         depends, freedom = self.apart[:, 1], np.maximum(self.real - 1.0, 0.0)
         mean = np.bincount(self.pair, self.weight * self.told, size) / per
         gap = self.told - mean[self.pair]
-        found = np.empty(2)
+        moments = np.empty(2)
         for j, power in enumerate((2, 3)):
             each = gap**power
             if power == 2:  # and the costs of merged rows differ
@@ -221,5 +223,5 @@ class _Table:
             usual = within[seen].sum() / max(float(freedom[seen] @ scale[seen]), 1e-300)
             shrunk = (within + shrinkage * usual * scale) / np.maximum(freedom + shrinkage, 1e-12)
             moment = np.where(seen, shrunk, within / per)
-            found[j] = (moment / per ** (power - 1))[known].sum()
-        return found
+            moments[j] = (moment / per ** (power - 1))[known].sum()
+        return moments

@@ -163,8 +163,8 @@ def check(evidence: Evidence, candidate: Candidate, thresholds: Thresholds) -> C
         for budget in candidate.budgets
         for share in shares
     ]
-    found = cross_check(evidence, method, floors, variants)
-    return worth_departing(found, settings.least_gain) if method.constrained else found
+    checked = cross_check(evidence, method, floors, variants)
+    return worth_departing(checked, settings.least_gain) if method.constrained else checked
 
 
 def worth_departing(checked: CrossCheck, least_gain: float) -> CrossCheck:
@@ -219,8 +219,8 @@ def within_budget(
     """
 
     def designed(how: Recipe) -> Design:
-        found = design_on_all(evidence, method, how)
-        return with_simulated_cost(evidence, method, found, thresholds)
+        design = design_on_all(evidence, method, how)
+        return with_simulated_cost(evidence, method, design, thresholds)
 
     def too_expensive(one: Design) -> bool:
         simulated = evidence.vectors and one.doubt > 0.0 and recipe.limit is None
@@ -326,24 +326,24 @@ def _why_no_gain(
 ) -> str:
     """Nothing to gain, logs too thin, or critics too poor: each with what to do about it."""
     support, least = evidence.support, evidence.settings.least_gain
-    found = f"(relative variance on held-out logs {variance:.2f})"
+    check = f"(relative variance on held-out logs {variance:.2f})"
     none_promised = 1.0 - least <= checked.own_variance < np.inf
     if none_promised and support >= thresholds.least_support:
         return (
             "there is nothing to gain: even by their own critics the logs promise less than "
-            f"{least:.0%} {found}.{where_noise_is(evidence, method)}"
+            f"{least:.0%} {check}.{where_noise_is(evidence, method)}"
         )
     if support < thresholds.noted_support:
         return (
             f"the logs are too thin: they show {support:.0%} of the target policy's own steps, and "
-            f"on held-out logs the design was not clearly better than the target policy {found}; "
+            f"on held-out logs the design was not clearly better than the target policy {check}; "
             "log more episodes of controllers that act like the target policy"
         )
     errors = ", ".join(f"{name} {error:.2g}" for name, error in checked.errors.items())
     return (
         "the critics are too poor: the halves of the logs disagree "
         f"(held-out errors: {errors}), and on held-out logs the design was not clearly better than "
-        f"the target policy {found}; {better_critics(evidence)}"
+        f"the target policy {check}; {better_critics(evidence)}"
     )
 
 
@@ -403,18 +403,18 @@ def _poor_control_variate(evidence: Evidence, variance: float, thresholds: Thres
 
 def notes(evidence: Evidence, design: Design, thresholds: Thresholds) -> list[str]:
     """What the user should know although the design is used."""
-    support, found = evidence.support, []
+    support, remarks = evidence.support, []
     least = thresholds.least_support if evidence.vectors else 0.0  # below it was said already
     if least <= support < thresholds.noted_support:
-        found.append(
+        remarks.append(
             f"the logs do not show {1 - support:.0%} of the target policy's own steps; there the "
             "behavior policy falls back to the target policy, or uses estimates from neighboring "
             "states"
         )
     if design.infeasible > thresholds.noted_infeasible:
-        found.append(
+        remarks.append(
             f"in {design.infeasible:.0%} of the logged states no affordable behavior exists"
             + (" under the absolute limit" if design.recipe.limit is not None else "")
             + "; there it falls back to the target policy"
         )
-    return found
+    return remarks
