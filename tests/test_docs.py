@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -242,7 +241,8 @@ def test_commands_page_is_up_to_date():
 
 
 REPRODUCED = [
-    f"reproduce-{name}.md" for name in ("gridworld", "robots", "frontier", "environments")
+    f"reproduce-{name}.md"
+    for name in ("gridworld", "robots", "frontier", "environments", "stages", "verdicts")
 ]
 
 
@@ -251,11 +251,9 @@ REPRODUCED = [
     [
         "reproduce.md",
         *REPRODUCED,
-        "adaptive.md",
         "compare.md",
         "context.md",
         "data-center.md",
-        "safety.md",
     ],
 )
 def test_pages_say_what_the_stored_results_say(name):
@@ -360,26 +358,3 @@ def test_the_api_page_lists_every_public_name_with_its_module():
         for name in re.findall(r"\[`(\w+)`\]", cells)
     }
     assert listed == scopeval._PUBLIC
-
-
-# -- thresholds ----------------------------------------------------------------------------------
-
-
-def test_the_safety_page_lists_every_threshold_with_its_value():
-    from scopeval import Networks
-    from scopeval.behavior.thresholds import THRESHOLDS
-    from scopeval.models.protocols import Caution
-
-    text = (DOCS / "safety.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE))
-
-    def shown(value):
-        return ", ".join(f"{x:g}" for x in (value if isinstance(value, tuple) else (value,)))
-
-    for name, value in asdict(THRESHOLDS).items():
-        assert rows.pop(name) == shown(value), name
-    plain, model = asdict(Caution()), asdict(Networks().caution)
-    for name in plain:
-        expected = f"{shown(plain[name])} (tables, networks), {shown(model[name])} (model)"
-        assert rows.pop(name) == expected, name
-    assert not rows

@@ -56,7 +56,7 @@ PARTS = (
     Part("reproduce-environments.md", "foreign", "unseen_envs", ("foreign/foreign.json",)),
     Part("reproduce-environments.md", "choices", "choices", ("choices/*.json",)),
     Part("frontier.md", "unseen", "unseen_worlds", ("unseen-worlds/*.json",)),
-    Part("adaptive.md", "adaptive", "adaptive", ("adaptive/*.json",)),
+    Part("reproduce-stages.md", "adaptive", "adaptive", ("adaptive/*.json",)),
     Part("compare.md", "compare", "compare", ("compare/*.json",)),
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
     Part("data-center.md", "weather", "energy", ("energy/2-energy.json",)),
@@ -64,7 +64,7 @@ PARTS = (
     Part("context.md", "context", "context", ("context/*.json",)),
     Part("context.md", "exogeneity", "exogeneity", ("exogeneity/*.json",)),
     Part("data-center.md", "half", "energy", ("energy/3-half.json",)),
-    Part("safety.md", "verdicts", "verdicts", ("verdicts/verdicts.json",)),
+    Part("reproduce-verdicts.md", "verdicts", "verdicts", ("verdicts/verdicts.json",)),
 )
 #: The page that has the paper's numbers and ours side by side.
 SUMMARY = "reproduce.md"

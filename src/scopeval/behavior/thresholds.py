@@ -1,4 +1,4 @@
-"""Every number that decides what is run; docs/safety.md lists them."""
+"""Every number that decides what is run; docs/numbers.md lists them."""
 
 from __future__ import annotations
 
