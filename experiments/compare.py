@@ -50,10 +50,10 @@ from scopeval import (
 from scopeval.collection.choice import Decider
 from scopeval.collection.environments import open_environments
 from scopeval.collection.simulated import TabularFleet
-from scopeval.comparison.control import TableControls, controls_at
+from scopeval.comparison.control import TableControls
 from scopeval.comparison.costs import cost_terms_of
+from scopeval.comparison.counted_model import value_tables
 from scopeval.comparison.estimators import doubly_robust
-from scopeval.comparison.joint_design import value_tables
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import MixtureRollout, choose
@@ -195,23 +195,21 @@ def _best_possible(mdp: TabularMDP, old: np.ndarray, new: np.ndarray, seed: int)
     """
     ab = 2.0 * sum(assess(mdp, p, p).variance for p in (old, new))
     both = PolicySet({"old": TabularPolicy(old), "new": TabularPolicy(new)})
-    tables = [value_tables(mdp, "reward", p) for p in (old, new)]
     with open_environments(TabularFleet(mdp, SIMULATED), cost="none") as pool:
         rollout = MixtureRollout(pool, both, horizon=mdp.horizon, seed=seed)
         episodes = rollout.run(0, SIMULATED, np.full(2, 0.5))
-    controls = TableControls(np.stack([q for q, _ in tables]))
-    y = doubly_robust(episodes, mdp.gamma, *controls_at(controls, both, episodes))
-    markov = _markov_variance(mdp, old, new, [v for _, v in tables])
+    controls = TableControls.of_policies(mdp, (old, new))
+    y = doubly_robust(episodes, mdp.gamma, *controls.over(episodes))
+    markov = _markov_variance(mdp, old, new)
     return [
         {"how": KNOWN_WORLD, "ratio": float((y[:, 1] - y[:, 0]).var()) / ab},
         {"how": MARKOV, "ratio": markov / ab},
     ]
 
 
-def _markov_variance(
-    mdp: TabularMDP, old: np.ndarray, new: np.ndarray, values: Sequence[np.ndarray]
-) -> float:
+def _markov_variance(mdp: TabularMDP, old: np.ndarray, new: np.ndarray) -> float:
     """Sum over the steps of the noise of the world, weighted by occupancies of pairs."""
+    values = [value_tables(mdp, "reward", p)[1] for p in (old, new)]
     p, S, A = mdp.transition, mdp.states, mdp.actions
     rows = np.diff(p.indptr)
     first = values[1][0] - values[0][0]
@@ -541,7 +539,7 @@ def _by_returns(truth: Sequence[Any], seed: int) -> int:
         logs=None,
         seed=seed,
         shares=np.full(K, 1.0 / K),
-        controls=TableControls(np.zeros((K, 1, 1, 1))),
+        controls=TableControls(np.zeros((K, 1, 1, 1)), np.zeros((K, 1, 1))),
     )
     return len(run_mixture(run, totals, stop, costs).episodes)
 

@@ -281,7 +281,7 @@ class Fixed:
 
 def test_a_fallback_leaves_the_estimates_unbiased():
     """Exact: the mean of the doubly robust value over all trajectories, with control taken back."""
-    from scopeval.comparison.control import controls_at
+    from scopeval.comparison.control import AskedControls
     from scopeval.comparison.estimators import doubly_robust
     from scopeval.comparison.policy_set import PolicySet
 
@@ -291,11 +291,8 @@ def test_a_fallback_leaves_the_estimates_unbiased():
     reward = rng.normal(size=(2, 2))
     controls = rng.normal(size=(2, 2, 2))
 
-    class Known:
-        def at(self, k, obs, t):
-            return np.tile(controls[k, t], (len(obs), 1))
-
     policies = PolicySet({name: Fixed(table) for name, table in zip("ab", pis, strict=True)})
+    known = AskedControls(policies, lambda k, obs, t: np.tile(controls[k, t], (len(obs), 1)))
     mean, true = np.zeros(2), np.zeros(2)
     for first in range(2):
         mu = float(p @ pis[:, 0, first])
@@ -318,7 +315,7 @@ def test_a_fallback_leaves_the_estimates_unbiased():
                 failed=np.zeros((1, 2), bool),
                 back=np.array([1 if taken else 2]),
             )
-            b, bbar = controls_at(Known(), policies, episodes)
+            b, bbar = known.over(episodes)
             mean += mu * nu * doubly_robust(episodes, 1.0, b, bbar)[0]
             for k in range(2):
                 then = pis[0, 1, second] if taken else pis[k, 1, second]

@@ -12,6 +12,7 @@ import pytest
 
 from scopeval import Transitions
 from scopeval.comparison.analysis import Analyst, contrasts
+from scopeval.comparison.control import AskedControls
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
 from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
@@ -54,17 +55,18 @@ class Means:
 
     quick: bool
 
-    def learn(self, rows: Sequence[Transitions]) -> Any:
-        log = Transitions.concat(rows)
+    def learn(self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]) -> list[Any]:
+        return [self._learn(Transitions.concat([parts[i] for i in fit])) for fit in fits]
+
+    def _learn(self, log: Transitions) -> Any:
         mean = [
             log.reward[log.action == a].mean() if (log.action == a).any() else 0 for a in (0, 1)
         ]
 
-        class Table:
-            def at(self, policy: int, obs: Any, t: int) -> np.ndarray:
-                return np.tile(np.array(mean, float), (len(obs), 1)) * (1.0 + 0.1 * policy)
+        def q(policy: int, obs: Any, t: int) -> np.ndarray:
+            return np.tile(np.array(mean, float), (len(obs), 1)) * (1.0 + 0.1 * policy)
 
-        return Table()
+        return AskedControls(PolicySet({"old": OLD, "new": NEW}), q)
 
 
 @pytest.mark.parametrize("learner", [None, Means(quick=True), Means(quick=False)])

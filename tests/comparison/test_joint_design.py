@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_mdps import Case, cases, every_path, random_case
-from scopeval.comparison.joint_design import (
-    contrast_variance,
-    joint_design,
-    learned_model,
-    value_tables,
-)
+from scopeval.comparison.counted_model import learned_model, value_tables
+from scopeval.comparison.joint_design import contrast_variance, joint_design
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.models.rows import Rows

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from random_mdps import Case, Paths, cases, every_path, random_case
 from scopeval.comparison.affordable import foreseen_variance
+from scopeval.comparison.counted_model import value_tables
 from scopeval.comparison.estimators import (
     ab_variance,
     doubly_robust,
@@ -18,7 +19,6 @@ from scopeval.comparison.estimators import (
     per_decision,
     weighted_costs,
 )
-from scopeval.comparison.joint_design import value_tables
 from scopeval.comparison.mixture_episodes import MixtureEpisodes, mixture_probs, running_weights
 from scopeval.policies.episode_state import EpisodeState
 

@@ -10,15 +10,14 @@ import numpy as np
 from scopeval.arrays import Bools, Floats
 from scopeval.collection.environments import open_environments
 from scopeval.collection.simulated import TabularFleet
-from scopeval.comparison.control import Controls, TableControls, controls_at
+from scopeval.comparison.control import Controls, TableControls
+from scopeval.comparison.counted_model import learned_model, value_tables
 from scopeval.comparison.estimators import doubly_robust
 from scopeval.comparison.joint_design import (
     DESIGN_SHARES,
     JointDesign,
     contrast_variance,
     joint_design,
-    learned_model,
-    value_tables,
 )
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import MixtureRollout
@@ -106,7 +105,7 @@ def affordable(
     model = _model(policies, env, logs, horizon, gamma)
     if model is None:
         return plain
-    tables = _tables(policies, model.mdp, horizon, model.known)
+    tables = _tables(policies, model.mdp, model.known)
     costs = np.array(
         [float(model.mdp.initial @ value_tables(model.mdp, "cost", pi)[1][0]) for pi in tables]
     )
@@ -132,7 +131,7 @@ def affordable(
     controls = None
     if model.rows is None:
         every = (*tables, made.mu)
-        controls = TableControls(np.stack([value_tables(model.mdp, "reward", x)[0] for x in every]))
+        controls = TableControls.of_policies(model.mdp, every)
     return Affordable(inside, parts, words, controls)
 
 
@@ -191,17 +190,12 @@ def _model(
     return _Model(mdp, known, rows)
 
 
-def _tables(policies: PolicySet, mdp: TabularMDP, horizon: int, known: Bools) -> Floats:
+def _tables(policies: PolicySet, mdp: TabularMDP, known: Bools) -> Floats:
     """Probabilities [K, T, S, A] of all policies; uniform where the model knows nothing."""
-    S, A = mdp.states, mdp.actions
-    tables = np.full((len(policies), horizon, S, A), 1.0 / A)
-    states = np.flatnonzero(known)
-    for t in range(horizon):
-        answers = policies.ask(states, t)
-        if not answers.usable.all():
-            k, reason = next(iter(answers.reasons.items()))
-            raise InputError(f"policies[{policies.names[k]!r}]: {reason} at t={t}")
-        tables[:, t, states] = np.moveaxis(answers.probs, 1, 0)
+    shape = mdp.states, mdp.actions
+    tables, reason = policies.tables(mdp.horizon, np.flatnonzero(known), shape)
+    if reason:
+        raise InputError(reason)
     return tables
 
 
@@ -215,7 +209,7 @@ def _margin(
         for half in (0, 1)
     ]
     seen = [np.append(np.bincount(rows.obs, minlength=mdp.states - 1) > 0, False)] * 2
-    tables = _tables(policies, mdp, horizon, seen[0])
+    tables = _tables(policies, mdp, seen[0])
     excess = []
     for made_from, judged_by in ((0, 1), (1, 0)):
         try:
@@ -256,9 +250,9 @@ def foreseen_variance(
     K = len(policies)
     both = PolicySet({f"policy {k}": TabularPolicy(pi) for k, pi in enumerate(policies)})
     both = both.with_design(TabularPolicy(mu))
-    q = np.stack([value_tables(mdp, "reward", pi)[0] for pi in (*policies, mu)])
+    controls = TableControls.of_policies(mdp, (*policies, mu))
     with open_environments(TabularFleet(mdp, SIMULATED), cost="none") as pool:
         rollout = MixtureRollout(pool, both, horizon=mdp.horizon, seed=0)
         episodes = rollout.run(0, SIMULATED, shares)
-    y = doubly_robust(episodes, mdp.gamma, *controls_at(TableControls(q), both, episodes))
+    y = doubly_robust(episodes, mdp.gamma, *controls.over(episodes))
     return float((y[:, :K] - y[:, [baseline]]).var(axis=0).sum())

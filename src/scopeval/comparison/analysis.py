@@ -24,14 +24,15 @@ The sum of these products over all pairs is an unbiased estimate of what the var
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints, least
 from scopeval.comparison.context import Guessed, JointContext
-from scopeval.comparison.control import ControlLearner, Controls, controls_at
+from scopeval.comparison.control import ControlLearner, Controls
 from scopeval.comparison.estimators import (
     centers_of,
     doubly_robust,
@@ -89,11 +90,10 @@ def contrasts(policies: PolicySet) -> Floats:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """What the estimators need, learned from other episodes."""
+    """What the estimators need, learned from other episodes; control variates come beside it."""
 
     centers: Floats
     levels: Floats
-    controls: tuple[Controls, ...]
     guessed: Guessed | None
 
 
@@ -158,7 +158,7 @@ class Analyst:
         self._seed = seed
         self._standing = controls  # from nobody's fold
         if controls is None and learner is not None and not learner.quick and logs is not None:
-            self._standing = learner.learn([logs])
+            self._standing = learner.learn([logs], [[0]])[0]
 
     def judge(self, episodes: MixtureEpisodes, groups: Ints | None = None) -> Judged:
         """Values of all episodes, at least two.
@@ -175,15 +175,15 @@ class Analyst:
         sample = _Sample(
             episodes,
             None if self.context is None else self.context.described(episodes),
-            None
-            if self._standing is None
-            else controls_at(self._standing, self.policies, episodes),
+            None if self._standing is None else self._standing.over(episodes),
         )
         F = int(fold.max()) + 1
         folds = _Folds(self, sample, [np.flatnonzero(fold == f) for f in range(F)])
         ring = slow and F == SLOW_FOLDS
         if ring:
             folds.close_ring()
+        else:
+            folds.leave_out()
         # with exogenous paths as far as others confirm them, and without
         values, chosen = np.empty((2, N, K)), np.empty((N, K), np.int64)
         learned, removed = np.zeros((2, N, F, K)), self._nothing_removed()
@@ -215,31 +215,40 @@ class Analyst:
         """Number E of estimators: with a context each without, then each with it."""
         return len(ESTIMATORS) * (1 if self.context is None else 2)
 
-    def fit(self, known: _Sample, controls: tuple[Controls, ...] | None = None) -> _Fitted:
-        """From these episodes, and from logs; `controls`: with these control variates."""
-        if controls is None:
-            controls = self._controls(known.episodes)
+    def fit(self, known: _Sample) -> _Fitted:
+        """From these episodes."""
         episodes, gamma, guessed = known.episodes, self._gamma, None
         if self.context is not None and known.own is not None:
             guessed = self.context.learn(episodes, known.own, gamma)
-        return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), controls, guessed)
+        return _Fitted(centers_of(episodes, gamma), levels_of(episodes, gamma), guessed)
 
-    def learned_from(self, part: _Sample) -> tuple[Controls, ...]:
-        """Control variates, by learning that takes long."""
-        assert self._learner is not None
-        made = self._learner.learn([part.episodes.transitions()])
-        return () if made is None else (made,)
+    def controls(
+        self, parts: Sequence[_Sample], fits: Sequence[Sequence[int]], *, quick: bool = True
+    ) -> list[tuple[Controls, ...]]:
+        """Control variates by some of the parts, for each of the fits.
 
-    def _controls(self, known: MixtureEpisodes) -> tuple[Controls, ...]:
-        """From logs and other episodes, and from these alone; none where that takes long."""
-        if self._standing is not None or self._learner is None or not self._learner.quick:
-            return ()
-        seen = known.transitions()
-        rows = [[seen]] if self._logs is None else [[self._logs, seen], [seen]]
-        made = [self._learner.learn(some) for some in rows]
-        return tuple(one for one in made if one is not None)
+        Of learning in milliseconds by logs too, and by the parts alone.
 
-    def answers(self, fitted: _Fitted, sample: _Sample) -> dict[int, Floats]:
+        Args:
+            parts: of the episodes.
+            fits: numbers of parts.
+            quick: none where learning takes long.
+        """
+        learner = self._learner
+        if self._standing is not None or learner is None or (quick and not learner.quick):
+            return [()] * len(fits)
+        rows = [part.episodes.transitions() for part in parts]
+        asked = [list(fit) for fit in fits]
+        if self._logs is not None and learner.quick:
+            rows.append(self._logs)
+            asked = [[*fit, len(parts)] for fit in asked] + asked
+        made = learner.learn(rows, asked)
+        each = [made[e :: len(fits)] for e in range(len(fits))]
+        return [tuple(one for one in some if one is not None) for some in each]
+
+    def answers(
+        self, fitted: _Fitted, controls: Sequence[Controls], sample: _Sample
+    ) -> dict[int, Floats]:
         """[N, K], a column a question, for each estimator that there is, by its number."""
         gamma, episodes = self._gamma, sample.episodes
         each = {
@@ -247,7 +256,7 @@ class Analyst:
             1: per_decision(episodes, gamma, fitted.levels),
         }
         given = [] if sample.control is None else [sample.control]
-        given += [controls_at(one, self.policies, episodes) for one in fitted.controls]
+        given += [one.over(episodes) for one in controls]
         for number, (control, baseline) in enumerate(given, 2):
             each[number] = doubly_robust(episodes, gamma, control, baseline)
         if self.context is not None and fitted.guessed is not None and sample.own is not None:
@@ -260,7 +269,7 @@ class Analyst:
 
 
 class _Folds:
-    """What some folds teach of others; everything is computed once.
+    """What some folds teach of others.
 
     Args:
         analyst: fits and applies.
@@ -275,43 +284,50 @@ class _Folds:
         self._answers: dict[tuple[frozenset[int], int], dict[int, Floats]] = {}
         self._spreads: dict[frozenset[int], Floats] = {}
 
+    def leave_out(self) -> None:
+        """Fits without one fold, without two, and without three, and their answers of these."""
+        F = len(self.rows)
+        for size in range(1, max(min(F - 1, 3), 1) + 1):
+            outs = [frozenset(out) for out in combinations(range(F), size)]
+            learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
+            for out, controls in zip(outs, learned, strict=True):
+                fitted = self._fits[out] = self._analyst.fit(self._others(out))
+                for f in out:
+                    answers = self._analyst.answers(fitted, controls, self._parts[f])
+                    self._answers[out, f] = answers
+
     def close_ring(self) -> None:
         """For what takes long to learn: the next fold teaches it, and the one after it chooses.
 
         So no two folds teach each other, but for centers and levels.
         """
-        learned = [self._analyst.learned_from(part) for part in self._parts]
-        for f in range(len(self.rows)):
-            by, judge = (f + 1) % len(self.rows), (f + 2) % len(self.rows)
-            fitted = self._analyst.fit(self._parts[by], learned[by])
-            answers = self._analyst.answers(fitted, self._parts[judge])
-            out = frozenset([f])
-            self._spreads[out] = self._spread([answers])
-            self._fits[out] = self._analyst.fit(self._others(out), learned[by])
+        F, analyst = len(self.rows), self._analyst
+        learned = analyst.controls(self._parts, [[f] for f in range(F)], quick=False)
+        for f in range(F):
+            by, judge, out = (f + 1) % F, (f + 2) % F, frozenset([f])
+            chosen = analyst.answers(analyst.fit(self._parts[by]), learned[by], self._parts[judge])
+            self._spreads[out] = self._spread([chosen])
+            fitted = self._fits[out] = analyst.fit(self._others(out))
+            self._answers[out, f] = analyst.answers(fitted, learned[by], self._parts[f])
+
+    def _rest(self, out: frozenset[int]) -> list[int]:
+        """All folds but some; a single fold has only itself."""
+        every = range(len(self.rows))
+        return [f for f in every if f not in out] or list(every)
 
     def _others(self, out: frozenset[int]) -> _Sample:
-        """All but some; a single fold has only itself."""
-        rest = [rows for f, rows in enumerate(self.rows) if f not in out]
-        return self._sample.select(np.concatenate(rest or self.rows))
+        return self._sample.select(np.concatenate([self.rows[f] for f in self._rest(out)]))
 
     def fit(self, out: frozenset[int]) -> _Fitted:
         """By all folds but some."""
-        if out not in self._fits:
-            self._fits[out] = self._analyst.fit(self._others(out))
         return self._fits[out]
-
-    def _answered(self, out: frozenset[int], f: int) -> dict[int, Floats]:
-        """Answers of fold f to the questions, by a fit that leaves some folds out."""
-        if (out, f) not in self._answers:
-            self._answers[out, f] = self._analyst.answers(self.fit(out), self._parts[f])
-        return self._answers[out, f]
 
     def spread(self, out: frozenset[int]) -> Floats:
         """[E, K] variance of an answer by each estimator, as folds that are not left out show."""
         if out not in self._spreads:
             held = [h for h in range(len(self.rows)) if h not in out]
             some = held if len(held) > 1 else []
-            self._spreads[out] = self._spread([self._answered(out | {h}, h) for h in some])
+            self._spreads[out] = self._spread([self._answers[out | {h}, h] for h in some])
         return self._spreads[out]
 
     def _spread(self, answers: list[dict[int, Floats]]) -> Floats:
@@ -325,7 +341,7 @@ class _Folds:
 
     def values(self, out: frozenset[int], f: int) -> tuple[Floats, Ints]:
         """[2, n, K] answers of fold f, with exogenous paths and without, and who gave them."""
-        spread, answers = self.spread(out), self._answered(out, f)
+        spread, answers = self.spread(out), self._answers[out, f]
         without = _preferred(spread[: len(ESTIMATORS)])
         choice = without if len(self.rows) == 1 else _preferred(spread)
         picked = [

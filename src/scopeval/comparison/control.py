@@ -1,34 +1,36 @@
 """Learned control variates b_k: action values of every policy, from logs or other episodes.
 
-One set of rows serves all policies: K backward sweeps (Algorithm 1 without its line 6, every policy
-follows itself) over the same learners, for vectors over one learned world.
+The same rows serve all policies. For state numbers they are the values in the world that the rows
+show (`counted_model`); many worlds, one for each fold that is left out, are learned at once. For
+vectors they come from a sweep of every policy in one learned world.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats
+from scopeval.arrays import Bools, Floats
+from scopeval.comparison.counted_model import learned_model, value_tables, worlds_of
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import ScopevalError
+from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
-from scopeval.models.protocols import Critic
-from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Observations, Policy, Time
 
 __all__ = [
+    "AskedControls",
     "ControlLearner",
     "Controls",
+    "TableControls",
     "TableLearner",
     "WorldLearner",
-    "controls_at",
     "learner_for",
 ]
 
@@ -36,8 +38,12 @@ __all__ = [
 class Controls(Protocol):
     """b_k(t, s, a) of every policy."""
 
-    def at(self, policy: int, obs: Observations, t: int) -> Floats:
-        """[B, A]; 0 where nothing is known."""
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """b_k of the actions taken and bbar_k = sum_a pi_k b_k, both [N, T, K].
+
+        0 after an episode's end, where nothing is known, and where the baseline has control, whose
+        actions are not those of the policies.
+        """
         ...
 
 
@@ -53,33 +59,114 @@ class ControlLearner(Protocol):
         """Whether learning takes milliseconds."""
         ...
 
-    def learn(self, rows: Sequence[Transitions]) -> Controls | None:
-        """From all of these logs; None: there are none, or they are of no use."""
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """One for each of the fits, from the parts of these numbers; None: they are of no use."""
         ...
 
 
-def controls_at(
-    controls: Controls, policies: PolicySet, episodes: MixtureEpisodes
-) -> tuple[Floats, Floats]:
-    """b_k of the actions taken and bbar_k, both [N, T, K]; 0 after an episode's end.
+def _deciding(episodes: MixtureEpisodes) -> Bools:
+    """[N, T] steps at which the mixture decided."""
+    last = np.minimum(episodes.length, episodes.back)
+    return np.asarray(np.arange(episodes.horizon) < last[:, None])
 
-    Likewise where the baseline has control, whose actions are not those of the policies.
+
+@dataclass(frozen=True)
+class TableControls:
+    """Tables by state number.
+
+    Attributes:
+        q: b_k, [K, T, S, A].
+        v: sum_a pi_k b_k, [K, T, S].
     """
-    N, T, K = len(episodes), episodes.horizon, len(policies)
-    control, baseline = np.zeros((N, T, K)), np.zeros((N, T, K))
-    for t in range(T):
-        rows = np.flatnonzero((episodes.length > t) & (episodes.back > t))
-        if not len(rows):
-            break
-        obs, action = episodes.obs[rows, t], episodes.action[rows, t]
-        for k in range(K):
-            if episodes.failed[:, k].any():
-                continue  # it has no value
-            probs, usable = policies.probs_of(k, obs, t)
-            b = controls.at(k, obs, t) * usable[:, None]
-            control[rows, t, k] = b[np.arange(len(rows)), action]
-            baseline[rows, t, k] = (probs * b).sum(axis=1)
-    return control, baseline
+
+    q: Floats
+    v: Floats
+
+    @classmethod
+    def of_policies(cls, mdp: TabularMDP, policies: Sequence[Floats]) -> TableControls:
+        """Exact action values of policies [K, T, S, A] in a model."""
+        both = [value_tables(mdp, "reward", pi) for pi in policies]
+        return cls(np.stack([q for q, _ in both]), np.stack([v[:-1] for _, v in both]))
+
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """Looked up; 0 for states that are not in the tables."""
+        obs = np.asarray(episodes.obs)
+        inside = _deciding(episodes) & (obs >= 0) & (obs < self.v.shape[2])
+        K, _, S, A = self.q.shape
+        state = np.where(inside, np.arange(episodes.horizon) * S + obs, 0)
+        pair = state * A + np.where(inside, episodes.action, 0)
+        control = self.q.reshape(K, -1).take(pair, axis=1) * inside
+        baseline = self.v.reshape(K, -1).take(state, axis=1) * inside
+        return np.moveaxis(control, 0, 2), np.moveaxis(baseline, 0, 2)
+
+
+@dataclass(frozen=True)
+class AskedControls:
+    """By a function of observations; the policies are asked what they would do.
+
+    Attributes:
+        policies: of the comparison.
+        q: (policy, observations [B], t) -> b_k, [B, A].
+    """
+
+    policies: PolicySet
+    q: Callable[[int, Observations, int], Floats]
+
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """Step by step; 0 where a policy gives no answer, or the function no number."""
+        shape = len(episodes), episodes.horizon, len(self.policies)
+        control, baseline, deciding = np.zeros(shape), np.zeros(shape), _deciding(episodes)
+        for t in range(episodes.horizon):
+            rows = np.flatnonzero(deciding[:, t])
+            if not len(rows):
+                break
+            obs, action = episodes.obs[rows, t], episodes.action[rows, t]
+            for k in range(len(self.policies)):
+                if episodes.failed[:, k].any():
+                    continue  # it has no value
+                probs, usable = self.policies.probs_of(k, obs, t)
+                b = np.nan_to_num(self.q(k, obs, t), nan=0.0, posinf=0.0, neginf=0.0)
+                b *= usable[:, None]
+                control[rows, t, k] = b[np.arange(len(rows)), action]
+                baseline[rows, t, k] = (probs * b).sum(axis=1)
+        return control, baseline
+
+
+@dataclass(frozen=True)
+class TableLearner:
+    """State numbers: values in the worlds that the rows show."""
+
+    policies: PolicySet
+    horizon: int
+    gamma: float
+    actions: int
+    quick: bool = True
+
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """All of them by one recursion for each policy."""
+        some = [e for e, fit in enumerate(fits) if any(len(parts[i]) for i in fit)]
+        if not some:
+            return [None] * len(fits)
+        E, K, T, A = len(some), len(self.policies), self.horizon, self.actions
+        known = np.unique(np.concatenate([x for p in parts for x in (p.obs, p.next_obs)]))
+        S = 1 + int(known[-1])
+        rows = worlds_of(parts, [fits[e] for e in some], S)
+        mdp = learned_model(rows, E * S, A, T, self.gamma)
+        tables, _ = self.policies.tables(T, known, (S, A))
+        q, v = np.zeros((E, K, T, S, A)), np.zeros((E, K, T, S))
+        for k, pi in enumerate(tables):
+            every = np.concatenate([np.tile(pi, (1, E, 1)), np.full((T, 1, A), 1.0 / A)], axis=1)
+            ahead, here = value_tables(mdp, "reward", every)
+            q[:, k] = ahead[:, :-1].reshape(T, E, S, A).swapaxes(0, 1)
+            v[:, k] = here[:-1, :-1].reshape(T, E, S).swapaxes(0, 1)
+        made: list[Controls | None] = [None] * len(fits)
+        for e, one, there in zip(some, q, v, strict=True):
+            made[e] = TableControls(one, there)
+        return made
 
 
 @dataclass(frozen=True)
@@ -111,88 +198,6 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class CriticControls:
-    """The critics of K sweeps, one for each policy and step."""
-
-    critics: Sequence[Sequence[Critic]]
-
-    def at(self, policy: int, obs: Observations, t: int) -> Floats:
-        """[B, A]; 0 where the critic is not finite."""
-        q = np.asarray(self.critics[policy][t].at(obs).q, np.float64)
-        return np.where(np.isfinite(q), q, 0.0)
-
-
-@dataclass(frozen=True)
-class TableControls:
-    """Tables [K, T, S, A]."""
-
-    tables: Floats
-
-    def at(self, policy: int, obs: Observations, t: int) -> Floats:
-        """[B, A]; 0 for states that are not in the tables."""
-        table = self.tables[policy, t]
-        states = np.asarray(obs)
-        inside = (states >= 0) & (states < len(table))
-        return np.asarray(table[np.where(inside, states, 0)] * inside[:, None])
-
-
-@dataclass(frozen=True)
-class TableLearner:
-    """State numbers: critics by counting."""
-
-    policies: PolicySet
-    horizon: int
-    gamma: float
-    actions: int
-    features: NDArray[np.float64] | None = None
-    quick: bool = True
-
-    def learn(self, rows: Sequence[Transitions]) -> Controls | None:
-        """One table for each policy and step."""
-        from scopeval.behavior.sweep import followed_target, sweep
-        from scopeval.models.protocols import logged_sweep_data
-        from scopeval.models.rows import Rows
-        from scopeval.models.table import Table
-
-        some = [Rows.of(part) for part in rows if len(part)]
-        if not some:
-            return None
-        log = Rows.joined(some)
-        states = [p.states for p in self.policies.policies if isinstance(p, TabularPolicy)]
-        S = max([*states, 1 + int(log.obs.max()), 1 + int(log.next_obs.max())])
-        starts = log.select(log.t == 0) if (log.t == 0).any() else log
-        regression = Table(states=S, features=self.features)
-        data = logged_sweep_data(
-            replace(log, t=np.zeros_like(log.t)), starts, regression,
-            actions=self.actions, steps=1, states=S,
-        )  # fmt: skip
-        data = replace(data, learners={})
-        tables = np.zeros((len(self.policies), self.horizon, S, self.actions))
-        for k, policy in enumerate(self.policies.policies):
-            assert isinstance(policy, Policy)
-            asked = policy
-            if not isinstance(policy, TabularPolicy):
-                asked = _Asked(policy, np.array(0), np.array(S - 1), self.actions)
-            try:
-                swept = sweep(
-                    data,
-                    asked,
-                    lambda t, points, pi, e: [followed_target(pi, e)],
-                    horizon=self.horizon,
-                    gamma=self.gamma,
-                    actions=self.actions,
-                    followed=1,
-                    seed=0,
-                )
-            except ScopevalError:
-                continue  # it gives no probabilities in some state: b_k = 0
-            every = np.arange(S)
-            for t, critic in enumerate(swept.critics):
-                tables[k, t] = critic.at(every).q
-        return TableControls(np.nan_to_num(tables, nan=0.0, posinf=0.0, neginf=0.0))
-
-
-@dataclass(frozen=True)
 class WorldLearner:
     """Vectors: critics in one learned model of the world."""
 
@@ -202,8 +207,13 @@ class WorldLearner:
     seed: int = 0
     quick: bool = False
 
-    def learn(self, rows: Sequence[Transitions]) -> Controls | None:
-        """One world, and a sweep of every policy in it."""
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """One world for each, and a sweep of every policy in it."""
+        return [self._learn([parts[i] for i in fit]) for fit in fits]
+
+    def _learn(self, rows: Sequence[Transitions]) -> Controls | None:
         from scopeval.behavior.designer import design
         from scopeval.models.model.world import World
 
@@ -213,20 +223,20 @@ class WorldLearner:
         try:
             many = self.policies.actions_at(log.obs[:1])
             world = World.learn(log, actions=many, seed=self.seed)
-            made = [
+            critics = [
                 design(
                     world,
                     _Asked(policy, log.obs.min(axis=0), log.obs.max(axis=0), many),
                     horizon=self.horizon,
                     method="on-policy",
                     gamma=self.gamma,
-                )
+                ).critics
                 for policy in self.policies.policies
                 if isinstance(policy, Policy)
             ]
         except ScopevalError:
             return None  # the other estimators need no critics
-        return CriticControls([each.critics for each in made])
+        return AskedControls(self.policies, lambda k, obs, t: critics[k][t].at(obs).q)
 
 
 def learner_for(

@@ -79,15 +79,14 @@ def centers_of(episodes: MixtureEpisodes, gamma: float) -> Floats:
 
 def levels_of(episodes: MixtureEpisodes, gamma: float) -> Floats:
     """b_k(t) for *other* episodes, [T, K]: mean return from t on of those that reach t."""
-    reward, steps = episodes.reward, episodes.steps
-    ahead = np.zeros(len(reward))
-    levels = np.zeros((reward.shape[1], episodes.weights.shape[2]))
-    for t in reversed(range(reward.shape[1])):
-        ahead = reward[:, t] + gamma * ahead
-        weight = episodes.weights[:, -1] * steps[:, t, None]
-        total = weight.sum(axis=0)
-        levels[t] = np.where(total > 0, weight.T @ ahead / np.where(total > 0, total, 1.0), 0.0)
-    return levels
+    ahead = np.zeros(episodes.reward.shape)
+    follows = np.zeros(len(ahead))
+    for t in reversed(range(episodes.horizon)):
+        ahead[:, t] = follows = episodes.reward[:, t] + gamma * follows
+    final, steps = episodes.weights[:, -1], episodes.steps
+    total = steps.T.astype(np.float64) @ final
+    levels = (steps * ahead).T @ final / np.where(total > 0, total, 1.0)
+    return np.where(total > 0, levels, 0.0)
 
 
 def ab_variance(episodes: MixtureEpisodes, gamma: float, shares: Floats) -> tuple[Floats, Floats]:

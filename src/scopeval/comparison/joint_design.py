@@ -26,16 +26,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from scopeval.arrays import Bools, Floats
+from scopeval.comparison.counted_model import value_tables
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.solver.program import solve_priced
 
-__all__ = ["DESIGN_SHARES", "JointDesign", "contrast_variance", "joint_design", "value_tables"]
+__all__ = ["DESIGN_SHARES", "JointDesign", "contrast_variance", "joint_design"]
 
 #: Shares that a design may have in the mixture; the policies have equal parts of the rest. The less
 #: the more the policies themselves show, but the less may the design cost.
@@ -65,16 +65,6 @@ class JointDesign:
     shares: Floats
     mixture_cost: float
     baseline_cost: float
-
-
-def value_tables(mdp: TabularMDP, name: str, pi: Floats) -> tuple[Floats, Floats]:
-    """Q [T, S, A] and v [T + 1, S] of a policy's rewards, or costs, in a known model."""
-    T, S, A = pi.shape
-    q, v = np.zeros((T, S, A)), np.zeros((T + 1, S))
-    for t in reversed(range(T)):
-        q[t] = mdp.at(name, t) + mdp.gamma * mdp.expect(v[t + 1])
-        v[t] = (pi[t] * q[t]).sum(axis=1)
-    return q, v
 
 
 class _Sweep:
@@ -219,63 +209,3 @@ def _price(cost: Callable[[float], float], allowed: float, unit: float) -> float
     while excess(root) > 0.0 and root < high:  # on the side that keeps the promise
         root += 1e-3
     return unit * math.exp(root)
-
-
-def learned_model(rows: Any, states: int, actions: int, horizon: int, gamma: float) -> TabularMDP:
-    """The MDP that logged rows show: counts, mean rewards and costs.
-
-    A pair that was never seen is like the mean of the state's other actions; a state that was never
-    left is absorbing.
-
-    Args:
-        rows: `Rows` of the log.
-        states: number of states.
-        actions: number of actions.
-        horizon: T.
-        gamma: discount.
-    """
-    from scipy import sparse
-
-    S, A, over = states, actions, states
-    pair = rows.obs * A + rows.action
-    count = np.bincount(pair, minlength=S * A).astype(float)
-    seen = count > 0
-    n = np.where(seen, count, 1.0)
-    reward = np.bincount(pair, rows.reward, S * A) / n
-    square = np.bincount(pair, (rows.reward - reward[pair]) ** 2, S * A)
-    pooled = float(square.sum() / max(len(pair) - seen.sum(), 1))
-    noise = (square + 2.0 * pooled) / (n + 1.0)  # as `models.table`: two rows of average noise
-    cost = np.bincount(pair, rows.cost, S * A) / n
-    following = np.where(rows.alive, rows.next_obs, over)
-    entries = (np.ones(len(pair)), (pair, following))
-    moves = sparse.csr_array(sparse.coo_array(entries, shape=(S * A, S + 1)))
-    moves = sparse.diags_array(1.0 / n) @ moves
-    visited = seen.reshape(S, A).sum(axis=1)
-    some = visited[np.arange(S * A) // A] > 0  # the state was left by some action
-    like, never = np.flatnonzero(~seen & some), np.flatnonzero(~some)
-    row, other = np.repeat(like, A), ((like // A)[:, None] * A + np.arange(A)).ravel()
-    share = seen[other] / visited[other // A]
-    mean = sparse.csr_array((share, (row, other)), shape=(S * A, S * A))
-    leave = sparse.csr_array(
-        (np.ones(len(never)), (never, np.full(len(never), over))), shape=(S * A, S + 1)
-    )
-    moves = moves + mean @ moves + leave
-    reward, cost = reward + mean @ reward, cost + mean @ cost
-    noise[like] = pooled
-    last = sparse.csr_array((np.ones(A), (np.arange(A), np.full(A, over))), shape=(A, S + 1))
-    initial = np.bincount(rows.obs[rows.t == 0], minlength=S + 1).astype(float)
-    if not initial.any():
-        initial = np.bincount(rows.obs, minlength=S + 1).astype(float)
-
-    def whole(column: Floats) -> Floats:
-        return np.append(column, np.zeros(A)).reshape(S + 1, A)
-
-    return TabularMDP(
-        initial / initial.sum(),
-        sparse.csr_array(sparse.vstack([moves, last])),
-        whole(reward),
-        whole(cost),
-        horizon,
-        gamma=gamma,
-        reward_variance=whole(noise),
-    )

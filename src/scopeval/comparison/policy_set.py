@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, as_floats
+from scopeval.arrays import PROBABILITY_SLACK, Bools, Floats, Ints, as_floats
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.exact.tables import policy_table
@@ -250,6 +250,27 @@ class PolicySet:
             if reason:
                 answers.reasons[k] = reason
         return answers
+
+    def tables(self, horizon: int, states: Ints, shape: tuple[int, int]) -> tuple[Floats, str]:
+        """What all policies answer at some states, and why the first cannot where it cannot.
+
+        Args:
+            horizon: T.
+            states: numbers of the states that are asked about.
+            shape: number of states, and of actions.
+
+        Returns:
+            [K, T, S, A], uniform in all other states and where a policy gives no answer; and words.
+        """
+        S, A = shape
+        tables, reason = np.full((len(self), horizon, S, A), 1.0 / A), ""
+        for t in range(horizon):
+            answers = self.ask(states, t)
+            probs = np.where(answers.usable[:, :, None], answers.probs, 1.0 / A)
+            tables[:, t, states] = np.moveaxis(probs, 1, 0)
+            for k, why in answers.reasons.items():
+                reason = reason or f"policies[{self.names[k]!r}]: {why} at t={t}"
+        return tables, reason
 
     def probs_of(self, k: int, obs: Observations, t: int) -> tuple[Floats, Bools]:
         """What one policy answers, [B, A], and which rows can be used; the others are 0."""
