@@ -269,6 +269,7 @@ def test_the_upper_rooms_load_what_they_need_when_they_need_it():
 #: Loops backward in time. A recursion for values, variances or costs belongs to the sweep.
 BACKWARD = {
     "behavior.sweep": "Algorithm 1, for every model",
+    "comparison.counted_model": "values in many worlds at once, without line 6 or variances",
     "comparison.joint_design": "the mixture of policies, which carries K x K second moments",
     "comparison.estimators": "an estimate, backward in one recorded episode",
     "estimation.estimators": "an estimate, backward in one recorded episode",

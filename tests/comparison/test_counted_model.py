@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import Transitions
+from scopeval import Table, TabularPolicy, Transitions
 from scopeval.behavior.sweep import followed_target, sweep
 from scopeval.comparison.control import TableControls, TableLearner
 from scopeval.comparison.counted_model import learned_model, worlds_of
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.models.protocols import logged_sweep_data
 from scopeval.models.rows import Rows
-from scopeval.models.table import Table
-from scopeval.policies.adapters import TabularPolicy
 
 S, A, T = 7, 3, 4
 
