@@ -55,7 +55,7 @@ def test_a_german_historian_is_read_without_any_other_tool(path):
     assert np.flatnonzero(log.t == 0).tolist() == [0, 35, 70]
     assert log.t.max() == 34
     text = "; ".join(log.notes)
-    assert "3 episodes by 'Zeitstempel', where a pause of more than 660 begins one" in text
+    assert "3 episodes by 'Zeitstempel', where a pause of more than 11min begins one" in text
     assert "3 of 92 rows dropped" in text
 
 
@@ -71,6 +71,14 @@ def test_a_unit_behind_a_name_may_be_left_out(path):
         read_logs(both)
     with pytest.raises(DataError, match=r"could both be 'cost' \(for cost\); give the name with"):
         read_logs(both, columns={"cost": "cost"})
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
+def test_what_spreadsheets_write_is_read(tmp_path, path, encoding):
+    other = tmp_path / "other.csv"
+    other.write_text(path.read_text(encoding="utf-8"), encoding=encoding)
+    log = read_logs(other, columns=COLUMNS, time="Zeitstempel", gap="0,2h")
+    assert log == read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min")
 
 
 def test_the_horizon_that_a_historian_shows_is_said(path):

@@ -50,8 +50,9 @@ StepCost = Callable[[Any, Any, float, Any, Mapping[str, Any]], float]
 
 _NO_COST = (
     "the environment reports no cost ({where}); expected info['cost'] or a step of six values "
-    "(obs, reward, cost, terminated, truncated, info), try cost='name' for info['name'], "
-    "cost=function(obs, action, reward, next_obs, info), or cost='none' to evaluate without costs"
+    "(obs, reward, cost, terminated, truncated, info), try Plant(env, cost='name') for "
+    "info['name'], cost=function(obs, action, reward, next_obs, info), or cost='none' to evaluate "
+    "without costs (--cost on the command line)"
 )
 
 _FLATTEN = "expected numbers or vectors, try gymnasium.wrappers.FlattenObservation(env)"

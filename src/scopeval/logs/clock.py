@@ -36,10 +36,12 @@ class Clock:
         column: its name.
         gap: in seconds; for a column of plain numbers, in their unit. None: episodes have a column
             of their own.
+        stated: the gap as it was given.
     """
 
     column: str
     gap: float | None
+    stated: str = ""
 
 
 def clock_of(time: str | None, gap: Gap | None) -> Clock | None:
@@ -50,20 +52,20 @@ def clock_of(time: str | None, gap: Gap | None) -> Clock | None:
         return None
     if not isinstance(time, str):
         raise InputError(f"time: got {time!r}, expected the name of a column")
-    return Clock(time, None if gap is None else _seconds(gap))
+    return Clock(time, None if gap is None else _seconds(gap), str(gap))
 
 
 def _seconds(gap: Gap) -> float:
     if isinstance(gap, timedelta):
         amount = gap.total_seconds()
     elif isinstance(gap, str):
-        parts = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]+?)s?\s*", gap.lower())
+        parts = re.fullmatch(r"\s*([0-9]*[.,]?[0-9]+)\s*([a-z]+?)s?\s*", gap.lower())
         unit = None if parts is None else _SECONDS.get(parts[2])
         if parts is None or unit is None:
             raise InputError(
                 f"gap: got {gap!r}, expected a time such as '11min', '90s', '2h' or '1d'"
             )
-        amount = float(parts[1]) * unit
+        amount = float(parts[1].replace(",", ".")) * unit
     elif is_number(gap):
         amount = float(gap)
     else:
@@ -142,7 +144,7 @@ def episodes_by_time(
 
 
 def _spoken(clock: Clock) -> str:
-    return "" if clock.gap is None else f", where a pause of more than {clock.gap:g} begins one"
+    return "" if clock.gap is None else f", where a pause of more than {clock.stated} begins one"
 
 
 def _lengths(steps: Floats) -> str:

@@ -10,6 +10,7 @@ commas.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -85,18 +86,19 @@ def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> InMemory:  # noqa:
     """
     with reading(str(path), "CSV"):
         content = content_of(path)
-        separator = written.separator or _separator_of(content)
-        table = _csv_table(content, separator, written.decimal or ".")
+        encoding = _encoding_of(content)
+        separator = written.separator or _separator_of(content, encoding)
+        table = _csv_table(content, encoding, separator, written.decimal or ".")
         if written.decimal is None and separator != "," and _has_decimal_commas(table):
-            table = _csv_table(content, separator, ",")
+            table = _csv_table(content, encoding, separator, ",")
     return InMemory.of_arrow(str(path), table)
 
 
-def _csv_table(content: Any, separator: str, decimal: str) -> Any:
+def _csv_table(content: Any, encoding: str, separator: str, decimal: str) -> Any:
     dates = [pa.csv.ISO8601, "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"]
     return pa.csv.read_csv(
         pa.BufferReader(content),
-        read_options=pa.csv.ReadOptions(block_size=block_of(content.size)),
+        read_options=pa.csv.ReadOptions(block_size=block_of(content.size), encoding=encoding),
         parse_options=pa.csv.ParseOptions(delimiter=separator),
         convert_options=pa.csv.ConvertOptions(
             null_values=["", "NA", "N/A", "null", "NULL"],
@@ -106,12 +108,27 @@ def _csv_table(content: Any, separator: str, decimal: str) -> Any:
     )
 
 
-def _separator_of(content: Any) -> str:
+def _encoding_of(content: Any) -> str:
+    """UTF-8, or what spreadsheets and historians write in its place: UTF-16 or Windows-1252."""
+    data = memoryview(content)
+    if bytes(data[:2]) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(data), 1 << 20):
+            decoder.decode(data[start : start + (1 << 20)])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _separator_of(content: Any, encoding: str) -> str:
     """What occurs in the first lines, outside of quotes, and equally often in each; else a comma.
 
     The heading decides between several: numbers may have commas, names of columns seldom do.
     """
-    start = bytes(memoryview(content)[: 1 << 16]).decode("utf-8", "replace")
+    start = bytes(memoryview(content)[: 1 << 16]).decode(encoding, "replace")
     lines = [line for line in re.sub('"[^"]*"', "", start).splitlines() if line.strip()][:5]
     if len(lines) > 1 and len(content) > 1 << 16:
         lines = lines[:-1]  # the last one may be cut
