@@ -40,6 +40,7 @@ def rows_of(obs, action, alive=None):
         alive=np.ones(n) if alive is None else alive,
         weight=np.ones(n),
         borrowed=np.zeros(n, np.bool_),
+        has_next=np.ones(n, np.bool_),
     )
 
 

@@ -141,6 +141,7 @@ def test_pairs_that_were_never_seen_are_like_the_others_of_their_state():
         alive=np.array([1.0, 0.0, 1.0]),
         weight=np.ones(3),
         borrowed=np.zeros(3, bool),
+        has_next=np.ones(3, bool),
     )
     model = learned_model(rows, case.mdp.states, 2, 2, 1.0)
     p = model.transition.toarray().reshape(4, 2, 4)

@@ -36,16 +36,17 @@ def runs(lengths, seed=0):
     ]
 
 
-def expected(episodes, dropped=()):
-    """The same as a log, without the last steps of some episodes."""
+def expected(episodes, dropped=(), cut=()):
+    """The same as a log, without the last steps of some episodes, or what followed them."""
     parts = []
     for k, e in enumerate(episodes):
         n = len(e.action) - (k in dropped)
         flags = np.zeros(n, bool)
         flags[-1:] = e.terminated and k not in dropped
+        followed = np.arange(n) < n - (k in cut)
         parts.append((np.arange(n), e.obs[:n], e.action[:n], e.reward[:n], e.cost[:n],
-                      e.obs[1 : n + 1], flags))  # fmt: skip
-    names = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+                      e.obs[1 : n + 1], flags, followed))  # fmt: skip
+    names = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
     return {
         name: np.concatenate(some)
         for name, some in zip(names, zip(*parts, strict=True), strict=True)
@@ -55,7 +56,7 @@ def expected(episodes, dropped=()):
 def same(log, wanted):
     for name, values in wanted.items():
         if name == "next_obs":  # not used where an episode terminated
-            alive = ~wanted["terminated"]
+            alive = ~wanted["terminated"] & wanted["has_next"]
             np.testing.assert_array_equal(log.next_obs[alive], values[alive])
         else:
             np.testing.assert_array_equal(getattr(log, name), values, err_msg=name)
@@ -243,7 +244,11 @@ def test_rollout_buffers_of_sb3(envs, trained):
         model.train = lambda: None  # training flattens some arrays of the buffer
     model.learn(16 * envs)
     assert model.rollout_buffer.generator_ready == trained
-    # 3 + 4 + 3 + 4 + 2 steps; the last ones of the three that did not terminate are dropped
+    # 3 + 4 + 3 + 4 + 2 steps; the last ones of the two that were cut are left out, and where the
+    # last one of the rollout led is not known
+    steps = of_sb3.steps_of_rollout_buffer(model.rollout_buffer, time_limit=4)
+    log = read_logs(steps | {"cost": np.ones(14 * envs)})
+    assert log.has_next.sum() == 13 * envs
     assert len(check_rollout(model.rollout_buffer)) == 13 * envs
     # the second rollout begins in the middle of an episode, whose time is unknown
     model.learn(16 * envs, reset_num_timesteps=False)
@@ -437,7 +442,7 @@ def rows_of(episodes, more):
 @pytest.mark.parametrize("more", [0, 1])
 def test_tables_with_a_row_for_each_episode(more):
     episodes = runs([4, 5, 3])
-    wanted = expected(episodes, dropped=() if more else {1})
+    wanted = expected(episodes, cut=() if more else {1})
     table = pa.Table.from_pylist(rows_of(episodes, more))
     same(read_logs(tables.episodes(table.to_pylist())), wanted)
     frame = table.to_pandas()
@@ -464,7 +469,7 @@ def test_such_tables_with_flags_of_steps():
     rows = rows_of(episodes, 0)
     for row in rows:
         row["terminated"] = [False] * (len(row["actions"]) - 1) + [row["terminated"]]
-    same(read_logs(tables.episodes(rows)), expected(episodes, dropped={1}))
+    same(read_logs(tables.episodes(rows)), expected(episodes, cut={1}))
 
 
 def with_dones(episodes, flags):

@@ -114,3 +114,15 @@ def test_a_first_file_that_lacks_a_column(tmp_path, field):
     log = read_logs(tmp_path, columns={field: None})
     assert not log.terminated.any() or field != "terminated"
     assert np.isin(log.reward, COLUMNS["reward"]).all()
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".jsonl.gz"])
+def test_what_unpacks_to_far_more_than_it_is_is_refused(tmp_path, monkeypatch, ending):
+    """A compressed file of a few kB may hold GBs."""
+    line = "0,0,1,1,0,0\n" if ending == ".csv.gz" else json.dumps(dict.fromkeys("toarcn", 0)) + "\n"
+    path = tmp_path / f"log{ending}"
+    path.write_bytes(gzip.compress((line * 200_000).encode(), 9))
+    columns = dict(zip(("t", "obs", "action", "reward", "cost", "next_obs"), "toarcn", strict=True))
+    monkeypatch.setattr("scopeval._archive.FREE_BYTES", 1000)
+    with pytest.raises(DataError, match=r"bytes unpack to more than .*if you trust the file"):
+        read_logs(path, columns=columns)

@@ -50,13 +50,14 @@ def path(tmp_path):
 
 def test_a_german_historian_is_read_without_any_other_tool(path):
     log = read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min")
-    assert log.obs.shape == (35 + 35 + 19, 2)
+    assert log.obs.shape == (36 + 36 + 20, 2)
     assert (log.reward < 0).all()
-    assert np.flatnonzero(log.t == 0).tolist() == [0, 35, 70]
-    assert log.t.max() == 34
+    assert np.flatnonzero(log.t == 0).tolist() == [0, 36, 72]
+    assert np.flatnonzero(~log.has_next).tolist() == [35, 71, 91]
+    assert log.t.max() == 35
     text = "; ".join(log.notes)
     assert "3 episodes by 'Zeitstempel', where a pause of more than 11min begins one" in text
-    assert "3 of 92 rows dropped" in text
+    assert "3 of 92 rows have no successor" in text
 
 
 def test_a_unit_behind_a_name_may_be_left_out(path):
@@ -65,7 +66,7 @@ def test_a_unit_behind_a_name_may_be_left_out(path):
     assert log == read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min")
     table = pd.DataFrame({"episode": [0, 0, 0], "obs": [0, 1, 2], "action [-]": [0, 1, 0]})
     table["reward (EUR)"], table["cost [kWh]"] = [1.0, 2.0, 3.0], [0.0, 1.0, 1.0]
-    assert read_logs(table).reward.tolist() == [1.0, 2.0]
+    assert read_logs(table).reward.tolist() == [1.0, 2.0, 3.0]
     both = table.assign(**{"cost [EUR]": 1.0})
     with pytest.raises(DataError, match=r"'cost \[kWh\]' and 'cost \[EUR\]' could both be cost"):
         read_logs(both)
@@ -81,11 +82,12 @@ def test_what_spreadsheets_write_is_read(tmp_path, path, encoding):
     assert log == read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min")
 
 
-def test_the_horizon_that_a_historian_shows_is_said(path):
-    """The last row of a shift has no successor: 36 rows are 35 steps."""
+def test_shifts_are_as_long_as_their_rows(path):
+    """The last row of a shift has no successor, and is a step all the same."""
     log = read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min", horizon=36)
-    assert any("an episode of n rows is one of n - 1 steps" in note for note in log.notes)
-    assert any(note.endswith("try horizon=35") for note in log.notes)
+    assert not any("try horizon" in note for note in log.notes)
+    log = read_logs(path, columns=COLUMNS, time="Zeitstempel", gap="11min", horizon=37)
+    assert any(note.endswith("try horizon=36") for note in log.notes)
 
 
 def test_columns_of_a_vector_in_one_word(path):
@@ -146,7 +148,7 @@ def test_an_episode_column_and_times_together():
             "cost": 0.0,
         }
     )
-    assert read_logs(frame, time="when").t.tolist() == [0, 1, 0, 1]
+    assert read_logs(frame, time="when").t.tolist() == [0, 1, 2, 0, 1, 2]
 
 
 @given(
@@ -163,15 +165,15 @@ def test_any_shifts_come_back(lengths, minutes, factor):
         {"w": times, "obs": np.arange(n) * 1.0, "action": 0, "reward": 0.5, "cost": 1.0}
     )
     log = read_logs(frame, time="w", gap=factor * step)
-    assert log.t.tolist() == [t for length in lengths for t in range(length - 1)]
-    assert np.array_equal(log.next_obs, log.obs + 1)
+    assert log.t.tolist() == [t for length in lengths for t in range(length)]
+    assert np.array_equal(log.next_obs, log.obs + log.has_next[:, None])
 
 
 def test_decimal_commas_need_another_separator(tmp_path):
     file = tmp_path / "x.csv"
     file.write_text("obs;action;reward;cost;episode\n1,5;0;2,5;1;0\n2,5;1;3;1,5;0\n")
-    assert read_logs(file).reward.tolist() == [2.5]
-    assert read_logs(file, separator=";", decimal=",").obs.tolist() == [[1.5]]
+    assert read_logs(file).reward.tolist() == [2.5, 3.0]
+    assert read_logs(file, separator=";", decimal=",").obs.tolist() == [[1.5], [2.5]]
     with pytest.raises(DataError, match="is text such as '1,5'"):
         read_logs(file, decimal=".")
     with pytest.raises(InputError, match="decimal: got 'x'"):
@@ -184,4 +186,4 @@ def test_text_with_commas_is_no_number(tmp_path):
     """A column of words keeps the file's points as they are."""
     file = tmp_path / "x.csv"
     file.write_text("obs;action;reward;cost;episode;place\n1.5;0;2.5;1;0;a,b\n2.5;1;3;1.5;0;1,2\n")
-    assert read_logs(file).reward.tolist() == [2.5]
+    assert read_logs(file).reward.tolist() == [2.5, 3.0]

@@ -404,13 +404,40 @@ def test_rebuilds_next_obs(kind, marks):
     if "t" not in marks.split():
         del table["t"]
     rebuilt = read_logs(table)
-    expected = log.select(~cut)
+    assert np.array_equal(rebuilt.has_next, ~cut)
     for name in FIELDS:
-        live = ~expected.terminated if name == "next_obs" else slice(None)
-        assert np.array_equal(getattr(rebuilt, name)[live], getattr(expected, name)[live]), name
-    ended = rebuilt.terminated
-    assert np.array_equal(rebuilt.next_obs[ended], rebuilt.obs[ended])
-    assert f"{cut.sum()} of {len(log)} rows dropped" in rebuilt.notes[0]
+        shown = ~(log.terminated | cut) if name == "next_obs" else slice(None)
+        assert np.array_equal(getattr(rebuilt, name)[shown], getattr(log, name)[shown]), name
+    last = log.terminated | cut
+    assert np.array_equal(rebuilt.next_obs[last], rebuilt.obs[last])
+    assert f"{cut.sum()} of {len(log)} rows have no successor" in rebuilt.notes[0]
+    assert f"{cut.sum()} rows" in rebuilt.summary()
+
+
+def test_rows_without_a_successor_come_back_from_files(tmp_path):
+    log, episode = example(12)
+    table = {k: v for k, v in as_dict(log).items() if k != "next_obs"}
+    rebuilt = read_logs(table | {"episode": episode})
+    assert not rebuilt.has_next.all()
+    write_logs(rebuilt, tmp_path / "a.parquet")
+    assert read_logs(tmp_path / "a.parquet") == rebuilt
+    assert read_logs(rebuilt.to_frame()) == rebuilt
+    assert pickle.loads(pickle.dumps(rebuilt)) == rebuilt
+    assert Transitions.concat([rebuilt, log]).has_next.sum() == len(log) + rebuilt.has_next.sum()
+    assert "has_next" not in log.to_frame()
+
+
+def test_a_cost_function_is_not_asked_where_nothing_is_known_to_follow(tmp_path):
+    log, episode = example(12)
+    cut = ends_of(episode) & ~log.terminated
+    table = {k: v for k, v in as_dict(log).items() if k != "next_obs"} | {"episode": episode}
+    read = read_logs(table, cost=lambda obs, action, reward, following: following * 1.0)
+    assert len(read) == (~cut).sum()
+    assert f"{cut.sum()} rows without a successor left out" in "; ".join(read.notes)
+    write_logs(read_logs(table), tmp_path / "a.parquet")
+    stream = stream_logs(tmp_path / "a.parquet", cost=lambda *columns: columns[-1] * 1.0)
+    with pytest.raises(DataError, match="rows without a successor"):
+        list(stream)
 
 
 def test_rebuilds_across_files(tmp_path):
@@ -428,8 +455,9 @@ def test_a_gap_in_t_is_not_bridged():
     steps, zeros = [0, 1, 3, 4], [0] * 4
     table = {"t": steps, "obs": steps, "action": zeros, "reward": zeros, "cost": zeros}
     log = read_logs(table | {"episode": [7] * 4, "terminated": [0, 0, 0, 1]})
-    assert log.t.tolist() == [0, 3, 4]
-    assert log.next_obs.tolist() == [1, 4, 4]
+    assert log.t.tolist() == steps
+    assert log.next_obs[log.has_next].tolist() == [1, 4, 4]
+    assert log.has_next.tolist() == [True, False, True, True]
 
 
 def without(*names, **more):

@@ -216,6 +216,7 @@ def test_merging_is_what_a_dictionary_does(data):
         alive=rng.integers(2, size=n).astype(float),
         weight=rng.integers(1, 5, size=n).astype(float),
         borrowed=np.zeros(n, bool),
+        has_next=np.ones(n, bool),
     )
     groups: dict[tuple, list[int]] = {}
     for i in range(n):
@@ -256,6 +257,7 @@ def few(obs, action, reward, next_obs):
         alive=np.ones(n),
         weight=np.ones(n),
         borrowed=np.zeros(n, bool),
+        has_next=np.ones(n, bool),
     )
 
 

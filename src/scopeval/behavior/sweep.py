@@ -163,7 +163,11 @@ def sweep_steps(
     for t in reversed(range(horizon)):  # Alg. 1, line 4
         at = 0 if pooled else t
         rows, to, points = data.rows[at], data.successor[at], data.at(t)
-        learner = learners[0] if pooled else data.learner(t, actions, seed)
+        if t == horizon - 1 and data.last is not None:  # v is 0 wherever a row leads
+            rows, to = data.last, np.zeros(len(data.last), np.int64)
+            learner = data.learner(-1, actions, seed)
+        else:
+            learner = learners[0] if pooled else data.learner(t, actions, seed)
         ahead = gamma * rows.alive
         # critics that are not finite are counted in line 6
         with np.errstate(over="ignore", invalid="ignore"):

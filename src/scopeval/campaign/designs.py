@@ -465,14 +465,13 @@ def _array_of(name: str, text: str) -> Any:
     return npy_of_bytes(name, base64.b64decode(text))
 
 
-_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
 
 
 def bytes_of_logs(logs: Transitions) -> bytes:
     """The columns, compressed."""
     buffer = io.BytesIO()
-    columns: dict[str, Any] = {name: getattr(logs, name) for name in _COLUMNS}
-    pack(buffer, columns)
+    pack(buffer, logs.stored_columns())
     return buffer.getvalue()
 
 
@@ -486,7 +485,7 @@ def logs_of_bytes(content: bytes) -> Transitions:
         reading("logs", "the columns of Transitions"),
         open_archive("logs", io.BytesIO(content), len(content), names=_COLUMNS) as archive,
     ):
-        columns: dict[str, Any] = {name: archive.read(name) for name in _COLUMNS}
+        columns: dict[str, Any] = {name: archive.read(name) for name in archive.headers}
     return Transitions(**columns)
 
 

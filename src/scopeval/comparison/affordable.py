@@ -183,7 +183,7 @@ def _model(
         return _Model(mdp, np.ones(mdp.states, np.bool_), None)
     if logs is None or logs.obs.ndim != 1 or logs.action.ndim != 1:
         return None
-    rows = Rows.of(logs)
+    rows = Rows.of(logs.select(logs.has_next))
     states = 1 + int(max(rows.obs.max(), rows.next_obs.max()))
     mdp = learned_model(rows, states, policies.actions_at(rows.obs[:1]), horizon, gamma)
     known = np.append(np.bincount(rows.obs, minlength=states) > 0, False)

@@ -54,6 +54,7 @@ def episodes_of(logs: Transitions, horizon: int | None = None) -> LogEpisodes:
         raise InputError(
             "logs: their observations are state numbers, expected vectors with columns"
         )
+    logs = logs.select(logs.has_next)
     starts = np.flatnonzero(logs.t == 0)
     ends = np.append(starts[1:], len(logs))
     if not len(starts) or starts[0] != 0:

@@ -60,6 +60,7 @@ def compare(old: Transitions, new: Transitions, *, time_varying: bool, seed: int
         seed: of the permutations.
     """
     rng = np.random.default_rng((seed, 21))
+    old, new = (part.select(part.has_next) for part in (old, new))
     if old.discrete_obs and old.discrete_actions:
         return _compare_pairs(old, new, time_varying, rng)
     return _compare_vectors(old, new, rng)

@@ -99,6 +99,7 @@ class KnownMDP:
             alive=np.ones(n),
             weight=p.data,
             borrowed=np.zeros(n, np.bool_),
+            has_next=np.ones(n, np.bool_),
         )
 
 

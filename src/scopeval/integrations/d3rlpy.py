@@ -16,7 +16,8 @@ __all__ = ["action_values", "greedy", "steps_of_episodes"]
 def steps_of_episodes(episodes: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """Episodes of L observations, actions and rewards: `buffer.episodes` of d3rlpy.
 
-    The observation after the last step is not stored, so that step is dropped unless it terminated.
+    The observation after the last step is not stored: of that step the reward serves alone, unless
+    it terminated.
     """
     lengths = [len(e.actions) for e in episodes]
     ends = [np.arange(n) == n - 1 for n in lengths]

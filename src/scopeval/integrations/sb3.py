@@ -55,9 +55,8 @@ def steps_of_replay_buffer(buffer: Any) -> Columns:
 def steps_of_rollout_buffer(buffer: Any, time_limit: int | None) -> Columns:
     """The last rollout of PPO or A2C of Stable-Baselines3: `model.rollout_buffer`.
 
-    It stores neither how an episode ended nor the observation after its end, and an estimate of
-    what would have followed is added to the last reward before a time limit. So the last step of
-    such an episode is dropped, and so is that of the rollout.
+    It stores neither how an episode ended nor the observation after its end. The step before a time
+    limit is left out: an estimate of what would have followed was added to its reward.
 
     Args:
         buffer: the rollout buffer, before or after training with it.
@@ -80,13 +79,18 @@ def steps_of_rollout_buffer(buffer: Any, time_limit: int | None) -> Columns:
     episode, first = np.cumsum(begins) - 1, np.flatnonzero(begins)
     ended = np.append(starts[1:], False) & (step % size != size - 1)  # of one environment's steps
     cut = step - first[episode] + 1 == (time_limit or 0)
+    last = np.append(begins[1:], True)
     columns = {
         "episode": episode,
         "obs": obs,
         "action": action,
         "reward": flat(buffer.rewards).astype(float),
+        "next_obs": np.where(
+            last.reshape(-1, *[1] * (obs.ndim - 1)), obs, np.append(obs[1:], obs[-1:], axis=0)
+        ),
         "terminated": ended & ~cut,
+        "has_next": ~last | ended,
     }
     # a rollout may begin in the middle of an episode, at an unknown time
-    whole = starts[first][episode]
+    whole = starts[first][episode] & ~cut
     return {name: values[whole] for name, values in columns.items()}

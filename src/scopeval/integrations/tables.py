@@ -18,8 +18,8 @@ def episodes(
 ) -> list[dict[str, Any]]:
     """Rows with a list per column, one row an episode: `dataset.to_list()` of Hugging Face.
 
-    With one observation more than actions they can be read as they are; with as many, this drops
-    the last step, whose next observation is not known, unless it terminated.
+    With one observation more than actions they can be read as they are; with as many, nobody
+    recorded what followed the last step, unless it terminated.
 
     Args:
         rows: dicts with observations, actions, rewards, perhaps costs, and terminated or `dones`.
@@ -30,17 +30,18 @@ def episodes(
     for row in rows:
         obs, n = np.stack([np.asarray(x) for x in row["observations"]]), len(row["actions"])
         terminated = _ends(row, n, time_limit)
-        whole = n if len(obs) > n or terminated.any() else n - 1
-        following = obs[1 : whole + 1] if len(obs) > whole else np.append(obs[1:], obs[-1:], axis=0)
+        following = obs[1:] if len(obs) > n else np.append(obs[1:], obs[-1:], axis=0)
+        last = np.arange(n) == n - 1
         episode = {
-            "obs": obs[:whole],
-            "action": np.asarray(row["actions"])[:whole],
-            "reward": np.asarray(row["rewards"], float)[:whole],
+            "obs": obs[:n],
+            "action": np.asarray(row["actions"]),
+            "reward": np.asarray(row["rewards"], float),
             "next_obs": following,
-            "terminated": terminated[:whole],
+            "terminated": terminated,
+            "has_next": ~last | terminated | (len(obs) > n),
         }
         if "costs" in row:
-            episode["cost"] = np.asarray(row["costs"], float)[:whole]
+            episode["cost"] = np.asarray(row["costs"], float)
         read.append(episode)
     return read
 

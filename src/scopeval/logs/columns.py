@@ -1,7 +1,8 @@
 """Which column of a table is which field of a log, and Arrow columns as numpy arrays.
 
-Our fields are `t, obs, action, reward, cost, next_obs, terminated`, and three that only help to
-rebuild missing ones: `truncated` (cut by a time limit), `episode` (an id) and `time` (a clock).
+Our fields are `t, obs, action, reward, cost, next_obs, terminated, has_next`, and three that only
+help to rebuild missing ones: `truncated` (cut by a time limit), `episode` (an id) and `time` (a
+clock).
 A unit in brackets behind a name, as in "T1 [°C]", may be left out.
 A field is read from the column that the caller names; else from the column of that name; else from
 numbered columns (``obs_0, obs_1, ...``: a vector); else from the one alias below that the table
@@ -51,6 +52,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "cost": ("costs", "c"),
     "next_obs": ("next_observation", "next_observations", "next_state", "s_next", "s'"),
     "terminated": ("terminations", "terminal", "terminals"),
+    "has_next": (),
     "truncated": ("truncations", "timeout", "timeouts"),
     "episode": ("episode_id",),
     "time": (),

@@ -225,21 +225,19 @@ def rebuild(fields: Fields, borders: list[int], source: str) -> list[str]:
         following = np.concatenate([obs[1:], obs[-1:]])
         following[~follows] = obs[~follows]
         fields["next_obs"] = _sealed(following)
-        keep = follows | terminated
-        dropped = int(keep.size - keep.sum())
-        if dropped == keep.size:
+        fields["has_next"] = _sealed(follows | terminated)
+        last = int(np.count_nonzero(~fields["has_next"]))
+        if last == follows.size:
             raise DataError(
                 f"{source}: no row is followed by another one of its episode, so that next_obs "
                 "cannot be rebuilt; add a column next_obs"
             )
-        if dropped:
+        if last:
             notes.append(
-                f"{dropped:,} of {keep.size:,} rows dropped: without a next_obs column the last "
-                "row of an episode that did not terminate has no successor, so that an episode "
-                "of n rows is one of n - 1 steps"
+                f"{last:,} of {follows.size:,} rows have no successor: without a next_obs column "
+                "nothing shows where the last row of an episode that did not terminate led; its "
+                "reward and cost are used"
             )
-            for name in tuple(fields):
-                fields[name] = _sealed(fields[name][keep])
     return notes
 
 
@@ -361,8 +359,9 @@ def read_logs(
     *Missing columns.* `terminated`: then no row is terminated. `t`: counted from the start of each
     episode, if there is an `episode` or a `truncated` column and the rows are in order. `next_obs`:
     the `obs` of the next row of the episode (found by `episode`, `truncated`, or `t` going up by
-    one); a terminated row gets its own `obs`, and other last rows of an episode are dropped. The
-    `notes` say what was done. Episode ids must be unique over the files of a folder.
+    one). The last row of an episode has its own `obs` there; where it did not terminate, nobody
+    knows what followed (`has_next` is False), and its reward and cost are used alone. The `notes`
+    say what was done. Episode ids must be unique over the files of a folder.
 
     *Historians.* A table with a column of times and no episodes is cut at its pauses:
     ``time="Timestamp", gap="11min"``.
@@ -435,10 +434,25 @@ def read_whole(
         notes += clock_notes
     notes += rebuild(fields, borders, table.source)
     if cost is not None:
+        notes += _without_last_rows(fields)
         fields["cost"] = computed_cost(cost, fields)
     batch = batch_of(fields, table.source)
     batch.log.check(problem.horizon, problem.actions, source=table.source)
     return batch, notes
+
+
+def _without_last_rows(fields: Fields) -> list[str]:
+    """Leave out rows without a successor, in place, where a function asks for it; notes."""
+    kept = fields.get("has_next")
+    if kept is None or kept.all():
+        return []
+    for name in tuple(fields):
+        fields[name] = _sealed(fields[name][kept])
+    left_out = int(kept.size - kept.sum())
+    return [
+        f"{left_out:,} rows without a successor left out: the function cost= is given next_obs, "
+        "which they do not have; a column of costs keeps them"
+    ]
 
 
 def _name(source: object) -> str:

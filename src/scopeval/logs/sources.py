@@ -303,8 +303,8 @@ def _steps(
     if "next_obs" not in fields:
         if len(fields["obs"]) != length + 1:
             advice = (
-                "; if the last one was not stored, drop the last step of every episode that did "
-                "not terminate, as scopeval.integrations.tables.episodes does"
+                "; if the last one was not stored, try scopeval.integrations.tables.episodes: it "
+                "marks the last step of every episode that did not terminate (has_next)"
             )
             raise DataError(
                 f"{where} has {len(fields['obs'])} observations for {length} actions, expected "

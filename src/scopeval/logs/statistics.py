@@ -344,6 +344,7 @@ class _Rows(NamedTuple):
     obs: NDArray[Any]
     next_obs: NDArray[Any]
     terminated: NDArray[np.bool_]
+    has_next: NDArray[np.bool_]
     episode: Ints | None
     truncated: NDArray[np.bool_] | None
 
@@ -393,7 +394,8 @@ class LogStatistics:
             episode: their episode ids, where the log has them.
             truncated: where a time limit cut an episode, if the log says so.
         """
-        every = _Rows(log.t, log.obs, log.next_obs, log.terminated, episode, truncated)
+        columns = (log.t, log.obs, log.next_obs, log.terminated, log.has_next)
+        every = _Rows(*columns, episode, truncated)
         for start in range(0, len(log), CHUNK):
             part = slice(start, start + CHUNK)
             self._add(log.select(part), every.at(part))
@@ -439,6 +441,7 @@ class LogStatistics:
     def _pairs(self, before: _Rows, after: _Rows, row: int) -> None:
         """Look at pairs of neighboring rows; the first of them is this row of the log."""
         apart = after.t - before.t != 1
+        apart |= ~before.has_next
         if before.episode is not None and after.episode is not None:
             apart |= before.episode != after.episode
         if before.truncated is not None:
@@ -481,7 +484,7 @@ class LogStatistics:
 
     def _columns(self, log: Transitions) -> None:
         """Look at each column by itself, and at columns that may be the same."""
-        on = ~log.terminated
+        on = log.has_next & ~log.terminated
         self._range("reward", log.reward)
         self._range("cost", log.cost)
         self._same_columns = self._same_columns and np.array_equal(log.reward, log.cost)

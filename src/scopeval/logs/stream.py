@@ -240,6 +240,12 @@ class LoggedStream:
     def _parts(self) -> Iterator[tuple[Part, Batch]]:
         for part, fields in self._reader.parts():
             if self._cost is not None:
+                if not fields.get("has_next", np.True_).all():
+                    raise DataError(
+                        f"{part.source}: rows without a successor (has_next), where the function "
+                        "cost= is given next_obs; expected a column of costs, or read_logs, which "
+                        "leaves such rows out"
+                    )
                 fields["cost"] = computed_cost(self._cost, fields)
             yield part, batch_of(fields, part.source)
 

@@ -167,9 +167,21 @@ def open_json_lines(path: Path) -> InMemory:
 
 def content_of(path: Path) -> Any:
     """The bytes of a file, decompressed; types can only be inferred from all of them."""
-    packed = "gzip" if path.suffix.lower() == ".gz" else None
-    with pa.input_stream(str(path), compression=packed) as stream:
-        return stream.read_buffer()
+    if path.suffix.lower() != ".gz":
+        with pa.input_stream(str(path), compression=None) as stream:
+            return stream.read_buffer()
+    size = path.stat().st_size
+    blocks, most, have = list[bytes](), most_unpacked(size), 0
+    with pa.input_stream(str(path), compression="gzip") as stream:
+        while block := stream.read(_BLOCK):
+            have += len(block)
+            if have > most:
+                raise DataError(
+                    f"{path}: {size:,} bytes unpack to more than {most:,}, expected at most "
+                    f"{MAX_RATIO} times as many; if you trust the file, unpack it and read that"
+                )
+            blocks.append(block)
+    return pa.py_buffer(b"".join(blocks))
 
 
 def block_of(size: int) -> int:
@@ -461,8 +473,7 @@ def _checksum(file: IO[bytes], size: int) -> int:
 
 def _to_arrow(transitions: Transitions) -> Any:
     columns = {}
-    for name in ("t", "obs", "action", "reward", "cost", "next_obs", "terminated"):
-        values = getattr(transitions, name)
+    for name, values in transitions.stored_columns().items():
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
         columns[name] = (
             flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Recorded", "Transitions", "check_below", "not_a_log"]
 
-_FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated")
+_FIELDS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -40,10 +40,12 @@ class Transitions:
         action: number of the action, int64 [N], or continuous actions, float64 [N, k].
         reward: float64 [N].
         cost: what the step cost or risked, at least 0; float64 [N].
-        next_obs: like `obs`; ignored where `terminated`.
+        next_obs: like `obs`; ignored where `terminated`, and where not `has_next`.
         terminated: True where the value after the step is zero; bool [N]. An episode cut by a time
             limit is *not* terminated. Omitted: never.
-        notes: remarks about the log, such as rows that were dropped or look like duplicates.
+        notes: remarks about the log, such as rows that look like duplicates.
+        has_next: False where nobody recorded what followed, as in the last row of an episode that
+            was cut; bool [N]. Its reward and cost are data all the same. Omitted: always True.
 
     Raises:
         InputError: wrong shape or type, NaN, infinity, negative cost, time, state or action, no
@@ -58,6 +60,7 @@ class Transitions:
     next_obs: NDArray[np.int64] | NDArray[np.float64]
     terminated: NDArray[np.bool_]
     notes: tuple[str, ...]
+    has_next: NDArray[np.bool_]
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Transitions:
         next_obs: ArrayLike,
         terminated: ArrayLike | None = None,
         notes: Sequence[str] = (),
+        has_next: ArrayLike | None = None,
     ) -> None:
         first = observations(obs, Origin("obs"))
         columns: dict[str, NDArray[Any]] = {
@@ -81,6 +85,9 @@ class Transitions:
             "terminated": np.zeros(len(first), np.bool_)
             if terminated is None
             else flags(terminated, Origin("terminated")),
+            "has_next": np.ones(len(first), np.bool_)
+            if has_next is None
+            else flags(has_next, Origin("has_next")),
         }
         Origin("t").refuse_where(columns["t"] < 0, "is negative", "count time from 0")
         Origin("cost").refuse_where(
@@ -97,7 +104,7 @@ class Transitions:
                 f"obs has width {first.shape[1]} and next_obs has width "
                 f"{columns['next_obs'].shape[1]}; they must be the same"
             )
-        arguments = (t, obs, action, reward, cost, next_obs, terminated)
+        arguments = (t, obs, action, reward, cost, next_obs, terminated, has_next)
         for name, argument in zip(_FIELDS, arguments, strict=True):
             columns[name] = _owned(columns[name], argument)
         self._set(columns, tuple(notes))
@@ -141,7 +148,8 @@ class Transitions:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Transitions, (*self._columns().values(), self.notes)
+        *columns, has_next = self._columns().values()
+        return Transitions, (*columns, self.notes, has_next)
 
     def __repr__(self) -> str:
         obs = "states" if self.discrete_obs else f"vectors[{self.obs.shape[1]}]"
@@ -239,14 +247,19 @@ class Transitions:
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
     def _facts(self) -> list[tuple[str, str]]:
-        ended = int(self.terminated.sum())
+        ended, cut = int(self.terminated.sum()), int((~self.has_next).sum())
         return [
             ("observations", _described(self.obs, "state numbers")),
             ("actions", _described(self.action, "numbers")),
             ("reward", _spread(self.reward)),
             ("cost", _spread(self.cost)),
             ("terminated", f"{ended:,} rows ({100 * ended / len(self):.2g} %)"),
+            *([("no successor", f"{cut:,} rows")] if cut else []),
         ]
+
+    def stored_columns(self) -> dict[str, NDArray[Any]]:
+        """The columns as files and tables hold them: `has_next` only where it says anything."""
+        return {k: v for k, v in self._columns().items() if k != "has_next" or not v.all()}
 
     def to_frame(self) -> DataFrame:
         """A pandas table with one row per step, which `read_logs` reads back.
@@ -256,7 +269,7 @@ class Transitions:
         from scopeval.notebook.frame import frame_of, vector_columns
 
         columns: dict[str, Any] = {}
-        for name, values in self._columns().items():
+        for name, values in self.stored_columns().items():
             columns |= vector_columns(name, values)
         return frame_of(columns)
 

@@ -16,8 +16,10 @@ n - 1 and not n, the others fit the noise to residuals of the other fold.
 
 A sweep works on rows to learn from, and on points where values are needed. There are two kinds.
 *Logged* data are the log itself: every row serves every time step or, where the problem changes
-with time, the rows of that step. *Simulated* data are episodes of the target policy in a model of
-the world (`models.model.simulated_data`): rows of step t lead to the points of step t + 1.
+with time, the rows of that step. A row without a successor serves the last step of the horizon,
+after which nothing has a value, and the means of rewards and costs by state and action. *Simulated*
+data are episodes of the target policy in a model of the world (`models.model.simulated_data`): rows
+of step t lead to the points of step t + 1.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.rows import Rows
+from scopeval.models.rows import Rows, those_that_lead_on
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
 
 __all__ = [
@@ -240,6 +242,8 @@ class SweepData:
         regression: how critics are learned here.
         learners: by step, for a regression whose learners do not change when they fit; None: every
             sweep makes its own.
+        last: rows for the last step of the horizon, if they are others than those of `rows`: some
+            have no successor, and after this step none is needed.
     """
 
     rows: Sequence[Rows]
@@ -247,9 +251,13 @@ class SweepData:
     successor: Sequence[Ints]
     regression: Regression
     learners: dict[int, Learner] | None = None
+    last: Rows | None = None
 
     def learner(self, step: int, actions: int, seed: int) -> Learner:
-        """A learner for the rows of a step."""
+        """A learner for the rows of a step; below 0: for `last`."""
+        if step < 0:
+            assert self.last is not None
+            return self.regression.learner(self.last, actions, seed)
         if self.learners is None:
             return self.regression.learner(self.rows[step], actions, seed)
         if step not in self.learners:
@@ -299,28 +307,36 @@ def logged_sweep_data(
         states: number of states, at least; None for vectors.
         everything: rows whose states are needed as points (default: these).
     """
+    every, last = rows, None
+    if not rows.has_next.all():
+        rows = those_that_lead_on(every)
+        last = every if steps == 1 else every.select(every.t == steps - 1)
     which = [np.flatnonzero(rows.t == t) for t in range(steps)]
     if steps == 1:
         which = [np.arange(len(rows))]
     for t, some in enumerate(which):
-        if len(some) == 0:
+        if len(some) == 0 and not (last is not None and len(last) and 0 < t == steps - 1):
             raise InputError(
                 f"logged: no rows of time step {t}, expected some for every step of the horizon "
                 f"{steps}; try time_varying=False if rewards and dynamics do not depend on t"
             )
-    parts = [regression.prepare(rows.select(some), actions) for some in which]
+    parts = [regression.prepare(rows.select(some), actions) for some in which if len(some)]
+    if last is not None:
+        last = regression.prepare(last, actions)
+        parts = [*parts[: steps - 1], last] if steps > 1 else parts
     if rows.obs.ndim == 1:
         # every state is a point, so a row's next state is its own place among the points
         size = max(states or 0, *(1 + int(max(p.obs.max(), p.next_obs.max())) for p in parts))
-        counted = everything if everything is not None else rows
+        counted = everything if everything is not None else every
         size = max(size, 1 + int(max(counted.obs.max(), counted.next_obs.max())))
         initial = np.bincount(starts.obs, starts.weight, size)
         logged = np.bincount(counted.obs, counted.weight, size)
         points = Points(np.arange(size), initial / initial.sum(), logged / logged.sum())
-        return SweepData(parts, [points], [part.next_obs for part in parts], regression)
+        successor = [part.next_obs for part in parts]
+        return SweepData(parts, [points], successor, regression, last=last)
     # vectors never repeat: the points are the rows' next observations, then the first ones
     obs = np.concatenate([rows.next_obs, starts.obs])
     initial = np.concatenate([np.zeros(len(rows)), starts.weight])
     logged = np.concatenate([rows.weight, np.zeros(len(starts))])
     points = Points(obs, initial / initial.sum(), logged / logged.sum())
-    return SweepData(parts, [points], which, regression)
+    return SweepData(parts, [points], which, regression, last=last)

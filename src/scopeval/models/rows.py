@@ -44,6 +44,7 @@ __all__ = [
     "merge_rows",
     "part_of",
     "rows_to_learn",
+    "those_that_lead_on",
 ]
 
 #: Rows that are merged at a time: they stay in the processor's cache.
@@ -71,6 +72,8 @@ class Rows:
         weight: [n] how many logged rows this one stands for.
         borrowed: [n] True for rows that a table copied from neighbors of a pair that was never
             logged; they are a guess, not evidence.
+        has_next: [n] False where nobody recorded what followed: such a row serves where nothing
+            that follows counts (`models.protocols.logged_sweep_data`), and its next_obs is its obs.
     """
 
     t: Ints
@@ -84,6 +87,7 @@ class Rows:
     alive: Floats
     weight: Floats
     borrowed: Bools
+    has_next: Bools
 
     @classmethod
     def of(cls, log: Transitions) -> Rows:
@@ -101,6 +105,7 @@ class Rows:
             alive=(~log.terminated).astype(np.float64),
             weight=np.ones(n),
             borrowed=np.zeros(n, np.bool_),
+            has_next=log.has_next,
         )
 
     @classmethod
@@ -126,7 +131,13 @@ class Rows:
             self.alive[which],
             self.weight[which],
             self.borrowed[which],
+            self.has_next[which],
         )
+
+    @property
+    def goes_on(self) -> Bools:
+        """[n] where a next observation was recorded."""
+        return np.asarray((self.alive > 0) & self.has_next)
 
 
 @dataclass(frozen=True)
@@ -308,11 +319,12 @@ def halved(rows: int, rng: np.random.Generator, before: int = 0) -> Ints:
 
 
 def following_obs(batch: Transitions) -> Observations:
-    """Next observations; after the end of an episode there is none, so its own stands in."""
+    """Next observations; where there is none, or none was recorded, its own stands in."""
     following: Observations = batch.next_obs
-    if batch.terminated.any():
-        ended = batch.terminated if batch.discrete_obs else batch.terminated[:, None]
-        following = np.where(ended, batch.obs, batch.next_obs)
+    without = batch.terminated | ~batch.has_next
+    if without.any():
+        without = without if batch.discrete_obs else without[:, None]
+        following = np.where(without, batch.obs, batch.next_obs)
     return following
 
 
@@ -338,7 +350,7 @@ def _merged(parts: list[Part]) -> Part:
 
 
 def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
-    """Rows with the same (t, s, a, s', alive) as one, weighted by their number.
+    """Rows with the same (t, s, a, s', alive, has_next) as one, weighted by their number.
 
     A table cannot tell them apart. Ten million logged rows become a few thousand.
     """
@@ -349,7 +361,8 @@ def merge_rows(rows: Rows, *, by_time: bool = True) -> Rows:
 
 
 def _merged_block(rows: Rows, by_time: bool) -> Rows:
-    keys = [rows.obs, rows.action, rows.next_obs, rows.alive.astype(np.int64)]
+    keys = [rows.obs, rows.action, rows.next_obs, rows.alive, rows.has_next]
+    keys = [np.asarray(key, np.int64) for key in keys]
     if by_time:
         keys.insert(0, rows.t)
     first, group = _groups(keys)
@@ -371,7 +384,33 @@ def _merged_block(rows: Rows, by_time: bool) -> Rows:
         alive=rows.alive[first],
         weight=weight,
         borrowed=rows.borrowed[first],
+        has_next=rows.has_next[first],
     )
+
+
+def those_that_lead_on(rows: Rows) -> Rows:
+    """The rows with a successor; rewards and costs have the means of all rows at (t, s, a).
+
+    q(s, a) = E[r] + gamma E[v(S')]: the first mean takes every row, the second one those that show
+    S'. Vectors do not repeat, so that their rewards and costs stay as they are.
+    """
+    kept = np.flatnonzero(rows.has_next)
+    some = rows.select(kept)
+    if rows.obs.ndim > 1 or rows.action.ndim > 1 or not len(kept):
+        return some
+    _, group = _groups([rows.t, rows.obs, rows.action])
+    mine = group[kept]
+    count, own = np.bincount(group, rows.weight), np.bincount(mine, some.weight, group.max() + 1)
+
+    def shifted(column: Floats) -> Floats:
+        mean = np.bincount(group, rows.weight * column) / count
+        return np.asarray(
+            column[kept]
+            + mean[mine]
+            - (np.bincount(mine, some.weight * column[kept], len(count))[mine] / own[mine])
+        )
+
+    return replace(some, reward=shifted(rows.reward), cost=shifted(rows.cost))
 
 
 def _groups(keys: list[Ints]) -> tuple[Ints, Ints]:

@@ -104,7 +104,7 @@ NO_IDENTITIES = Identities(np.zeros(0), np.ones(0), np.zeros(0), np.zeros((0, 0)
 
 def identities_of(rows: Rows, encoder: Encoder) -> Identities:
     """The identities of what the rows lead to: where episodes start, they may not hold yet."""
-    on = np.flatnonzero(rows.alive > 0)
+    on = np.flatnonzero(rows.goes_on)
     before, after = (
         np.asarray(obs, np.float64)[on][:, encoder.predicted] for obs in (rows.obs, rows.next_obs)
     )

@@ -121,6 +121,7 @@ def simulate_episodes(
                 alive=np.where(ends, 0.0, 1.0),
                 weight=np.ones(paths),
                 borrowed=np.zeros(paths, np.bool_),
+                has_next=np.ones(paths, np.bool_),
             )
         )
         alive = np.flatnonzero(~ends)

@@ -161,9 +161,10 @@ class SimulatorModel:
         after, before = (
             np.asarray(x)[:, self.encoder.predicted] for x in (some.next_obs, some.obs)
         )
-        wrong = (after - prediction.next_obs[:, 0])[goes_on]
+        led_on = some.goes_on
+        wrong = (after - prediction.next_obs[:, 0])[led_on]
         if len(wrong):
-            spread = np.std((after - before)[goes_on], axis=0)
+            spread = np.std((after - before)[led_on], axis=0)
             self._errors = wrong
             self.loss = float(np.mean((wrong / np.where(spread > 1e-9, spread, 1.0)) ** 2))
         return errors | {"simulator, observation": float(np.sqrt(self.loss))}

@@ -293,7 +293,7 @@ def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> 
     x = encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
     y, end = _targets(rows, encoder)
     w = y.shape[1] - 2
-    goes_on = rows.alive > 0
+    goes_on = rows.goes_on
     mean, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 1e-6, scale, 1.0).astype(np.float32)
     some = goes_on if goes_on.any() else np.ones(len(x), np.bool_)
@@ -302,7 +302,7 @@ def _standardized(rows: Rows, encoder: Encoder, units: _Units | None = None) -> 
     spread = np.where(spread > 1e-9, spread, 1.0)
     if units is not None:
         mean, scale, centre, spread = units
-    # after the end of an episode the next observation means nothing: no loss there
+    # without a next observation there is no loss there; reward, cost and end are learned
     counts = np.ones_like(y, dtype=np.float32)
     counts[~goes_on, :w] = 0.0
     return _Problem(
@@ -358,7 +358,7 @@ def _measure_errors(network: Network, rows: Rows, spread: Floats, rng: np.random
     x = network.encoder.inputs(np.asarray(rows.obs), rows.action, rows.t)
     y, _ = _targets(rows, network.encoder)
     wrong = y - network.outputs(x)[:, :-1]
-    goes_on = np.flatnonzero(rows.alive > 0)
+    goes_on = np.flatnonzero(rows.goes_on)
     w = wrong.shape[1] - 2
     network.reward_noise = float(np.mean(wrong[:, w] ** 2))
     if len(goes_on) and w:

@@ -37,6 +37,7 @@ COLUMNS = {
     "cost": Layout(np.float64, "n"),
     "next_obs": Layout(np.float64, "n d"),
     "terminated": Layout(np.bool_, "n"),
+    "has_next": Layout(np.bool_, "n"),
     "fold": Layout(np.int64, "n"),
     "embedding": Layout(np.float64, "A m"),
     "predicted": Layout(np.bool_, "d"),
@@ -55,13 +56,7 @@ def write_world(path: str | os.PathLike[str], world: World) -> None:
     """Write one file, whole or not at all."""
     log, encoder = world.logged, world.dynamics.encoder
     arrays: dict[str, NDArray[Any]] = {
-        "t": log.t,
-        "obs": log.obs,
-        "action": log.action,
-        "reward": log.reward,
-        "cost": log.cost,
-        "next_obs": log.next_obs,
-        "terminated": log.terminated,
+        **log.stored_columns(),
         "fold": world.fold,
         "embedding": encoder.embedding,
         "predicted": encoder.predicted,
@@ -120,6 +115,8 @@ def _check_shapes(headers: Mapping[str, Header]) -> None:
     """See that the arrays fit each other; none has been read yet."""
     layouts = dict(COLUMNS)
     continuous = len(headers["embedding"].shape) == 2 and headers["embedding"].shape[0] == 0
+    if "has_next" not in headers:  # every row has a successor
+        del layouts["has_next"]
     layouts["action"] = Layout(np.float64, "n m") if continuous else Layout(np.int64, "n")
     for i in range(2):
         layouts |= {f"net{i}_{name}": layout for name, layout in (NETWORK | ERRORS).items()}
@@ -160,6 +157,7 @@ def _world(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> World:
         arrays["next_obs"],
         arrays["terminated"],
         header["notes"],
+        arrays.get("has_next"),
     )
     embedding = arrays["embedding"]
     if len(embedding) and log.action.max() >= len(embedding):
