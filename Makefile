@@ -93,7 +93,7 @@ $(VENV)/.heavy: $(VENV)/.dev
 	touch $@
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e '.[bench,mujoco]'
+	$(PIP) -e '.[bench,serve]'
 	touch $@ $(VENV)/.core
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python

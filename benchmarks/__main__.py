@@ -1,6 +1,6 @@
-"""The speed of scopeval beside its peers, as ratios: ``python -m benchmarks [NAME ...] [--quick]``.
+"""What a user waits for, beside what one would use instead: ``python -m benchmarks [NAME ...]``.
 
-Without a name all are measured, in ten minutes on two cores.
+Without a name all are measured, in ten minutes on two cores; ``growth --heavy``: 10^8 rows, Ray.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from scopeval._files import check_place, machine
 from scopeval.cli.console import err, out, print_line, print_table
 from scopeval.errors import MissingExtraError
 
-Name = Literal["solver", "sweep", "vectors", "simulate", "collect", "act", "frontier", "campaign",
-               "serve", "workers", "logs", "scale"]  # fmt: skip
+Name = Literal["design", "evaluate", "live", "growth", "solver"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Args:
     """Folder for the results, NAME.json."""
     quick: bool = False
     """Small sizes, for a first look."""
+    heavy: bool = False
+    """10^8 logged rows, and Ray beside processes: an hour, and 1.2 GB of disk."""
 
 
 @dataclass(frozen=True)
@@ -55,63 +56,46 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "solver": Benchmark(
-        "solve(), time per row",
-        ("numpy", "numba", "cvxpy", "clarabel"),
-        {"rows": ((10_000, 4), (4_000, 10)), "solves": 20, "repeats": 3},
-    ),
-    "sweep": Benchmark(
-        "learning",
+    "design": Benchmark(
+        "from logs to a design",
         ("numpy", "numba", "torch", "d3rlpy"),
-        {"size": 10, "episodes": 300, "tuples": 5_000, "measured": 3, "patience": 5.0},
+        {"size": 10, "episodes": 300, "horizon": 20, "prices": 12, "patience": 5.0, "repeats": 1},
     ),
-    "vectors": Benchmark(
-        "designs on vectors, processor time",
-        ("numpy", "numba", "torch"),
-        {"episodes": 60, "horizon": 20, "steps": 20, "repeats": 1},
+    "evaluate": Benchmark(
+        "an evaluation, time per step",
+        ("numpy", "numba", "gymnasium", "ray"),
+        {"episodes": 50_000, "peer_episodes": 64, "slow_episodes": 64, "repeats": 1},
     ),
-    "simulate": Benchmark(
-        "simulator, time per step",
-        ("numpy", "numba", "gymnasium"),
-        {"episodes": 50_000, "peer_episodes": 64, "repeats": 1},
-    ),
-    "collect": Benchmark(
-        "collection, time per step",
-        ("numpy", "numba", "mujoco", "gymnasium"),
-        {"robots": ("Hopper",), "side_by_side": 32, "repeats": 1},
-    ),
-    "act": Benchmark("one action", ("numpy", "numba", "torch"), {"calls": 2_000, "rows": 2_000}),
-    "frontier": Benchmark(
-        "frontier",
-        ("numpy", "numba"),
-        {"size": 10, "episodes": 300, "repeats": 1, "calls": 2_000},
-    ),
-    "campaign": Benchmark(
-        "one decision on disk", ("numpy", "sqlalchemy"), {"calls": 200}, {"calls": 500}
-    ),
-    "serve": Benchmark(
-        "service, many plants at once",
-        ("numpy", "sqlalchemy", "fastapi", "uvicorn"),
-        {"plants": 20, "seconds": 6.0, "turns": 2},
+    "live": Benchmark(
+        "one decision",
+        ("numpy", "numba", "torch", "sqlalchemy", "fastapi", "uvicorn"),
+        {"calls": 2_000, "plants": 20, "seconds": 6.0, "turns": 2},
         {"seconds": 20.0, "turns": 4},
     ),
-    "workers": Benchmark(
-        "evaluation on workers, time per step",
-        ("numpy", "ray"),
-        {"episodes": 64, "horizon": 20},
-        {"backends": ("processes",)},
-    ),
-    "logs": Benchmark(
-        "designs from files, time per row",
-        ("numpy", "numba", "pyarrow"),
-        {"rows": (100_000, 400_000), "file_rows": 50_000, "vectors": (20_000, 40_000)},
-    ),
-    "scale": Benchmark(
+    "growth": Benchmark(
         "growth",
-        ("numpy", "numba"),
-        {"decades": (("solve, rows", 3, 5), ("design, tuples", 3, 5)), "repeats": 1},
+        ("numpy", "numba", "pyarrow", "ray"),
+        {
+            "rows": (100_000, 400_000),
+            "file_rows": 50_000,
+            "vectors": (20_000, 40_000),
+            "decades": (("design, actions", 1, 3),),
+            "repeats": 1,
+        },
         {"repeats": 1},
     ),
+    "solver": Benchmark(
+        "line 6, time per row",
+        ("numpy", "numba", "cvxpy", "clarabel"),
+        {"rows": 10_000, "solves": 20, "repeats": 1},
+    ),
+}
+
+
+#: Settings of ``--heavy``.
+HEAVY: dict[str, dict[str, Any]] = {
+    "evaluate": {"backends": ("processes", "ray")},
+    "growth": {"rows": (10_000_000, 100_000_000), "backends": ("processes", "ray")},
 }
 
 
@@ -122,6 +106,7 @@ def main(words: Sequence[str] | None = None) -> None:
     for name in args.names or BENCHMARKS:
         what = BENCHMARKS[name]
         settings = what.quick if args.quick else {} if args.names else what.among_all
+        settings = settings | HEAVY.get(name, {}) if args.heavy else settings
         with errors_in_one_line():
             try:
                 measure(name, check_place(args.out / f"{name}.json"), settings, args)
@@ -140,7 +125,8 @@ def measure(name: str, place: Path, settings: dict[str, Any], args: Args) -> Non
     config = module.Config(**settings)
     print_line(err(), f"measuring: {name}")
     rows = module.run(config)
-    command = f"python -m benchmarks {' '.join(args.names)}{' --quick' * args.quick}".strip()
+    chosen = [*args.names, *["--quick"] * args.quick, *["--heavy"] * args.heavy]
+    command = " ".join(["python -m benchmarks", *chosen])
     print_table(out(), table_of(what.title, rows))
     for row in rows:
         if row.note:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks serve` for as long as one likes, in SQLite or PostgreSQL.
+"""The service of `python -m benchmarks live` for as long as one likes, in SQLite or PostgreSQL.
 
 python tools/bench_service.py [--seconds 120] [--turns 6] [--plants 200] [--postgres]
 python tools/bench_service.py --beside FOLDER [--seconds 120] [--turns 6] [--plants 200]
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.serve import Config, Hosted, _create, _driven, _hosted, run
-from benchmarks.serve_load import Load, Mode
+from benchmarks.live import Config, under_load
+from benchmarks.service import Hosted, Load, Mode, create, driven, hosted
 from postgres_server import MISSING, PostgresServer, binaries
 
 #: Makes a campaign with the code of 562c33e; prints the token of its plants.
@@ -39,14 +39,14 @@ def beside(config: Config, older: Path) -> None:
     path = os.environ | {"PYTHONPATH": str(older / "src")}
     with tempfile.TemporaryDirectory() as folder:
         where, before = str(Path(folder, "now.campaign")), str(Path(folder, "before.campaign"))
-        token = _create(where, config.seed)
+        token = create(where, config.seed)
         made = [sys.executable, "-c", OLDER_CREATE, before]
         old_token = subprocess.run(made, env=path, capture_output=True, text=True, check=True)
         program = "scopeval.paper.benchmarks.serve"
         with (
-            _hosted("campaign", where, config.seed) as now,
-            _hosted("campaign", before, config.seed, program, path) as old,
-            _hosted("bare", where, config.seed) as bare,
+            hosted("campaign", where, config.seed) as now,
+            hosted("campaign", before, config.seed, program, path) as old,
+            hosted("bare", where, config.seed) as bare,
         ):
             rows: list[tuple[str, Hosted, Mode, str]] = [
                 ("this version, act and observe", now, "act", token),
@@ -57,8 +57,8 @@ def beside(config: Config, older: Path) -> None:
             ]
             loads = [Load() for _ in rows]
             for turn in range(config.turns + 1):
-                for load, (_, hosted, mode, word) in zip(loads, rows, strict=True):
-                    each = _driven(config, hosted, config.seconds / config.turns, mode, word)
+                for load, (_, served, mode, word) in zip(loads, rows, strict=True):
+                    each = driven(served, config.plants, config.seconds / config.turns, mode, word)
                     if turn:  # the first is a warm-up
                         load.add(each)
     print("| | a second | computing | median | 99 % | errors |\n|---|---|---|---|---|---|")
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--beside", type=Path, metavar="FOLDER")
     asked = parser.parse_args()
     if asked.beside is not None:
-        beside(Config(asked.plants, asked.seconds, asked.turns), asked.beside)
+        beside(Config(plants=asked.plants, seconds=asked.seconds, turns=asked.turns), asked.beside)
         return 0
     if asked.postgres and binaries() is None:
         print(MISSING, file=sys.stderr)
@@ -89,10 +89,10 @@ def main() -> int:
     server = PostgresServer() if asked.postgres else None
     try:
         url = "" if server is None else server.url()
-        config = Config(asked.plants, asked.seconds, asked.turns, database=url)
-        for one in run(config):
+        config = Config(plants=asked.plants, seconds=asked.seconds, turns=asked.turns, database=url)
+        for one in under_load(config):
             assert one.peer is not None
-            print(f"{one.name:<28}{one.ours / one.peer:6.2f}  {one.note}", flush=True)
+            print(f"{one.name:<38}{one.ours / one.peer:6.2f}  {one.note}", flush=True)
     finally:
         if server is not None:
             server.remove()

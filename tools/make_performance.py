@@ -11,23 +11,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+from scopeval import __version__
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "performance.md"
 RESULTS = DOCS / "results" / "bench"
 PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.DOTALL)
 TITLES = {
-    "solver": "The safety program, time per row",
-    "sweep": "Learning a behavior policy",
-    "vectors": "Designs on vectors, processor time",
-    "simulate": "Simulation and estimate, time per step",
-    "collect": "Collecting episodes of a robot, time per step",
-    "act": "One action for one observation, 99th percentile",
-    "frontier": "A whole frontier, in designs",
-    "campaign": "One decision of a campaign, on disk",
-    "serve": "A served campaign: many plants at once",
-    "workers": "An evaluation on workers, time per step",
-    "logs": "Designs from a folder of Parquet files, time per row",
-    "scale": "Growth: exponent of time and memory, 1 is linear",
+    "design": "From logs to a design",
+    "evaluate": "A whole evaluation, time per step",
+    "live": "One decision",
+    "growth": "Growth: time per row, and slopes (1 is linear)",
+    "solver": "Line 6, time per row",
 }
 
 
@@ -51,17 +46,19 @@ def page(text: str) -> str:
     found = stored()
     if not found:
         return PART.sub("\nNothing is stored yet; the command above measures.\n\n", text)
-    parts = [_where(next(iter(found.values())))]
-    parts += [f"**{TITLES[name]}**\n\n{_table(each['rows'])}" for name, each in found.items()]
+    parts = [
+        f"**{TITLES[name]}**\n\n{_where(each)}\n\n{_table(each['rows'])}"
+        for name, each in found.items()
+    ]
     return PART.sub(lambda _: "\n" + "\n".join(parts) + "\n", text)
 
 
 def _where(content: dict[str, Any]) -> str:
-    machine, versions = content["machine"], content["versions"]
-    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    machine, version = content["machine"], content["versions"]["scopeval"]
+    older = "" if version == __version__ else ", older than the code you have"
     return (
-        f"Measured on {content['date'][:10]} by\n\n```sh\n{content['command']}\n```\n\n"
-        f"on {machine['cores']} cores ({machine['cpu']}); {named}.\n"
+        f"`{content['command']}`, {content['date'][:10]}, {machine['cores']} cores "
+        f"({machine['cpu']}), version {version}{older}."
     )
 
 

@@ -3,7 +3,8 @@
     python tools/measure_large_logs.py write FOLDER --rows 100000000
     python tools/measure_large_logs.py read FOLDER --workers 2
 
-The rows are those of ``python -m benchmarks logs``: 10^8 take 1.2 GB. Delete the folder afterwards.
+The rows are those of ``python -m benchmarks growth``: 10^8 take 1.2 GB. Delete the folder
+afterwards.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import argparse
 import time
 from pathlib import Path
 
+from benchmarks.growth import Read, write_folder
 from benchmarks.harness import in_own_process
-from benchmarks.logs import Read, write_folder
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         write_folder(given.folder, given.rows, given.file_rows, given.seed)
         print(f"{given.rows:,} rows in {time.perf_counter() - began:.0f} s")
         return
-    found = Read(*in_own_process("logs.design_folder", str(given.folder), given.workers))
+    found = Read(*in_own_process("growth.design_folder", str(given.folder), given.workers))
     print(
         f"{found.rows:,} rows, {given.workers or 'no'} workers: {found.seconds:.1f} s, "
         f"{1e9 * found.processor / found.rows:.0f} ns of processor time per row; at most "

@@ -71,7 +71,7 @@ def test_the_numeric_tests_are_where_the_makefile_says():
 def test_heavy_tests_are_left_out_unless_they_are_asked_for():
     def collected(*more: str) -> str:
         command = (sys.executable, "-m", "pytest", "--collect-only", "-q", *more)
-        places = ("tests/benchmarks/test_bench_solver.py", "tests/tools/test_crash_campaigns.py")
+        places = ("tests/benchmarks/test_bench.py", "tests/tools/test_crash_campaigns.py")
         env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(
             (*command, *places), cwd=ROOT, env=env, capture_output=True, text=True, timeout=300
