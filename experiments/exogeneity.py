@@ -5,13 +5,15 @@ number times an effect to the mean of the next input that nobody has seen yet (d
 stay Poisson, prices normal). The unit of the effect is the one that biases the estimate with
 context by one of its standard errors. 0: how often an exogenous column is named.
 
-*at most* is the power of the likelihood ratio of the whole log against an exogenous input, by
-somebody who knows the law of the input, the size of the effect and its direction: by Neyman and
-Pearson no test with 5 % false alarms names the column more often. Its critical value is the 95 %
-quantile over as many logs of an exogenous input. *least* is the same where the actions tilt the
-input along what the estimate takes out of it, which biases most for the least influence:
-Phi(b d - 1.645) at b units with d = sqrt(n) SE / (k sd(g)) (docs/context.md). *variance* is that of
-the estimate, relative to the one without context.
+*drawn* is how often the score test does that knows the law of the input and the policy, and uses
+the part of the actions that was drawn. It takes for granted neither the direction nor that the
+climate is the history's. *at most* is the power of the likelihood ratio of the whole log against an
+exogenous input, by somebody who knows the law of the input, the size of the effect and its
+direction: by Neyman and Pearson no test with 5 % false alarms names the column more often. Its
+critical value is the 95 % quantile over as many logs of an exogenous input. *least* is the same
+where the actions tilt the input along what the estimate takes out of it, which biases most for the
+least influence: Phi(b d - 1.645) at b units with d = sqrt(n) SE / (k sd(g))
+(docs/context-tables.md). *variance* is that of the estimate, relative to the one without context.
 """
 
 from __future__ import annotations
@@ -84,20 +86,26 @@ def job(args: Args, world: str, first: int) -> dict[str, Any]:
     made = WORLDS[world]
     unit = _unit(world, args.episodes)[0]
     history = History(np.zeros((2, made.horizon)), made.name)
-    named, ratios, exogenous = [], [], []
+    named, ratios, exogenous, drawn = [], [], [], []
     for number in range(first, first + LOGS):
         some = []
         for i, x in enumerate(args.effects):
             rng = np.random.default_rng([number, i, *world.encode()])
             log = log_of(world, args.episodes, unit * x, rng)
             some.append(bool(exogeneity_warnings(exogeneity(log, history))))
+            drawn.append(bool(abs(drawn_score(world, log)) > -NormalDist().inv_cdf(ALPHA / 2)))
             ratios.append(float(log_ratios(world, log, unit * x).sum()))
         named.append(some)
         rng = np.random.default_rng([number, 1000, *world.encode()])
         log = log_of(world, args.episodes, 0.0, rng)
         exogenous.append([float(log_ratios(world, log, unit * x).sum()) for x in args.effects])
     ratio = np.reshape(ratios, (LOGS, -1)).tolist()
-    return {"named": named, "ratio": ratio, "exogenous": exogenous}
+    return {
+        "named": named,
+        "ratio": ratio,
+        "exogenous": exogenous,
+        "drawn": np.reshape(drawn, (LOGS, -1)).tolist(),
+    }
 
 
 def log_of(world: str, n: int, effect: float, rng: np.random.Generator) -> Episodes:
@@ -156,9 +164,7 @@ def _log_likelihoods(world: str, log: Episodes, effect: float) -> Floats:
     assert log.exogenous is not None
     paths, added = log.exogenous[:, 1:, 0], effect * log.action
     if world == "battery":
-        hours = np.arange(paths.shape[1])
-        usual = 50.0 + 10.0 * np.sin(4.0 * np.pi * (hours - 16.0) / paths.shape[1])
-        off = paths - usual
+        off = paths - Battery().usual
         off[:, 1:] -= added[:, :-1]
         drawn = off[:, 1:] - PRICES[0] * off[:, :-1]
         return np.asarray(-0.5 * (drawn**2).sum(axis=1) / PRICES[1] ** 2)
@@ -174,14 +180,36 @@ def _log_likelihoods(world: str, log: Episodes, effect: float) -> Floats:
     return total
 
 
+def drawn_score(world: str, log: Episodes) -> float:
+    """Normal where the input is exogenous: drawn parts of actions times scores of a shift."""
+    assert log.exogenous is not None
+    policy, paths = WORLDS[world].policies()[POLICY], log.exogenous[:, 1:, 0]
+    numbers = np.arange(WORLDS[world].actions)
+    expected = [policy.probs(log.obs[:, t], t) @ numbers for t in range(paths.shape[1])]
+    drawn, score = log.action - np.stack(expected, axis=1), np.zeros_like(paths)
+    if world == "battery":  # a price moves after the action
+        off = paths - Battery().usual
+        score[:, :-1] = off[:, 1:] - PRICES[0] * off[:, :-1]
+    else:
+        rates, switch = np.array(SPELLS[world][0]), SPELLS[world][1]
+        spell = np.full((len(paths), 2), 0.5)
+        for t in range(paths.shape[1]):
+            joint = spell * np.exp(paths[:, t, None] * np.log(rates) - rates)
+            seen = joint / joint.sum(axis=1, keepdims=True)
+            score[:, t] = (seen * (paths[:, t, None] / rates - 1.0)).sum(axis=1)
+            spell = (1.0 - switch) * seen + switch * seen[:, ::-1]
+    each = (drawn * score).sum(axis=1)
+    return float(each.sum() / np.sqrt((each**2).sum()))
+
+
 def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One line for each world and effect."""
     lines = []
     for world in args.worlds:
         some = [row for row in rows if row["world"] == world]
-        named, ratio, exogenous = (
+        named, ratio, exogenous, drawn = (
             np.concatenate([np.asarray(row[key], np.float64) for row in some])
-            for key in ("named", "ratio", "exogenous")
+            for key in ("named", "ratio", "exogenous", "drawn")
         )
         unit, variance, least = _unit(world, args.episodes)
         critical = np.quantile(exogenous, 1.0 - ALPHA, axis=0)
@@ -194,6 +222,7 @@ def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
                     "variance": variance,
                     "effect": b,
                     "named": float(named[:, i].mean()),
+                    "drawn": float(drawn[:, i].mean()),
                     "at most": float((ratio[:, i] > critical[i]).mean()) if b else ALPHA,
                     "least": NormalDist().cdf(b * least + NormalDist().inv_cdf(ALPHA)),
                 }
@@ -203,7 +232,7 @@ def summary(args: Args, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def table(content: dict[str, Any]) -> list[Table | str]:
     """The lines."""
-    heads = ("world", "variance", "unit", "units", "logs", "named", "at most", "least")
+    heads = ("world", "variance", "unit", "units", "logs", "named", "drawn", "at most", "least")
     rows = tuple(
         (
             line["world"],
@@ -212,6 +241,7 @@ def table(content: dict[str, Any]) -> list[Table | str]:
             f"{line['effect']:g}",
             str(line["logs"]),
             _share(line["named"], line["logs"]),
+            _share(line["drawn"], line["logs"]) if "drawn" in line else "",
             _share(line["at most"], line["logs"]),
             f"{line['least']:.2f}",
         )

@@ -5,9 +5,11 @@ any r that is a function of the past and of the column's next value,
 
     E[ (1{A_t = a} / mu_t(A_t) - 1) r_t ] = 0      where A_t does not influence the next value.
 
-r is the next value less its regression on the past, which makes the test sharp. An episode's scores
-are sums over its steps; episodes are independent, and the test is that their mean is 0: for all
-actions together (chi square), and along the actions' numbers (normal).
+An episode's scores are sums over its steps; episodes are independent, and the test is that their
+mean is 0, in two ways. For all actions together (chi square) r is the next value less its
+regression on the past. Along the actions' numbers (normal) r is the score of a shift: minus the
+derivative of the logarithm of the next value's density, given the past. To that no other r has more
+power against a value that moves with the action's number; the first sees what moves otherwise.
 
 What it cannot see: an influence after more than one step, or one that is small. No test can see
 much less. Let context leave the share `kept` of the variance, and two actions be equally likely. An
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Bools, Floats
 from scopeval.collection.episodes import Episodes
 from scopeval.collection.signal_paths import WithPaths, signal_start
+from scopeval.context.features import KNOTS
 from scopeval.context.history import History
 
 __all__ = ["FEWEST", "ColumnTest", "column_tests", "exogeneity", "exogeneity_warnings", "steps_of"]
@@ -112,7 +115,10 @@ def column_tests(
             if share > _SEEN:
                 break  # otherwise it was seen before the action, as a price is: take the next one
         rest = rest if share > _SEEN else np.zeros_like(rest)
-        tests.append(_test(history.column_name(d), drawn[:, :steps], rest))
+        following = paths[:, ahead : ahead + steps, d]
+        score = _shift_score(following, following - rest) if share > _SEEN else rest
+        rest = rest / (rest.std() or 1.0)
+        tests.append(_test(history.column_name(d), drawn[:, :steps], rest, score))
     return tuple(tests)
 
 
@@ -168,7 +174,7 @@ def _unexplained(
 ) -> tuple[Floats, float]:
     """[N, steps] the values `ahead` of the actions, less their regression on what was seen before.
 
-    In deviations; and the share of their variance that is left.
+    And the share of their variance that is left.
     """
     n = len(path)
     following = path[:, ahead : ahead + steps]
@@ -184,12 +190,40 @@ def _unexplained(
     left = (following - following.mean(axis=0)).ravel()
     gram = design.T @ design + _RIDGE * len(design) * np.eye(design.shape[1])
     rest = (left - design @ np.linalg.solve(gram, design.T @ left)).reshape(n, steps)
-    share = float(rest.var() / (left.var() or 1.0))
-    return np.asarray(rest / (rest.std() or 1.0)), share
+    return np.asarray(rest), float(rest.var() / (left.var() or 1.0))
 
 
-def _test(name: str, drawn: Floats, rest: Floats) -> ColumnTest:
-    """The hypothesis that scores have mean 0."""
+def _shift_score(values: Floats, expected: Floats) -> Floats:
+    """[N, steps] -(d / dx) log p(x | past) at the values, where the past speaks by `expected`.
+
+    The psi that it is has the least E[psi^2] / 2 - E[d psi / dx] (Hyvarinen 2005): a linear
+    equation for psi in the span of products of hinges of the value and of what was expected.
+    """
+    x = _in_deviations(values)
+    of_value, slope = _hinges(x)
+    of_past, _ = _hinges(_in_deviations(expected))
+    columns = (of_value[:, :, None] * of_past[:, None]).reshape(x.size, -1)
+    slopes = (slope[:, :, None] * of_past[:, None]).reshape(x.size, -1).mean(axis=0)
+    inverse = np.linalg.pinv(columns.T @ columns / x.size, rcond=1e-8, hermitian=True)
+    return np.asarray(columns @ (inverse @ slopes)).reshape(values.shape)
+
+
+def _in_deviations(values: Floats) -> Floats:
+    """[n] in deviations from the mean."""
+    flat = values.ravel() - values.mean()
+    return np.asarray(flat / (flat.std() or 1.0))
+
+
+def _hinges(x: Floats) -> tuple[Floats, Floats]:
+    """[n, k] one, x and hinges of x, and their slopes."""
+    one, knots = np.ones((x.size, 1)), np.quantile(x, KNOTS)
+    above = x[:, None] - knots
+    hinges = np.concatenate([one, x[:, None], np.maximum(above, 0.0)], axis=1)
+    return hinges, np.concatenate([0.0 * one, one, (above >= 0).astype(np.float64)], axis=1)
+
+
+def _test(name: str, drawn: Floats, rest: Floats, score: Floats) -> ColumnTest:
+    """The hypothesis that `drawn` and what the past leaves go with each other by chance."""
     from scipy.special import erfc, gammaincc
 
     scores = np.einsum("nta,nt->na", drawn, rest)
@@ -200,8 +234,7 @@ def _test(name: str, drawn: Floats, rest: Floats) -> ColumnTest:
     if rank == 0:
         return ColumnTest(name, 1.0, effect)
     p = float(gammaincc(rank / 2, total @ inverse @ total / 2))
-    if rank > 1:
-        along = scores @ np.arange(scores.shape[1])
-        p_along = float(erfc(abs(along.sum()) / np.sqrt(2.0 * (along**2).sum())))
-        p = min(1.0, 2.0 * min(p, p_along))
+    along = (drawn @ np.arange(drawn.shape[2]) * score).sum(axis=1)
+    if (square := float((along**2).sum())) > 0:
+        p = min(1.0, 2.0 * min(p, float(erfc(abs(along.sum()) / np.sqrt(2.0 * square)))))
     return ColumnTest(name, p, effect)

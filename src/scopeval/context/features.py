@@ -17,10 +17,10 @@ import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints
 
-__all__ = ["LEVELS", "PLAIN", "BlockMeans", "Level", "PathFeatures"]
+__all__ = ["KNOTS", "LEVELS", "PLAIN", "BlockMeans", "Level", "PathFeatures"]
 
 #: Hinges begin at these quantiles, of a block's mean or of all entries of a column.
-_KNOTS = (0.25, 0.5, 0.75)
+KNOTS = (0.25, 0.5, 0.75)
 #: Paths that are described at a time: bounds the memory.
 _PIECE = 20_000
 
@@ -43,7 +43,7 @@ class Level:
 
     def columns(self, width: int) -> int:
         """Number of features of paths with so many columns."""
-        each = 1 + self.squares + len(_KNOTS) * (self.hinges + self.entries)
+        each = 1 + self.squares + len(KNOTS) * (self.hinges + self.entries)
         return self.blocks * width * each
 
 
@@ -121,13 +121,13 @@ class PathFeatures:
         blocks = paths.of(level.blocks)
         center, scale = blocks.mean(axis=0), blocks.std(axis=0)
         scale = np.where(scale > 1e-9 * np.abs(center), scale, 1.0)
-        knots = np.zeros((len(_KNOTS), len(center)))
+        knots = np.zeros((len(KNOTS), len(center)))
         if level.hinges:
-            knots = np.quantile((blocks - center) / scale, _KNOTS, axis=0)
+            knots = np.quantile((blocks - center) / scale, KNOTS, axis=0)
         width = paths.paths.shape[2]
-        entry_knots = np.zeros((len(_KNOTS), width))
+        entry_knots = np.zeros((len(KNOTS), width))
         if level.entries:
-            entry_knots = np.quantile(paths.paths.reshape(-1, width), _KNOTS, axis=0)
+            entry_knots = np.quantile(paths.paths.reshape(-1, width), KNOTS, axis=0)
         one = np.ones(1)
         raw = cls(level, center, scale, knots, entry_knots, 0 * one, one)._raw(paths)
         mean, spread = raw.mean(axis=0), raw.std(axis=0)

@@ -34,8 +34,13 @@ class Battery:
         off[:, 0] = rng.normal(0.0, 5.0 / np.sqrt(1.0 - 0.85**2), count)
         for t in range(1, self.horizon):
             off[:, t] = 0.85 * off[:, t - 1] + rng.normal(0.0, 5.0, count)
+        return self.usual + off
+
+    @property
+    def usual(self) -> Floats:
+        """[T] mean prices."""
         hours = np.arange(self.horizon)
-        return 50.0 + 10.0 * np.sin(4.0 * np.pi * (hours - 16.0) / self.horizon) + off
+        return np.asarray(50.0 + 10.0 * np.sin(4.0 * np.pi * (hours - 16.0) / self.horizon))
 
     def begin(self, count: int) -> Floats:
         """Half full."""
