@@ -32,6 +32,7 @@ from experiments.data_center.environment import FIELDS, WARM_UP, observe, season
 from experiments.data_center.weather import HOURS
 from experiments.energy import OUTDOOR, TARGETS, _rooms, _seed, _usual
 from scopeval import Inference, collect, compare, design, estimate, evaluate
+from scopeval.arrays import Floats
 from scopeval.collection.episodes import Episodes
 from scopeval.context.control import cross_fitted
 from scopeval.context.history import History
@@ -42,6 +43,8 @@ from scopeval.evaluation.result import Evaluation
 EXOGENOUS = (OUTDOOR, FIELDS.index("load"))
 #: Controllers that are compared.
 PAIR = ("usual", "bold")
+#: Bases of cooling degrees, in °C: from where outdoor air is too warm to the hottest days.
+BASES = tuple(range(18, 37, 3))
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,16 @@ def weather_history(count: int, seed: int) -> History:
     return History(paths, EXOGENOUS, block=1)
 
 
+def degree_hours(paths: Floats) -> Floats:
+    """[m, 9] what an engineer expects energy to go with: cooling degrees, and the mean load.
+
+    The hours' mean outdoor temperature, what they exceed each base by, the servers' load.
+    """
+    hourly = (paths[:, 1:, 0] + paths[:, :-1, 0]) / 2.0
+    above = [np.maximum(hourly - base, 0.0).mean(axis=1) for base in BASES]
+    return np.stack([hourly.mean(axis=1), *above, paths[:, :-1, 1].mean(axis=1)], axis=1)
+
+
 def with_formula(episodes: Episodes) -> Episodes:
     """The same days, with the energy saved as reward."""
     outdoor = np.concatenate([episodes.obs[:, :, OUTDOOR], episodes.last_obs[:, None, OUTDOOR]], 1)
@@ -111,6 +124,7 @@ def job(args: Args, what: str) -> dict[str, Any]:
         "energy": estimate(days),
         "saving": estimate(with_formula(days)),
         "energy, context": estimate(days, context=history),
+        "energy, degree hours": estimate(days, context=history.described_by(degree_hours)),
     }
     return {name: _numbers(one) for name, one in found.items()}
 
@@ -122,12 +136,14 @@ def _recorded(args: Args) -> dict[str, Any]:
     usual = _usual(logs.obs, logs.next_obs).reshape(len(days.returns), HOURS).sum(axis=1)
     energy, n = days.returns - usual, len(days.returns)
     history = weather_history(args.paths * n, _seed(args.seed, 9))
-    adjusted = cross_fitted(energy[:, None], days.obs[:, :, list(EXOGENOUS)], history)
-    each = {
-        "energy": (energy, 0.0),
-        "saving": (days.returns, 0.0),
-        "energy, context": (adjusted.values[:, 0], float(adjusted.error[0])),
-    }
+    own = days.obs[:, :, list(EXOGENOUS)]
+    each = {"energy": (energy, 0.0), "saving": (days.returns, 0.0)}
+    for name, one in (
+        ("energy, context", history),
+        ("energy, degree hours", history.described_by(degree_hours)),
+    ):
+        adjusted = cross_fitted(energy[:, None], own, one)
+        each[name] = adjusted.values[:, 0], float(adjusted.error[0])
     return {
         name: {
             "estimate": float(x.mean()),
@@ -175,12 +191,20 @@ def _days(args: Args, target: str) -> Episodes:
 def _compared(args: Args, history: History) -> dict[str, Any]:
     """The difference of two controllers, from half of the days each."""
     days = {name: _days(replace(args, days=args.days // 2), name) for name in PAIR}
+    order = np.random.default_rng(args.seed).permutation(2 * (args.days // 2)).reshape(2, -1)
+    days = {
+        name: replace(some, index=np.sort(index))  # as if a coin had said whose day it is
+        for (name, some), index in zip(days.items(), order, strict=True)
+    }
     policies = {name: target_controllers()[name].policy() for name in PAIR}
     saved = {name: with_formula(some) for name, some in days.items()}
     found = {
         "A/B, energy": compare(days, policies),
         "A/B, saving": compare(saved, policies),
         "A/B, energy, context": compare(days, policies, context=history),
+        "A/B, energy, degree hours": compare(
+            days, policies, context=history.described_by(degree_hours)
+        ),
     }
     numbers = {}
     for name, one in found.items():
