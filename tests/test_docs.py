@@ -252,7 +252,7 @@ REPRODUCED = [
         "reproduce.md",
         *REPRODUCED,
         "compare.md",
-        "context.md",
+        "context-tables.md",
         "data-center.md",
     ],
 )

@@ -61,8 +61,8 @@ PARTS = (
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
     Part("data-center.md", "weather", "energy", ("energy/2-energy.json",)),
     Part("data-center.md", "context", "energy_context", ("energy_context/*.json",)),
-    Part("context.md", "context", "context", ("context/*.json",)),
-    Part("context.md", "exogeneity", "exogeneity", ("exogeneity/*.json",)),
+    Part("context-tables.md", "context", "context", ("context/*.json",)),
+    Part("context-tables.md", "exogeneity", "exogeneity", ("exogeneity/*.json",)),
     Part("data-center.md", "half", "energy", ("energy/3-half.json",)),
     Part("reproduce-verdicts.md", "verdicts", "verdicts", ("verdicts/verdicts.json",)),
 )

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from scopeval import History
 from scopeval.context import control, regression
@@ -40,7 +41,7 @@ def eager(monkeypatch):
     """Learns from the very first episodes, so that all samples can be gone through."""
     monkeypatch.setattr(regression, "FEWEST", 2)
     monkeypatch.setattr(regression, "_EPISODES_PER_FEATURE", 1)
-    monkeypatch.setattr(control, "_FIRST", 4)
+    monkeypatch.setattr(control, "FIRST", 4)
     known = {}
 
     def learn(own, values, levels, *, guess):
@@ -154,6 +155,16 @@ def test_intervals_cover_also_with_short_histories(n, m):
         without += abs(found.values.mean() - true) < 2 * found.values.std() / np.sqrt(n)
     assert hits / 150 > 0.88
     assert without < 135  # the error of the history's mean must be counted
+
+
+def test_a_variance_that_a_few_days_decide_has_fewer_degrees_of_freedom():
+    """Of n = 60: two values have no fourth moment to speak of, one day of 60 decides alone."""
+    history = History(np.zeros((5, 1, 1)), block=1)
+    even, rare = np.tile([1.0, -1.0], 30), np.r_[np.zeros(59), 10.0]
+    for values, freedom in ((even, 59.0), (rare, 2.0 / (2.0 / 59 + (57.0 + 1.0 / 59 - 2.0) / 60))):
+        found = fixed_interval(control.Adjusted(values[:, None], np.zeros(1), 1.0), history, 0.05)
+        error = values.std(ddof=1) / np.sqrt(60)
+        assert found.half_width == pytest.approx(stats.t.ppf(0.975, freedom) * error, rel=1e-3)
 
 
 def test_sequences_cover_at_all_times():

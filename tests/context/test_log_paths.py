@@ -16,10 +16,12 @@ from scopeval.errors import DataError, InputError
 QUEUE = Queue(horizon=20)
 
 
-def log_of(n, seed=0):
+def log_of(n, seed=0, exogenous=()):
     rng = np.random.default_rng(seed)
     paths = QUEUE.paths(n, rng)
-    return paths, Transitions(**simulate(QUEUE, QUEUE.policies()[0], paths, rng).transitions())
+    columns = simulate(QUEUE, QUEUE.policies()[0], paths, rng).transitions()
+    del columns["exogenous"], columns["signals"]
+    return paths, Transitions(**columns, exogenous=exogenous)
 
 
 def test_paths_of_a_log_are_those_of_its_episodes():
@@ -47,17 +49,19 @@ def test_what_is_a_selection_or_out_of_order_is_refused():
 
 
 def test_a_log_alone_says_where_its_noise_is():
-    _, log = log_of(400)
+    _, log = log_of(400, exogenous=2)
     noise = LogNoise()
     half = 200 * QUEUE.horizon
     noise.add(log.select(slice(0, half)))
     noise.add(log.select(slice(half, len(log))))
-    [bar] = noise.lines((2,))
-    assert "goes with column(s) 2" in bar
+    [bar] = noise.lines()
+    assert "goes with column 2" in bar
     assert bar.startswith("[cccc")
-    assert any("goes with column 2" in text for text in noise.lines())
+    unnamed = LogNoise()
+    unnamed.add(log_of(400)[1])
+    assert any("goes with column 2" in text for text in unnamed.lines())
     with pytest.raises(InputError, match="3 columns"):
-        noise.lines((9,))
+        log_of(4, exogenous=9)
 
 
 def test_noise_that_goes_with_nothing_is_not_said_to():

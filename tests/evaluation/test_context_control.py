@@ -362,6 +362,6 @@ def test_the_lever_that_is_worth_trying_is_named():
     assert found.noise.context > 0.8
     assert found.noise.left + found.noise.context + found.noise.design == pytest.approx(1.0)
     assert "% by context" in found.summary()
-    of_queue = evaluate(Plant(lambda: ExogenousEnv(QUEUE), signals=("arrivals",)),
+    of_queue = evaluate(Plant(lambda: ExogenousEnv(QUEUE), exogenous=("arrivals",)),
                         QUEUE.policies()[1], horizon=60, episodes=150)  # fmt: skip
     assert "goes with arrivals" in of_queue.advice[0]

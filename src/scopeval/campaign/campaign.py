@@ -32,7 +32,7 @@ from scopeval.campaign.terms import Ramp, Terms, Unconfirmed, asked_and_guards
 from scopeval.campaign.view import CampaignStatus, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
-from scopeval.context.history import History
+from scopeval.context.history import History, history_of
 from scopeval.errors import InputError
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import no_interval
@@ -111,7 +111,7 @@ class Campaign:
         lease: float = 10.0,
         return_bound: tuple[float, float] | None = None,
         refit: bool | Stages = False,
-        context: History | None = None,
+        context: History | Transitions | None = None,
         target_name: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Campaign:
@@ -167,8 +167,9 @@ class Campaign:
                 afterwards; how much their values count is decided when they start.
             context: a `History` of what no action changes, such as demand, prices or weather, as in
                 `evaluate`: its signals must be given to every ``observe(signals=...)``, or it names
-                columns of the observation. Results are adjusted by earlier episodes. `status`, and
-                a stop at a precision, are about the values as they are.
+                columns of the observation. None: of the logs, where they name such columns.
+                Results are adjusted by earlier episodes. `status`, and a stop at a precision, are
+                about the values as they are.
             target_name: "module:attribute" of a target that is no table, for that process; else
                 call `refit` when the status says that one is due.
             clock: seconds since 1970.
@@ -203,7 +204,11 @@ class Campaign:
         asked, guards = asked_and_guards(
             promise, usual, baseline=given.baseline is not None, refit=settings is not None
         )
-        history = check_history(context, bounded=return_bound is not None)
+        # a history of signals asks for them at every step, and a bound has no control variate
+        quiet = return_bound is None and logs is not None and logs.signals is None
+        history = check_history(
+            history_of(context, logs if quiet else None, horizon), bounded=return_bound is not None
+        )
         shares: tuple[float, ...] = ()
         if given.several is not None:
             given, shares = with_shares(

@@ -34,7 +34,7 @@ def check(
 
     The status is 1 if the log contradicts itself, or does not fit the horizon or the policy.
     """
-    from scopeval.cli.sources import columns_from, numbers_from, policy_from
+    from scopeval.cli.sources import columns_from, exogenous_from, policy_from
     from scopeval.context.log_paths import LogNoise
     from scopeval.logs.clock import clock_of
     from scopeval.logs.diagnose import Problem, diagnosis_of
@@ -47,13 +47,13 @@ def check(
     target = None if policy is None else policy_from(policy)
     table = target if isinstance(target, TabularPolicy) else None
     statistics, counts, noise = LogStatistics(), LogCounts(), LogNoise()
-    known = numbers_from(exogenous)
     with progress_bar("reading the log"):
         batches, notes = logged_batches(
             log,
             columns=columns_from(columns or []),
             csv=CsvFormat(separator, decimal),
             clock=clock_of(time, gap),
+            exogenous=exogenous_from(exogenous),
         )
         for batch in batches:
             statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
@@ -69,7 +69,7 @@ def check(
     paragraph(console, f"{log}: {diagnosis.facts.rows:,} rows")
     for line in picture(diagnosis.facts, counts, probs):
         print_line(console, line)
-    told = noise.lines(known)
+    told = noise.lines()
     if told:
         console.print()
         print_line(console, "where the noise is (a hint: such a log shows no causes)")

@@ -91,15 +91,15 @@ LogSeed = Annotated[int, typer.Option(help="Seed of the halves of the log and of
 Context = Annotated[
     Path | None,
     typer.Option(
-        help="Paths of past operation of what no action changes: .npy, [m, L] or [m, L, d]; with "
-        "--exogenous."
+        help="Paths of past operation of what no action changes: a log, or .npy, [m, L] or "
+        "[m, L, d]; with --exogenous."
     ),
 ]
 Exogenous = Annotated[
     str | None,
     typer.Option(
-        help="What no action changes: names of signals in info, or numbers of columns of the "
-        "observation, with commas between them."
+        help="What no action changes: names of columns of the log or of signals in info, or "
+        "numbers of columns of the observation, with commas between them."
     ),
 ]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scopeval.campaign.terms import Ramp
     from scopeval.context.history import History
     from scopeval.estimation.estimators import Estimator
+    from scopeval.logs.transitions import Transitions
 
 __all__ = [
     "at_most_of",
@@ -34,12 +35,12 @@ __all__ = [
     "cost_from",
     "environment_from",
     "estimator_from",
+    "exogenous_from",
     "features_from",
     "history_from",
     "is_attribute",
     "learn_from",
     "method_from",
-    "numbers_from",
     "pairs_from",
     "policies_from",
     "policy_from",
@@ -298,33 +299,27 @@ def ramp_from(text: str | None, episodes: int) -> Ramp | None:
     return Ramp(shares, episodes)
 
 
-def numbers_from(text: str | None) -> tuple[int, ...]:
-    """Numbers of columns, with commas between them; (): none."""
+def exogenous_from(text: str | None) -> list[int] | list[str] | None:
+    """Numbers or names of columns, with commas between them; None: as the log says."""
     if text is None:
-        return ()
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(
-            f"--exogenous: got {text!r}, expected numbers of columns of the observation, such as "
-            "1,3"
-        ) from None
-
-
-def history_from(context: Path | None, exogenous: str | None) -> History | None:
-    """A history of paths; None: none was asked for."""
-    from scopeval.context.history import History as Paths
-
-    if context is None and exogenous is None:
         return None
-    if context is None or exogenous is None:
+    names = [part.strip() for part in text.split(",")]
+    return [int(name) for name in names] if all(name.isdigit() for name in names) else names
+
+
+def history_from(context: Path | None, exogenous: str | None) -> History | Transitions | None:
+    """A history of paths, or a log that holds some; None: none was asked for."""
+    from scopeval.context.history import History as Paths
+    from scopeval.logs.read import read_logs
+
+    columns = exogenous_from(exogenous)
+    if context is not None and context.suffix != ".npy":
+        return read_logs(context, exogenous=columns)
+    if context is None and columns is None:
+        return None
+    if context is None or columns is None:
         raise InputError(
             "--context, --exogenous: got one of them, expected both: the file of the paths, and "
             "which columns or signals they are"
         )
-    if context.suffix != ".npy":
-        raise InputError(f"--context: got {context}, expected a .npy file of paths, [m, L, d]")
-    names = [part.strip() for part in exogenous.split(",")]
-    if all(name.isdigit() for name in names):
-        return Paths(read_npy(context), [int(name) for name in names])
-    return Paths(read_npy(context), names)
+    return Paths(read_npy(context), columns)

@@ -155,4 +155,4 @@ def collect(
             name = pool.plant
     if result.lost and not len(result) and not result.interrupted:
         raise NoEpisodeError(result)
-    return result.with_provenance(provenance_of(name, target, behavior, horizon))
+    return result.with_provenance(provenance_of(name, target, behavior, horizon), plant.columns)

@@ -126,6 +126,7 @@ class Episodes:
         exogenous: [N, T+1, d] what the environment reported of `signals` at the reset and at each
             step, to the horizon also where the episode ended before; NaN: nothing.
         signals: the names of these columns.
+        columns: numbers of columns of `obs` that no action changes, as the plant says.
         lost: the episodes that could not be finished. They are missing, and not at random when the
             environment fails in some situations rather than others.
         interrupted: collection was stopped by the user before all episodes were run.
@@ -149,6 +150,7 @@ class Episodes:
     guarded: Ints = None  # type: ignore[assignment]
     exogenous: Floats | None = None
     signals: tuple[str, ...] = ()
+    columns: tuple[int, ...] = ()
     lost: tuple[LostEpisode, ...] = ()
     interrupted: bool = False
     provenance: Provenance | None = None
@@ -271,7 +273,9 @@ class Episodes:
             name: None if getattr(self, name) is None else getattr(self, name)[rows]
             for name in _kinds()
         }
-        return Episodes(**picked, signals=self.signals, provenance=self.provenance)
+        return Episodes(
+            **picked, signals=self.signals, columns=self.columns, provenance=self.provenance
+        )
 
     @staticmethod
     def of_records(
@@ -361,6 +365,7 @@ class Episodes:
         return Episodes(
             **columns,
             signals=signals.pop(),
+            columns=filled[0].columns if len({part.columns for part in filled}) == 1 else (),
             lost=tuple(lost for part in parts for lost in part.lost),
             interrupted=any(part.interrupted for part in parts),
             provenance=Provenance.shared([part.provenance for part in parts]),
@@ -376,16 +381,25 @@ class Episodes:
         """The same episodes with another control variate (None, None: b = 0)."""
         return replace(self, control=control, baseline=baseline)
 
-    def with_provenance(self, provenance: Provenance | None) -> Episodes:
-        """The same episodes with another provenance; the arrays are not checked again."""
+    def with_provenance(
+        self, provenance: Provenance | None, columns: tuple[int, ...] | None = None
+    ) -> Episodes:
+        """The same episodes with another provenance; the arrays are not checked again.
+
+        Args:
+            provenance: of which policies and environment they are.
+            columns: what the plant says of the observation's columns; None: as it is.
+        """
         changed = copy(self)
         object.__setattr__(changed, "provenance", provenance)
+        object.__setattr__(changed, "columns", self.columns if columns is None else columns)
         return changed
 
     def transitions(self) -> dict[str, NDArray[Any]]:
         """One row per step as a log has it, ready for `Transitions(**columns)`.
 
-        Columns t, obs, action, reward, cost, next_obs, terminated; episodes one after another.
+        Columns t, obs, action, reward, cost, next_obs, terminated; episodes one after another; and
+        signals with their names where the environment reported some at every step.
         """
         real = self.steps
         following = np.empty_like(self.obs)
@@ -394,7 +408,13 @@ class Episodes:
         following[rows, last] = self.last_obs
         ends = np.zeros_like(real)
         ends[rows, last] = self.terminated
+        reported: dict[str, NDArray[Any]] = {}
+        if self.exogenous is not None and np.isfinite(signals := self.exogenous[:, 1:][real]).all():
+            reported = {"exogenous": np.array(self.signals), "signals": signals}
+        elif self.columns:
+            reported = {"exogenous": np.array(self.columns)}
         return {
+            **reported,
             "t": np.broadcast_to(np.arange(self.horizon), real.shape)[real],
             "obs": self.obs[real],
             "action": self.action[real],
@@ -415,6 +435,8 @@ class Episodes:
         about["interrupted"] = self.interrupted
         if self.signals:
             about["signals"] = list(self.signals)
+        if self.columns:
+            about["columns"] = list(self.columns)
         if self.provenance is not None:
             about["provenance"] = asdict(self.provenance)
         write_episodes(path, arrays, about)

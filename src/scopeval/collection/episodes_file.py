@@ -77,12 +77,18 @@ def read_episodes(
         signals = about.get("signals", [])
         if not (isinstance(signals, list) and all(isinstance(name, str) for name in signals)):
             raise ValueError(f"signals are {signals!r:.60}")
+        columns = about.get("columns", [])
+        if not (
+            isinstance(columns, list) and all(type(one) is int and one >= 0 for one in columns)
+        ):
+            raise ValueError(f"columns are {columns!r:.60}")
         return {
             **_checked({name: archive.read(name) for name in archive.headers if name in kinds}),
             "lost": [_lost(one) for one in about["lost"]],
             "interrupted": interrupted,
             "provenance": None if where is None else Provenance(**where),
             "signals": tuple(signals),
+            "columns": tuple(columns),
         }
 
 

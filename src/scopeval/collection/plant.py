@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,16 +31,17 @@ class Plant:
             `env` is then a name or a function that makes one. The episodes are the same bits for
             any number of workers. One that dies is replaced, and its episodes are run again. A
             number, or `Workers`. None: in this process.
-        signals: names of exogenous signals, such as demand or weather, that the environment reports
-            in ``info``: a number at every step (and at the reset, if it has one then), or all
-            numbers to the horizon at once. A `History` names its own.
+        exogenous: what no action changes, such as demand or weather: names of signals that the
+            environment reports in ``info``, a number at every step (and at the reset, if it has one
+            then) or all numbers to the horizon at once; and numbers of columns of the observation.
+            A `History` names its own. None: the environment's attribute `exogenous`, if it has one.
     """
 
     env: Any
     cost: str | StepCost | None = None
     side_by_side: int | None = None
     workers: Workers | int | None = None
-    signals: tuple[str, ...] = ()
+    exogenous: Sequence[int | str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.env, Plant):
@@ -47,6 +49,27 @@ class Plant:
         if self.side_by_side is not None:
             check_whole("side_by_side", self.side_by_side, 1)
         workers_of(self.workers)
+        named = self.exogenous
+        if named is None:
+            env = self.env if callable(self.env) else getattr(self.env, "unwrapped", self.env)
+            named = getattr(env, "exogenous", ())
+            named = named if isinstance(named, tuple | list) else ()
+        if isinstance(named, str) or not all(isinstance(one, int | str) for one in named):
+            raise InputError(
+                f"exogenous: got {named!r:.60}, expected names of signals in info or numbers of "
+                'columns of the observation, such as ("demand",)'
+            )
+        object.__setattr__(self, "exogenous", tuple(named))
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """Names of exogenous signals."""
+        return tuple(name for name in self.exogenous or () if isinstance(name, str))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Numbers of exogenous columns of the observation."""
+        return tuple(number for number in self.exogenous or () if isinstance(number, int))
 
     @property
     def crew(self) -> Workers | None:

@@ -24,7 +24,7 @@ from scopeval.comparison.recorded import ABTest, assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
 from scopeval.comparison.rollout import MixtureRollout
 from scopeval.comparison.totals import Outcome, PairedTotals, Ramping, run_mixture
-from scopeval.context.history import History
+from scopeval.context.history import History, history_of
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
 from scopeval.estimation.moments import few_events
@@ -56,7 +56,7 @@ def compare(
     baseline: str | None = None,
     horizon: int | None = None,
     inference: Inference | None = None,
-    context: History | None = None,
+    context: History | Transitions | None = None,
     seed: int = 0,
     progress: Listener | bool | None = None,
 ) -> Comparison:
@@ -89,7 +89,8 @@ def compare(
         inference: how intervals follow: alpha, a bound on returns, whether episodes are kept.
         context: a `History` of what no action changes, such as demand, prices or weather, as in
             `evaluate`: the noise that these bring to every policy's value is removed, as far as
-            other episodes confirm it. Policies that have little in common gain most.
+            other episodes confirm it. Policies that have little in common gain most. None: of the
+            logs, where they say what is exogenous.
         seed: of the episodes; the same seed gives the same result.
         progress: called after every batch with a `Running`; or a `Tracker`; True: show it.
 
@@ -100,9 +101,12 @@ def compare(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    plant = with_signals(plant_of(env), context)
+    plant = plant_of(env)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
     several, inference = PolicySet(names, baseline), inference or Inference()
+    bounded = inference.return_bound is not None
+    history = history_of(context, None if bounded else logs, horizon)
+    plant = with_signals(plant, history)
     if inference.estimator != "auto":
         raise InputError(
             f"inference.estimator: got {inference.estimator!r:.40}, expected nothing: held-out "
@@ -111,7 +115,7 @@ def compare(
     if isinstance(env, ABTest | Mapping):
         _refuse_plan(run, episodes, stop, horizon)
         test = env if isinstance(env, ABTest) else ABTest.of(env)
-        return _recorded(test, several, gamma, promise, logs, inference, context, seed)
+        return _recorded(test, several, gamma, promise, logs, inference, history, seed)
     ramp, shares = _shares(several, run)
     plan = stop_of(episodes, stop)
     check_whole("seed", seed, 0)
@@ -136,7 +140,7 @@ def compare(
         _opened(plant, horizon, needed=bool(promises)) as pool,
     ):
         joint = joint_context(
-            context,
+            history,
             plan.episodes or 1000,
             inference.return_bound,
             env=plant.env,

@@ -24,6 +24,7 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.collection.environments import EnvironmentPool
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.context.control import FIRST
 from scopeval.context.exogeneity import FEWEST, column_tests, exogeneity_warnings, steps_of
 from scopeval.context.features import BlockMeans
 from scopeval.context.history import History
@@ -35,10 +36,6 @@ from scopeval.estimation.moments import Interval
 from scopeval.evaluation.context_control import resolved_history
 
 __all__ = ["Guessed", "HistoryError", "JointContext", "joint_context", "reports_of"]
-
-#: Looks at which sequences count the error of the history anew: from so many episodes on, at every
-#: doubling of their number.
-_FIRST = 16
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class HistoryError:
             return found.estimate - math.hypot(below, ours), found.estimate + math.hypot(
                 above, ours
             )
-        b = max(math.floor(math.log2(max(found.n, 1) / _FIRST)), 0) + 1
+        b = max(math.floor(math.log2(max(found.n, 1) / FIRST)), 0) + 1
         ours = self.history.quantile(6.0 * (alpha / 2) / (math.pi * b) ** 2) * error
         return found.low - ours, found.high + ours
 

@@ -26,14 +26,14 @@ from scopeval.arrays import Floats
 from scopeval.context.features import BlockMeans
 from scopeval.context.history import History
 from scopeval.context.regression import Guesses, learn_guesses
-from scopeval.estimation.moments import Interval, Moments, moments_interval
+from scopeval.estimation.moments import Interval, Moments, moments_interval, quantile
 
-__all__ = ["Adjusted", "Adjuster", "cross_fitted", "fixed_interval"]
+__all__ = ["FIRST", "Adjusted", "Adjuster", "cross_fitted", "fixed_interval"]
 
 #: Folds of a sample; each is judged by what the others show. Few episodes have more of them.
 _FOLDS, _MORE_FOLDS, _FEW = 5, 10, 100
 #: Earlier episodes at which g is learned for the first time, and then anew at every doubling.
-_FIRST = 16
+FIRST = 16
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,24 @@ def fixed_interval(found: Adjusted, history: History, alpha: float, method: str 
     moments = Moments()
     moments.merge(found.values[:, 0])
     plain = moments_interval(moments, alpha=alpha, method=method)
-    ours = history.quantile(alpha) * float(found.error[0])
-    if ours == 0.0:
+    if moments.constant:
         return plain
-    half = math.hypot(plain.half_width, ours)
+    half = plain.half_width
+    if method == "t" and math.isfinite(half):
+        half *= quantile(alpha, 1.0 + _freedom(found.values[:, 0])) / quantile(alpha, moments.n)
+    half = math.hypot(half, history.quantile(alpha) * float(found.error[0]))
     return replace(plain, low=plain.estimate - half, high=plain.estimate + half)
+
+
+def _freedom(values: Floats) -> float:
+    """Degrees of freedom 2 / Var(s^2 / sigma^2) of the sample variance, n - 1 for normal values.
+
+    What is left of a value where its path explains most of it is small on most days and large on a
+    few: the fourth moment says how little a sample variance is then known.
+    """
+    n, off = len(values), values - values.mean()
+    excess = float((off**4).mean() / (off**2).mean() ** 2) - 3.0
+    return 2.0 / (2.0 / (n - 1) + max(excess, 0.0) / n)
 
 
 @dataclass
@@ -114,7 +127,7 @@ class Adjuster:
         self._values: list[Floats] = []
         self._own: list[Floats] = []
         self._parts: list[_Part] = []
-        self._next = _FIRST
+        self._next = FIRST
         self._use(Guesses.before(questions, guess=history.guesses))
 
     def _use(self, guesses: Guesses) -> None:

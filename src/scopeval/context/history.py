@@ -19,7 +19,7 @@ from scopeval.errors import DataError, InputError
 from scopeval.estimation.moments import quantile
 from scopeval.logs.transitions import Transitions
 
-__all__ = ["Columns", "History", "Law", "Resets"]
+__all__ = ["Columns", "History", "Law", "Resets", "history_of"]
 
 Law = Literal["same", "typical"]
 #: Where episodes have what a path consists of.
@@ -157,20 +157,21 @@ class History:
     def of_logs(
         cls,
         logs: Transitions,
-        columns: int | Sequence[int],
+        columns: int | Sequence[int] | None = None,
         *,
         horizon: int | None = None,
         law: Law = "same",
         block: int | None = None,
     ) -> History:
-        """Paths of past operation, by any controllers: columns of the observation in a log.
+        """Paths of past operation, by any controllers: what no action changes, in a log.
 
-        What no action changes has the same law whoever was in control. The log should not be the
-        one that a design was learned from: then the estimate is unbiased for many episodes only.
+        It has the same law whoever was in control. Where the design was learned from the same log,
+        the estimate is unbiased for many episodes only.
 
         Args:
             logs: rows in the order of their episodes, each from t = 0 to the horizon.
-            columns: numbers of columns of the observation, which no action changes.
+            columns: numbers of columns of the observation, which no action changes; None: what the
+                log itself says is exogenous.
             horizon: T; None: the longest episode's.
             law: as in `History`.
             block: as in `History`.
@@ -178,23 +179,23 @@ class History:
         Raises:
             DataError: episodes that are shorter: where actions influence the end, what is left is a
                 selection; or rows that are in no order.
-            InputError: observations without such columns.
+            InputError: observations without such columns, or a log that names none.
         """
+        exogenous = logs.exogenous if columns is None else tuple(np.atleast_1d(columns).tolist())
+        if not exogenous:
+            raise InputError(
+                "logs: they do not say what no action changes; expected "
+                "read_logs(..., exogenous=...), or numbers of columns of the observation"
+            )
         found = episodes_of(logs, horizon)
         if found.short:
             raise DataError(
                 f"logs: {found.short:,} of {found.short + len(found.obs):,} episodes end before "
-                f"{found.obs.shape[1] - 1} steps. Where actions influence the end, the others' "
-                "paths are a selection. Try a shorter horizon, or paths from a record of their own"
+                f"{found.action.shape[1]} steps. Where actions influence the end, the others' "
+                "paths are a selection. Try a shorter horizon, paths from a record of their own, "
+                "or read_logs(..., exogenous=()) to do without context"
             )
-        numbers = np.atleast_1d(np.asarray(columns, np.int64))
-        if numbers.min() < 0 or numbers.max() >= found.obs.shape[2]:
-            raise InputError(
-                f"columns: got {numbers.tolist()}, expected numbers of the observation's "
-                f"{found.obs.shape[2]} columns, from 0"
-            )
-        own = [int(i) for i in numbers]
-        return cls(found.obs[:, :, numbers], own, law=law, block=block)
+        return cls(found.paths(exogenous), list(exogenous), law=law, block=block)
 
     def resolved(self, resets: Resets) -> History:
         """With the first observations that `starts` asked for."""
@@ -372,6 +373,27 @@ class History:
                 f"{vectors.shape[2]} columns, from 0"
             )
         return vectors[:, :, numbers].astype(np.float64)
+
+
+def history_of(
+    context: History | Transitions | None, logs: object = None, horizon: int | None = None
+) -> History | None:
+    """The history that is given, or else the one that logs hold.
+
+    Args:
+        context: as in `evaluate`.
+        logs: what else is known of past operation; it counts where it says what is exogenous.
+        horizon: of the episodes.
+
+    Raises:
+        DataError: logs whose paths cannot be used, see `History.of_logs`.
+        InputError: `context` is a log that does not say what is exogenous.
+    """
+    if isinstance(context, Transitions):
+        return History.of_logs(context, horizon=horizon)
+    if context is None and isinstance(logs, Transitions) and logs.exogenous:
+        return History.of_logs(logs, horizon=horizon)
+    return context
 
 
 def _replaced(history: History, **fields: Any) -> History:

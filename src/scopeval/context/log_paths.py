@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,25 +33,48 @@ class LogEpisodes:
 
     Attributes:
         obs: [N, L + 1, d], before each step and after the last.
+        signals: [N, L, d] what was reported of the log's exogenous signals; None: it has none.
         action: [N, L] numbers or [N, L, k].
         returns: [N].
         short: number of episodes that are shorter, and left out.
     """
 
     obs: Floats
+    signals: Floats | None
     action: NDArray[Any]
     returns: Floats
     short: int
+
+    def paths(self, exogenous: Sequence[int] | Sequence[str]) -> Floats:
+        """[N, L + 1, d] columns of the observation, or [N, L, d] the signals, which are all named.
+
+        Raises:
+            InputError: there are no such columns.
+        """
+        if self.signals is not None and isinstance(exogenous[0], str):
+            return self.signals
+        numbers = [i for i in exogenous if isinstance(i, int)]
+        if len(numbers) < len(exogenous) or not 0 <= min(numbers) <= max(numbers) < self.width:
+            raise InputError(
+                f"exogenous: got {list(exogenous)}, expected numbers of the observation's "
+                f"{self.width} columns, from 0"
+            )
+        return self.obs[:, :, numbers]
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the observation."""
+        return int(self.obs.shape[2])
 
 
 def episodes_of(logs: Transitions, horizon: int | None = None) -> LogEpisodes:
     """The episodes that go on to the horizon; None: to the longest one's.
 
     Raises:
-        InputError: observations that are state numbers.
+        InputError: observations that are state numbers, and no signals beside them.
         DataError: the rows are not in the order of episodes from t = 0.
     """
-    if logs.discrete_obs:
+    if logs.discrete_obs and logs.signals is None:
         raise InputError(
             "logs: their observations are state numbers, expected vectors with columns"
         )
@@ -73,7 +97,11 @@ def episodes_of(logs: Transitions, horizon: int | None = None) -> LogEpisodes:
     following = logs.next_obs[rows[:, -1]][:, None] if len(whole) else logs.next_obs[:0, None]
     obs = np.concatenate([logs.obs[rows], following], axis=1).astype(np.float64)
     return LogEpisodes(
-        obs, logs.action[rows], logs.reward[rows].sum(axis=1), len(length) - len(whole)
+        obs=obs.reshape(len(whole), L + 1, -1),
+        signals=None if logs.signals is None else logs.signals[rows],
+        action=logs.action[rows],
+        returns=logs.reward[rows].sum(axis=1),
+        short=len(length) - len(whole),
     )
 
 
@@ -86,22 +114,25 @@ class LogNoise:
 
     def add(self, log: Transitions) -> None:
         """Take in the rows that follow."""
-        if self._episodes <= MOST and not log.discrete_obs:
+        if self._episodes <= MOST and not (log.discrete_obs and log.signals is None):
             self._parts.append(log)
             self._episodes += int((log.t == 0).sum())
 
-    def lines(self, columns: tuple[int, ...] = ()) -> list[str]:
+    def lines(self) -> list[str]:
         """What is known, in words; nothing: too little."""
         if not self._parts:
             return []
+        log = Transitions.concat(self._parts)
         try:
-            episodes = episodes_of(Transitions.concat(self._parts))
+            episodes = episodes_of(log)
         except (DataError, InputError):
             return []
-        return log_noise(episodes, columns)
+        return log_noise(episodes, log.exogenous)
 
 
-def log_noise(episodes: LogEpisodes, columns: tuple[int, ...] = ()) -> list[str]:
+def log_noise(
+    episodes: LogEpisodes, exogenous: tuple[int, ...] | tuple[str, ...] = ()
+) -> list[str]:
     """How much of the variance of returns goes with exogenous columns, with actions, with neither.
 
     From a log alone it is a hint: its controllers may have reacted to a column, and a column that
@@ -109,32 +140,31 @@ def log_noise(episodes: LogEpisodes, columns: tuple[int, ...] = ()) -> list[str]
 
     Args:
         episodes: of the log.
-        columns: of the observation that no action changes; (): not known, so that each is tried.
+        exogenous: what no action changes; (): not known, so that each column of the observation is
+            tried.
     """
     n = min(len(episodes.returns), MOST)
     values = episodes.returns[:n]
     if n < FEWEST or not values.std() > 0:
         return []
-    obs = episodes.obs[:n]
-    if columns:
-        if min(columns) < 0 or max(columns) >= obs.shape[2]:
-            raise InputError(
-                f"exogenous: got {list(columns)}, expected numbers of the observation's "
-                f"{obs.shape[2]} columns, from 0"
-            )
-        paths = obs[:, :, list(columns)]
+    if exogenous:
+        paths = episodes.paths(exogenous)[:n]
         kept = _kept(paths, values)
-        both = min(_kept(np.concatenate([paths, _acted(episodes, n)], axis=2), values), kept)
+        acted_paths = _acted(episodes, n)[:, : paths.shape[1]]
+        both = min(_kept(np.concatenate([paths, acted_paths], axis=2), values), kept)
         taken, acted = 1.0 - kept, kept - both
         c = round(20 * taken)
         a = min(round(20 * acted), 20 - c)
-        names = " and ".join(map(str, columns))
+        names = " and ".join(
+            name if isinstance(name, str) else f"column {name}" for name in exogenous
+        )
         return [
             f"[{'c' * c}{'a' * a}{'.' * (20 - c - a)}] of the variance of an episode's return in "
-            f"this log: {100 * taken:.0f}% goes with column(s) {names} (context takes that out), "
+            f"this log: {100 * taken:.0f}% goes with {names} (context takes that out), "
             f"{100 * acted:.0f}% with the actions besides (a design may), {100 * both:.0f}% with "
             f"neither (more episodes)"
         ]
+    obs = episodes.obs[:n]
     found = [
         (1.0 - _kept(obs[:, :, [i]], values), i) for i in range(min(obs.shape[2], MOST_COLUMNS))
     ]

@@ -166,6 +166,7 @@ class ExogenousEnv:
         from gymnasium.spaces import Box, Discrete
 
         self.world = world
+        self.exogenous = (world.name,)  # as `Plant` asks for it
         self.observation_space = Box(-np.inf, np.inf, (3,))
         self.action_space = Discrete(world.actions)
         self._rng = np.random.default_rng()

@@ -175,7 +175,8 @@ def with_signals(plant: Plant, context: History | None) -> Plant:
     """The plant, which reports the signals that the context consists of."""
     if context is None or not isinstance(context, History):
         return plant
-    return replace(plant, signals=tuple(dict.fromkeys((*plant.signals, *context.signals))))
+    every = (*(plant.exogenous or ()), *context.signals)
+    return replace(plant, exogenous=tuple(dict.fromkeys(every)))
 
 
 def context_control(

@@ -7,7 +7,7 @@ from typing import Any
 
 from scopeval.arrays import check_whole
 from scopeval.collection.plant import Plant, plant_of
-from scopeval.context.history import History
+from scopeval.context.history import History, history_of
 from scopeval.errors import InputError
 from scopeval.evaluation.context_control import with_signals
 from scopeval.evaluation.loop import (
@@ -28,6 +28,7 @@ from scopeval.evaluation.source_choice import (
 )
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.tracking import Listener, follow_batches
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_behavior
 from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy
 from scopeval.question.baseline import Baseline, baseline_of, judged_promise, unrecognized
@@ -50,7 +51,7 @@ def evaluate(
     promise: Promise | Limit | Sequence[Promise | Limit] | None = None,
     baseline: Any = None,
     inference: Inference | None = None,
-    context: History | None = None,
+    context: History | Transitions | None = None,
     seed: int = 0,
     progress: Listener | bool | None = None,
 ) -> Evaluation:
@@ -89,6 +90,7 @@ def evaluate(
             number of episodes, and in stages: earlier ones) confirm it. The interval contains the
             error of the history. It must be independent of the episodes and, unless it says
             otherwise, have the law of their paths. `History.starts` is about where episodes start.
+            Or a log that says what is exogenous (`read_logs`); `Stages(logs)` is asked by itself.
         seed: of the episodes; the same seed gives the same result.
         progress: True shows how far it is: a bar on a terminal or in a notebook, lines elsewhere. A
             function is called after every batch with a `Running`; of a `Tracker` ``log`` is called
@@ -102,7 +104,7 @@ def evaluate(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
-    plan, plant = StoppingPlan(stop_of(episodes, stop)), with_signals(plant_of(env), context)
+    plan, plant = StoppingPlan(stop_of(episodes, stop)), plant_of(env)
     if plan.stop.decided:
         raise InputError(
             "stop.decided: got True with one policy; expected compare(env, {name: policy, ...})"
@@ -110,6 +112,8 @@ def evaluate(
     check_whole("seed", seed, 0)
     stages = run if isinstance(run, Stages) else None
     asked, today = question_of(policy, horizon), baseline_of(baseline)
+    history = history_of(context, None if stages is None else stages.logs, asked.horizon)
+    plant = with_signals(plant, history)
     behavior = as_behavior(run if stages is None else stages.design, asked.policy)
     unconfirmed = _unconfirmed(behavior, today)
     task = _task(
@@ -119,7 +123,7 @@ def evaluate(
         promise,
         today,
         inference or Inference(),
-        context,
+        history,
         seed=seed,
         in_stages=stages is not None,
     )
@@ -183,6 +187,7 @@ def _task(
         costs=plant.cost != "none",
         seed=seed,
         context=context,
+        columns=plant.columns,
         bound=bound_of(plant.env, question, None if in_stages else behavior, judged.bound),
         note=unrecognized(behavior, judged),
         baseline=baseline is not None,

@@ -77,6 +77,7 @@ class EvaluationTask:
         seed: of the episodes.
         bound: what is known about the costs of episodes; None: nothing.
         context: paths of what no action changes; None: none.
+        columns: of the observation that the plant calls exogenous.
         note: a warning for the user; None: there is none.
         baseline: there is one, which takes the rest of an episode that passes its limit.
     """
@@ -89,6 +90,7 @@ class EvaluationTask:
     seed: int
     bound: CostBound | None = None
     context: History | None = None
+    columns: tuple[int, ...] = ()
     note: str | None = None
     baseline: bool = False
 
@@ -373,6 +375,7 @@ class EvaluationLoop:
             return_bound=by.return_bound,
             context=self._context,
             settings=stages,
+            columns=task.columns,
         )
         self._staging = None if stages is None else _Staging(task, sources, stages, run, episodes)
         self._watch = self._watch_of_all()

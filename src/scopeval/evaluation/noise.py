@@ -67,12 +67,17 @@ class Noise:
 
 @dataclass
 class NoiseMeter:
-    """Collects what advice is from, while an evaluation without context runs."""
+    """Collects what advice is from, while an evaluation without context runs.
 
+    Attributes:
+        columns: numbers of columns of the observation that the plant calls exogenous.
+    """
+
+    columns: tuple[int, ...] = ()
     _starts: list[Floats] = field(default_factory=list)
     _paths: list[Floats] = field(default_factory=list)
     _values: list[Floats] = field(default_factory=list)
-    _signals: tuple[str, ...] = ()
+    _names: tuple[int, ...] | tuple[str, ...] = ()
     _count: int = 0
 
     def add(self, batch: Batch) -> None:
@@ -84,8 +89,11 @@ class NoiseMeter:
         self._starts.append(episodes.obs[:, :1])
         self._values.append(batch.value)
         if episodes.exogenous is not None:
-            self._signals = episodes.signals
+            self._names = episodes.signals
             self._paths.append(episodes.exogenous[:, 1:])
+        elif self.columns and (episodes.length == episodes.horizon).all():
+            self._names = self.columns
+            self._paths.append(episodes.obs[:, :, list(self.columns)])
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -105,10 +113,13 @@ class NoiseMeter:
         if len(paths) == len(values) and np.isfinite(paths).all():
             explained = _explained(paths, values)
             if explained >= WORTH:
-                names = " and ".join(self._signals)
+                names = " and ".join(
+                    name if isinstance(name, str) else f"column {name} of the observation"
+                    for name in self._names
+                )
                 advice.append(
                     f"{100 * explained:.0f}% of the variance goes with {names}: if no action "
-                    f"changes that, context=History(paths, {self._signals!r}) with paths of past "
+                    f"changes that, context=History(paths, {self._names!r}) with paths of past "
                     f"operation would need about {1 - explained:.2g} times as many episodes"
                 )
         return tuple(advice)

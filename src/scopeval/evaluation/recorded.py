@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from scopeval.collection.episodes import Episodes
-from scopeval.context.history import History
+from scopeval.context.history import History, history_of
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import (
     BIASED,
@@ -34,6 +34,7 @@ from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.source_choice import refuse_terms, unbiased_estimator
 from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.totals import RunInfo, Totals
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
@@ -112,7 +113,7 @@ def estimate(
     promise: Promise | Sequence[Promise] | None = None,
     baseline: Any = None,
     inference: Inference | None = None,
-    context: History | None = None,
+    context: History | Transitions | None = None,
     anytime: bool = False,
 ) -> Evaluation:
     """The result of `evaluate` from episodes that exist already.
@@ -151,7 +152,8 @@ def estimate(
     if on_policy:
         episodes = replace(episodes, by_target=np.ones(len(episodes), np.bool_))
     anytime = anytime or episodes.interrupted
-    refuse_terms(by, context)
+    history = history_of(context)
+    refuse_terms(by, history)
     of = target if target is not None else _target_of(run)
     pi = None if of is None else as_policy(of)
     estimator = _estimator(
@@ -164,7 +166,7 @@ def estimate(
         why = f"; the first was lost: {batch.lost[0].reason}" if batch.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
     # what the episodes showed must not decide how much of the context is removed
-    control = context_control(context, run, 1 if anytime else len(episodes), by.return_bound)
+    control = context_control(history, run, 1 if anytime else len(episodes), by.return_bound)
     totals = Totals(
         alpha=by.alpha,
         promise=judged,
@@ -175,6 +177,7 @@ def estimate(
         bound=_bound(promises, run, episodes.horizon, gamma),
         return_bound=by.return_bound,
         context=control,
+        columns=episodes.columns,
     )
     totals.add(batch if control is None else control.of(batch))
     about = RunInfo(

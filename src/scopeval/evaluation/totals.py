@@ -132,13 +132,14 @@ class Totals:
         return_bound: tuple[float, float] | None = None,
         context: ContextControl | None = None,
         settings: Stages | None = None,
+        columns: tuple[int, ...] = (),
     ) -> None:
         if method not in get_args(IntervalMethod):
             raise InputError(
                 f"interval: got {method!r}, expected one of {get_args(IntervalMethod)}"
             )
         self._context = context
-        self._noise = NoiseMeter()
+        self._noise = NoiseMeter(columns)
         self._fixed: Moments | None = None  # values of a fixed number of episodes, if others
         level = alpha if context is None else context.sequence_alpha(alpha)
         # a martingale's time runs as fast as information does: 1 / variance for each episode

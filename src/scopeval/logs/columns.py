@@ -31,6 +31,7 @@ __all__ = [
     "Choice",
     "ColumnMap",
     "choose_columns",
+    "choose_exogenous",
     "from_arrow",
     "identities",
     "refuse_other_columns",
@@ -44,6 +45,8 @@ _LZ4 = "BCJNG"
 _UNIT = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\))$")
 _MISSING = "remove these rows or fill in the values"
 ColumnMap = Mapping[str, str | Sequence[str] | None]
+#: Names of columns of a table, or numbers of columns of the observation.
+Exogenous = int | str | Sequence[int] | Sequence[str]
 ALIASES: dict[str, tuple[str, ...]] = {
     "t": ("timestep", "step", "time_step"),
     "obs": ("observation", "observations", "state", "s"),
@@ -209,6 +212,41 @@ def choose_columns(
     required = ("obs", "action", "reward", "cost") if cost_needed else ("obs", "action", "reward")
     _refuse_missing([field for field in required if field not in choices], names, source)
     return choices
+
+
+def choose_exogenous(
+    exogenous: Exogenous, choices: Mapping[str, Choice], names: Sequence[str], source: str
+) -> tuple[tuple[int, ...] | tuple[str, ...], Choice | None]:
+    """What no action changes: numbers of columns of the observation, or names of further columns.
+
+    Returns:
+        As `Transitions` has it; and the columns of its signals, if it is those.
+
+    Raises:
+        InputError: some are columns of the observation, and some are not.
+        DataError: the table has no such column.
+    """
+    asked: list[int | str] = [exogenous] if isinstance(exogenous, int | str) else list(exogenous)
+    texts = [one for one in asked if isinstance(one, str)]
+    if not texts:
+        return tuple(one for one in asked if not isinstance(one, str)), None
+    parts = choices["obs"].names if choices["obs"].stacked else ()
+    found = [_named("exogenous", text, names, source).names[0] for text in texts]
+    inside = [parts.index(name) for name in found if name in parts]
+    if len(inside) == len(asked):
+        return tuple(inside), None
+    if inside or len(texts) < len(asked):
+        raise InputError(
+            f"exogenous: got {asked}, of which some are columns of the observation and some are "
+            "not; expected one kind, try to add the others to columns={'obs': [...]}"
+        )
+    for text, name in zip(texts, found, strict=True):
+        if name not in names:
+            raise DataError(
+                f"{source}: no column {text!r} (exogenous){did_you_mean(text, names)}; it has "
+                f"{_listed(names)}"
+            )
+    return tuple(texts), Choice(tuple(found), stacked=True)
 
 
 def refuse_other_columns(

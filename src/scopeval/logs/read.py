@@ -23,7 +23,9 @@ from scopeval.logs.clock import Clock, Gap, clock_of, episodes_by_time, times_of
 from scopeval.logs.columns import (
     Choice,
     ColumnMap,
+    Exogenous,
     choose_columns,
+    choose_exogenous,
     from_arrow,
     identities,
     refuse_other_columns,
@@ -81,6 +83,7 @@ class FieldReader:
     choices: Mapping[str, Choice]
     problem: Problem
     discrete: bool | None = None
+    exogenous: tuple[int, ...] | tuple[str, ...] = ()
 
     def parts(self) -> Iterator[tuple[Part, Fields]]:
         """The checked fields of each part."""
@@ -148,9 +151,13 @@ class FieldReader:
             return times_of(raw[0], origin)
         arrays = [_as_numpy(one, at) for one, at in zip(raw, origins, strict=True)]
         values: Any = arrays[0]
+        if field == "signals" and not choice.stacked:  # as `write_logs` and episodes have them
+            return np.asarray(values, np.float64)
         if choice.stacked:
             scalars = [column.reals(one, at) for one, at in zip(arrays, origins, strict=True)]
             values = np.column_stack(scalars)
+        if field == "signals":
+            return np.asarray(values)
         if field == "t":
             times = column.wholes(values, origin)
             origin.refuse_where(times < 0, "is negative", "count time from 0")
@@ -288,8 +295,9 @@ def reader_of(
     problem: Problem,
     cost: CostFunction | None,
     discrete: bool | None,
+    exogenous: Exogenous | None = None,
 ) -> FieldReader:
-    """The reader of a table, with its columns chosen."""
+    """The reader of a table, with its columns chosen; `exogenous` None: as the log says."""
     choices = choose_columns(table.names, columns, table.source, cost_needed=cost is None)
     if isinstance(table, ParquetTable):
         for file in table.files[1:]:
@@ -297,7 +305,14 @@ def reader_of(
                 choices, columns, file.names, str(file.path), str(table.files[0].path)
             )
     wanted = {field: c for field, c in choices.items() if cost is None or field != "cost"}
-    return FieldReader(table, wanted, problem, discrete)
+    named, signals = table.exogenous, None
+    if exogenous is not None:
+        named, signals = choose_exogenous(exogenous, choices, table.names, table.source)
+    elif any(isinstance(name, str) for name in named):
+        signals = Choice(("signals",))
+    if signals is not None:
+        wanted["signals"] = signals
+    return FieldReader(table, wanted, problem, discrete, named)
 
 
 def notes_of(table: Table, reader: FieldReader) -> list[str]:
@@ -326,12 +341,14 @@ def computed_cost(cost: CostFunction, fields: Fields) -> NDArray[np.float64]:
     return costs
 
 
-def batch_of(fields: Fields, source: str) -> Batch:
+def batch_of(
+    fields: Fields, source: str, exogenous: tuple[int, ...] | tuple[str, ...] = ()
+) -> Batch:
     """Fields as a batch."""
     episode, truncated = fields.pop("episode", None), fields.pop("truncated", None)
     values: dict[str, Any] = dict(fields)
     try:
-        return Batch(Transitions(**values), episode, truncated)
+        return Batch(Transitions(**values, exogenous=exogenous), episode, truncated)
     except InputError as cause:
         raise DataError(f"{source}: {cause}") from cause
 
@@ -348,6 +365,7 @@ def read_logs(
     decimal: str | None = None,
     time: str | None = None,
     gap: Gap | None = None,
+    exogenous: Exogenous | None = None,
 ) -> Transitions:
     """Read a log of transitions into memory.
 
@@ -388,6 +406,10 @@ def read_logs(
         time: name of a column of times. Steps and episodes are counted by it.
         gap: the longest pause within an episode: "11min", "90s", "2h", a timedelta, or seconds (for
             a column of plain numbers: in their unit).
+        exogenous: what no action changes, such as weather or demand: names of columns, of the
+            observation or others (which an environment reports as ``info[name]``), or numbers of
+            columns of the observation. `context` is then made of them where logs are given to
+            `compare`, `Stages` and campaigns, or as ``context=logs``. None: as the log says.
 
     Returns:
         The log, with notes about what was changed and what looks suspicious.
@@ -400,7 +422,7 @@ def read_logs(
     """
     problem = Problem(horizon=horizon, actions=actions)
     csv, clock = CsvFormat(separator, decimal), clock_of(time, gap)
-    batch, notes = read_whole(source, columns, problem, cost, discrete, csv, clock)
+    batch, notes = read_whole(source, columns, problem, cost, discrete, csv, clock, exogenous)
     log, diagnosis = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
     diagnosis.raise_errors(_name(source))
     return log.with_notes((*notes, *diagnosis.warnings))
@@ -414,6 +436,7 @@ def read_whole(
     discrete: bool | None,
     csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
     clock: Clock | None = None,
+    exogenous: Exogenous | None = None,
 ) -> tuple[Batch, list[str]]:
     """The whole log, with missing fields filled in, and notes about it."""
     check_sizes(problem.horizon, problem.actions)
@@ -422,7 +445,7 @@ def read_whole(
     table, columns = open_source(source, columns, cost_needed=cost is None, csv=csv)
     if isinstance(table, ParquetTable):
         table.check_memory()
-    reader = reader_of(table, columns, problem, cost, discrete)
+    reader = reader_of(table, columns, problem, cost, discrete, exogenous)
     fields, borders = reader.gather()
     notes = notes_of(table, reader)
     if "terminated" not in fields:
@@ -436,7 +459,7 @@ def read_whole(
     if cost is not None:
         notes += _without_last_rows(fields)
         fields["cost"] = computed_cost(cost, fields)
-    batch = batch_of(fields, table.source)
+    batch = batch_of(fields, table.source, reader.exogenous)
     batch.log.check(problem.horizon, problem.actions, source=table.source)
     return batch, notes
 

@@ -180,7 +180,8 @@ def open_source(
         return InMemory("dict", arrays, names=list(arrays)), columns
     if isinstance(source, Recorded):
         arrays = source.transitions()
-        return InMemory("episodes", arrays, names=list(arrays)), columns
+        reported = tuple(arrays.pop("exogenous", np.zeros(0)).tolist())
+        return InMemory("episodes", arrays, names=list(arrays), exogenous=reported), columns
     if hasattr(source, "iterate_episodes"):
         episodes = source.iterate_episodes()
     elif isinstance(source, (list, tuple)):

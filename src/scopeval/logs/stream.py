@@ -23,7 +23,7 @@ import numpy as np
 from scopeval.arrays import check_whole
 from scopeval.errors import DataError, InputError
 from scopeval.logs.clock import Clock
-from scopeval.logs.columns import ColumnMap
+from scopeval.logs.columns import ColumnMap, Exogenous
 from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of
 from scopeval.logs.read import (
     Batch,
@@ -247,7 +247,7 @@ class LoggedStream:
                         "leaves such rows out"
                     )
                 fields["cost"] = computed_cost(self._cost, fields)
-            yield part, batch_of(fields, part.source)
+            yield part, batch_of(fields, part.source, self._reader.exogenous)
 
     def judge(self, statistics: LogStatistics) -> Diagnosis:
         """The diagnosis of all rows.
@@ -289,6 +289,7 @@ def logged_batches(
     csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
     clock: Clock | None = None,
     batch_rows: int = 1 << 18,
+    exogenous: Exogenous | None = None,
 ) -> tuple[Iterator[Batch], tuple[str, ...]]:
     """The rows of a log as they are stored, in batches where possible, and notes about them.
 
@@ -298,12 +299,12 @@ def logged_batches(
         table = open_path(source)
         if isinstance(table, ParquetTable):
             reader = reader_of(
-                replace(table, batch_rows=batch_rows), columns, problem, None, discrete
+                replace(table, batch_rows=batch_rows), columns, problem, None, discrete, exogenous
             )
             if {"t", "next_obs"} <= set(reader.choices):
                 stream = LoggedStream(reader, table.rows)
                 return stream.batches(), tuple(notes_of(table, reader))
-    batch, notes = read_whole(source, columns, problem, None, discrete, csv, clock)
+    batch, notes = read_whole(source, columns, problem, None, discrete, csv, clock, exogenous)
     return iter([batch]), tuple(notes)
 
 

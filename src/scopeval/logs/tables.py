@@ -88,6 +88,10 @@ class Table(Protocol):
     def names(self) -> Sequence[str]:
         """The names of the columns."""
 
+    @property
+    def exogenous(self) -> tuple[int, ...] | tuple[str, ...]:
+        """What no action changes, as the log says: see `Transitions`."""
+
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
         """These columns, in order, in one or more parts."""
 
@@ -100,6 +104,7 @@ class InMemory:
     columns: Mapping[str, Any]
     starts: NDArray[np.int64] | None = None
     names: Sequence[str] = ()
+    exogenous: tuple[int, ...] | tuple[str, ...] = ()
 
     @classmethod
     def of_arrow(cls, source: str, table: Any) -> InMemory:
@@ -120,6 +125,7 @@ class NpzTable:
     """Arrays in a ``.npz`` file; only requested arrays are read, and none is unpickled."""
 
     path: Path
+    exogenous: tuple[int, ...] | tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -287,6 +293,7 @@ class ParquetFile:
     notes: tuple[str, ...]
     unpacked: int = 0
     group: int | None = None
+    exogenous: tuple[int, ...] | tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,6 +308,12 @@ class ParquetTable:
     def names(self) -> Sequence[str]:
         """The names of the columns, in the first file."""
         return self.files[0].names
+
+    @property
+    def exogenous(self) -> tuple[int, ...] | tuple[str, ...]:
+        """As all files say; else nothing."""
+        said = {file.exogenous for file in self.files}
+        return said.pop() if len(said) == 1 else ()
 
     @property
     def rows(self) -> int:
@@ -417,8 +430,10 @@ def _inspect(path: Path) -> ParquetFile:
                     f"reads format {_FORMAT}; update scopeval"
                 )
             notes = tuple(str(note) for note in written.get("notes", ()))
-            about = content.metadata
-            return ParquetFile(path, names, about.num_rows, notes, _unpacked(about))
+            about, exogenous = content.metadata, tuple(written.get("exogenous", ()))
+            return ParquetFile(
+                path, names, about.num_rows, notes, _unpacked(about), exogenous=exogenous
+            )
 
 
 def _unpacked(about: Any) -> int:
@@ -478,7 +493,9 @@ def _to_arrow(transitions: Transitions) -> Any:
         columns[name] = (
             flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
         )
-    about = {"format": _FORMAT, "notes": transitions.notes}
+    about: dict[str, Any] = {"format": _FORMAT, "notes": transitions.notes}
+    if transitions.exogenous:
+        about["exogenous"] = transitions.exogenous
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
 
 
@@ -499,6 +516,7 @@ class BlockTable:
     blocks: tuple[Any, ...]
     sizes: tuple[int, ...]
     batch_rows: int
+    exogenous: tuple[int, ...] | tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -46,6 +46,9 @@ class Transitions:
         notes: remarks about the log, such as rows that look like duplicates.
         has_next: False where nobody recorded what followed, as in the last row of an episode that
             was cut; bool [N]. Its reward and cost are data all the same. Omitted: always True.
+        exogenous: what no action changes, such as weather or demand: numbers of columns of `obs`,
+            or the names of the columns of `signals`.
+        signals: what the environment reported of these names at each step; float64 [N, d], or None.
 
     Raises:
         InputError: wrong shape or type, NaN, infinity, negative cost, time, state or action, no
@@ -61,6 +64,8 @@ class Transitions:
     terminated: NDArray[np.bool_]
     notes: tuple[str, ...]
     has_next: NDArray[np.bool_]
+    exogenous: tuple[int, ...] | tuple[str, ...]
+    signals: NDArray[np.float64] | None
 
     def __init__(
         self,
@@ -73,6 +78,8 @@ class Transitions:
         terminated: ArrayLike | None = None,
         notes: Sequence[str] = (),
         has_next: ArrayLike | None = None,
+        exogenous: int | str | Sequence[int] | Sequence[str] = (),
+        signals: ArrayLike | None = None,
     ) -> None:
         first = observations(obs, Origin("obs"))
         columns: dict[str, NDArray[Any]] = {
@@ -89,6 +96,8 @@ class Transitions:
             if has_next is None
             else flags(has_next, Origin("has_next")),
         }
+        if signals is not None:
+            columns["signals"] = _signals(signals)
         Origin("t").refuse_where(columns["t"] < 0, "is negative", "count time from 0")
         Origin("cost").refuse_where(
             columns["cost"] < 0, "is negative", "costs are amounts; shift them to be at least 0"
@@ -104,22 +113,36 @@ class Transitions:
                 f"obs has width {first.shape[1]} and next_obs has width "
                 f"{columns['next_obs'].shape[1]}; they must be the same"
             )
-        arguments = (t, obs, action, reward, cost, next_obs, terminated, has_next)
-        for name, argument in zip(_FIELDS, arguments, strict=True):
-            columns[name] = _owned(columns[name], argument)
-        self._set(columns, tuple(notes))
+        arguments = (t, obs, action, reward, cost, next_obs, terminated, has_next, signals)
+        for name, argument in zip((*_FIELDS, "signals"), arguments, strict=True):
+            if name in columns:
+                columns[name] = _owned(columns[name], argument)
+        names = _exogenous(exogenous, first, columns.get("signals"))
+        self._set(columns, tuple(notes), names)
 
-    def _set(self, columns: dict[str, NDArray[Any]], notes: tuple[str, ...]) -> None:
-        for name in _FIELDS:
-            columns[name].flags.writeable = False
-            object.__setattr__(self, name, columns[name])
+    def _set(
+        self,
+        columns: dict[str, NDArray[Any]],
+        notes: tuple[str, ...],
+        exogenous: tuple[int, ...] | tuple[str, ...],
+    ) -> None:
+        object.__setattr__(self, "signals", None)
+        for name, values in columns.items():
+            values.flags.writeable = False
+            object.__setattr__(self, name, values)
         object.__setattr__(self, "notes", notes)
+        object.__setattr__(self, "exogenous", exogenous)
 
     @classmethod
-    def _of_checked(cls, columns: dict[str, NDArray[Any]], notes: tuple[str, ...]) -> Transitions:
+    def _of_checked(
+        cls,
+        columns: dict[str, NDArray[Any]],
+        notes: tuple[str, ...],
+        exogenous: tuple[int, ...] | tuple[str, ...],
+    ) -> Transitions:
         """Build from columns that have been checked already."""
         made = cls.__new__(cls)
-        made._set(columns, notes)
+        made._set(columns, notes, exogenous)
         return made
 
     @property
@@ -133,7 +156,9 @@ class Transitions:
         return self
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        return {name: getattr(self, name) for name in _FIELDS}
+        """Those that there are; `signals` is the last."""
+        columns: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _FIELDS}
+        return columns if self.signals is None else {**columns, "signals": self.signals}
 
     def __len__(self) -> int:
         return len(self.t)
@@ -142,14 +167,18 @@ class Transitions:
         """Whether every column is equal; notes are not compared."""
         if not isinstance(other, Transitions):
             return NotImplemented
-        theirs = other._columns()
-        return all(np.array_equal(mine, theirs[name]) for name, mine in self._columns().items())
+        mine, theirs = self._columns(), other._columns()
+        return (
+            self.exogenous == other.exogenous
+            and mine.keys() == theirs.keys()
+            and all(np.array_equal(values, theirs[name]) for name, values in mine.items())
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        *columns, has_next = self._columns().values()
-        return Transitions, (*columns, self.notes, has_next)
+        *columns, has_next = (getattr(self, name) for name in _FIELDS)
+        return Transitions, (*columns, self.notes, has_next, self.exogenous, self.signals)
 
     def __repr__(self) -> str:
         obs = "states" if self.discrete_obs else f"vectors[{self.obs.shape[1]}]"
@@ -185,16 +214,19 @@ class Transitions:
             ) from cause
         if columns["t"].ndim != 1:
             raise InputError(f"rows must be one-dimensional, got shape {list(index.shape)}")
-        return self._of_checked(columns, self.notes)
+        return self._of_checked(columns, self.notes, self.exogenous)
 
     def with_notes(self, notes: Sequence[str]) -> Transitions:
         """The same log with further notes; equal ones are kept once."""
-        made = self._of_checked(self._columns(), tuple(dict.fromkeys((*self.notes, *notes))))
+        every = tuple(dict.fromkeys((*self.notes, *notes)))
+        made = self._of_checked(self._columns(), every, self.exogenous)
         return made.keep_facts(self.kept_facts)
 
     @staticmethod
     def concat(logs: Sequence[Transitions]) -> Transitions:
         """Several logs of one problem, one after the other.
+
+        Exogenous columns stay where all logs name the same ones.
 
         Raises:
             InputError: nothing to join, or logs with different kinds of observations or actions.
@@ -209,9 +241,11 @@ class Transitions:
                         f"logs[{i}].{name} is {_kind(*kind)}, logs[0].{name} is {_kind(*kinds[0])}"
                     )
         every = [log._columns() for log in logs]
-        columns = {name: np.concatenate([one[name] for one in every]) for name in _FIELDS}
+        agree = len({log.exogenous for log in logs}) == 1
+        names = every[0] if agree else _FIELDS
+        columns = {name: np.concatenate([one[name] for one in every]) for name in names}
         notes = dict.fromkeys(note for log in logs for note in log.notes)
-        return Transitions._of_checked(columns, tuple(notes))
+        return Transitions._of_checked(columns, tuple(notes), logs[0].exogenous if agree else ())
 
     def check(
         self,
@@ -254,6 +288,7 @@ class Transitions:
             ("reward", _spread(self.reward)),
             ("cost", _spread(self.cost)),
             ("terminated", f"{ended:,} rows ({100 * ended / len(self):.2g} %)"),
+            *([("exogenous", ", ".join(map(str, self.exogenous)))] if self.exogenous else []),
             *([("no successor", f"{cut:,} rows")] if cut else []),
         ]
 
@@ -342,6 +377,38 @@ def _owned(array: NDArray[Any], argument: object) -> NDArray[Any]:
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
         owner = owner.base
     return array.copy() if isinstance(owner, np.ndarray) else array
+
+
+def _signals(values: ArrayLike) -> NDArray[np.float64]:
+    """[N, d]; of one signal [N] will do."""
+    array = np.asarray(values)
+    columns = array[:, None] if array.ndim == 1 else array
+    if columns.ndim != 2:
+        raise InputError(f"signals: got shape {list(array.shape)}, expected [N, d]")
+    return np.column_stack([reals(one, Origin("signals")) for one in columns.T])
+
+
+def _exogenous(
+    names: int | str | Sequence[int] | Sequence[str],
+    obs: NDArray[Any],
+    signals: NDArray[np.float64] | None,
+) -> tuple[int, ...] | tuple[str, ...]:
+    """Numbers of columns of the observation, or the names of the signals."""
+    several = np.atleast_1d(np.asarray(names)).tolist() if np.size(names) else []
+    if several and all(isinstance(name, str) for name in several):
+        if signals is None or signals.shape[1] != len(several):
+            got = "none" if signals is None else f"{signals.shape[1]} columns"
+            raise InputError(f"exogenous: got the names {several} and signals with {got}")
+        return tuple(several)
+    if signals is not None:
+        raise InputError(f"exogenous: got {names!r}, expected the names of the signals")
+    width = obs.shape[1] if obs.ndim == 2 else 0
+    if not all(type(number) is int and 0 <= number < width for number in several):
+        raise InputError(
+            f"exogenous: got {names!r}, expected numbers of the observation's {width} columns, "
+            "from 0, or names with signals="
+        )
+    return tuple(several)
 
 
 def _kind(dtype: np.dtype[Any], width: tuple[int, ...]) -> str:
