@@ -54,8 +54,17 @@ def runs(block):
 # -- code ----------------------------------------------------------------------------------------
 
 
+#: Pages with code whose time goes into learning that other tests do more of.
+SLOW = {"data-center"}
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(map(runs, blocks(page)))], ids=lambda page: page.stem
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.heavy] * (page.stem in SLOW), id=page.stem)
+        for page in PAGES
+        if any(map(runs, blocks(page)))
+    ],
 )
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

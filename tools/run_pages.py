@@ -17,12 +17,15 @@ import contextlib
 import io
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from typer.testing import CliRunner
+
+from scopeval.cli.app import app
 
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\w+)(?P<rest>[^\n]*)\n(?P<code>.*?)^```$",
@@ -105,11 +108,12 @@ def _set(output: str) -> str:
 
 
 def _command(words: list[str], where: str) -> str:
-    """Run one command; the program is the one beside this Python."""
-    program = str(Path(sys.executable).with_name(words[0]))
-    done = subprocess.run([program, *words[1:]], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{where}: {shlex.join(words)}: status {done.returncode}: {done.stderr}")
+    """What a command of ours prints; in this process, which has loaded what it needs."""
+    if words[0] != "scopeval":
+        raise SystemExit(f"{where}: {shlex.join(words)}: only commands of scopeval are run")
+    done = CliRunner().invoke(app, words[1:], env={"COLUMNS": "80"})
+    if done.exit_code:
+        raise SystemExit(f"{where}: {shlex.join(words)}: status {done.exit_code}: {done.output}")
     return done.stdout
 
 
