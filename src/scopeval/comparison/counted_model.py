@@ -130,6 +130,7 @@ def worlds_of(parts: Sequence[Transitions], fits: Sequence[Sequence[int]], state
         fits: numbers of the parts that show each world.
         states: of one of them.
     """
+    parts = [part.select(part.has_next) for part in parts]
     log = Transitions.concat(parts)
     alive = (~log.terminated).astype(np.int64)
     A = 1 + int(log.action.max())
@@ -162,4 +163,5 @@ def worlds_of(parts: Sequence[Transitions], fits: Sequence[Sequence[int]], state
         alive=(kinds[place] % 2).astype(np.float64),
         weight=weight,
         borrowed=zeros > 0,
+        has_next=np.ones(len(place), np.bool_),
     )
