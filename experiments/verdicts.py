@@ -25,7 +25,7 @@ from scopeval.arrays import Ints
 from scopeval.errors import InputError
 from scopeval.estimation.moments import Moments, moments_interval
 from scopeval.safety.certificate import Ledger
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
 RULES = ("t interval", "as far as seen", "stated bound")

@@ -180,7 +180,7 @@ HOLDERS = {
     "behavior.promised_cost.PromisedCost": "a design's file",
     "collection.provenance.Provenance": "a file of episodes",
     # results: what was judged, for who reads them
-    "safety.verdict.Certificate": "what was judged",
+    "safety.certificate.Certificate": "what was judged",
     "evaluation.stage_report.Stage": "what was judged",
     # a length of arrays, or of what is modeled, and not a setting
     "collection.episode_log.EpisodeLog": "the width of its arrays",

@@ -19,7 +19,7 @@ import numpy as np
 from experiments.worlds.costly import too_expensive
 from scopeval import evaluate, exact
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
 

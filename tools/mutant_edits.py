@@ -389,16 +389,16 @@ EDITS = (
     # -- certificate and guard ---------------------------------------------------------------------
     Edit(
         "epsilon is not part of the promise",
-        "safety/certificate.py",
-        "behavior - self.allowed * target)",
+        "safety/guard.py",
+        "behavior - self._promise.at_most * target)",
         "behavior - target)",
         (f"{SAFETY}::test_guard_allows_what_epsilon_allows",),
     ),
     Edit(
         "a behavior policy that leaves out actions of the target policy is refuted",
         "safety/certificate.py",
-        "elif difference.low > tolerance and covered:",
-        "elif difference.low > tolerance:",
+        '        if not covered:\n            return difference, ratio, "not covered"\n',
+        "",
         (
             "evaluation/test_evaluator.py::test_a_behavior_that_leaves_actions_out_cannot_be_refuted",
         ),
@@ -420,15 +420,15 @@ EDITS = (
     Edit(
         "the guard trips by the estimate, without evidence",
         "safety/guard.py",
-        "bool(covered and interval.n and self._low(interval) > tolerance)",
+        "bool(covered and interval.n and interval.low > tolerance)",
         "bool(covered and interval.n and interval.estimate > tolerance)",
         (f"{SAFETY}::test_false_alarms_over_all_time",),
     ),
     Edit(
         "the guard believes that the worst cost has been seen",
         "safety/guard.py",
-        "        return min(interval.low, worst.low)",
-        "        return interval.low",
+        "self._refuted = min(interval.low, after.low) > tolerance",
+        "self._refuted = interval.low > tolerance",
         ("safety/test_safety.py::test_skewed_costs_give_few_false_alarms",),
     ),
     Edit(
@@ -490,7 +490,7 @@ EDITS = (
     ),
     Edit(
         "steps that a limit gave to the target are taken for the behavior policy's",
-        "safety/cost_control.py",
+        "safety/costs.py",
         "given = episodes.by_target[rows] | (t >= (episodes.length - episodes.guarded)[rows])",
         "given = episodes.by_target[rows]",
         (
@@ -499,14 +499,14 @@ EDITS = (
     ),
     Edit(
         "a proof's end: the rest of an episode counts without its weight",
-        "safety/cost_control.py",
+        "safety/costs.py",
         "_share(most - largest_weight * left - total, rise)",
         "_share(most - left - total, rise)",
         ("safety/test_cost_control.py::test_the_upper_end_holds_where_the_rest_costs_all_it_can",),
     ),
     Edit(
         "a bound that was violated still refutes",
-        "safety/bounded_comparison.py",
+        "safety/cost_bound.py",
         "if self.violated is not None or not logs:",
         "if not logs:",
         ("safety/test_cost_bound.py::test_a_bound_that_is_violated_later_proves_nothing_any_more",),
@@ -691,9 +691,9 @@ EDITS = (
     Edit(
         "what is safe goes by estimates of costs alone",
         "safety/certificate.py",
-        "max(behavior, float(sums.most[0])),\n"
-        "                    min(target, float(sums.least[1])),",
-        "float(sums.most[0]),\n                    float(sums.least[1]),",
+        "behavior = max(behavior, float(sums.most[0]))\n"
+        "                target = min(target, float(sums.least[1]))",
+        "behavior, target = float(sums.most[0]), float(sums.least[1])",
         (
             "safety/test_rare_costs.py::"
             "test_an_unseen_disaster_is_not_safe_because_a_control_variate_is_precise",
@@ -890,7 +890,7 @@ EDITS = (
     ),
     Edit(
         "an episode that was cut counts as if it had ended",
-        "safety/episode_costs.py",
+        "safety/costs.py",
         "return EpisodeCosts(**columns, finished=False)",
         "return EpisodeCosts(**columns)",
         (

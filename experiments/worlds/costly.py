@@ -13,7 +13,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 
 __all__ = [
     "WORLDS",

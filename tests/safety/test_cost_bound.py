@@ -33,10 +33,9 @@ from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.estimation.betting import FRACTIONS, Capital
-from scopeval.safety.bounded_comparison import BoundedComparison
 from scopeval.safety.certificate import Ledger, certify
-from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
+from scopeval.safety.cost_bound import BoundedComparison, CostBound, cost_bound_of
+from scopeval.safety.costs import EpisodeCosts, costs_of, limit_costs
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 ERROR = 1e-6

@@ -28,8 +28,7 @@ from scopeval.envs.tabular import TabularEnv
 from scopeval.policies.protocols import Weighing
 from scopeval.safety.certificate import Ledger
 from scopeval.safety.cost_bound import cost_bound_of
-from scopeval.safety.cost_control import ROOM, ControlledSum, CostControl
-from scopeval.safety.episode_costs import EpisodeCosts, costs_of
+from scopeval.safety.costs import ROOM, ControlledSum, CostControl, EpisodeCosts, costs_of
 from scopeval.simulate import summaries
 from small_worlds import every_trajectory, random_mdp, random_rows
 

@@ -25,7 +25,7 @@ from scopeval import (
 from scopeval.envs.gridworld import Gridworld, logging_policies, logs_of, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
-from scopeval.safety.episode_costs import costs_of
+from scopeval.safety.costs import costs_of
 from small_worlds import every_trajectory, random_mdp, random_rows
 
 MDP = Gridworld(5, "same-tilt", seed=0).mdp()

@@ -12,7 +12,7 @@ from scopeval import Guard, Promise, TabularPolicy, exact
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import Candidates, EpisodeState
 from scopeval.safety.certificate import Ledger
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 from scopeval.simulate import Summaries, summaries
 
 RUNS = 500

@@ -18,7 +18,7 @@ from scipy import stats
 from scopeval import Guard, Promise
 from scopeval.errors import InputError
 from scopeval.safety.certificate import certify
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 
 ERROR = 1e-6
 ALPHA = 0.05

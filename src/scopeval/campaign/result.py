@@ -31,7 +31,7 @@ from scopeval.evaluation.stage_report import Learning, precise_after
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.question.promise import COST, Promise
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 
 __all__ = [
     "batch_of",

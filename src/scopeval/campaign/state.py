@@ -28,7 +28,7 @@ from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
 from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.question.promise import COST, Limit, Promise
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
 __all__ = ["CampaignState", "Ends", "EpisodeLine", "LookLine", "OpenEpisode", "PolicyLine"]

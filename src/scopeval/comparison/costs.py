@@ -14,7 +14,7 @@ from scopeval.errors import InputError
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.episode_costs import EpisodeCosts, limit_costs
+from scopeval.safety.costs import EpisodeCosts, limit_costs
 from scopeval.safety.guard import Guard
 
 __all__ = ["CostTerms", "cost_terms_of"]

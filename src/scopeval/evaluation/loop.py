@@ -48,7 +48,7 @@ from scopeval.question.promise import Limit, Promise
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop
 from scopeval.safety.cost_bound import CostBound
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.costs import EpisodeCosts
 from scopeval.safety.guard import Guard, GuardState
 
 __all__ = [

@@ -47,8 +47,7 @@ from scopeval.question.baseline import baseline_of, judged_promise, unrecognized
 from scopeval.question.inference import Inference
 from scopeval.question.promise import Bound, Promise, promises_and_limits
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.cost_control import cost_control_of
-from scopeval.safety.episode_costs import costs_of
+from scopeval.safety.costs import cost_control_of, costs_of
 
 __all__ = ["estimate", "repeated_streams"]
 

@@ -34,7 +34,7 @@ from scopeval.question.inference import Inference
 from scopeval.question.promise import Bound, Promise
 from scopeval.question.question import Question, discount
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.cost_control import cost_control_of
+from scopeval.safety.costs import cost_control_of
 from scopeval.safety.guard import Guard
 
 __all__ = [

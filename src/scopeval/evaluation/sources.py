@@ -37,8 +37,7 @@ from scopeval.exact import (
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, largest_weight
 from scopeval.question.promise import Promise
-from scopeval.safety.cost_control import CostControl, cost_control_of
-from scopeval.safety.episode_costs import EpisodeCosts, costs_of, limit_costs
+from scopeval.safety.costs import CostControl, EpisodeCosts, cost_control_of, costs_of, limit_costs
 from scopeval.simulate import Summaries, summaries
 
 __all__ = ["Batch", "CollectedSource", "SimulatedSource", "Source", "simulated_source", "summarize"]

@@ -6,7 +6,7 @@ import math
 
 from scopeval.evaluation.result import Evaluation, blind, no_interval, rounded
 from scopeval.report.page import Fact, Verdict
-from scopeval.safety.verdict import Certificate
+from scopeval.safety.certificate import Certificate
 
 __all__ = [
     "amount",

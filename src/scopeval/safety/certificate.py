@@ -8,16 +8,14 @@ estimate of pi's, so
     D = G^c - (1 + epsilon) PDIS^c     has mean     J^c(mu) - (1 + epsilon) J^c(pi),
 
 and the promise holds exactly when E[D] <= 0. Where the behavior policy brings an estimate q^c of
-the target's expected cost, it is a control variate (`cost_control`): the same mean, less noise.
+the target's expected cost, it is a control variate (`costs`): the same mean, less noise.
 
 Coverage: PDIS^c is unbiased where mu takes every action that pi may take. A mu that leaves some out
 makes it too small and D too large: "safe" can still be proved, but nothing can be refuted.
 
-Whether the episodes seen are enough to trust an interval for many episodes.
-
 Without a bound on costs no interval is valid for every distribution: a cost that has not been seen
-yet may be anything. These checks find the cases in which an interval from the central limit theorem
-is known to mislead, and say which. They make a verdict more careful, they do not prove it.
+yet may be anything. `SampleChecks` finds the cases in which an interval from the central limit
+theorem is known to mislead. They make a verdict more careful, they do not prove it.
 """
 
 from __future__ import annotations
@@ -25,27 +23,32 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from scopeval.errors import InputError
-from scopeval.estimation.moments import ENOUGH_EVENTS, Interval, Moments, Scatter, moments_interval
+from scopeval.estimation.moments import (
+    ENOUGH_EVENTS,
+    FloatArray,
+    Interval,
+    Moments,
+    Scatter,
+    moments_interval,
+)
 from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.estimation.weights import FEW_EFFECTIVE, HEAVY_TAIL, RunningWeights
 from scopeval.question.promise import Compared, Promise
-from scopeval.safety.bounded_comparison import BoundedComparison
-from scopeval.safety.cost_bound import CostBound
-from scopeval.safety.episode_costs import EpisodeCosts
-from scopeval.safety.verdict import Certificate, Verdict
+from scopeval.safety.cost_bound import BoundedComparison, CostBound
+from scopeval.safety.costs import EpisodeCosts
 
 __all__ = [
     "RESOLUTION",
     "UNSEEN",
     "Certificate",
-    "CostDifference",
     "Ledger",
-    "Seen",
+    "SampleChecks",
     "Verdict",
     "certify",
 ]
@@ -58,83 +61,156 @@ UNSEEN = 3
 
 _FAR = 3.0  # standard errors of the mean weight
 
+Verdict = Literal["safe", "not refuted", "refuted", "not covered", "not enough evidence"]
 
-@dataclass
-class Seen:
-    """What the episodes so far have shown, for judging intervals; a function of their set."""
 
-    episodes: int = 0
-    events: int = 0  # episodes with a cost, or a weighted one
-    largest_cost: float = 0.0
-    largest_weighted: float = 0.0
-    same: bool = True  # the behavior policy acted as the target does in every episode
-    equal: bool = True  # cost and weighted cost are equal in every episode
-    weighed: bool = True  # weights are known
-    covered: bool = True  # no action is known to be left out
-    limit: float = 0.0  # that the promise is about; 0: the cost of a policy
-    _weights: RunningWeights = field(default_factory=RunningWeights)
-    _mean: Moments = field(default_factory=Moments)  # of the weights
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What finished episodes of the behavior policy say about its safety promise.
 
-    def update(self, costs: EpisodeCosts) -> None:
-        """Take in a batch."""
-        if not len(costs):
-            return
-        g, w = costs.cost, costs.weighted_cost
-        self.episodes += len(costs)
-        self.events += int(((g != 0) | ((w != 0) & (costs.limit is None))).sum())
-        self.largest_cost = max(self.largest_cost, float(g.max()))
-        self.largest_weighted = max(self.largest_weighted, float(w.max()))
-        gap = np.abs(g - w) <= RESOLUTION * np.maximum(np.abs(g), np.abs(w))
-        self.equal &= bool(gap.all())
-        self.covered &= costs.covered
-        if costs.limit is not None:  # there is nothing that could be the same, nor any weight
-            self.same = self.weighed = False
-            self.limit = costs.limit
-        elif costs.weight is None:
-            self.weighed = False
-            self.same &= bool((gap & (g != 0)).all())
-        else:
-            self._weights.update(costs.weight, costs.cap)
-            self._mean.merge(costs.weight)
-            self.same &= bool(gap.all() and np.abs(costs.weight - 1.0).max() <= RESOLUTION)
+    Attributes:
+        difference: Interval for E[D] = J^c(mu) - (1 + epsilon) J^c(pi), in units of cost.
+        ratio: Interval for J^c(mu) / J^c(pi). Open above (inf) when the target's cost is not
+            separated from 0; the estimate is NaN when no episode has any weighted cost.
+        verdict: "safe" when the interval of the difference ends at or below 0, "refuted" when it
+            begins above 0, "not refuted" in between. "not covered" takes the place of the last two
+            where the behavior policy leaves out actions of the target. "not enough evidence": the
+            interval alone would say "safe" or "refuted", but `reasons` speak against trusting it.
+        cost: Mean cost of the behavior policy's episodes.
+        target_cost: Mean importance-weighted cost: the estimate of the target's.
+        epsilon: The promise: at most 1 + epsilon times the target's cost.
+        alpha: Probability with which an interval may miss; each of the two firm verdicts is wrong
+            with probability alpha / 2 at most ("refuted" by a `Guard`, which spends all of its
+            alpha on that side: alpha).
+        episodes: Number of episodes.
+        largest_cost: The most that one of them cost.
+        cost_bound: The most that an episode can cost, as stated. The intervals then hold for every
+            number of episodes and every distribution of costs up to it. None: nothing was stated,
+            and the intervals hold for many episodes and costs like those seen.
+        reasons: Why there is not enough evidence, or none, in words. Where a guard has refuted the
+            promise the verdict is "refuted" all the same: these then speak against relying on it.
+        expected_cost: Estimate of the behavior policy's expected cost with a control variate, which
+            the ratio is about; NaN: there is none, and `cost` takes its place.
+        compared: What the promise compares with: the target's cost, that of a reference policy, or
+            a limit per episode, which `target_cost` then is.
+    """
 
-    def doubts(self, *, covered: bool) -> tuple[str, ...]:
-        """Why no interval from these episodes should be trusted, in words.
+    difference: Interval
+    ratio: Interval
+    verdict: Verdict
+    cost: float
+    target_cost: float
+    epsilon: float
+    alpha: float
+    episodes: int
+    largest_cost: float = math.nan
+    cost_bound: float | None = None
+    reasons: tuple[str, ...] = ()
+    expected_cost: float = math.nan
+    compared: Compared = "target"
 
-        Args:
-            covered: the behavior policy takes every action of the target, so that weights must
-                average 1.
-        """
-        if self.same:
-            return ()
-        doubts = []
-        if self.events < ENOUGH_EVENTS:
-            doubts.append(f"only {self.events} of {self.episodes:,} episodes had any cost")
-        if self.weighed:
-            doubts += self._weight_doubts(covered)
-        return tuple(doubts)
+    @property
+    def proved(self) -> bool:
+        """Whether a firm verdict rests on a stated bound, and not only on the costs seen."""
+        return self.cost_bound is not None and self.verdict in ("safe", "refuted")
 
-    def _weight_doubts(self, covered: bool) -> list[str]:
-        weights, mean = self._weights.diagnostics, self._mean
-        doubts = []
-        error = mean.std / math.sqrt(mean.n)
-        if covered and abs(mean.mean - 1.0) > _FAR * error + RESOLUTION:
-            doubts.append(
-                f"the weights average {mean.mean:.3f} +- {error:.3f} where 1 is expected, so the "
-                "target's cost is not estimated well"
+    @property
+    def sentence(self) -> str:
+        """The verdict and its numbers in plain words."""
+        if self.cost == 0 == self.target_cost:
+            rare = 1 - self.alpha ** (1 / self.episodes)
+            return (
+                f"{self._claim()} None of {self._counted()} had any cost; {self._sure()} fewer "
+                f"than {100 * rare:.2g}% of episodes have one."
             )
-        if weights.effective_size < FEW_EFFECTIVE:
-            doubts.append(
-                f"the weights leave an effective number of {weights.effective_size:.1f} episodes"
+        spent = f"it cost {self.cost:.4g} per episode"
+        if math.isfinite(self.expected_cost):
+            spent += f"; its expected cost is estimated as {self.expected_cost:.4g},"
+        against = f" against an estimated {self.target_cost:.4g} for the {self._policy()}"
+        if self.compared == "limit":
+            against = ""
+        return (
+            f"{self._claim()} Over {self._counted()} {spent}{against}{self._ratio()}.{self._seen()}"
+        )
+
+    def _policy(self) -> str:
+        return "target" if self.compared == "target" else "reference policy"
+
+    def _claim(self) -> str:
+        limit = f"the {self._policy()}'s"
+        if self.epsilon != 0:
+            limit = f"{1 + self.epsilon:.4g} times {limit}"
+        if self.compared == "limit":
+            limit = f"the limit of {(1 + self.epsilon) * self.target_cost:.4g} per episode"
+        seen = "" if self.proved else " as far as seen"
+        if self.verdict == "safe":
+            return (
+                f"Safe{seen}: {self._sure()} the behavior policy's expected cost is at most "
+                f"{limit}."
             )
-        if weights.tail_index is not None and weights.tail_index > HEAVY_TAIL:
-            doubts.append(f"the weights have a heavy tail (Pareto k = {weights.tail_index:.2f})")
-        return doubts
+        if self.verdict == "refuted":
+            doubts = f" Caution: {'; '.join(self.reasons)}." if self.reasons else ""
+            claim = f"Refuted{seen}: {self._sure()} the behavior policy's expected cost is above"
+            if self.reasons:
+                claim = f"Refuted{seen}, by the guard: the behavior policy's expected cost is above"
+            return f"{claim} {limit}.{doubts}"
+        if self.verdict == "not covered":
+            return (
+                f"Not covered: the behavior policy leaves out actions that the {self._policy()} "
+                f"takes, so the {self._policy()}'s cost is underestimated and the promise can be "
+                "proved but not refuted."
+            )
+        if self.verdict == "not enough evidence":
+            return (
+                "Not enough evidence to say whether the behavior policy's expected cost is at most "
+                f"{limit}: {'; '.join(self.reasons)}."
+            )
+        return (
+            f"Not refuted: {self._counted()} cannot tell whether the behavior policy's expected "
+            f"cost is at most {limit}{self._more()}."
+        )
 
+    def _seen(self) -> str:
+        """What the verdict rests on: the stated bound, or what was seen."""
+        if self.verdict not in ("safe", "refuted"):
+            return ""
+        if self.cost_bound is not None:
+            return (
+                f" This holds for every distribution of costs up to {self.cost_bound:.4g} per "
+                "episode, the stated bound."
+            )
+        if not math.isfinite(self.largest_cost):
+            return ""
+        return (
+            f" No episode cost more than {self.largest_cost:.4g}; events rarer than 3 in "
+            f"{self.episodes:,} episodes are not excluded. Promise(bound=...) makes it a proof."
+        )
 
-# --------------------------------------------------------------------------------------------------
+    def _sure(self) -> str:
+        return f"with {100 * (1 - self.alpha):.4g}% confidence"
 
-FloatArray = npt.NDArray[np.float64]
+    def _counted(self) -> str:
+        return f"{self.episodes:,} episode{'s' if self.episodes != 1 else ''}"
+
+    def _ratio(self) -> str:
+        r = self.ratio
+        if self.compared == "limit":
+            if not math.isfinite(r.high):
+                return ""
+            low, high = (x * self.target_cost for x in (r.low, r.high))
+            return f" (between {low:.4g} and {high:.4g})"
+        if math.isfinite(r.high):
+            return f", a ratio of {r.estimate:.4g} (between {r.low:.4g} and {r.high:.4g})"
+        if math.isfinite(r.low) and r.low > 0:
+            return f", a ratio of at least {r.low:.4g}"
+        return "; too few episodes to bound the ratio"
+
+    def _more(self) -> str:
+        d = self.difference
+        if self.cost_bound is not None or d.estimate == 0 or not math.isfinite(d.half_width):
+            return ""
+        needed = math.ceil(d.n * (d.half_width / d.estimate) ** 2)
+        return f" (a difference like the one seen takes about {needed:,})" if needed < 1e7 else ""
 
 
 def certify(
@@ -164,7 +240,7 @@ def certify(
     One episode decides nothing. Differences below a millionth of the cost count as rounding. Like
     every t interval this one relies on enough episodes for the central limit theorem, and on costs
     like those seen. A firm verdict is therefore "not enough evidence" where that is doubtful
-    (`seen`): three more episodes of the worst kind would change it, the interval has no
+    (`SampleChecks`): three more episodes of the worst kind would change it, the interval has no
     width, hardly any episode had a cost, or the weights are not in order. With a `bound` none of
     this is needed: the intervals are those of `BoundedComparison`, for any number of episodes and
     any tail. The number of episodes must not have been chosen by looking at their costs, unless
@@ -188,29 +264,75 @@ def certify(
     return ledger.certificate(covered=covered)
 
 
-class CostDifference:
-    """D = G^c - (1 + epsilon) PDIS^c of episodes, and how small a mean of D is rounding.
+# -- sums of episodes ------------------------------------------------------------------------------
 
-    Args:
-        allowed: 1 + epsilon, the multiple of the target's cost that is promised.
-    """
 
-    def __init__(self, allowed: float) -> None:
-        self.allowed = allowed
-        self._episodes = 0
-        self._scale = 0.0
+@dataclass
+class SampleChecks:
+    """What the episodes so far have shown, for judging intervals; a function of their set."""
 
-    def of(self, costs: EpisodeCosts) -> FloatArray:
-        """D of a batch, [k], from the best estimates of both costs; k may be 0."""
-        behavior, target = costs.pair
-        return np.asarray(behavior - self.allowed * target)
+    events: int = 0  # episodes with a cost, or a weighted one
+    largest_cost: float = 0.0
+    same: bool = True  # the behavior policy acted as the target does in every episode
+    equal: bool = True  # cost and weighted cost are equal in every episode
+    positive: bool = True  # no cost is negative
+    target_costs: bool = False  # some episode has a weighted cost
+    weighed: bool = True  # weights are known
+    covered: bool = True  # no action is known to be left out
+    limit: float = 0.0  # that the promise is about; 0: the cost of a policy
+    _weights: RunningWeights = field(default_factory=RunningWeights)
+    _mean: Moments = field(default_factory=Moments)  # of the weights
 
-    def count(self, costs: EpisodeCosts) -> float:
-        """Take in a batch; a mean of D up to the returned size is rounding of the weights."""
+    def update(self, costs: EpisodeCosts) -> None:
+        """Take in a batch."""
+        if not len(costs):
+            return
         g, w = costs.cost, costs.weighted_cost
-        self._scale += float(np.abs(g).sum() + self.allowed * np.abs(w).sum())
-        self._episodes += g.size
-        return RESOLUTION * self._scale / max(self._episodes, 1)
+        self.events += int(((g != 0) | ((w != 0) & (costs.limit is None))).sum())
+        self.largest_cost = max(self.largest_cost, float(g.max()))
+        self.positive &= bool(g.min() >= 0 and w.min() >= 0)
+        self.target_costs |= bool(w.any())
+        gap = np.abs(g - w) <= RESOLUTION * np.maximum(np.abs(g), np.abs(w))
+        self.equal &= bool(gap.all())
+        self.covered &= costs.covered
+        if costs.limit is not None:  # there is nothing that could be the same, nor any weight
+            self.same = self.weighed = False
+            self.limit = costs.limit
+        elif costs.weight is None:
+            self.weighed = False
+            self.same &= bool((gap & (g != 0)).all())
+        else:
+            self._weights.update(costs.weight, costs.cap)
+            self._mean.merge(costs.weight)
+            self.same &= bool(gap.all() and np.abs(costs.weight - 1.0).max() <= RESOLUTION)
+
+    def doubts(self, episodes: int, *, covered: bool) -> list[str]:
+        """Why no interval from these episodes should be trusted, in words.
+
+        Args:
+            episodes: how many they are.
+            covered: the behavior policy takes every action of the target, so that weights must
+                average 1.
+        """
+        doubts = []
+        if self.events < ENOUGH_EVENTS:
+            doubts.append(f"only {self.events} of {episodes:,} episodes had any cost")
+        if not self.weighed:
+            return doubts
+        weights, mean = self._weights.diagnostics, self._mean
+        error = mean.std / math.sqrt(mean.n)
+        if covered and abs(mean.mean - 1.0) > _FAR * error + RESOLUTION:
+            doubts.append(
+                f"the weights average {mean.mean:.3f} +- {error:.3f} where 1 is expected, so the "
+                "target's cost is not estimated well"
+            )
+        if weights.effective_size < FEW_EFFECTIVE:
+            doubts.append(
+                f"the weights leave an effective number of {weights.effective_size:.1f} episodes"
+            )
+        if weights.tail_index is not None and weights.tail_index > HEAVY_TAIL:
+            doubts.append(f"the weights have a heavy tail (Pareto k = {weights.tail_index:.2f})")
+        return doubts
 
 
 class _Sums:
@@ -229,15 +351,6 @@ class _Sums:
         self.pairs.merge(pairs)
         self.least = np.minimum(self.least, pairs.min(axis=0, initial=np.inf))
         self.most = np.maximum(self.most, pairs.max(axis=0, initial=-np.inf))
-
-
-@dataclass(frozen=True)
-class _Finding:
-    """Intervals and what they say: the verdict they alone would give."""
-
-    difference: Interval
-    ratio: Interval
-    verdict: Verdict
 
 
 class Ledger:
@@ -264,41 +377,16 @@ class Ledger:
     ) -> None:
         self._promise = promise or Promise()
         self._compared = compared or self._promise.compared
-        self._difference = CostDifference(self._promise.at_most)
         self._alpha = alpha
         self._best = _Sums(alpha, target_n)
         self._plain = _Sums(alpha, target_n)  # without a control variate
-        self._seen = Seen()
+        self._seen = SampleChecks()
         self._bounded = (
             None if bound is None else BoundedComparison(bound, self._promise.at_most, alpha)
         )
-        self._tolerance = 0.0
+        self._scale = self._tolerance = 0.0  # means of D up to the second are rounding
         self._with_control = False
-        self._positive = True
-        self._weighted = False
-
-    @property
-    def _sums(self) -> _Sums:
-        """Where mu acted as pi, weighted costs are the costs, and a control variate only adds."""
-        return self._plain if self._seen.same else self._best
-
-    @property
-    def _controlled(self) -> bool:
-        """Whether a control variate is used."""
-        return self._with_control and not self._seen.same
-
-    @property
-    def _sequence(self) -> AsymptoticSequence:
-        return self._sums.sequence
-
-    @property
-    def _pairs(self) -> Scatter:
-        return self._sums.pairs
-
-    @property
-    def episodes(self) -> int:
-        """How many episodes it holds."""
-        return self._pairs.n
+        self.episodes = 0
 
     def update(self, cost: npt.ArrayLike, weighted_cost: npt.ArrayLike) -> None:
         """Take in a batch of finished episodes, shape [k]; k may be 0."""
@@ -306,17 +394,16 @@ class Ledger:
 
     def add(self, costs: EpisodeCosts) -> None:
         """Take in a batch of finished episodes with all that is known about them."""
-        g, w = costs.cost, costs.weighted_cost
-        allowed = self._difference.allowed
+        allowed = self._promise.at_most
         self._best.update(*costs.pair, allowed)
-        self._plain.update(g, w, allowed)
-        self._tolerance = self._difference.count(costs)
+        self._plain.update(costs.cost, costs.weighted_cost, allowed)
+        self._scale += costs.scale(allowed)
         self._seen.update(costs)
         self._with_control |= costs.own_controlled is not None
         if self._bounded is not None:
             self._bounded.update(costs)
-        self._positive &= bool(g.min(initial=0.0) >= 0 and w.min(initial=0.0) >= 0)
-        self._weighted |= bool(w.any())
+        self.episodes += costs.cost.size
+        self._tolerance = RESOLUTION * self._scale / max(self.episodes, 1)
 
     def certificate(
         self, *, covered: bool = True, anytime: bool = False, refuted: bool = False
@@ -331,70 +418,73 @@ class Ledger:
             refuted: A guard has refuted the promise with these episodes. The certificate says so
                 too, and what speaks against it stands beside it as `reasons`.
         """
-        if self._pairs.n == 0:
+        if not self.episodes:
             raise InputError(
                 "got no episodes; a certificate needs at least one, and two to say much"
             )
         covered = covered and self._seen.covered
+        # where mu acted as pi, weighted costs are the costs, and a control variate only adds
+        same = self._seen.same
+        sums, controlled = (self._plain, False) if same else (self._best, self._with_control)
         bound = self._bounded
         void = None if bound is None else bound.violated
-        doubts: tuple[str, ...] = ()
+        doubts: list[str] = []
+        verdict: Verdict
         if bound is not None and void is None:
-            finding = self._proved(bound, covered)
-            verdict: Verdict = "refuted" if refuted else finding.verdict
+            difference, ratio, verdict = self._proved(sums, bound, covered)
+            verdict = "refuted" if refuted else verdict
         else:
-            finding = self._for_many(covered, anytime)
-            verdict = "refuted" if refuted else finding.verdict
-            doubts = self._doubts(finding, verdict, covered, anytime)
-            doubts = doubts if void is None else (void, *doubts)
+            difference, ratio, verdict = self._for_many(sums, covered, anytime)
+            verdict = "refuted" if refuted else verdict
+            if verdict in ("safe", "refuted"):
+                doubts = self._doubts(sums, ratio, verdict, covered, anytime)
+            doubts = doubts if void is None else [void, *doubts]
             if doubts and verdict in ("safe", "refuted") and not refuted:
                 verdict = "not enough evidence"
         return Certificate(
-            difference=finding.difference,
-            ratio=finding.ratio,
+            difference=difference,
+            ratio=ratio,
             verdict=verdict,
             cost=float(self._plain.pairs.mean[0]),
-            target_cost=float(self._pairs.mean[1]),
+            target_cost=float(sums.pairs.mean[1]),
             epsilon=self._promise.epsilon,
             alpha=self._alpha,
-            episodes=self._pairs.n,
+            episodes=self.episodes,
             largest_cost=self._seen.largest_cost,
             cost_bound=None if bound is None or void is not None else bound.bound.episode,
-            reasons=doubts,
+            reasons=tuple(doubts),
             compared=self._compared,
-            expected_cost=float(self._pairs.mean[0]) if self._controlled else math.nan,
+            expected_cost=float(sums.pairs.mean[0]) if controlled else math.nan,
         )
 
-    def _proved(self, bound: BoundedComparison, covered: bool) -> _Finding:
-        """By bets that a stated bound limits."""
-        n, (a, b) = self._pairs.n, (float(x) for x in self._pairs.mean)
+    def _proved(
+        self, sums: _Sums, bound: BoundedComparison, covered: bool
+    ) -> tuple[Interval, Interval, Verdict]:
+        """Difference, ratio and verdict by bets that a stated bound limits."""
+        n, (a, b) = self.episodes, (float(x) for x in sums.pairs.mean)
+        low, high = bound.difference(covered=covered)
+        difference = Interval(sums.sequence.moments.mean, low, high, self._alpha, "bets", n)
+        low, high = bound.ratio(covered=covered)
+        ratio = Interval(a / b if b != 0 else math.nan, low, high, self._alpha, "bets", n)
+        if bound.safe or (self._seen.same and self._promise.at_most >= 1):
+            return difference, ratio, "safe"
+        return difference, ratio, "refuted" if bound.refuted(covered=covered) else "not refuted"
 
-        def interval(estimate: float, ends: tuple[float, float]) -> Interval:
-            return Interval(estimate, *ends, self._alpha, "bets", n)
-
-        verdict: Verdict = "not refuted"
-        if bound.safe or (self._seen.same and self._difference.allowed >= 1):
-            verdict = "safe"
-        elif bound.refuted(covered=covered):
-            verdict = "refuted"
-        return _Finding(
-            interval(self._sequence.moments.mean, bound.difference(covered=covered)),
-            interval(a / b if b != 0 else math.nan, bound.ratio(covered=covered)),
-            verdict,
-        )
-
-    def _for_many(self, covered: bool, anytime: bool) -> _Finding:
-        """By the central limit theorem."""
-        moments, tolerance = self._sequence.moments, self._tolerance
-        difference = self._interval(self._sequence, anytime)
-        if anytime and max(abs(moments.low), abs(moments.high)) <= tolerance:
-            difference = self._interval(self._sequence, False)  # the target's own costs
-        verdict: Verdict = "not refuted" if covered else "not covered"
+    def _for_many(
+        self, sums: _Sums, covered: bool, anytime: bool
+    ) -> tuple[Interval, Interval, Verdict]:
+        """Difference, ratio and verdict by the central limit theorem."""
+        moments, tolerance = sums.sequence.moments, self._tolerance
+        if max(abs(moments.low), abs(moments.high)) <= tolerance:  # the target's own costs
+            difference = moments_interval(moments, alpha=self._alpha)
+        else:
+            difference = self._interval(sums.sequence, anytime)
+        ratio = self._ratio(sums, anytime)
         if difference.high <= tolerance:
-            verdict = "safe"
-        elif difference.low > tolerance and covered:
-            verdict = "refuted"
-        return _Finding(difference, self._ratio(anytime), verdict)
+            return difference, ratio, "safe"
+        if not covered:
+            return difference, ratio, "not covered"
+        return difference, ratio, "refuted" if difference.low > tolerance else "not refuted"
 
     def _interval(self, sequence: AsymptoticSequence, anytime: bool) -> Interval:
         if anytime:
@@ -402,85 +492,68 @@ class Ledger:
         return moments_interval(sequence.moments, alpha=self._alpha)
 
     def _doubts(
-        self, finding: _Finding, verdict: Verdict, covered: bool, anytime: bool
-    ) -> tuple[str, ...]:
+        self, sums: _Sums, ratio: Interval, verdict: Verdict, covered: bool, anytime: bool
+    ) -> list[str]:
         """What speaks against a firm verdict."""
-        seen = self._seen
-        if seen.same or verdict not in ("safe", "refuted"):
-            return ()
-        doubts = list(seen.doubts(covered=covered))
-        low, high = finding.ratio.low, finding.ratio.high
-        narrow = math.isfinite(high) and high - low <= RESOLUTION * high
-        if narrow or self._sequence.moments.constant:
-            doubts.append("the costs seen leave no spread to judge by")
-        elif self._would_change(verdict, anytime):
-            doubts.append(self._unseen(verdict))
-        return tuple(doubts)
+        if self._seen.same:
+            return []
+        doubts = self._seen.doubts(self.episodes, covered=covered)
+        narrow = math.isfinite(ratio.high) and ratio.high - ratio.low <= RESOLUTION * ratio.high
+        if narrow or sums.sequence.moments.constant:
+            return [*doubts, "the costs seen leave no spread to judge by"]
+        unseen = self._would_change(sums, verdict, anytime)
+        return doubts if unseen is None else [*doubts, unseen]
 
-    def _extremes(self, verdict: Verdict) -> tuple[float, float]:
-        """Both costs of the worst episode for this verdict that the ones seen suggest.
+    def _would_change(self, sums: _Sums, verdict: Verdict, anytime: bool) -> str | None:
+        """That a few more episodes of the worst kind would change the verdict; None: they do not.
 
-        The larger of the two is the most that was seen. The other is 0, as for an episode that the
-        target never has. With a control variate "refuted" goes by the estimates, the least and the
-        most that were seen. "Safe" also goes by the plain costs: until a disaster has happened the
-        estimates are as precise as if there were none.
+        Of the costs of the worst episode that those seen suggest the larger one is the most that
+        was seen. The other is 0, as for an episode that the target never has. With a control
+        variate "refuted" goes by the estimates, the least and the most that were seen. "Safe" also
+        goes by the plain costs: until a disaster has happened the estimates are as precise as if
+        there were none.
         """
-        sums, controlled = self._sums, self._controlled
+        controlled = self._with_control
         if verdict == "safe":
             behavior, target = float(self._plain.most[0]), self._seen.limit
             if controlled:
-                behavior, target = (
-                    max(behavior, float(sums.most[0])),
-                    min(target, float(sums.least[1])),
-                )
-            return behavior, target
-        return float(sums.least[0]) if controlled else 0.0, float(sums.most[1])
-
-    def _unseen(self, verdict: Verdict) -> str:
-        behavior, target = self._extremes(verdict)
+                behavior = max(behavior, float(sums.most[0]))
+                target = min(target, float(sums.least[1]))
+        else:
+            behavior = float(sums.least[0]) if controlled else 0.0
+            target = float(sums.most[1])
+        sequence = deepcopy(sums.sequence)
+        sequence.update(np.full(UNSEEN, behavior - self._promise.at_most * target))
+        interval, tolerance = self._interval(sequence, anytime), self._tolerance
+        holds = interval.high <= tolerance if verdict == "safe" else interval.low > tolerance
+        if holds:
+            return None
         return (
             f"{UNSEEN} more episodes at the worst of the costs seen ({behavior:.4g}, where the "
             f"target's is {target:.4g}) would change the verdict"
         )
 
-    def _would_change(self, verdict: Verdict, anytime: bool) -> bool:
-        """Whether a few more episodes of the worst kind would change the verdict."""
-        behavior, target = self._extremes(verdict)
-        sequence = deepcopy(self._sequence)
-        sequence.update(np.full(UNSEEN, behavior - self._difference.allowed * target))
-        interval = self._interval(sequence, anytime)
-        return (
-            interval.high > self._tolerance
-            if verdict == "safe"
-            else interval.low <= self._tolerance
-        )
-
-    def _ratio(self, anytime: bool) -> Interval:
-        n = self._pairs.n
-        a, b = (float(x) for x in self._pairs.mean)
-        floor = 0.0 if self._positive else -math.inf
+    def _ratio(self, sums: _Sums, anytime: bool) -> Interval:
+        """Fieller's set for the ratio of both costs; see `certify`."""
+        n, seen = self.episodes, self._seen
+        a, b = (float(x) for x in sums.pairs.mean)
         estimate = a / b if b != 0 else math.nan
+        low, high = 0.0 if seen.positive else -math.inf, math.inf
+        if n > 1 and seen.target_costs and seen.equal:
+            low = high = estimate  # the same costs: nothing is left to estimate
+        elif n > 1 and seen.target_costs:
+            if anytime:
+                q = sums.sequence.radius**2
+            else:
+                from scipy.special import stdtrit
 
-        def ends(low: float, high: float) -> Interval:
-            return Interval(estimate, low, high, self._alpha, "fieller", n)
-
-        if n == 1 or not self._weighted:
-            return ends(floor, math.inf)
-        if self._seen.equal:
-            return ends(estimate, estimate)  # the same costs: nothing is left to estimate
-        if anytime:
-            q = self._sequence.radius**2
-            if math.isinf(q):
-                return ends(floor, math.inf)
-        else:
-            from scipy.special import stdtrit
-
-            q = float(stdtrit(n - 1, self._alpha / 2)) ** 2 / n
-        (s_aa, s_ab), (_, s_bb) = self._pairs.covariance
-        square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
-        root = math.sqrt(max(cross * cross - square * constant, 0.0))
-        if square > 0:
-            return ends(max((cross - root) / square, floor), (cross + root) / square)
-        if square < 0 and self._positive and constant > 0:  # 0 is rejected: a half-line above 0
-            return ends((cross - root) / square, math.inf)
-        return ends(floor, math.inf)
+                q = float(stdtrit(n - 1, self._alpha / 2)) ** 2 / n
+            if not math.isinf(q):
+                (s_aa, s_ab), (_, s_bb) = sums.pairs.covariance
+                square, cross, constant = b * b - q * s_bb, a * b - q * s_ab, a * a - q * s_aa
+                root = math.sqrt(max(cross * cross - square * constant, 0.0))
+                if square > 0:
+                    low, high = max((cross - root) / square, low), (cross + root) / square
+                elif square < 0 and seen.positive and constant > 0:
+                    low = (cross - root) / square  # 0 is rejected: a half-line above 0
+        return Interval(estimate, low, high, self._alpha, "fieller", n)

@@ -13,10 +13,9 @@ from scopeval.errors import InputError
 from scopeval.estimation.moments import FloatArray, Interval, finite_column
 from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.question.promise import Compared, Promise
-from scopeval.safety.bounded_comparison import BoundedComparison
-from scopeval.safety.certificate import CostDifference
-from scopeval.safety.cost_bound import CostBound
-from scopeval.safety.episode_costs import EpisodeCosts
+from scopeval.safety.certificate import RESOLUTION
+from scopeval.safety.cost_bound import BoundedComparison, CostBound
+from scopeval.safety.costs import EpisodeCosts
 
 __all__ = ["Guard", "GuardState"]
 
@@ -101,7 +100,6 @@ class Guard:
     ) -> None:
         self._promise = promise or Promise()
         self._compared = compared or self._promise.compared
-        self._difference = CostDifference(self._promise.at_most)
         for name, limit in (
             ("episode_cost_limit", episode_cost_limit),
             ("total_cost_limit", total_cost_limit),
@@ -119,6 +117,7 @@ class Guard:
         #: Whether it has a limit that can be exceeded in the middle of an episode.
         self.limited = episode_cost_limit is not None or total_cost_limit is not None
         self._worst = _Worst()
+        self._scale = 0.0  # of the costs: a mean of D that is a millionth of it is rounding
         self._total_cost = 0.0
         self._reason: str | None = None
         self._refuted = False
@@ -187,17 +186,16 @@ class Guard:
                 "weight: unknown, but a guard with a bound needs the weights of the episodes; use "
                 "add(costs_of(episodes)), or state the largest weight in the bound"
             )
-        covered = covered and costs.covered
         paid = costs.cost if spent is None else finite_column(spent, "spent")
-        interval = self._sequence.update(self._difference.of(costs))
+        behavior, target = costs.pair
+        self._sequence.update(behavior - self._promise.at_most * target)
         self._worst.update(costs)
+        self._scale += costs.scale(self._promise.at_most)
         if self._bounded is not None:
             self._bounded.update(costs)
-            interval = self._interval(covered=covered)
         self._total_cost += float(paid.sum()) + lost
-        tolerance = self._difference.count(costs)
         if self._reason is None:
-            self._reason = self._why(paid, interval, tolerance, covered)
+            self._reason = self._why(paid, covered and costs.covered)
         return self.state
 
     def lose(self, costs: EpisodeCosts, *, spent: float) -> GuardState:
@@ -211,9 +209,7 @@ class Guard:
         if self._bounded is not None:
             self._bounded.update(costs)
         if self._reason is None:
-            interval = self._interval(covered=costs.covered)
-            tolerance = self._difference.count(EpisodeCosts.of([], []))
-            self._reason = self._why(np.empty(0), interval, tolerance, costs.covered)
+            self._reason = self._why(np.empty(0), costs.covered)
         return self.state
 
     def steps_exceeded(self, running: FloatArray) -> npt.NDArray[np.bool_]:
@@ -238,17 +234,9 @@ class Guard:
             total, self._total_cost_limit
         )
 
-    def _low(self, interval: Interval) -> float:
-        """The lower bound for E[D], also if one more episode is the worst of those seen."""
-        if interval.low <= 0:
-            return interval.low
-        more = deepcopy(self._sequence)
-        worst = more.update(np.array([self._worst.difference(self._difference.allowed)]))
-        return min(interval.low, worst.low)
-
-    def _why(
-        self, g: FloatArray, interval: Interval, tolerance: float, covered: bool
-    ) -> str | None:
+    def _why(self, g: FloatArray, covered: bool) -> str | None:
+        """Why it trips by episodes that have cost `g`, in words; None: it does not."""
+        interval = self._interval(covered=covered)
         worst = float(g.max(initial=-math.inf))
         if g.size and not self._goes_on and _above(worst, self._episode_cost_limit):
             return f"an episode cost {worst:.4g}, above the limit of {self._episode_cost_limit:.4g}"
@@ -262,7 +250,12 @@ class Guard:
                 return f"{self._bounded.violated}, so that nothing is known about the promise"
             self._refuted = self._bounded.refuted(covered=covered)
         else:
-            self._refuted = bool(covered and interval.n and self._low(interval) > tolerance)
+            tolerance = RESOLUTION * self._scale / max(interval.n, 1)
+            self._refuted = bool(covered and interval.n and interval.low > tolerance)
+            if self._refuted:  # also if one more episode is the worst of those seen?
+                more = deepcopy(self._sequence)
+                after = more.update(np.array([self._worst.difference(self._promise.at_most)]))
+                self._refuted = min(interval.low, after.low) > tolerance
         if not self._refuted:
             return None
         times = f"{self._promise.at_most:.4g} times " if self._promise.epsilon else ""
