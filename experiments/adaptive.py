@@ -33,9 +33,9 @@ from experiments.common import Note, RunArgs, Table, judge_exactly, main, mean_o
 from experiments.worlds.staged import Problem, check_logs, check_world, is_finite, problem
 from scopeval import Promise, collect, design, evaluate, exact
 from scopeval.behavior.policy import BehaviorPolicy
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.loop import Running
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
 from scopeval.exact import TabularMDP

@@ -55,8 +55,8 @@ from scopeval.arrays import Floats
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.context.history import History
 from scopeval.errors import InputError
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.sources import summarize
 
 TARGETS = tuple(target_controllers())
 FRONTIER = ("frontier adaptive", "frontier adaptive with logs")

@@ -19,7 +19,7 @@ from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.campaign.view import trace_of
 from scopeval.errors import InputError
-from scopeval.evaluation.sources import summarize
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.stage_design import StageDesigner, agreement_level
 from scopeval.evaluation.stages import Shares, expected_variance, stage_sizes
 from scopeval.evaluation.totals import Totals

@@ -28,8 +28,8 @@ from scopeval.behavior.summary import Prediction
 from scopeval.collection.simulated import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.loop import EvaluationLoop, EvaluationTask, StoppingPlan
-from scopeval.evaluation.sources import summarize
 from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stages import (
     Shares,

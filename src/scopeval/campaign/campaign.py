@@ -536,7 +536,7 @@ class Campaign:
         Raises:
             InputError: it cannot be called so.
         """
-        listener = listener_of(tracker, "tracker")
+        listener = None if tracker is None else listener_of(tracker, "tracker")
         if listener is None:
             raise InputError("tracker: got None, expected an object with log(step, values)")
         status = self.status()

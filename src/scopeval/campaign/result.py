@@ -24,9 +24,9 @@ from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, d
 from scopeval.collection.signal_paths import WithPaths
 from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
+from scopeval.evaluation.batches import Batch, summarize
 from scopeval.evaluation.context_control import ContextControl
 from scopeval.evaluation.result import Evaluation, GuardReport
-from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.stage_report import Learning, precise_after
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.totals import RunInfo, Totals

@@ -351,7 +351,12 @@ class Episodes:
             if len(shapes) > 1:
                 raise InputError(f"episodes: {name} has different widths {shapes} in the parts")
         if any(part.control is not None for part in filled):
-            filled = [part._with_some_control() for part in filled]
+            filled = [
+                part
+                if part.control is not None
+                else part.with_control(np.zeros_like(part.reward), np.zeros_like(part.reward))
+                for part in filled
+            ]
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in filled])
             for name in _kinds()
@@ -370,12 +375,6 @@ class Episodes:
             interrupted=any(part.interrupted for part in parts),
             provenance=Provenance.shared([part.provenance for part in parts]),
         )
-
-    def _with_some_control(self) -> Episodes:
-        """The same episodes with a control variate: their own, or b = 0 written out."""
-        if self.control is not None:
-            return self
-        return self.with_control(np.zeros_like(self.reward), np.zeros_like(self.reward))
 
     def with_control(self, control: Floats | None, baseline: Floats | None) -> Episodes:
         """The same episodes with another control variate (None, None: b = 0)."""

@@ -48,7 +48,8 @@ class Plant:
             raise InputError("env: got a Plant in a Plant; try dataclasses.replace(plant, ...)")
         if self.side_by_side is not None:
             check_whole("side_by_side", self.side_by_side, 1)
-        workers_of(self.workers)
+        if self.workers is not None:
+            workers_of(self.workers)
         named = self.exogenous
         if named is None:
             env = self.env if callable(self.env) else getattr(self.env, "unwrapped", self.env)
@@ -74,7 +75,7 @@ class Plant:
     @property
     def crew(self) -> Workers | None:
         """The workers; None: the work is done in this process."""
-        return workers_of(self.workers)
+        return None if self.workers is None else workers_of(self.workers)
 
 
 def plant_of(env: Any) -> Plant:

@@ -13,15 +13,15 @@ environment that never returns from `step` cannot be stopped from here: give it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import unwanted
-from scopeval.arrays import Bools, Floats, Ints, check_probs
+from scopeval.arrays import Floats, Ints, check_probs
 from scopeval.collection.choice import Asker
 from scopeval.collection.environments import EnvironmentPool
 from scopeval.collection.episodes import Episodes, LostEpisode
@@ -201,6 +201,7 @@ class Rollout:
     baseline: Policy | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
     _asked: bool = False  # the behavior policy was asked before, and a step was run
+    _asker: Asker = field(default_factory=lambda: Asker(None))  # of the run that is under way
 
     def run(
         self,
@@ -223,6 +224,9 @@ class Rollout:
         """
         parts: list[Episodes] = []
         self._by_target = by_target
+        # a plain policy has no control variate to record while the target runs
+        plain = by_target and not isinstance(self.behavior, Behavior)
+        self._asker = Asker(None if plain else self.behavior)
         self._asked = self._asked or first > 0
         try:
             for begin in range(first, first + count, len(self.environments)):
@@ -276,7 +280,8 @@ class Rollout:
                     end(row, None)
                 if outcomes.interrupted or unwanted():
                     raise KeyboardInterrupt
-                self._ask_guard(tape)
+                if self.guard_step is not None and not self._by_target:
+                    self._ask_guard(tape, self.guard_step)
         except KeyboardInterrupt:
             for row in np.flatnonzero(tape.running).tolist():
                 tape.end(row, INTERRUPTED)
@@ -289,7 +294,17 @@ class Rollout:
         obs = tape.obs[rows, t]
         offered = self._offers(tape, rows, obs, t)
         p = offered.probs
-        mu, control, failed = self._weighs(tape, rows, offered, obs, t)
+        answer = self._asker.ask(
+            offered,
+            obs,
+            t,
+            tape.state(rows),
+            by_target=self._by_target,
+            may_raise=not self._asked,  # nothing has been run yet
+        )
+        mu, control, failed = answer.mu, answer.b, answer.failed
+        tape.controlled |= answer.controlled
+        self._asked = True
         if self.baseline is not None:
             tape.switched[rows] |= failed
         forced = tape.switched[rows]
@@ -344,38 +359,14 @@ class Rollout:
             )
         return probs
 
-    def _weighs(
-        self, tape: _Tape, rows: Ints, offered: Candidates, obs: Observations, t: int
-    ) -> tuple[Floats, Floats, Bools]:
-        """Mu and b [B, K], and which of the rows failed: they hold pi and 0."""
-        asker = self._asker
-        # a plain policy has no control variate to record while the target runs
-        if self._by_target and not isinstance(self.behavior, Behavior):
-            asker = Asker(None)
-        answer = asker.ask(
-            offered,
-            obs,
-            t,
-            tape.state(rows),
-            by_target=self._by_target,
-            may_raise=not self._asked,  # nothing has been run yet
-        )
-        tape.controlled |= answer.controlled
-        self._asked = True
-        return answer.mu, answer.b, answer.failed
-
-    @cached_property
-    def _asker(self) -> Asker:
-        return Asker(self.behavior)
-
-    def _ask_guard(self, tape: _Tape) -> None:
+    def _ask_guard(self, tape: _Tape, guard_step: GuardStep) -> None:
         """Ask the guard which episodes the target continues."""
         rows = np.flatnonzero(tape.running)
-        if self.guard_step is None or self._by_target or not len(rows):
+        if not len(rows):
             return
         cost = tape.cost_so_far[rows]
         try:
-            switch = np.broadcast_to(np.asarray(self.guard_step(cost), dtype=np.bool_), cost.shape)
+            switch = np.broadcast_to(np.asarray(guard_step(cost), dtype=np.bool_), cost.shape)
         except Exception:
             switch = np.ones(len(cost), np.bool_)  # in doubt, the target
         tape.switched[rows] |= switch

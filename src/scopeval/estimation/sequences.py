@@ -18,7 +18,6 @@ limit theorem for martingales, (estimate - mean) sum_k w_k n_k / sqrt(V) is abou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -140,7 +139,7 @@ class AsymptoticSequence:
         self._burn_in = burn_in
         self._skew_factor = skew_factor
         self._rho2 = narrowest_time(alpha if side == "both" else min(2 * alpha, 0.999)) / target_n
-        self._moments = Moments()
+        self.moments = Moments()  # of the values so far
 
     @property
     def alpha(self) -> float:
@@ -150,13 +149,16 @@ class AsymptoticSequence:
     @property
     def interval(self) -> Interval:
         """The interval after the values so far."""
-        m = self._moments
+        m = self.moments
         estimate = m.mean if m.n else math.nan
         if m.constant:  # exactly, not to rounding
             estimate = m.low
         low, high = -math.inf, math.inf
-        if self._may_tell(m):
-            radius = self._radius(m.n)
+        begun = m.n >= self._burn_in * (10 if m.constant else 1)
+        if self._fewest_events > 0.0:
+            begun = m.n >= self._burn_in and not m.flat
+        if begun:
+            radius = self.radius
             shift = self._skew_factor * m.skewness * (2 * radius**2 * m.n + 1) / (6 * m.n)
             enough = m.events >= self._fewest_events
             if self._side != "upper" and (enough or shift > 0.0):
@@ -165,28 +167,18 @@ class AsymptoticSequence:
                 high = estimate + m.std * (radius + max(shift, 0.0))
         return Interval(estimate, low, high, self._alpha, "asymptotic sequence", m.n)
 
-    def _may_tell(self, m: Moments) -> bool:
-        if self._fewest_events > 0.0:
-            return m.n >= self._burn_in and not m.flat
-        return m.n >= self._burn_in * (10 if m.constant else 1)
-
-    @property
-    def moments(self) -> Moments:
-        """Moments of the values so far."""
-        return self._moments
-
     @property
     def radius(self) -> float:
         """Half-width now for values of deviation 1 without skewness; inf before the burn-in."""
-        return self._radius(self._moments.n) if self._moments.n >= self._burn_in else math.inf
+        n, both = self.moments.n, self._side == "both"
+        if n < self._burn_in:
+            return math.inf
+        return anytime_radius(n, self._rho2, self._alpha, both=both)
 
     def update(self, values: npt.ArrayLike) -> Interval:
         """Take in a batch (maybe empty, maybe one number) and give the interval after it."""
-        self._moments.merge(finite_column(values, "values"))
+        self.moments.merge(finite_column(values, "values"))
         return self.interval
-
-    def _radius(self, n: int) -> float:
-        return anytime_radius(n, self._rho2, self._alpha, both=self._side == "both")
 
 
 def anytime_radius(n: float, rho2: float, alpha: float, *, both: bool = True) -> float:
@@ -307,7 +299,7 @@ class StagedMoments:
     @property
     def total_weight(self) -> float:
         """sum_k w_k n_k."""
-        return math.fsum(weight * m.n for weight, m in self._parts())
+        return math.fsum(weight * m.n for stage in self.stages for weight, m in stage.parts.items())
 
     @property
     def estimate(self) -> float:
@@ -315,12 +307,8 @@ class StagedMoments:
         total = self.total_weight
         if total == 0.0:
             return math.nan
-        return math.fsum(weight * m.n * m.mean for weight, m in self._parts()) / total
-
-    def _parts(self) -> Iterator[tuple[float, Moments]]:
-        """Weight and moments of all parts of all stages."""
-        for stage in self.stages:
-            yield from stage.parts.items()
+        parts = [part for stage in self.stages for part in stage.parts.items()]
+        return math.fsum(weight * m.n * m.mean for weight, m in parts) / total
 
     @property
     def squared_error(self) -> float:

@@ -20,15 +20,15 @@ from scopeval.context.laws import copies, law_differences, outside
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError, PlantError
 from scopeval.estimation.moments import Interval, Moments, moments_interval
-from scopeval.evaluation.source_choice import Sources
-from scopeval.evaluation.sources import Batch, Source
+from scopeval.evaluation.batches import Batch
+from scopeval.evaluation.sources import Source, Sources
 from scopeval.exact import TabularMDP
 from scopeval.policies.protocols import Observations
 
 __all__ = [
+    "AdjustedSource",
     "ContextControl",
     "KnowsStarts",
-    "adjusted",
     "context_control",
     "resolved_history",
     "with_signals",
@@ -166,14 +166,9 @@ class AdjustedSource:
         return self.control.of(self.source.run(first, count, by_target=by_target))
 
 
-def adjusted(source: Source, control: ContextControl | None) -> Source:
-    """The source with adjusted values, if they are to be."""
-    return source if control is None else AdjustedSource(source, control)
-
-
 def with_signals(plant: Plant, context: History | None) -> Plant:
     """The plant, which reports the signals that the context consists of."""
-    if context is None or not isinstance(context, History):
+    if not isinstance(context, History):  # what else it is, is refused later
         return plant
     every = (*(plant.exogenous or ()), *context.signals)
     return replace(plant, exogenous=tuple(dict.fromkeys(every)))

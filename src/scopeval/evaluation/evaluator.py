@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from scopeval.arrays import check_whole
 from scopeval.collection.plant import Plant, plant_of
 from scopeval.context.history import History, history_of
 from scopeval.errors import InputError
+from scopeval.evaluation.batches import refuse_terms
 from scopeval.evaluation.context_control import with_signals
 from scopeval.evaluation.loop import (
     INTERRUPTED,
@@ -19,25 +21,21 @@ from scopeval.evaluation.loop import (
     limits_of_guard,
 )
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.source_choice import (
-    bound_of,
-    completed,
-    open_sources,
-    refuse_terms,
-    unbiased_estimator,
-)
+from scopeval.evaluation.sources import open_sources
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.tracking import Listener, follow_batches
+from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_behavior
-from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy
+from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy, largest_weight
 from scopeval.question.baseline import Baseline, baseline_of, judged_promise, unrecognized
 from scopeval.question.inference import Inference
 from scopeval.question.promise import Limit, Promise, promises_and_limits
-from scopeval.question.question import Question, question_of
+from scopeval.question.question import Question, discount, question_of
 from scopeval.question.stop import Stop, stop_of
+from scopeval.safety.cost_bound import cost_bound_of
 
-__all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate", "unbiased_estimator"]
+__all__ = ["INTERRUPTED", "Running", "StoppingPlan", "evaluate"]
 
 
 def evaluate(
@@ -177,8 +175,19 @@ def _task(
     if in_stages:
         _check_stages(inference)
     refuse_terms(inference, context)
-    question = completed(asked, plant.env, behavior)
-    limits_of_guard(limits)
+    question = _completed(asked, plant.env, behavior)
+    horizon = question.horizon
+    if horizon is None and isinstance(plant.env, TabularMDP):
+        horizon = plant.env.horizon
+    bound = cost_bound_of(
+        judged.bound.episode,
+        judged.bound.step,
+        horizon=horizon,
+        gamma=discount(question),
+        largest_weight=largest_weight(None if in_stages else behavior),
+    )
+    if limits:
+        limits_of_guard(limits)  # refuses those that only campaigns know
     return EvaluationTask(
         question=question,
         promise=judged,
@@ -188,7 +197,7 @@ def _task(
         seed=seed,
         context=context,
         columns=plant.columns,
-        bound=bound_of(plant.env, question, None if in_stages else behavior, judged.bound),
+        bound=bound,
         note=unrecognized(behavior, judged),
         baseline=baseline is not None,
     )
@@ -205,3 +214,17 @@ def _check_stages(inference: Inference) -> None:
         raise InputError(
             f"{', '.join(names)}: got it with Stages; try run=design(logs, policy, ...)"
         )
+
+
+def _completed(question: Question, env: Any, behavior: Any) -> Question:
+    """What is left open comes from the `TabularMDP`, or from a learned behavior policy."""
+    horizon, gamma = question.horizon, question.gamma
+    if isinstance(env, TabularMDP):
+        if gamma not in (None, env.gamma):
+            raise InputError(f"gamma: got {gamma}, the TabularMDP has {env.gamma}; leave it out")
+        gamma = env.gamma
+    if isinstance(behavior, LearnedBehavior):
+        recipe = behavior.recipe
+        horizon = recipe.horizon if horizon is None else horizon
+        gamma = recipe.gamma if gamma is None else gamma
+    return replace(question, horizon=horizon, gamma=float(1.0 if gamma is None else gamma))

@@ -13,23 +13,20 @@ Batches and their end (`run_batches`, `StoppingPlan`) are those of comparisons t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from scopeval.arrays import Floats
 from scopeval.context.history import History
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import Estimator, name_of_estimator
+from scopeval.estimation.estimators import name_of_estimator
 from scopeval.estimation.moments import Interval
-from scopeval.evaluation.context_control import adjusted, context_control
+from scopeval.evaluation.batches import unbiased_estimator
+from scopeval.evaluation.context_control import AdjustedSource, context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
-from scopeval.evaluation.source_choice import (
-    Sources,
-    decisions_of,
-    unbiased_estimator,
-)
-from scopeval.evaluation.sources import Source
+from scopeval.evaluation.sources import Source, Sources, decisions_of
 from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_level
 from scopeval.evaluation.stage_report import Agreement, Learning, Stage, precise_after
 from scopeval.evaluation.stages import (
@@ -102,7 +99,7 @@ class EvaluationTask:
         """
         if not self.costs or not self.promise.guarded:
             return None
-        episode, total = limits_of_guard(self.limits)
+        episode, total = limits_of_guard(self.limits) if self.limits else (None, None)
         return Guard(
             self.promise if at_most is None else replace(self.promise, at_most=at_most),
             alpha=self.inference.alpha,
@@ -220,25 +217,22 @@ class StoppingPlan:
         if left <= 0 and not totals.interrupted:
             self.stopped = f"all {self._episodes:,} episodes were run"
             return 0
-        if not self.stopped and (why := self._why(totals)):
-            self.end(why)
+        if not self.stopped:
+            if totals.interrupted:
+                self.end(INTERRUPTED)
+            elif why := totals.answered(self.stop):
+                self.end(why)
+            elif self._budget and totals.total >= self._budget:
+                self.end(f"stopped when the cost budget of {self._budget:g} was reached")
+            elif totals.lost_in_a_row >= self.DEAD:
+                lost = totals.lost_in_a_row
+                self.end(f"stopped after {lost:,} lost episodes one after the other")
         if self.stopped:
             return 0
         return max(1, min(left, self._chunk(totals.started), self._affordable(totals)))
 
-    def _why(self, totals: Seen) -> str | None:
-        """Why something other than the number of episodes ends it; None: nothing does."""
-        if totals.interrupted:
-            return INTERRUPTED
-        if why := totals.answered(self.stop):
-            return why
-        if self._budget and totals.total >= self._budget:
-            return f"stopped when the cost budget of {self._budget:g} was reached"
-        if totals.lost_in_a_row >= self.DEAD:
-            return f"stopped after {totals.lost_in_a_row:,} lost episodes one after the other"
-        return None
-
     def _chunk(self, done: int) -> int:
+        """Episodes until the next check."""
         if self._given is not None:
             return self._given
         if self._careful:
@@ -361,8 +355,11 @@ class EvaluationLoop:
         self._report: GuardReport | None = None
         self._decisions: dict[str, int] = {}
         self._uncovered: str | None = None
-        self._context = context_control(
-            task.context, run, episodes or 1000, by.return_bound, sources
+        self._refuted: str | None = None  # why a guard has switched, in this stage
+        self._context = (
+            None
+            if task.context is None
+            else context_control(task.context, run, episodes or 1000, by.return_bound, sources)
         )
         self.totals = Totals(
             alpha=by.alpha,
@@ -378,11 +375,19 @@ class EvaluationLoop:
             columns=task.columns,
         )
         self._staging = None if stages is None else _Staging(task, sources, stages, run, episodes)
-        self._watch = self._watch_of_all()
+        #: The guard that watches all episodes; in stages each has its own if there is no limit.
+        self._watch: Guard | None = None
+        if stages is not None and task.limits:
+            self._watch = task.guard(self._watched(promise.at_most))
+        elif stages is None and (run is not None or not self._of_target):
+            self._watch = task.guard()
 
     def evaluate(self) -> Evaluation:
         """Run stages until the plan ends."""
-        for size in self._sizes():
+        sizes: Iterable[int | None] = [None]  # without stages: until the plan ends
+        if self._staging is not None:
+            sizes = stage_sizes(self._staging.settings, self._episodes)
+        for size in sizes:
             try:
                 self._stage(size)
             except KeyboardInterrupt:  # while a design was made; batches end by themselves
@@ -392,12 +397,6 @@ class EvaluationLoop:
         if not self.totals.finished:
             raise KeyboardInterrupt  # before there was anything to report
         return self._result()
-
-    def _sizes(self) -> Iterator[int | None]:
-        """Episodes of each stage; None: until the plan ends."""
-        if self._staging is None:
-            return iter([None])
-        return stage_sizes(self._staging.settings, self._episodes)
 
     def _stage(self, size: int | None) -> None:
         """Design, run and judge one stage."""
@@ -409,71 +408,51 @@ class EvaluationLoop:
         guards = self._guards(plan)
         limited = next((guard for guard in guards if guard.limited), None)
         keep = staging is not None or task.inference.keep or self._context is not None
-        source = self._sources.of(plan.behavior, self._estimator(plan), limited, keep=keep)
-        source = adjusted(source, self._context)
+        on_policy, name = plan.behavior is None, task.inference.estimator
+        if staging is not None and name == "dr" and on_policy:
+            name = "auto"  # a stage without control variate has fewer choices
+        estimator = unbiased_estimator(name, on_policy=on_policy)
+        source = self._sources.of(plan.behavior, estimator, limited, keep=keep)
+        if self._context is not None:
+            source = AdjustedSource(source, self._context)
         before = decisions_of(plan.behavior)
         self._plan.suit(source.side_by_side, guards, grow=source.quick)
-        refuted = self._batches(source, guards, None if size is None else totals.started + size)
+        self._refuted = None
+        until = None if size is None else totals.started + size
+        run_batches(self._plan, totals, partial(self._batch, source, guards), until)
         for key, n in decisions_of(plan.behavior).items():
             self._decisions[key] = self._decisions.get(key, 0) + n - before[key]
         self._uncovered = self._uncovered or source.uncovered
         if staging is not None:
-            totals.end(plan, refuted, covered=source.uncovered is None, costs=task.costs)
+            covered = source.uncovered is None
+            totals.end(plan, self._refuted, covered=covered, costs=task.costs)
             staging.learn(plan, totals)
 
-    def _batches(self, source: Source, guards: Sequence[Guard], until: int | None) -> str | None:
-        """Run batches until the stage or the plan ends; returns why a guard has switched in it.
+    def _batch(self, source: Source, guards: Sequence[Guard], first: int, count: int) -> None:
+        """Run a batch; a guard may switch to the target policy by it."""
+        made = source.run(first, count, by_target=self._switched is not None)
+        self.totals.add(made)
+        if guards and self._switched is None:
+            lost = sum(x.cost for x in made.lost)
+            covered = source.uncovered is None
+            state = watched(guards, made.costs, made.spent, lost, covered=covered)
+            if state.tripped:
+                self._refuted, self._switched = state.reason, self.totals.started
+                if not self._of_target or self._sources.baseline is not None:
+                    self._plan.end(f"stopped by the guard: {state.reason}")
+            self._report = GuardReport(self._switched, state)
+        if self._progress is not None:
+            self._tell(self._progress)
 
-        Args:
-            source: runs the episodes.
-            guards: any of them may switch to the target policy.
-            until: end when so many episodes were started, also if the plan goes on.
-        """
-        refuted = None
-
-        def batch(first: int, count: int) -> None:
-            nonlocal refuted
-            made = source.run(first, count, by_target=self._switched is not None)
-            self.totals.add(made)
-            if guards and self._switched is None:
-                lost = sum(x.cost for x in made.lost)
-                covered = source.uncovered is None
-                state = watched(guards, made.costs, made.spent, lost, covered=covered)
-                if state.tripped:
-                    refuted, self._switched = state.reason, self.totals.started
-                    if not self._of_target or self._sources.baseline is not None:
-                        self._plan.end(f"stopped by the guard: {state.reason}")
-                self._report = GuardReport(self._switched, state)
-            self._tell()
-
-        run_batches(self._plan, self.totals, batch, until)
-        return refuted
-
-    def _tell(self) -> None:
+    def _tell(self, progress: Callable[[Running], None]) -> None:
         """Tell who wants to know how far it is."""
-        if self._progress is None:
-            return
         totals, staging = self.totals, self._staging
         now, square = totals.interval(anytime=True), totals.squared_error
         error = math.sqrt(square) if square > 0 else math.nan
         stage = None if staging is None else len(totals.stages) + 1
-        self._progress(Running(totals.started, self._episodes, now, totals.total, error, stage))
-
-    def _estimator(self, plan: Plan) -> Estimator:
-        """A stage without control variate, or of the target policy itself, has fewer choices."""
-        name = self._task.inference.estimator
-        if self._staging is not None and name == "dr" and plan.behavior is None:
-            name = "auto"
-        return unbiased_estimator(name, on_policy=plan.behavior is None)
+        progress(Running(totals.started, self._episodes, now, totals.total, error, stage))
 
     # -- guards --------------------------------------------------------------------------------
-
-    def _watch_of_all(self) -> Guard | None:
-        """The guard that watches all episodes; in stages each has its own if there is no limit."""
-        task = self._task
-        if self._staging is not None:
-            return task.guard(self._watched(task.promise.at_most)) if task.limits else None
-        return task.guard() if self._run is not None or not self._of_target else None
 
     def _watched(self, at_most: float) -> float:
         """The multiple that a guard watches: never below the cost of what it hands over to."""
@@ -513,8 +492,10 @@ class EvaluationLoop:
         baseline = self._sources.baseline is not None
         if baseline and self._switched is not None:
             plan.stopped += "; the baseline goes on"
+        on_policy = staging is None and self._run is None
+        estimator = unbiased_estimator(task.inference.estimator, on_policy=on_policy)
         run = RunInfo(
-            estimator=self._estimator_of_all(),
+            estimator=name_of_estimator(estimator),
             stopped=plan.stopped or "all stages were run",
             anytime=plan.adaptive or self._switched is not None,
             uncovered=self._uncovered,
@@ -536,12 +517,6 @@ class EvaluationLoop:
             same = all(stage.behavior is stages[0].behavior for stage in stages)
             one = stages[0].behavior if same else None
         return replace(result, episodes=self._sources.described(result.episodes, one))
-
-    def _estimator_of_all(self) -> str:
-        on_policy = self._staging is None and self._run is None
-        return name_of_estimator(
-            unbiased_estimator(self._task.inference.estimator, on_policy=on_policy)
-        )
 
 
 class _Staging:

@@ -9,7 +9,7 @@ import numpy as np
 from scopeval.arrays import Floats
 from scopeval.context.features import LEVELS, BlockMeans
 from scopeval.context.regression import learn_guesses
-from scopeval.evaluation.sources import Batch
+from scopeval.evaluation.batches import Batch
 
 __all__ = ["Noise", "NoiseMeter"]
 

@@ -28,11 +28,10 @@ from scopeval.estimation.estimators import (
     weighted_pdis,
 )
 from scopeval.estimation.fitted_q import fitted_q
+from scopeval.evaluation.batches import Batch, refuse_terms, summarize, unbiased_estimator
 from scopeval.evaluation.context_control import context_control
 from scopeval.evaluation.loop import INTERRUPTED
 from scopeval.evaluation.result import Evaluation
-from scopeval.evaluation.source_choice import refuse_terms, unbiased_estimator
-from scopeval.evaluation.sources import Batch, summarize
 from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_policy

@@ -1,30 +1,35 @@
-"""Where evaluation gets its episodes from: numbers per episode, in batches, by either policy.
+"""Where evaluation gets its episodes from: batches of them, by either policy.
 
 Two kinds of source give the same `Batch`: environments (`CollectedSource`, which also serves a
 `TabularMDP` whose episodes are kept), and the compiled simulator of a `TabularMDP`
-(`simulated_source.SimulatedSource`, where nothing but the numbers is kept). Both can be asked at
-any time to let the target itself run; the control variate, if there is one, stays.
-
-Episodes from the compiled simulator of finite MDPs, in batches, by either policy.
+(`SimulatedSource`, where nothing but the numbers is kept). Both can be asked at any time to let the
+target itself run; the control variate, if there is one, stays. `Sources` makes them, one for each
+behavior policy that runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from scopeval.arrays import Bools, Floats, as_floats
+from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.methods import METHODS
-from scopeval.collection.collector import NoEpisodeError
-from scopeval.collection.episodes import Episodes, LostEpisode
-from scopeval.collection.simulated import simulated_episodes
+from scopeval.collection.collector import NO_WORKERS, NoEpisodeError
+from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
+from scopeval.collection.episodes import Episodes
+from scopeval.collection.plant import Plant
+from scopeval.collection.provenance import name_of, provenance_of
+from scopeval.collection.rollout import Rollout
+from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
+from scopeval.collection.simulated import TabularFleet, simulated_episodes
 from scopeval.errors import InputError
-from scopeval.estimation.estimators import ESTIMATORS, Estimator, doubly_robust, pdis, pdis_cost
+from scopeval.estimation.estimators import Estimator
+from scopeval.evaluation.batches import Batch, refuse_dependent, summarize
 from scopeval.exact import (
     Design,
     TabularMDP,
@@ -35,51 +40,34 @@ from scopeval.exact import (
     tabulate,
 )
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, largest_weight
+from scopeval.policies.protocols import (
+    Behavior,
+    ContinuousPolicy,
+    LearnedBehavior,
+    Policy,
+    largest_weight,
+    weight_aware,
+)
 from scopeval.question.promise import Promise
-from scopeval.safety.costs import CostControl, EpisodeCosts, cost_control_of, costs_of, limit_costs
+from scopeval.question.question import Question, discount
+from scopeval.safety.costs import (
+    CostControl,
+    EpisodeCosts,
+    cost_control_of,
+    costs_of,
+    limit_costs,
+)
+from scopeval.safety.guard import Guard
 from scopeval.simulate import Summaries, summaries
 
-__all__ = ["Batch", "CollectedSource", "SimulatedSource", "Source", "simulated_source", "summarize"]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One number per finished episode, [k] each, and what went wrong.
-
-    Attributes:
-        value: unbiased for J(pi).
-        returned: the plain return, discounted.
-        weight: the importance weight of the whole episode.
-        costs: discounted as the returns are, and weighted; what the promise is about.
-        spent: what the episode cost, not discounted.
-        target_spent: the same weighted: unbiased for the target's.
-        by_target: the whole episode was run by the target itself.
-        controlled: a control variate was used.
-        fallbacks: steps at which the behavior policy failed and fell back to the target policy.
-        guarded: steps that a guard gave to the target, or to the baseline.
-        handed_over: episodes with such steps.
-        steps: of all finished episodes.
-        lost: unfinished episodes.
-        interrupted: the user stopped it.
-        episodes: everything that was recorded, where it is kept.
-    """
-
-    value: Floats
-    returned: Floats
-    weight: Floats
-    costs: EpisodeCosts
-    spent: Floats
-    target_spent: Floats
-    by_target: Bools
-    controlled: bool = False
-    fallbacks: int = 0
-    guarded: int = 0
-    handed_over: int = 0
-    steps: int = 0
-    lost: tuple[LostEpisode, ...] = ()
-    interrupted: bool = False
-    episodes: Episodes | None = None
+__all__ = [
+    "CollectedSource",
+    "SimulatedSource",
+    "Source",
+    "Sources",
+    "decisions_of",
+    "open_sources",
+]
 
 
 class Source(Protocol):
@@ -142,68 +130,182 @@ class CollectedSource:
         return replace(batch, costs=replace(costs, cap=1.0 if by_target else self.cap))
 
 
-def summarize(
-    episodes: Episodes,
-    gamma: float,
-    estimator: Estimator,
-    cost_control: CostControl | None = None,
-) -> Batch:
-    """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
-    controlled = episodes.control is not None
-    returned, spent = episodes.returns(gamma), episodes.costs()
-    value = target_spent = np.empty(0)
-    if len(episodes):
-        values: Callable[[Episodes, float], Floats] = pdis
-        if estimator == "auto" and controlled:
-            values = doubly_robust
-        elif isinstance(estimator, str) and estimator != "auto":
-            values = ESTIMATORS[estimator]
-        value = _given(estimator, episodes) if callable(estimator) else values(episodes, gamma)
-        target_spent = pdis_cost(episodes)
-    return Batch(
-        value=value,
-        returned=returned,
-        weight=episodes.weights,
-        costs=costs_of(episodes, gamma, cost_control),
-        spent=spent,
-        target_spent=target_spent,
-        by_target=episodes.by_target,
-        controlled=controlled and estimator in ("auto", "dr"),
-        fallbacks=int(episodes.fallbacks.sum()),
-        guarded=int(episodes.guarded.sum()),
-        handed_over=int((episodes.guarded > 0).sum()),
-        steps=int(episodes.length.sum()),
-        lost=episodes.lost,
-        interrupted=episodes.interrupted,
-        episodes=episodes,
+@dataclass(frozen=True)
+class Sources:
+    """Sources of episodes in one environment, for one question.
+
+    Attributes:
+        env: the environment as it was given.
+        environments: opened from it, here or on workers; None for a `TabularMDP`, which the
+            simulator runs.
+        question: with what was left open filled in.
+        cut: number of steps as it was given; None: the model's own, for a `TabularMDP`.
+        cost: as it was given.
+        batch: as it was given.
+        seed: of the episodes.
+        promise: what the cost of the behavior policy is compared with.
+        baseline: what runs today, and takes over where it must; None: the target does.
+    """
+
+    env: Any
+    environments: EnvironmentPool | SharedEnvironments | None
+    question: Question
+    cut: int | None
+    cost: str | StepCost | None
+    batch: int | None
+    seed: int
+    promise: Promise = field(default_factory=Promise)
+    baseline: Policy | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Length of an episode, where it is known."""
+        if self.question.horizon is None and isinstance(self.env, TabularMDP):
+            return self.env.horizon
+        return self.question.horizon
+
+    def of(
+        self,
+        behavior: Behavior | Policy | None,
+        estimator: Estimator,
+        guard: Guard | None,
+        *,
+        keep: bool,
+    ) -> Source:
+        """The source that runs a behavior policy; None runs the target itself."""
+        if self.environments is not None:
+            return self._in_environments(
+                self.environments, self.question.horizon, behavior, estimator, guard
+            )
+        limited = guard is not None and guard.limited
+        if self.batch is not None or self.cost not in (None, "none") or limited:
+            raise InputError(
+                "env: a TabularMDP is run by the compiled simulator, which runs whole episodes and "
+                "knows no limits within them, no side_by_side and no cost function; try "
+                "env=TabularEnv(mdp)"
+            )
+        if weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
+            mdp = self.env if self.cut is None else self.env.shortened(self.cut)
+            pool = open_environments(
+                TabularFleet(mdp), cost="none" if self.cost == "none" else None
+            )
+            return self._in_environments(pool, mdp.horizon, behavior, estimator, guard)
+        return simulated_source(
+            self.env,
+            self.question.policy,
+            behavior,
+            self.cut,
+            estimator=estimator,
+            free=self.cost == "none",
+            seed=self.seed,
+            keep=keep,
+            promise=self.promise,
+        )
+
+    def _in_environments(
+        self,
+        environments: EnvironmentPool | SharedEnvironments,
+        horizon: int | None,
+        behavior: Behavior | Policy | None,
+        estimator: Estimator,
+        guard: Guard | None,
+    ) -> Source:
+        target = self.question.policy
+        if horizon is None:
+            raise InputError(
+                "horizon: needed, expected the number of steps at which episodes are cut"
+            )
+        horizon = check_whole("horizon", horizon, 1)
+        guard_step = guard.steps_exceeded if guard is not None and guard.limited else None
+        rollout: Rollout | SharedRollout
+        if isinstance(environments, SharedEnvironments):
+            rollout = SharedRollout(
+                environments,
+                target,
+                behavior,
+                horizon=horizon,
+                seed=self.seed,
+                guard_step=guard_step,
+                baseline=self.baseline,
+            )
+        else:
+            rollout = Rollout(
+                environments,
+                target,
+                behavior,
+                horizon,
+                self.seed,
+                guard_step,
+                self.baseline,
+            )
+        return CollectedSource(
+            rollout.run,
+            discount(self.question),
+            estimator,
+            len(environments),
+            uncovered=_missing_entries(target, behavior),
+            cost_control=None if self.cost == "none" else cost_control_of(target, behavior),
+            promise=self.promise,
+            target=None if isinstance(target, ContinuousPolicy) else target,
+            cap=largest_weight(behavior),
+        )
+
+    def described(self, episodes: Episodes, behavior: Behavior | Policy | None) -> Episodes:
+        """The episodes with where they come from."""
+        plant = name_of(self.env) if self.environments is None else self.environments.plant
+        provenance = provenance_of(plant, self.question.policy, behavior, episodes.horizon)
+        return episodes.with_provenance(provenance)
+
+
+@contextmanager
+def open_sources(
+    plant: Plant,
+    question: Question,
+    promise: Promise,
+    *,
+    cut: int | None,
+    seed: int,
+    baseline: Policy | None = None,
+) -> Iterator[Sources]:
+    """Open the environments, if there are any to open."""
+    opened: AbstractContextManager[EnvironmentPool | SharedEnvironments | None]
+    env, cost, batch = plant.env, plant.cost, plant.side_by_side
+    if plant.crew is not None:
+        if isinstance(env, TabularMDP):
+            raise InputError(NO_WORKERS)
+        opened = open_shared(env, batch, cost, plant.crew, plant.signals)
+    elif isinstance(env, TabularMDP):
+        opened = nullcontext()
+    else:
+        opened = open_environments(env, batch, cost, plant.signals)
+    with opened as environments:
+        yield Sources(env, environments, question, cut, cost, batch, seed, promise, baseline)
+
+
+def decisions_of(behavior: Any) -> dict[str, int]:
+    """How often a learned behavior policy was asked, and why it fell back to the target policy."""
+    return asdict(behavior.counts) if isinstance(behavior, LearnedBehavior) else {}
+
+
+def _missing_entries(target: Any, behavior: Any) -> str | None:
+    """Entries of tables that mu leaves out; whether they are ever reached is not known here."""
+    if not (isinstance(target, TabularPolicy) and isinstance(behavior, TabularPolicy)):
+        return None
+    if (target.states, target.actions) != (behavior.states, behavior.actions):
+        return None  # collection says what is wrong with them
+    T = behavior.horizon or target.horizon or 1
+    T = min(T, target.horizon or T)
+    holes = (target.table(T) > 0) & (behavior.table(T) == 0)
+    if not holes.any():
+        return None
+    return (
+        f"the behavior policy's table is 0 at {int(holes.sum()):,} places where the target's is "
+        "not; where those are reached, the target's cost is underestimated, and the value too "
+        "unless the behavior was designed so"
     )
 
 
-def _given(estimator: Callable[[Episodes], ArrayLike], episodes: Episodes) -> Floats:
-    """The values of the user's function, checked."""
-    values = as_floats("estimator", estimator(episodes), ndim=(1,), axes=("episode",))
-    if len(values) != len(episodes):
-        raise InputError(
-            f"estimator: the function gave {len(values)} values, expected one for each of "
-            f"{len(episodes)} episodes"
-        )
-    return values
-
-
-def refuse_dependent(estimator: Callable[[Episodes], ArrayLike], episodes: Episodes) -> None:
-    """A function whose value of an episode depends on which others it is given with."""
-    whole, part = np.asarray(_given(estimator, episodes)), np.arange(len(episodes)) % 2 == 0
-    alone = _given(estimator, episodes.select(part))
-    if np.abs(alone - whole[part]).max(initial=0.0) > 1e-9 * np.abs(whole).max(initial=1.0):
-        raise InputError(
-            "estimator: the function gives an episode another value among other episodes, and "
-            "evaluate calls it batch by batch; expected values of each episode alone; collect "
-            "first: estimate(collect(env, policy, run, episodes=1000), "
-            "inference=Inference(estimator=...))"
-        )
-
-
-# -- episodes from the compiled simulator of finite mdps -------------------------------------------
+# -- episodes from the compiled simulator ----------------------------------------------------------
 
 
 def simulated_source(

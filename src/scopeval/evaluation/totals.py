@@ -36,6 +36,7 @@ from scopeval.estimation.weights import (
     RunningWeights,
     WeightDiagnostics,
 )
+from scopeval.evaluation.batches import Batch
 from scopeval.evaluation.context_control import ContextControl
 from scopeval.evaluation.noise import NoiseMeter
 from scopeval.evaluation.result import (
@@ -45,7 +46,6 @@ from scopeval.evaluation.result import (
     OnPolicy,
     Spent,
 )
-from scopeval.evaluation.sources import Batch
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Stage
 from scopeval.evaluation.stages import Stages
@@ -173,7 +173,7 @@ class Totals:
         self._staged = settings is not None
         self._stage: _StageTotals | None = None
         if not self._staged:
-            self._values.begin(1.0)
+            self._values.enter(0, 1.0)
 
     def begin(self, weight: float, at_most: float) -> None:
         """Begin a stage whose episodes have this weight, and this promise of its own."""
@@ -216,7 +216,7 @@ class Totals:
         if self._returns is not None:
             self._returns.update(w, batch.returned)
         judged = ~batch.by_target | self._on_policy
-        self._ledger.add(batch.costs.select(judged))
+        self._ledger.add(batch.costs if judged.all() else batch.costs.select(judged))
         if self._at_own_cost is not None:
             self._at_own_cost.add(batch.costs)
         if self._stage is not None:
@@ -343,8 +343,13 @@ class Totals:
             interval = replace(interval, estimate=math.nan, low=-math.inf, high=math.inf)
         certificate = self._certificate(self._ledger, run)
         at_own_cost = None if certificate is None else self._certificate(self._at_own_cost, run)
-        context = self._context_report()
+        context: ContextReport | None = None
+        if self._context is not None and self.finished:
+            context = self._context.report(self.squared_error, self._moments.std, self._alpha)
         diagnostics = self._diagnostics(run, weights, weight_error, context)
+        error, square = math.nan, self.squared_error
+        if self.finished > 1 and not math.isnan(interval.estimate) and square >= 0:
+            error = math.sqrt(square)
         estimator = run.estimator
         if estimator == "auto":
             estimator = "dr" if self._controlled else "pdis"
@@ -364,10 +369,10 @@ class Totals:
             episodes=Episodes.concat(self._kept) if self._kept else None,
             context=context,
             advice=self._noise.advice,
-            stages=self.finished_stages(),
+            stages=self.finished_stages() if self._staged else (),
             certificate_at_own_cost=at_own_cost,
             unconfirmed=run.unconfirmed,
-            standard_error=self._standard_error(interval),
+            standard_error=error,
         )
 
     @staticmethod
@@ -380,17 +385,6 @@ class Totals:
             refuted=run.guard is not None and run.guard.state.refuted,
         )
 
-    def _standard_error(self, interval: Interval) -> float:
-        square = self.squared_error
-        if self.finished < 2 or math.isnan(interval.estimate) or not square >= 0:
-            return math.nan
-        return math.sqrt(square)
-
-    def _context_report(self) -> ContextReport | None:
-        if self._context is None or not self.finished:
-            return None
-        return self._context.report(self.squared_error, self._moments.std, self._alpha)
-
     def _tells_nothing(self, weights: WeightDiagnostics, interval: Interval) -> bool:
         """Whether the weights leave nothing that a value could be told from.
 
@@ -401,13 +395,6 @@ class Totals:
             return False
         return not weights.effective_size if self._controlled else weights.no_evidence
 
-    @property
-    def _events(self) -> float:
-        """About how many values their spread comes from; 0: they have none."""
-        if self._fixed is not None:
-            return 0.0 if self._fixed.flat else self._fixed.events
-        return self._values.events
-
     def _caveats(self, weights: WeightDiagnostics | None) -> list[str]:
         """What speaks against trusting the interval, in words.
 
@@ -417,7 +404,10 @@ class Totals:
         caveats = [] if weights is None or self._controlled else list(weights.warnings)
         if bounds is not None and bounds.violated is None:
             return caveats
-        outcomes = self._outcomes.warning or few_events(self._events, self.finished)
+        events = self._values.events  # about how many values their spread comes from
+        if self._fixed is not None:
+            events = 0.0 if self._fixed.flat else self._fixed.events
+        outcomes = self._outcomes.warning or few_events(events, self.finished)
         return caveats if outcomes is None else [*caveats, outcomes]
 
     def _diagnostics(

@@ -43,10 +43,8 @@ _EXPECTED = (
 )
 
 
-def listener_of(
-    listener: Listener | None, name: str = "progress"
-) -> Callable[[Running], None] | None:
-    """What to call with the numbers of a moment, for a function, a tracker or nothing.
+def listener_of(listener: Listener, name: str = "progress") -> Callable[[Running], None]:
+    """What to call with the numbers of a moment, for a function or a tracker.
 
     An exception in it must not end episodes that are paid for: the first one is a warning and is
     logged, and the next moment is told as if nothing had happened. Ctrl-C passes through.
@@ -58,8 +56,6 @@ def listener_of(
     Raises:
         InputError: it cannot be called so.
     """
-    if listener is None:
-        return None
     label, call = _checked(listener, name)
     failed = False
 
@@ -121,9 +117,10 @@ def follow_batches(
     Args:
         progress: a function or a tracker of the user's, or True: progress is shown.
     """
-    listener = None if isinstance(progress, bool) else listener_of(progress)
+    calls: list[Callable[[Running], None]] = []
+    if progress is not None and not isinstance(progress, bool):
+        calls.append(listener_of(progress))
     with ExitStack() as open_now:
-        calls = [] if listener is None else [listener]
         if progress is True:
             show = open_now.enter_context(show_progress("running episodes"))
             calls.insert(0, lambda now: show(now.done, now.total or 0, _line(now)))

@@ -15,8 +15,8 @@ from scopeval.errors import InputError
 from scopeval.estimation.estimators import ESTIMATORS
 from scopeval.estimation.moments import FEWEST_EVENTS
 from scopeval.estimation.sequences import AsymptoticSequence, StagedMoments
+from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.result import Evaluation, rounded
-from scopeval.evaluation.sources import summarize
 from scopeval.report.page import Figure
 from scopeval.report.svg import INK, OURS, OWN, SAFE, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount
