@@ -178,7 +178,7 @@ HOLDERS = {
     # persisted: what a file or a database holds as numbers
     "behavior.step.Recipe": "a design's file",
     "behavior.promised_cost.PromisedCost": "a design's file",
-    "collection.provenance.Provenance": "a file of episodes",
+    "collection.episodes.Provenance": "a file of episodes",
     # results: what was judged, for who reads them
     "safety.certificate.Certificate": "what was judged",
     "evaluation.stage_report.Stage": "what was judged",

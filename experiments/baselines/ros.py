@@ -31,9 +31,13 @@ from numpy.typing import ArrayLike
 from experiments.baselines._tabular import parameters, share_runs
 from scopeval.arrays import Floats, check_probs, check_whole
 from scopeval.collection.collector import NoEpisodeError
-from scopeval.collection.environments import Environment, StepCost, open_environments
+from scopeval.collection.environments import (
+    Environment,
+    EnvironmentFailure,
+    StepCost,
+    open_environments,
+)
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
-from scopeval.collection.protocols import EnvironmentFailure
 from scopeval.collection.rollout import draw_actions, episode_streams
 from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError

@@ -29,7 +29,7 @@ from torch.func import functional_call, grad, vmap
 from experiments.baselines._reparametrized import Parameters, moved_parameters, own_parameters
 from experiments.baselines.ros import RosRuns, checked_alpha
 from scopeval.arrays import Bools, Floats, Ints, check_whole
-from scopeval.collection.protocols import Fleet
+from scopeval.collection.environments import Fleet
 from scopeval.errors import InputError
 
 __all__ = ["Family", "FiniteFamily", "GaussianFamily", "Parameters", "RosMany", "ros_fleet"]

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RoomsStep:
-    """An hour in B rooms; see `scopeval.collection.protocols.FleetStep`."""
+    """An hour in B rooms; see `scopeval.collection.environments.FleetStep`."""
 
     obs: Floats
     reward: Floats

@@ -15,7 +15,7 @@ __all__ = ["ControlFleet", "ControlStep"]
 
 @dataclass(frozen=True)
 class ControlStep:
-    """The result of one step of B environments; see `scopeval.collection.protocols.FleetStep`."""
+    """The result of one step of B environments; see `FleetStep` of collection."""
 
     obs: Floats
     reward: Floats

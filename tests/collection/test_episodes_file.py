@@ -25,8 +25,7 @@ from scopeval import (
     design,
     evaluate,
 )
-from scopeval.collection.episodes import LostEpisode
-from scopeval.collection.provenance import Provenance
+from scopeval.collection.episodes import LostEpisode, Provenance
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import DataError, InputError
 from scopeval.exact import TabularMDP

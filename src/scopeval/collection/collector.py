@@ -17,10 +17,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from scopeval.arrays import check_whole
-from scopeval.collection.environments import EnvironmentPool, open_environments
-from scopeval.collection.episodes import Episodes
+from scopeval.collection.environments import EnvironmentPool, name_of, open_environments
+from scopeval.collection.episodes import Episodes, provenance_of
 from scopeval.collection.plant import plant_of
-from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import GuardStep, Rollout
 from scopeval.collection.shared_rollout import SharedRollout, open_shared
 from scopeval.collection.simulated import TabularFleet, simulated_episodes

@@ -5,40 +5,37 @@ Whatever an environment does wrong (an exception, a NaN, a reward that is not a 
 before any episode can be run is an `InputError`.
 
 Environments of any kind can run side by side, one `step` after the other. A `Fleet` steps many by
-one call (`fleets`), which is faster.
+one call, which is faster. One that raises loses all episodes of the call; a row that is not finite,
+or whose cost is negative, loses its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Floats, Ints
-from scopeval.collection.protocols import (
-    EnvironmentFailure,
-    Fleet,
-    Outcome,
-    Outcomes,
-    Steppable,
-    in_words,
-    no_outcomes,
-    reset_fleet,
-    step_fleet,
-)
-from scopeval.collection.provenance import name_of
+from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError, PlantError
 from scopeval.logs.state_numbers import StateNumbers
 
 __all__ = [
     "SIDE_BY_SIDE",
     "Environment",
+    "EnvironmentFailure",
     "EnvironmentPool",
+    "Fleet",
+    "FleetStep",
+    "Outcome",
+    "Outcomes",
     "StepCost",
     "check_batch",
+    "name_of",
     "open_environments",
 ]
 
@@ -56,6 +53,94 @@ _NO_COST = (
 )
 
 _FLATTEN = "expected numbers or vectors, try gymnasium.wrappers.FlattenObservation(env)"
+
+
+# -- what is expected of environments, and got from them ------------------------------------------
+
+
+@runtime_checkable
+class Steppable(Protocol):
+    """What is used of a Gymnasium environment."""
+
+    def reset(self, *, seed: int) -> Any:
+        """Begin an episode."""
+
+    def step(self, action: Any, /) -> Any:
+        """Take one action."""
+
+
+class FleetStep(Protocol):
+    """The result of one step of B environments of a fleet."""
+
+    @property
+    def obs(self) -> NDArray[Any]:
+        """Next observations, [B] or [B, d]."""
+
+    @property
+    def reward(self) -> Floats:
+        """[B]."""
+
+    @property
+    def cost(self) -> Floats:
+        """[B]."""
+
+    @property
+    def terminated(self) -> Bools:
+        """[B]."""
+
+
+@runtime_checkable
+class Fleet(Protocol):
+    """Many environments of one kind that one call steps together.
+
+    The episode that a seed begins must not depend on what else runs in the fleet.
+    """
+
+    def __len__(self) -> int: ...
+
+    def reset(self, seeds: Sequence[int], which: Ints) -> NDArray[Any]:
+        """Begin an episode in each of `which`; returns the first observations."""
+
+    def step(self, actions: NDArray[Any], which: Ints) -> FleetStep:
+        """Take an action in each of `which`."""
+
+
+class EnvironmentFailure(Exception):  # noqa: N818  (never leaves collection: not the caller's error)
+    """The environment failed; the running episode is lost."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one step of one environment."""
+
+    obs: NDArray[Any]
+    reward: float
+    cost: float
+    terminated: bool
+    truncated: bool
+    exogenous: Floats | None = None
+
+
+@dataclass
+class Outcomes:
+    """The result of one step of B environments, a row for each.
+
+    `failures` holds the rows that failed. Rows after an interrupt by the user are neither done nor
+    failed, and `interrupted` is set. `exogenous` holds the signals of rows that reported them.
+    """
+
+    obs: NDArray[Any]
+    reward: Floats
+    cost: Floats
+    terminated: Bools
+    truncated: Bools
+    done: Bools
+    failures: dict[int, EnvironmentFailure] = field(default_factory=dict)
+    exogenous: dict[int, Floats] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+# -- one environment, and several side by side ----------------------------------------------------
 
 
 class StepReader:
@@ -109,7 +194,7 @@ class StepReader:
 
     def exogenous(self, info: Any) -> Floats | None:
         """[k, d] signals of one time (k = 1), or of a whole path; None: not reported."""
-        if not self.signals or not isinstance(info, Mapping):
+        if not isinstance(info, Mapping):
             return None
         if any(name not in info for name in self.signals):
             return None
@@ -177,7 +262,7 @@ class Environment:
         except Exception as error:
             self.close()
             raise EnvironmentFailure(f"reset raised {in_words(error)}") from error
-        self.first = self._reader.exogenous(info)
+        self.first = self._reader.exogenous(info) if self._reader.signals else None
         return self._observed(raw)
 
     def step(self, action: NDArray[Any]) -> Outcome:
@@ -197,7 +282,7 @@ class Environment:
         try:
             number = _number("reward", reward)
             cost = self._reader.cost(before, move, number, raw, info, sixth)
-            seen = self._reader.exogenous(info)
+            seen = self._reader.exogenous(info) if self._reader.signals else None
         except EnvironmentFailure:
             self.close()
             raise
@@ -320,19 +405,9 @@ def open_environments(
         signals: names of exogenous signals in ``info``.
         needed: False: an environment that reports no cost has none.
     """
-    pool = _opened(env, batch, cost, signals, needed)
-    pool.plant, pool.signals = name_of(env), tuple(signals)
-    return pool
-
-
-def _opened(
-    env: Any, batch: int | None, cost: str | StepCost | None, signals: Sequence[str], needed: bool
-) -> EnvironmentPool:
-    """Open environments of any kind."""
     reader = StepReader(cost, signals, needed=needed)
-    check_batch(batch)
-    if isinstance(env, str):
-        return _made(_registered(env), batch, reader)
+    if batch is not None:
+        check_batch(batch)
     if isinstance(env, Steppable) and hasattr(env, "num_envs"):
         raise InputError(
             "env: got a vector environment; its episodes share random numbers, so that one of "
@@ -350,25 +425,28 @@ def _opened(
                 "observation, by their numbers"
             )
         nothing = [Environment(None, None, reader)] * (batch or len(env))  # the fleet is stepped
-        return EnvironmentPool(nothing, env, free=cost == "none")
-    if isinstance(env, Steppable) and not isinstance(env, type):
+        pool = EnvironmentPool(nothing, env, free=cost == "none")
+    elif isinstance(env, Steppable) and not isinstance(env, type):
         if batch not in (None, 1):
             raise InputError(
                 f"side_by_side: got {batch} with one environment, which runs one episode at a "
                 "time; try env=function that makes an environment"
             )
-        return EnvironmentPool([Environment(None, env, reader)])
-    if callable(env):
-        return _made(env, batch, reader)
-    raise InputError(
-        f"env: got {type(env).__name__}, expected a Gymnasium environment, the name of a "
-        "registered one, a function that makes one, or a TabularMDP"
-    )
+        pool = EnvironmentPool([Environment(None, env, reader)])
+    elif isinstance(env, str) or callable(env):
+        pool = _made(_registered(env) if isinstance(env, str) else env, batch, reader)
+    else:
+        raise InputError(
+            f"env: got {type(env).__name__}, expected a Gymnasium environment, the name of a "
+            "registered one, a function that makes one, or a TabularMDP"
+        )
+    pool.plant, pool.signals = name_of(env), tuple(signals)
+    return pool
 
 
-def check_batch(batch: int | None) -> None:
+def check_batch(batch: int) -> None:
     """Refuse what is no number of environments."""
-    if batch is not None and (isinstance(batch, bool) or int(batch) != batch or batch < 1):
+    if isinstance(batch, bool) or int(batch) != batch or batch < 1:
         raise InputError(
             f"side_by_side: got {batch!r}, expected a whole number of environments >= 1"
         )
@@ -414,3 +492,74 @@ def _number(name: str, value: Any) -> float:
     if not np.isfinite(number):
         raise EnvironmentFailure(f"the {name} is {number}")
     return number
+
+
+def name_of(env: Any) -> str | None:
+    """Name of an environment: as it is registered, else of its class or of what makes it."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, type | FunctionType):
+        return None if env.__name__ == "<lambda>" else env.__name__
+    spec = getattr(env, "spec", None)  # of Gymnasium: under which name it is registered
+    return type(env).__name__ if spec is None else str(spec.id)
+
+
+# -- fleets ----------------------------------------------------------------------------------------
+
+
+def reset_fleet(
+    fleet: Fleet, seeds: Sequence[int]
+) -> tuple[NDArray[Any], dict[int, EnvironmentFailure]]:
+    """Begin an episode in the first environments: observations, and the rows that failed."""
+    try:
+        obs = np.asarray(fleet.reset(seeds, np.arange(len(seeds))))
+    except Exception as error:
+        reason = f"reset raised {in_words(error)}"
+        failed = {i: EnvironmentFailure(reason) for i in range(len(seeds))}
+        return np.empty(len(seeds)), failed
+    return obs, _not_finite(obs, "observation")
+
+
+def step_fleet(fleet: Fleet, actions: NDArray[Any], which: Ints, *, free: bool) -> Outcomes:
+    """Take an action in each environment of `which`; `free`: costs count as 0."""
+    result = no_outcomes(len(which))
+    try:
+        moved = fleet.step(actions, which)
+    except Exception as error:
+        reason = f"step raised {in_words(error)}"
+        result.failures = {row: EnvironmentFailure(reason) for row in range(len(which))}
+        return result
+    for row in np.flatnonzero(moved.cost < 0):
+        reason = f"the cost is negative: {moved.cost[row]:.6g}"
+        result.failures[int(row)] = EnvironmentFailure(reason)
+    for name, values in (
+        ("cost", moved.cost),
+        ("reward", moved.reward),
+        ("observation", moved.obs),
+    ):
+        result.failures |= _not_finite(values, name)
+    result.obs, result.reward, result.terminated = moved.obs, moved.reward, moved.terminated
+    result.done[:] = True
+    result.done[list(result.failures)] = False
+    if not free:
+        result.cost = moved.cost
+    return result
+
+
+def no_outcomes(count: int) -> Outcomes:
+    """No row has been stepped yet."""
+    no, zero = np.zeros(count, np.bool_), np.zeros(count)
+    return Outcomes(zero, zero.copy(), zero.copy(), no, no.copy(), no.copy())
+
+
+def _not_finite(values: NDArray[Any], what: str) -> dict[int, EnvironmentFailure]:
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return {}
+    rows = np.flatnonzero(bad.reshape(len(values), -1).any(axis=1))
+    return {int(row): EnvironmentFailure(f"the {what} holds NaN or infinity") for row in rows}
+
+
+def in_words(error: Exception) -> str:
+    """Kind and message of an error."""
+    return f"{type(error).__name__}: {error}"

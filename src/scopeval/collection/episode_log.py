@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import PROBABILITY_SLACK, check_whole, is_number
 from scopeval.collection.choice import Choice, CounterStreams, Decider, Place
-from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
-from scopeval.collection.provenance import Provenance
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, Provenance
 from scopeval.errors import InputError
 from scopeval.policies.adapters import as_behavior, as_policy
 

@@ -4,7 +4,8 @@ Row i is one episode, column t one step of it; columns at and after ``length[i]`
 (reward, cost and control 0, probabilities 1), so that sums and backward recursions over [N, T] need
 no mask: a padded step adds nothing and has importance ratio 1.
 
-One episode: while it is recorded, and where it was lost.
+`EpisodeRecord` is one episode while it is recorded, `LostEpisode` where one was lost, and
+`Provenance` says which policies and which environment they are of.
 """
 
 from __future__ import annotations
@@ -19,12 +20,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, reading
-from scopeval.arrays import Bools, Floats, Ints, where_first
+from scopeval._files import now
+from scopeval.arrays import Bools, Floats, Ints, is_number, where_first
 from scopeval.collection.episodes_file import read_episodes, write_episodes
-from scopeval.collection.provenance import Provenance
 from scopeval.errors import InputError
+from scopeval.policies.fingerprint import table_hash
+from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
 
-__all__ = ["EpisodeRecord", "Episodes", "LostEpisode", "discounts", "exogenous_of"]
+__all__ = [
+    "EpisodeRecord",
+    "Episodes",
+    "LostEpisode",
+    "Provenance",
+    "discounts",
+    "exogenous_of",
+    "provenance_of",
+]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where episodes come from; None: it is not known.
+
+    Attributes:
+        target: hash of the target policy (`policies.fingerprint`).
+        behavior: hash of the behavior policy that ran.
+        epsilon: what that was designed for, and
+        gamma: its discount.
+        plant: name of the environment.
+        recorded: date and time, UTC; two records that differ in nothing else are equal.
+    """
+
+    target: str | None = None
+    behavior: str | None = None
+    epsilon: float | None = None
+    gamma: float | None = None
+    plant: str | None = None
+    recorded: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("target", "behavior", "plant", "recorded"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InputError(f"{name}: got {value!r:.60}, expected text")
+        for name in ("epsilon", "gamma"):
+            value = getattr(self, name)
+            if value is not None and not is_number(value):
+                raise InputError(f"{name}: got {value!r:.60}, expected a number")
+
+    @classmethod
+    def shared(cls, parts: Sequence[Provenance | None]) -> Provenance | None:
+        """What several have in common; of the times the earliest. None: nothing is known."""
+        provenances = [cls() if part is None else part for part in parts]
+        common = {
+            f.name: getattr(provenances[0], f.name)
+            for f in fields(cls)
+            if len({getattr(part, f.name) for part in provenances}) == 1
+        }
+        times = [part.recorded for part in provenances if part.recorded is not None]
+        common_part = cls(**common | {"recorded": min(times, default=None)})
+        return None if common_part == cls() and common_part.recorded is None else common_part
 
 
 @dataclass(frozen=True)
@@ -373,7 +428,9 @@ class Episodes:
             columns=filled[0].columns if len({part.columns for part in filled}) == 1 else (),
             lost=tuple(lost for part in parts for lost in part.lost),
             interrupted=any(part.interrupted for part in parts),
-            provenance=Provenance.shared([part.provenance for part in parts]),
+            provenance=Provenance.shared([part.provenance for part in parts])
+            if any(part.provenance for part in parts)
+            else None,
         )
 
     def with_control(self, control: Floats | None, baseline: Floats | None) -> Episodes:
@@ -454,7 +511,9 @@ class Episodes:
         content = read_episodes(path, _kinds(), max_bytes)
         with reading(f"{path}", "a file of episodes that scopeval saved"):
             lost = tuple(LostEpisode(**one) for one in content.pop("lost"))
-            return Episodes(**content, lost=lost)
+            where = content.pop("provenance")
+            provenance = None if where is None else Provenance(**where)
+            return Episodes(**content, lost=lost, provenance=provenance)
 
     def __repr__(self) -> str:
         gone = f", {len(self.lost):,} lost" if self.lost else ""
@@ -475,3 +534,30 @@ def _kinds() -> dict[str, type | None]:
     flags = {"terminated": np.bool_, "by_target": np.bool_}
     kinds |= whole | flags | dict.fromkeys((*_STEPS, "exogenous"), np.float64)
     return {f.name: kinds[f.name] for f in fields(Episodes) if f.name in kinds}
+
+
+def provenance_of(
+    plant: str | None,
+    target: Policy | ContinuousPolicy,
+    behavior: Behavior | Policy | None,
+    horizon: int,
+) -> Provenance:
+    """The provenance of episodes that begin now.
+
+    Args:
+        plant: name of the environment; None: not known.
+        target: pi.
+        behavior: what runs; None: the target itself.
+        horizon: T.
+    """
+    learned = behavior if isinstance(behavior, LearnedBehavior) else None
+    identity = None if learned is None else learned.identify()
+    terms = None if learned is None else learned.recipe
+    return Provenance(
+        target=table_hash(target, horizon) or (identity.target if identity is not None else None),
+        behavior=identity.behavior if identity is not None else None,
+        epsilon=None if terms is None else terms.epsilon,
+        gamma=None if terms is None else terms.gamma,
+        plant=plant,
+        recorded=now(),
+    )

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from scopeval._archive import MAX_BYTES, Archive, open_sealed, read_header, write_sealed
 from scopeval.arrays import is_number
-from scopeval.collection.provenance import Provenance
 from scopeval.errors import DataError
 
 __all__ = ["read_episodes", "write_episodes"]
@@ -47,7 +46,7 @@ def read_episodes(
     kinds: Mapping[str, type[np.generic] | None],
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
-    """The fields of `Episodes` that a file holds; lost episodes are mappings.
+    """The fields of `Episodes` that a file holds; lost episodes and the provenance are mappings.
 
     Args:
         path: of the file.
@@ -86,7 +85,7 @@ def read_episodes(
             **_checked({name: archive.read(name) for name in archive.headers if name in kinds}),
             "lost": [_lost(one) for one in about["lost"]],
             "interrupted": interrupted,
-            "provenance": None if where is None else Provenance(**where),
+            "provenance": where,
             "signals": tuple(signals),
             "columns": tuple(columns),
         }

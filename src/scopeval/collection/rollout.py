@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from scopeval._parallel import unwanted
 from scopeval.arrays import Floats, Ints, check_probs
 from scopeval.collection.choice import Asker
-from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.environments import EnvironmentFailure, EnvironmentPool, Outcomes
 from scopeval.collection.episodes import Episodes, LostEpisode
-from scopeval.collection.protocols import EnvironmentFailure, Outcomes
 from scopeval.collection.signal_paths import record_signals
 from scopeval.errors import InputError
 from scopeval.policies.drawing import draw_actions

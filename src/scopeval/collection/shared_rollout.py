@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 from scopeval.collection.environments import (
     SIDE_BY_SIDE,
     EnvironmentPool,
+    Fleet,
     StepCost,
+    Steppable,
     check_batch,
+    name_of,
     open_environments,
 )
 from scopeval.collection.episodes import Episodes, LostEpisode
-from scopeval.collection.protocols import Fleet, Steppable
-from scopeval.collection.provenance import name_of
 from scopeval.collection.rollout import INTERRUPTED, GuardStep, Rollout
 from scopeval.errors import InputError, PlantError
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, LearnedBehavior, Policy
@@ -174,7 +175,8 @@ def open_shared(
         size: how many workers of which kind.
         signals: names of exogenous signals in ``info``.
     """
-    check_batch(batch)
+    if batch is not None:
+        check_batch(batch)
     made = isinstance(env, Steppable | Fleet) and not isinstance(env, type)
     if made or isinstance(env, EnvironmentPool) or not (isinstance(env, str) or callable(env)):
         raise InputError(

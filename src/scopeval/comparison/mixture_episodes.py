@@ -74,6 +74,7 @@ class MixtureEpisodes:
         exogenous: [N, T + 1, d] signals that no action changes, at the start and after each step;
             NaN where nothing was reported; None: there are none.
         signals: their names.
+        interrupted: the user stopped them.
     """
 
     obs: NDArray[Any]
@@ -93,6 +94,7 @@ class MixtureEpisodes:
     back: Ints = None  # type: ignore[assignment]
     exogenous: Floats | None = None
     signals: tuple[str, ...] = ()
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         given: Ints | None = self.back
@@ -153,6 +155,7 @@ class MixtureEpisodes:
             whole=whole,
             exogenous=np.concatenate(paths) if len(paths) == len(some) else None,
             signals=some[0].signals,
+            interrupted=any(part.interrupted for part in parts),
         )
 
     def transitions(self) -> Transitions:

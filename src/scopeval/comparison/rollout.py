@@ -10,7 +10,7 @@ probabilities. It has no value then, and those of the others stay unbiased.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.collection.environments import EnvironmentPool
+from scopeval.collection.environments import EnvironmentFailure, EnvironmentPool, Outcomes
 from scopeval.collection.episodes import LostEpisode
-from scopeval.collection.protocols import EnvironmentFailure, Outcomes
-from scopeval.collection.rollout import draw_actions, episode_streams
+from scopeval.collection.rollout import INTERRUPTED, draw_actions, episode_streams
 from scopeval.collection.signal_paths import record_signals
 from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes, mixture_probs
 from scopeval.comparison.policy_set import Normal, PolicySet
@@ -143,16 +142,25 @@ class MixtureRollout:
         self._failures: dict[int, Failure] = {}
 
     def run(self, first: int, count: int, shares: Floats) -> MixtureEpisodes:
-        """Run episodes number first .. first+count-1 with these shares, [K]."""
-        parts: list[MixtureEpisodes] = []
-        side_by_side = len(self.environments)
-        for begin in range(first, first + count, side_by_side):
-            last = min(begin + side_by_side, first + count)
-            parts.append(self._side_by_side(range(begin, last), shares))
-        return replace(MixtureEpisodes.concat(parts), failures=tuple(self._failures.values()))
+        """Run episodes number first .. first+count-1 with these shares, [K].
 
-    def _side_by_side(self, indices: range, shares: Floats) -> MixtureEpisodes:
-        """One episode in each environment, all at the same time step."""
+        After Ctrl-C: those that were finished, with the running ones among the lost.
+        """
+        parts: list[MixtureEpisodes] = []
+        side_by_side, interrupted = len(self.environments), False
+        try:
+            for begin in range(first, first + count, side_by_side):
+                last = min(begin + side_by_side, first + count)
+                self._side_by_side(range(begin, last), shares, parts)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            interrupted = True
+        failures = tuple(self._failures.values())
+        return replace(MixtureEpisodes.concat(parts), failures=failures, interrupted=interrupted)
+
+    def _side_by_side(self, indices: range, shares: Floats, parts: list[MixtureEpisodes]) -> None:
+        """One episode in each environment, all at the same time step; they are a new part."""
         signals = self.environments.signals
         tape, seeds = _Tape.blank(
             indices, self.seed, self.horizon, len(self.policies), len(signals)
@@ -164,11 +172,29 @@ class MixtureRollout:
             spent = float(tape.cost[row].sum())
             lost.append(LostEpisode(indices[row], int(tape.length[row]), str(failure), spent))
 
-        first, failures = self.environments.reset([int(seed) for seed in seeds])
+        try:
+            self._run(tape, [int(seed) for seed in seeds], shares, lose)
+        except KeyboardInterrupt:
+            for row in np.flatnonzero(tape.running).tolist():
+                lose(row, INTERRUPTED)
+            raise
+        finally:
+            parts.append(self._finished(tape, lost, shares))
+
+    def _run(
+        self,
+        tape: _Tape,
+        seeds: list[int],
+        shares: Floats,
+        lose: Callable[[int, EnvironmentFailure | str], None],
+    ) -> None:
+        """Reset, and step until all episodes are over."""
+        signals = self.environments.signals
+        first, failures = self.environments.reset(seeds)
         for row, failure in failures.items():
             lose(row, failure)
         tape.begin(first)
-        for row, environment in enumerate(self.environments[: len(indices)] if signals else ()):
+        for row, environment in enumerate(self.environments[: len(seeds)] if signals else ()):
             if environment.first is not None:
                 record_signals(tape.exogenous[row], 0, environment.first)
         for t in range(self.horizon):
@@ -196,11 +222,10 @@ class MixtureRollout:
             tape.add(t, rows, choice.actions, outcomes)
             for row, failure in outcomes.failures.items():
                 lose(int(rows[row]), failure)
+            over = outcomes.done & (outcomes.terminated | outcomes.truncated)
+            tape.running[rows[outcomes.done if t + 1 == self.horizon else over]] = False
             if outcomes.interrupted:
                 raise KeyboardInterrupt
-            over = outcomes.done & (outcomes.terminated | outcomes.truncated)
-            tape.running[rows[over]] = False
-        return self._finished(tape, lost, shares)
 
     def _finished(self, tape: _Tape, lost: list[LostEpisode], shares: Floats) -> MixtureEpisodes:
         gone = {one.index for one in lost}

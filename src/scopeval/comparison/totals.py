@@ -231,7 +231,7 @@ class PairedTotals:
         started: episodes that were started and are over.
         total: what they have cost.
         lost_in_a_row: of them, one after the other, up to now.
-        interrupted: batches that the user stops are no batches.
+        interrupted: the user has stopped a batch.
         adaptive: the plan looks at what the episodes show.
     """
 
@@ -327,6 +327,7 @@ class PairedTotals:
         self.started += finished + lost
         self.lost_in_a_row = 0 if finished else self.lost_in_a_row + lost
         self.total += float(part.cost.sum()) + sum(one.cost for one in part.lost)
+        self.interrupted |= part.interrupted
         self._parts.append(part)
         if self.adaptive and self.finished >= 2:
             self._look_at_all()
@@ -443,7 +444,7 @@ def run_mixture(
 
     def batch(first: int, count: int) -> None:
         part = run(first, count if totals.most is None else min(count, totals.most), totals.shares)
-        if not len(part) and not totals.finished:
+        if not len(part) and not totals.finished and not part.interrupted:
             raise none_finished(part.lost)
         totals.add(part)
         if guards:

@@ -20,10 +20,9 @@ import numpy as np
 from scopeval.arrays import Floats, check_whole
 from scopeval.behavior.methods import METHODS
 from scopeval.collection.collector import NO_WORKERS, NoEpisodeError
-from scopeval.collection.environments import EnvironmentPool, StepCost, open_environments
-from scopeval.collection.episodes import Episodes
+from scopeval.collection.environments import EnvironmentPool, StepCost, name_of, open_environments
+from scopeval.collection.episodes import Episodes, provenance_of
 from scopeval.collection.plant import Plant
-from scopeval.collection.provenance import name_of, provenance_of
 from scopeval.collection.rollout import Rollout
 from scopeval.collection.shared_rollout import SharedEnvironments, SharedRollout, open_shared
 from scopeval.collection.simulated import TabularFleet, simulated_episodes
