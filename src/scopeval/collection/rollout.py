@@ -200,7 +200,7 @@ class Rollout:
     baseline: Policy | None = None
     _by_target: bool = False  # the target runs; of the behavior policy only b is used
     _asked: bool = False  # the behavior policy was asked before, and a step was run
-    _asker: Asker = field(default_factory=lambda: Asker(None))  # of the run that is under way
+    _asker: Asker = field(init=False)  # of the run that is under way
 
     def run(
         self,

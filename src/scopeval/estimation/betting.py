@@ -305,31 +305,26 @@ class FewOutcomes:
         values, counts = np.unique(returned, return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             self._counts[value] = self._counts.get(value, 0) + count
-        if self.others >= self.ENOUGH:
+        if self._n - max(self._counts.values(), default=0) >= self.ENOUGH:
             self._counts = None
-
-    @property
-    def others(self) -> int:
-        """Episodes whose return is not the most frequent one; at least `ENOUGH` is enough."""
-        if self._counts is None:
-            return self.ENOUGH
-        return self._n - max(self._counts.values(), default=0)
 
     @property
     def warning(self) -> str | None:
         """In words; None when there is nothing to warn about."""
-        if self._counts is None or self._n < 2 or 2 * self.others >= self._n:
-            return None  # enough of them, or so few episodes that each differs
-        usual = max(self._counts, key=lambda value: self._counts[value])  # type: ignore[index]
-        many = f"{self._n:,}"
-        if self.others == 0:
+        if self._counts is None or self._n < 2:
+            return None
+        usual, most = max(self._counts.items(), key=lambda item: item[1])
+        others, many = self._n - most, f"{self._n:,}"
+        if 2 * others >= self._n:
+            return None  # so few episodes that each differs
+        if others == 0:
             return (
                 f"all {many} episodes had the same return, {usual:.6g}: other returns in fewer "
                 f"than about 3 of {many} episodes are not excluded; return_bound=(low, high) gives "
                 "an interval that holds all the same"
             )
         return (
-            f"only {self.others} of {many} episodes had a return other than {usual:.6g}: so few "
+            f"only {others} of {many} episodes had a return other than {usual:.6g}: so few "
             "outcomes make the interval unreliable; return_bound=(low, high) gives one that holds "
             "for any number of episodes"
         )

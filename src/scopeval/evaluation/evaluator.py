@@ -109,9 +109,13 @@ def evaluate(
         )
     check_whole("seed", seed, 0)
     stages = run if isinstance(run, Stages) else None
-    asked, today = question_of(policy, horizon), baseline_of(baseline)
-    history = history_of(context, None if stages is None else stages.logs, asked.horizon)
-    plant = with_signals(plant, history)
+    asked, today = question_of(policy, horizon), None
+    if baseline is not None:
+        today = baseline_of(baseline)
+    history: History | None = None
+    if context is not None:
+        history = history_of(context, None if stages is None else stages.logs, asked.horizon)
+        plant = with_signals(plant, history)
     behavior = as_behavior(run if stages is None else stages.design, asked.policy)
     unconfirmed = _unconfirmed(behavior, today)
     task = _task(
@@ -174,7 +178,8 @@ def _task(
     judged = judged_promise(behavior, stated, baseline)
     if in_stages:
         _check_stages(inference)
-    refuse_terms(inference, context)
+    if context is not None or inference.return_bound is not None:
+        refuse_terms(inference, context)
     question = _completed(asked, plant.env, behavior)
     horizon = question.horizon
     if horizon is None and isinstance(plant.env, TabularMDP):
@@ -198,7 +203,7 @@ def _task(
         context=context,
         columns=plant.columns,
         bound=bound,
-        note=unrecognized(behavior, judged),
+        note=unrecognized(behavior, judged) if judged.compared == "reference" else None,
         baseline=baseline is not None,
     )
 

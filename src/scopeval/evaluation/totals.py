@@ -339,10 +339,18 @@ class Totals:
         interval = self.interval(anytime=run.anytime)
         weight_error = self._second.error(_WEIGHT)
         weights = self._weights.diagnostics if self.finished else None
-        if weights is not None and self._tells_nothing(weights, interval):
+        # Bets on bounded returns hold for any weights. With a control variate the values are mostly
+        # the critics', which small weights do not spoil; but some weight there must be.
+        if (
+            weights is not None
+            and interval.method != "bets"
+            and (not weights.effective_size if self._controlled else weights.no_evidence)
+        ):
             interval = replace(interval, estimate=math.nan, low=-math.inf, high=math.inf)
-        certificate = self._certificate(self._ledger, run)
-        at_own_cost = None if certificate is None else self._certificate(self._at_own_cost, run)
+        certificate = self._certificate(self._ledger, run) if run.costs else None
+        at_own_cost: Certificate | None = None
+        if certificate is not None and self._at_own_cost is not None:
+            at_own_cost = self._certificate(self._at_own_cost, run)
         context: ContextReport | None = None
         if self._context is not None and self.finished:
             context = self._context.report(self.squared_error, self._moments.std, self._alpha)
@@ -376,24 +384,14 @@ class Totals:
         )
 
     @staticmethod
-    def _certificate(ledger: Ledger | None, run: RunInfo) -> Certificate | None:
-        if ledger is None or not run.costs or not ledger.episodes:
+    def _certificate(ledger: Ledger, run: RunInfo) -> Certificate | None:
+        if not ledger.episodes:
             return None
         return ledger.certificate(
             covered=run.uncovered is None,
             anytime=run.anytime,
             refuted=run.guard is not None and run.guard.state.refuted,
         )
-
-    def _tells_nothing(self, weights: WeightDiagnostics, interval: Interval) -> bool:
-        """Whether the weights leave nothing that a value could be told from.
-
-        An interval by a stated bound holds for any weights. With a control variate the values are
-        mostly the critics', which small weights do not spoil; but some weight there must be.
-        """
-        if interval.method == "bets":
-            return False
-        return not weights.effective_size if self._controlled else weights.no_evidence
 
     def _caveats(self, weights: WeightDiagnostics | None) -> list[str]:
         """What speaks against trusting the interval, in words.
