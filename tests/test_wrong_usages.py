@@ -10,11 +10,14 @@ from scopeval import (
     Campaign,
     EpisodeLog,
     Inference,
+    Limit,
     Promise,
+    Stages,
     Table,
     TabularPolicy,
     as_policy,
     collect,
+    compare,
     design,
     estimate,
     evaluate,
@@ -173,6 +176,40 @@ def test_an_observation_that_is_no_state_of_the_target(world, tmp_path):
         words = r"next_obs: got 16 at t=0, expected a state of the target policy, 0\.\.15"
         refused(words, lambda: episode.observe(1.0, 1.0, SIZE * SIZE))
         episode.observe(1.0, 1.0, SIZE * SIZE - 1)
+
+
+def test_what_is_run_and_how_it_follows(world):
+    """Each argument is named by its own name."""
+    mdp, target, other, _ = world
+    few = collect(mdp, target, episodes=5)
+    for words, call in (
+        ("^run: got str", lambda: evaluate(mdp, target, "scope", episodes=9)),
+        (r"^run: got the class Stages.*try Stages\(\.\.\.\)",
+         lambda: evaluate(mdp, target, Stages, episodes=9)),
+        ("^run: got int, expected the behavior policy", lambda: estimate(few, run=5)),
+        ("^baseline: got int", lambda: evaluate(mdp, target, episodes=9, baseline=3)),
+        ("^policy: got dict.*for compare",
+         lambda: evaluate(mdp, {"today": target, "new": other}, episodes=9)),
+        (r"^inference: got dict, expected Inference\(",
+         lambda: evaluate(mdp, target, episodes=9, inference={"alpha": 0.1})),
+        ("^inference: got float", lambda: estimate(few, inference=0.1)),
+        ("^inference: got float",
+         lambda: compare(mdp, {"a": target, "b": other}, episodes=9, inference=0.1)),
+        (r"^return_bound: got 3, expected \(low, high\)", lambda: Inference(return_bound=3)),
+    ):  # fmt: skip
+        refused(words, call)
+
+
+def test_a_limit_that_cannot_act(world):
+    mdp, target, *_ = world
+    refused("limit of -3 on the cost", lambda: Limit(episode=-3.0))
+    Limit("temperature", step=-3.0)  # other signals may be negative
+    words = "the target itself runs, so that there is nothing to hand over to; expected baseline="
+    limit = Limit(episode=1.0)
+    plant = lambda: TabularEnv(mdp)  # noqa: E731
+    for env in (mdp, plant):
+        refused(words, lambda env=env: evaluate(env, target, horizon=6, episodes=9, promise=limit))
+    evaluate(plant, target, horizon=6, episodes=9, promise=limit, baseline=target)
 
 
 def test_numbers_instead_of_episodes():

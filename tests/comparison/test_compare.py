@@ -522,6 +522,35 @@ def test_logs_that_do_not_fit_are_refused_before_the_first_step(logs: Any, said:
     assert not stepped
 
 
+class Impatient(TabularEnv):
+    """The user presses Ctrl-C in the n-th step of all."""
+
+    def __init__(self, left: list[int]) -> None:
+        super().__init__(MDP)
+        self.left = left
+
+    def step(self, action: Any) -> Any:
+        self.left[0] -= 1
+        if not self.left[0]:
+            raise KeyboardInterrupt
+        return super().step(action)
+
+
+def test_an_interrupt_keeps_what_the_running_batch_had_finished():
+    """The 297th step: of two episodes side by side at the 8th of their 10 steps together."""
+    left = [297]
+    plant = Plant(lambda: Impatient(left), side_by_side=2)
+    result = compare(plant, BOTH, episodes=200, horizon=5)
+    assert result.stopped == "interrupted by the user"
+    whole = compare(Plant(lambda: TabularEnv(MDP), side_by_side=2), BOTH, episodes=58, horizon=5)
+    assert (result.episodes, result.lost) == (58, 2)
+    assert (whole.episodes, whole.lost) == (58, 0)
+    assert result.values["new"].estimate == whole.values["new"].estimate
+    left = [7]
+    with pytest.raises(KeyboardInterrupt):  # before there is anything to report
+        compare(Plant(lambda: Impatient(left), side_by_side=2), BOTH, episodes=200, horizon=5)
+
+
 def test_a_bound_makes_the_certificate_a_proof():
     mdp, policies = expensive()
     result = compare(

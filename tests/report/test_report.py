@@ -29,6 +29,8 @@ from scopeval import (
 )
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
+from scopeval.estimation.moments import Interval
+from scopeval.evaluation.result import GuardReport
 from scopeval.exact import TabularMDP
 from scopeval.models import table as tables
 from scopeval.report import (
@@ -205,7 +207,7 @@ def test_the_page_is_small():
     ("options", "tone", "words"),
     [
         ({}, "good", "and safely"),
-        ({"run": GREEDY}, "bad", "not safely as far as seen, so that the guard switched to"),
+        ({"run": GREEDY}, "bad", "; the guard switched to the target after"),
         (
             {"run": GREEDY, "promise": Promise(action="tell")},
             "open",
@@ -272,7 +274,66 @@ def test_a_guard_that_stepped_in_is_the_first_thing_told():
     assert after is not None
     page = page_of_evaluation(e)
     assert page.verdict == Verdict("bad", f"The guard switched after {after:,} episodes")
-    assert f"switched to the target policy after {after:,} episodes" in render(page).split("<h2")[2]
+    why = f"switched to the target after {after:,} episodes: the promise is refuted"
+    assert why in render(page).split("<h2")[2]
+    assert why in page.answer
+
+
+def test_a_switch_names_what_came_first():
+    """A limit in the first episode, of a campaign: the promise itself has no reason to give."""
+    e = evaluation()
+    limit = "the temperature read 70.4, above the limit of 70"
+    guard = GuardReport(0, e.guard.state, limit, "the baseline")
+    assert guard.sentence == f"switched to the baseline in the first episode: {limit}"
+    page = page_of_evaluation(replace(e, guard=guard))
+    assert page.verdict == Verdict("bad", "The guard switched in the first episode")
+    assert f"; the guard switched to the baseline in the first episode: {limit}." in page.answer
+    assert "None" not in render(page)
+    assert "the reason is not known" in GuardReport(3, e.guard.state).sentence
+
+
+@pytest.mark.parametrize(
+    ("promise", "words"),
+    [
+        (Promise(limit=9.0), "times the limit (allowed: 1)"),
+        (Promise(at_most=1.1, of=PI), "times the baseline's (allowed: 1.1)"),
+        (Promise(at_most=1.1), "times the policy's own (allowed: 1.1)"),
+    ],
+)
+def test_a_ratio_says_whose_cost_it_is_about(promise, words):
+    page = page_of_evaluation(evaluation(promise=promise))
+    assert words in page.answer
+    assert words.partition(" (")[0] in page.facts[2].note
+
+
+def test_an_evaluation_that_costs_many_times_more_is_told_as_a_multiple():
+    """No "-1900%"."""
+    e = evaluation()
+    much = replace(e, cost=replace(e.cost, total=20 * e.on_policy.total))
+    page = page_of_evaluation(much)
+    assert "found at 20 times the cost that running the policy itself" in page.answer
+    assert ("Cost spent", "20 times") in [(x.label, x.value) for x in page.facts]
+    assert not re.search(r"\d{4,}%", render(page))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (-math.inf, 1.5, "95% confidence that it is at most 1.50 as far as seen"),
+        (0.5, math.inf, "95% confidence that it is at least 0.50 as far as seen"),
+    ],
+)
+def test_the_end_that_is_known_is_shown(low, high, words):
+    e = evaluation()
+    one = Interval(1.0, low, high, 0.05, "asymptotic sequence", 60)
+    e = replace(e, estimate=1.0, interval=one)
+    assert f"value is about 1, with {words}" in e.sentence
+    assert "events rarer than 3 in 60 episodes are not excluded" in e.sentence
+    page = page_of_evaluation(e)
+    assert f"The policy is worth about 1, with {words}" in page.answer
+    assert words in render(page)
+    assert page.facts[0].note == words
+    e.plot()
 
 
 def test_lost_episodes_and_other_warnings_are_told():

@@ -419,5 +419,9 @@ def _guard(state: CampaignState) -> GuardReport | None:
     for number, guard in enumerate(state.terms.guards):
         watch = state.watch(number)
         if isinstance(guard, Promise) and guard.signal == COST and watch is not None:
-            return GuardReport(state.handed_over_after, watch.state)
+            # a promise, a limit or an operator: what came first
+            ends = ("hand over", "stop")
+            cause = next((why for what, why in state.reasons.items() if what in ends), None)
+            to = "the baseline" if state.terms.baseline else "the target"
+            return GuardReport(state.handed_over_after, watch.state, cause, to)
     return None

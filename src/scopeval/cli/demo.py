@@ -101,7 +101,7 @@ def _table(result: Demo) -> Table:
 
 def _guard(result: Demo) -> str:
     switched = [
-        f"{name!r} after {e.guard.switched_after:,} episodes"
+        f"{name!r} {e.guard.when}"
         for name, e in _runs(result).items()
         if e.guard is not None and e.guard.switched_after is not None
     ]

@@ -33,7 +33,7 @@ from scopeval.evaluation.result import Spent
 from scopeval.evaluation.tracking import Listener, follow_batches
 from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
-from scopeval.question.inference import Inference
+from scopeval.question.inference import Inference, inference_of
 from scopeval.question.promise import Promise, promises_and_limits
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop, stop_of
@@ -103,7 +103,7 @@ def compare(
     """
     plant = plant_of(env)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
-    several, inference = PolicySet(names, baseline), inference or Inference()
+    several, inference = PolicySet(names, baseline), inference_of(inference)
     bounded = inference.return_bound is not None
     history = history_of(context, None if bounded else logs, horizon)
     plant = with_signals(plant, history)

@@ -29,7 +29,7 @@ from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_behavior
 from scopeval.policies.protocols import Behavior, LearnedBehavior, Policy, largest_weight
 from scopeval.question.baseline import Baseline, baseline_of, judged_promise, unrecognized
-from scopeval.question.inference import Inference
+from scopeval.question.inference import Inference, inference_of
 from scopeval.question.promise import Limit, Promise, promises_and_limits
 from scopeval.question.question import Question, discount, question_of
 from scopeval.question.stop import Stop, stop_of
@@ -113,7 +113,7 @@ def evaluate(
     if baseline is not None:
         today = baseline_of(baseline)
     history: History | None = None
-    if context is not None:
+    if context is not None or stages is not None:
         history = history_of(context, None if stages is None else stages.logs, asked.horizon)
         plant = with_signals(plant, history)
     behavior = as_behavior(run if stages is None else stages.design, asked.policy)
@@ -124,7 +124,7 @@ def evaluate(
         behavior,
         promise,
         today,
-        inference or Inference(),
+        inference_of(inference),
         history,
         seed=seed,
         in_stages=stages is not None,
@@ -193,6 +193,11 @@ def _task(
     )
     if limits:
         limits_of_guard(limits)  # refuses those that only campaigns know
+        if behavior is None and baseline is None and not in_stages:
+            raise InputError(
+                f"promise: got {limits[0]!r} where the target itself runs, so that there is "
+                "nothing to hand over to; expected baseline=, the policy that takes over, or run="
+            )
     return EvaluationTask(
         question=question,
         promise=judged,

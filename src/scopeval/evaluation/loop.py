@@ -436,11 +436,13 @@ class EvaluationLoop:
             lost = sum(x.cost for x in made.lost)
             covered = source.uncovered is None
             state = watched(guards, made.costs, made.spent, lost, covered=covered)
+            to: str | None = "the target"
             if state.tripped:
                 self._refuted, self._switched = state.reason, self.totals.started
                 if not self._of_target or self._sources.baseline is not None:
+                    to = "the baseline" if self._sources.baseline is not None else None
                     self._plan.end(f"stopped by the guard: {state.reason}")
-            self._report = GuardReport(self._switched, state)
+            self._report = GuardReport(self._switched, state, to=to)
         if self._progress is not None:
             self._tell(self._progress)
 

@@ -36,6 +36,7 @@ from scopeval.evaluation.totals import RunInfo, Totals
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import (
+    Behavior,
     ContinuousPolicy,
     LearnedBehavior,
     Policy,
@@ -43,7 +44,7 @@ from scopeval.policies.protocols import (
     probs_of,
 )
 from scopeval.question.baseline import baseline_of, judged_promise, unrecognized
-from scopeval.question.inference import Inference
+from scopeval.question.inference import Inference, inference_of
 from scopeval.question.promise import Bound, Promise, promises_and_limits
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.costs import cost_control_of, costs_of
@@ -141,7 +142,12 @@ def estimate(
             f"episodes: got {type(episodes).__name__}, expected Episodes, as collect(...) or "
             "EpisodeLog gives them"
         )
-    by, target = inference or Inference(), policy
+    by, target = inference_of(inference), policy
+    if run is not None and not isinstance(run, Behavior | Policy | ContinuousPolicy):
+        raise InputError(
+            f"run: got {type(run).__name__}, expected the behavior policy that ran, as design(...) or "
+            "frontier(...).at(...) gives it, or nothing"
+        )
     if target is not None:
         episodes = _retargeted(episodes, target, q)
     elif q is not None:

@@ -29,6 +29,7 @@ __all__ = [
     "Spent",
     "blind",
     "no_interval",
+    "one_end",
     "plain_numbers",
     "rounded",
     "unseen",
@@ -116,12 +117,32 @@ class GuardReport:
     """What the guard did.
 
     Attributes:
-        switched_after: number of episodes after which the target took over; None: never.
+        switched_after: number of episodes after which the target, or the baseline, took over; None:
+            never.
         state: its last state.
+        cause: what made it switch, where it was not the promise that the state is about: a limit,
+            or an operator, of a campaign; None: the state says it.
+        to: who took over; None: nobody, the evaluation ended.
     """
 
     switched_after: int | None
     state: GuardState
+    cause: str | None = None
+    to: str | None = "the target"
+
+    @property
+    def when(self) -> str:
+        """After how many episodes it switched, in words."""
+        n = self.switched_after or 0
+        return f"after {_count(n, 'episode')}" if n else "in the first episode"
+
+    @property
+    def sentence(self) -> str:
+        """Whether it switched, to whom, when, and why at first."""
+        if self.switched_after is None:
+            return "checked every batch and did not switch"
+        did = "ended the evaluation" if self.to is None else f"switched to {self.to}"
+        return f"{did} {self.when}: {self.cause or self.state.reason or 'the reason is not known'}"
 
 
 @dataclass(frozen=True)
@@ -259,7 +280,8 @@ class Evaluation:
     def _number(self) -> str:
         interval = self.interval
         if not math.isfinite(interval.half_width):
-            return f"about {interval.estimate:.4g}, with {no_interval(interval)}"
+            seen = f" ({unseen(interval)})" if blind(interval) and one_end(interval) else ""
+            return f"about {interval.estimate:.4g}, with {no_interval(interval)}{seen}"
         value, low, high = rounded(
             interval.half_width, interval.estimate, interval.low, interval.high
         )
@@ -374,20 +396,12 @@ class Evaluation:
 
     def _guard(self) -> str:
         assert self.guard is not None
-        if self.guard.switched_after is None:
-            below = self.certificate_at_own_cost is not None
-            return "checked every batch and did not switch" + (
-                "; in stages it guards the target's own cost, not the lower one that was asked: "
-                "handing over to the target would not lower the cost"
-                if below
-                else ""
+        if self.guard.switched_after is None and self.certificate_at_own_cost is not None:
+            return (
+                f"{self.guard.sentence}; in stages it guards the target's own cost, not the lower "
+                "one that was asked: handing over to the target would not lower the cost"
             )
-        if self.stopped.startswith("stopped by the guard"):
-            return f"stopped the evaluation after {self.guard.switched_after:,} episodes"
-        return (
-            f"switched to the target after {self.guard.switched_after:,} episodes: "
-            f"{self.guard.state.reason}"
-        )
+        return self.guard.sentence
 
     def _weights(self) -> str:
         d = self.diagnostics
@@ -429,6 +443,8 @@ class Evaluation:
         for name in ("certificate", "certificate_at_own_cost"):
             if content[name] is not None:
                 content[name]["sentence"] = getattr(self, name).sentence
+        if self.guard is not None:
+            content["guard"]["sentence"] = self._guard()
         content |= {
             "sentence": self.sentence,
             "safety_told": self.safety_told,
@@ -455,8 +471,25 @@ def unseen(interval: Interval) -> str:
     return f"events rarer than {UNSEEN} in {_count(interval.n, 'episode')} are not excluded"
 
 
+def one_end(interval: Interval) -> bool:
+    """Whether one end of an interval is known, and the other is open."""
+    return math.isfinite(interval.low) != math.isfinite(interval.high)
+
+
 def no_interval(interval: Interval) -> str:
-    """Why there is none, in words; a confidence sequence begins at a certain number."""
+    """The end of an interval that is known, or why none is, in words.
+
+    A confidence sequence begins at a certain number of values, and says nothing about the side of
+    a long tail before that has been seen.
+    """
+    if one_end(interval):
+        side, end = "at most", interval.high
+        if math.isfinite(interval.low):
+            side, end = "at least", interval.low
+        seen = " as far as seen" if blind(interval) else ""
+        number = rounded(abs(interval.estimate - end), end)[0]
+        sure = 100 * (1 - interval.alpha)
+        return f"{sure:.4g}% confidence that it is {side} {number}{seen}"
     begins = interval.method == "asymptotic sequence" and interval.n < BURN_IN
     return "too few episodes for an interval" + (f", which begins at {BURN_IN}" if begins else "")
 

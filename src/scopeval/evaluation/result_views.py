@@ -141,8 +141,7 @@ def _rows(content: _Told) -> list[tuple[str, str]]:
         rows.append(("noise", content["noise"]["sentence"]))
     rows += [("try", text) for text in content["advice"]]
     if content["guard"] is not None:
-        after = content["guard"]["switched_after"]
-        rows.append(("guard", "did not switch" if after is None else f"after {after:,} episodes"))
+        rows.append(("guard", content["guard"]["sentence"]))
     if content["learning"] is not None:
         learning = content["learning"]
         rows.append(("stages", f"{len(content['stages'])}, {learning['refits']} designs"))
@@ -158,12 +157,10 @@ def _spans(content: _Told) -> list[Span]:
     interval, on_policy = content["interval"], content["on_policy"]
     if interval["estimate"] is None:
         return []
-    if interval["low"] is None or interval["high"] is None:
-        return [
-            Span(
-                "this evaluation", interval["estimate"], interval["estimate"], interval["estimate"]
-            )
-        ]
+    if interval["low"] is None or interval["high"] is None:  # as far as an end is known
+        middle = interval["estimate"]
+        low, high = (middle if end is None else end for end in (interval["low"], interval["high"]))
+        return [Span("this evaluation", middle, low, high)]
     spans = [Span("this evaluation", interval["low"], interval["estimate"], interval["high"])]
     if (
         on_policy["unknown"] is None

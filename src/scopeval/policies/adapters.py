@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -307,10 +307,14 @@ def deterministic(
     return CallablePolicy(probs)
 
 
-def as_policy(source: object) -> Policy | ContinuousPolicy:
+def as_policy(source: object, name: str = "policy") -> Policy | ContinuousPolicy:
     """Make a policy of whatever the user has.
 
     A policy, a table, a torch module, a model of Stable-Baselines3, a function.
+
+    Args:
+        source: what the user has.
+        name: of the argument, for messages.
     """
     if isinstance(source, LearnedBehavior):
         raise InputError(
@@ -321,6 +325,9 @@ def as_policy(source: object) -> Policy | ContinuousPolicy:
         return source
     if isinstance(source, np.ndarray | list | tuple):
         return TabularPolicy(source)
+    if isinstance(source, type):
+        made = source.__name__
+        raise InputError(f"{name}: got the class {made}, expected an object of it; try {made}(...)")
     if is_sb3(source):
         return sb3_policy(source)
     if any(base.__module__.startswith("torch.") for base in type(source).__mro__):
@@ -328,8 +335,9 @@ def as_policy(source: object) -> Policy | ContinuousPolicy:
     if callable(source):
         return CallablePolicy(source)
     raise InputError(
-        f"policy: got {type(source).__name__}, expected an object with probs(obs, t), a table "
+        f"{name}: got {type(source).__name__}, expected an object with probs(obs, t), a table "
         "[S, A] or [T, S, A], a torch module that gives logits, or a function (obs, t) -> [B, A]"
+        + ("; several policies by name are for compare" if isinstance(source, Mapping) else "")
     )
 
 
@@ -347,10 +355,10 @@ def as_behavior(
         source.check_target(target)
     if source is None or isinstance(source, Behavior):
         return source
-    policy = as_policy(source)
+    policy = as_policy(source, "run")
     if not isinstance(policy, Policy):
         raise InputError(
-            "behavior: got a policy over continuous actions; expected one that re-weighs the "
+            "run: got a policy over continuous actions; expected one that re-weighs the "
             "target's candidates, weigh(offered, obs, t, state)"
         )
     return policy

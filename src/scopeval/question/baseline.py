@@ -41,7 +41,7 @@ class Baseline:
                 f"baseline.unconfirmed: got {self.unconfirmed!r}, expected one of "
                 f"{get_args(Unconfirmed)}"
             )
-        object.__setattr__(self, "policy", as_policy(self.policy))
+        object.__setattr__(self, "policy", as_policy(self.policy, "baseline"))
 
 
 def baseline_of(given: Any) -> Baseline | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scopeval.arrays import check_alpha, is_number
 from scopeval.errors import InputError
 
-__all__ = ["Check", "Inference", "IntervalMethod"]
+__all__ = ["Check", "Inference", "IntervalMethod", "inference_of"]
 
 #: "t" and "normal" are for a fixed number of episodes, "sequence" holds at all times together.
 IntervalMethod = Literal["t", "normal", "sequence"]
@@ -53,7 +53,22 @@ class Inference:
                 f"interval: got {self.interval!r}, expected one of {get_args(IntervalMethod)}"
             )
         if self.return_bound is not None:
+            if not (isinstance(self.return_bound, Sequence) and len(self.return_bound) == 2):
+                raise InputError(
+                    f"return_bound: got {self.return_bound!r:.40}, expected (low, high), two "
+                    "finite numbers that contain every possible return"
+                )
             object.__setattr__(self, "return_bound", tuple(self.return_bound))
+
+
+def inference_of(given: Inference | None) -> Inference:
+    """What was given as ``inference=``; None: the usual one."""
+    if given is not None and not isinstance(given, Inference):
+        raise InputError(
+            f"inference: got {type(given).__name__}, expected Inference(...), such as "
+            "Inference(alpha=0.1)"
+        )
+    return given or Inference()
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,11 @@ class Limit:
                 f"limit: got a limit on {self.signal!r} with step={self.step!r}, "
                 f"episode={self.episode!r}, total={self.total!r}; expected numbers, at least one"
             )
+        if self.signal == COST and min(given) < 0:
+            raise InputError(
+                f"limit: got a limit of {min(given):g} on the cost, which is at least 0; expected "
+                "a number of at least 0"
+            )
 
 
 def _check_action(name: str, action: Any) -> None:

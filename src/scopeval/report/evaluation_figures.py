@@ -295,13 +295,13 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
             said = "there was no guard"
         elif (after := evaluation.guard.switched_after) is not None:
             ax.axvline(min(after, len(excess)), color=UNSAFE, ls="--", lw=1.2)
-            said = f"the guard switched to the target policy after {after:,} episodes"
+            said = f"the guard switched {evaluation.guard.when}"
         return figure_of(
             drawing,
             label="Line: the running mean of cost less what is allowed, with its interval; zero is "
             f"the limit; {said}.",
-            caption="Running mean of an episode's cost less what is allowed. A guard switches to "
-            f"the target policy when the whole interval lies above zero; {said}.",
+            caption="Running mean of an episode's cost less what is allowed. A guard switches "
+            f"when the whole interval lies above zero; {said}.",
             shape="tall",
         )
 

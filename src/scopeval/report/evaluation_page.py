@@ -299,16 +299,9 @@ def _weights(e: Evaluation) -> list[Check]:
 def _guarded(e: Evaluation) -> list[Check]:
     if e.guard is None:
         return [Check("open", "There was no guard.")] if e.certificate else []
-    if e.guard.switched_after is None:
-        said = [Check("good", "The guard checked every batch and did not switch.")]
-    else:
-        said = [
-            Check(
-                "bad",
-                f"The guard switched to the target policy after {e.guard.switched_after:,} "
-                f"episodes: {e.guard.state.reason}. The estimate stays unbiased.",
-            )
-        ]
+    said = [Check("good", f"The guard {e.guard.sentence}.")]
+    if e.guard.switched_after is not None:
+        said = [Check("bad", f"The guard {e.guard.sentence}. The estimate stays unbiased.")]
     if e.diagnostics.guarded:
         said.append(
             Check("plain", f"It gave {e.diagnostics.guarded:,} single steps to the target policy.")

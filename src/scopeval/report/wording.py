@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scopeval.evaluation.result import Evaluation, blind, no_interval, rounded
+from scopeval.evaluation.result import Evaluation, blind, no_interval, one_end, rounded
 from scopeval.report.page import Fact, Verdict
 from scopeval.safety.certificate import Certificate
 
@@ -36,6 +36,9 @@ _SAFETY = {
     ),
 }
 
+#: Whose cost a ratio is about, by what the promise compares with.
+_OWN = {"target": "the policy's own", "reference": "the baseline's", "limit": "the limit"}
+
 #: What a table says about a promise: with a stated bound on costs, and without.
 _PROVED = {"safe": "proved", "refuted": "DISPROVED"}
 _SEEN = {
@@ -62,7 +65,7 @@ def answer_of(e: Evaluation) -> str:
         if interval.half_width == 0:
             said = f"The policy is worth {value}, the same in every episode"
     else:
-        said = f"The policy is worth about {interval.estimate:.4g}, {no_interval(interval)}"
+        said = f"The policy is worth about {interval.estimate:.4g}, with {no_interval(interval)}"
     if by_itself(e):
         spent = f" at a cost of {amount(e.cost.total)}" if e.cost.total > 0 else ""
         return f"{said}, from {counted(e.finished)} of the policy itself{spent}."
@@ -73,11 +76,21 @@ def _saving(e: Evaluation) -> str:
     saved = _saved(e)
     if saved is None:
         return f"found in {counted(e.finished)}"
-    if e.cost.total > 0:
+    paid = e.cost.total > 0
+    if saved < -1:
+        said = f"found {'at' if paid else 'in'} {_times(1 - saved)} times the "
+        said += "cost" if paid else "episodes"
+        return f"{said} that running the policy itself to the same precision takes"
+    if paid:
         said = f"found at {abs(saved):.0%} {'less' if saved > 0 else 'more'} cost"
     else:
         said = f"found in {abs(saved):.0%} {'fewer' if saved > 0 else 'more'} episodes"
     return f"{said} than by running the policy itself to the same precision"
+
+
+def _times(x: float) -> str:
+    """A multiple in two digits."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.2g}"
 
 
 def _safety(e: Evaluation) -> str:
@@ -85,17 +98,16 @@ def _safety(e: Evaluation) -> str:
     if c is None:
         return ""
     said = f", {_words(e, c)[0]}{_seen(c)}"
-    if e.guard is not None and e.guard.switched_after is not None:
-        switched = "the guard switched to the policy itself"
-        said = f"{said}, so that {switched}" if c.verdict == "refuted" else f", but {switched}"
     if c.verdict == "not covered":
-        return f"{said}, because it leaves out actions of the policy"
-    if math.isnan(c.ratio.estimate):
-        return said
-    return (
-        f"{said}: an episode costs {c.ratio.estimate:.3g} times what the policy's own does "
-        f"(allowed: {1 + c.epsilon:.4g})"
-    )
+        said += ", because it leaves out actions of the policy"
+    elif not math.isnan(c.ratio.estimate):
+        said += (
+            f": an episode costs {c.ratio.estimate:.3g} times {_OWN[c.compared]} "
+            f"(allowed: {1 + c.epsilon:.4g})"
+        )
+    if e.guard is not None and e.guard.switched_after is not None:
+        said += f"; the guard {e.guard.sentence}"
+    return said
 
 
 def _words(e: Evaluation, c: Certificate) -> tuple[str, str, str]:
@@ -117,7 +129,7 @@ def _seen(c: Certificate) -> str:
 def verdict_of(e: Evaluation) -> Verdict:
     """Safe or not, in a few words."""
     if e.guard is not None and e.guard.switched_after is not None:
-        return Verdict("bad", f"The guard switched after {counted(e.guard.switched_after)}")
+        return Verdict("bad", f"The guard switched {e.guard.when}")
     if by_itself(e):
         return Verdict("plain", "The policy itself was run: nothing to certify")
     if e.certificate is None:
@@ -155,13 +167,10 @@ def facts_of(e: Evaluation) -> tuple[Fact, ...]:
     saved = _saved(e)
     if saved is not None:
         what = "Cost" if e.cost.total > 0 else "Episodes"
-        facts.append(
-            Fact(
-                f"{what} {'saved' if saved >= 0 else 'added'}",
-                f"{abs(saved):.0%}",
-                "against the policy itself, to the same precision",
-            )
-        )
+        number = f"{abs(saved):.0%}" if saved >= -1 else f"{_times(1 - saved)} times"
+        against = "against the policy itself, to the same precision"
+        name = "saved" if saved >= 0 else "added" if saved >= -1 else "spent"
+        facts.append(Fact(f"{what} {name}", number, against))
     c = e.certificate
     if c is not None and not by_itself(e) and not math.isnan(c.ratio.estimate):
         ends = f" ({c.ratio.low:.3f} to {c.ratio.high:.3f})" if math.isfinite(c.ratio.high) else ""
@@ -169,7 +178,7 @@ def facts_of(e: Evaluation) -> tuple[Fact, ...]:
             Fact(
                 "Cost of an episode",
                 f"{c.ratio.estimate:.3f}",
-                f"times the policy's own{ends}; allowed: {1 + c.epsilon:g}",
+                f"times {_OWN[c.compared]}{ends}; allowed: {1 + c.epsilon:g}",
             )
         )
     spent = f"total cost {amount(e.cost.total)}" if e.cost.total > 0 else ""
@@ -201,7 +210,8 @@ def with_error(e: Evaluation) -> str:
     if not e.known:
         return "not known"
     if not math.isfinite(width):
-        return f"{e.estimate:.4g}"
+        known = f" ({no_interval(e.interval)})" if one_end(e.interval) else ""
+        return f"{e.estimate:.4g}{known}"
     value, half = rounded(width, e.estimate, width)
     return f"{value} ± {half}"
 
