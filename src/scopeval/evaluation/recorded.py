@@ -145,8 +145,8 @@ def estimate(
     by, target = inference_of(inference), policy
     if run is not None and not isinstance(run, Behavior | Policy | ContinuousPolicy):
         raise InputError(
-            f"run: got {type(run).__name__}, expected the behavior policy that ran, as design(...) or "
-            "frontier(...).at(...) gives it, or nothing"
+            f"run: got {type(run).__name__}, expected the behavior policy that ran, as design(...) "
+            "or frontier(...).at(...) gives it, or nothing"
         )
     if target is not None:
         episodes = _retargeted(episodes, target, q)
