@@ -14,7 +14,6 @@ from scopeval.comparison.views import (
     rounded_ends,
     shortened,
 )
-from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
     Fact,
@@ -26,7 +25,7 @@ from scopeval.report.page import (
     Verdict,
     how_to_reproduce,
 )
-from scopeval.report.svg import INK, OPEN, OURS, SAFE, UNSAFE, canvas, figure_of
+from scopeval.report.svg import INK, OPEN, OURS, SAFE, UNSAFE, canvas, figure_of, noise_figure
 from scopeval.report.wording import amount, confidence, sentence_of
 
 __all__ = ["page_of_comparison"]

@@ -11,7 +11,6 @@ from scopeval.behavior.frontier_point import draw_curve
 from scopeval.behavior.summary import support_in_words
 from scopeval.evaluation.result import Evaluation, OnPolicy, unseen
 from scopeval.report import evaluation_figures as drawings
-from scopeval.report.noise_figure import noise_figure
 from scopeval.report.page import (
     Check,
     Figure,
@@ -21,7 +20,7 @@ from scopeval.report.page import (
     how_to_reproduce,
 )
 from scopeval.report.stage_section import stage_section
-from scopeval.report.svg import canvas, figure_of
+from scopeval.report.svg import canvas, figure_of, noise_figure
 from scopeval.report.wording import (
     amount,
     answer_of,
