@@ -131,6 +131,14 @@ class GuardReport:
     to: str | None = "the target"
 
     @property
+    def switch(self) -> str:
+        """To whom it switched, and when; "" if it did not."""
+        if self.switched_after is None:
+            return ""
+        did = "ended the evaluation" if self.to is None else f"switched to {self.to}"
+        return f"{did} {self.when}"
+
+    @property
     def when(self) -> str:
         """After how many episodes it switched, in words."""
         n = self.switched_after or 0
@@ -141,8 +149,7 @@ class GuardReport:
         """Whether it switched, to whom, when, and why at first."""
         if self.switched_after is None:
             return "checked every batch and did not switch"
-        did = "ended the evaluation" if self.to is None else f"switched to {self.to}"
-        return f"{did} {self.when}: {self.cause or self.state.reason or 'the reason is not known'}"
+        return f"{self.switch}: {self.cause or self.state.reason or 'the reason is not known'}"
 
 
 @dataclass(frozen=True)

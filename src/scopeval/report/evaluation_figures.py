@@ -295,7 +295,7 @@ def promise_figure(trace: Trace, evaluation: Evaluation) -> Figure | None:
             said = "there was no guard"
         elif (after := evaluation.guard.switched_after) is not None:
             ax.axvline(min(after, len(excess)), color=UNSAFE, ls="--", lw=1.2)
-            said = f"the guard switched {evaluation.guard.when}"
+            said = f"the guard {evaluation.guard.switch}"
         return figure_of(
             drawing,
             label="Line: the running mean of cost less what is allowed, with its interval; zero is "
