@@ -20,8 +20,8 @@ from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.campaign.view import trace_of
 from scopeval.errors import InputError
 from scopeval.evaluation.batches import summarize
-from scopeval.evaluation.stage_design import StageDesigner, agreement_level
-from scopeval.evaluation.stages import Shares, expected_variance, stage_sizes
+from scopeval.evaluation.stage_design import StageDesigner
+from scopeval.evaluation.stages import Shares, expected_variance, stage_part, stage_sizes
 from scopeval.evaluation.totals import Totals
 from scopeval.report.evaluation_figures import running
 from scopeval.serve.live import view_of
@@ -230,7 +230,8 @@ def test_designs_and_estimate_are_those_of_evaluate_on_the_same_episodes(finishe
         some = kept.select(slice(begin, begin + size))
         totals.add(summarize(some, 1.0, "mc" if plan.behavior is None else "pdis"))
         totals.end(plan, None, covered=True, costs=True)
-        agreements += designer.learn(some, number + 1, agreement_level(SETTINGS, EPISODES))
+        level = SETTINGS.significance * stage_part(SETTINGS, EPISODES, number + 1)
+        agreements += designer.learn(some, number + 1, level)
         begin += size
     wanted = totals.interval(anytime=True)
     # a campaign adds up one episode after the other, `totals` whole stages: rounded otherwise

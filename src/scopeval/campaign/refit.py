@@ -42,8 +42,8 @@ from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError
-from scopeval.evaluation.stage_design import StageDesigner, agreement_level
-from scopeval.evaluation.stages import Stages
+from scopeval.evaluation.stage_design import StageDesigner
+from scopeval.evaluation.stages import Stages, stage_part
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.question.question import Question
@@ -181,7 +181,8 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
             designer.add(chunk)
     disagreements, new = [], task.chunks[-1]
     if len(new):
-        level = agreement_level(settings, terms.stop.episodes)
+        part = stage_part(settings, terms.stop.episodes, task.number)
+        level = settings.significance * part
         disagreements = designer.learn(new, task.number, level)
     plan = designer.next(task.left, task.asked)
     warnings = (*plan.warnings, *(one.sentence for one in disagreements if not one.agrees))

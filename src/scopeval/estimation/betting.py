@@ -27,6 +27,7 @@ from scopeval.arrays import Floats, check_alpha
 from scopeval.errors import InputError
 from scopeval.estimation.moments import (
     ENOUGH_EVENTS,
+    ROUNDING,
     FloatArray,
     Interval,
     check_bounds,
@@ -53,9 +54,6 @@ _TOGETHER = 16  # values multiplied before a logarithm: at worst 0.02^16, far fr
 
 
 _ROWS = 128  # values in one block of values x hypotheses x fractions
-
-
-_SLACK = 1e-9  # relative: returns this little outside their bounds are rounding
 
 
 _BLOCK = 1 << 16  # values x fractions in one block
@@ -225,7 +223,7 @@ class BoundedReturns:
         """Take in a batch of episodes, [k] each."""
         if not len(returned):
             return
-        slack = _SLACK * (self._hi - self._lo)
+        slack = ROUNDING * (self._hi - self._lo)
         outside = (returned < self._lo - slack) | (returned > self._hi + slack)
         if outside.any() and self.violated is None:
             self.violated = (

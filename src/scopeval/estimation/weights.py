@@ -14,6 +14,7 @@ from scopeval.errors import InputError
 from scopeval.estimation.moments import FloatArray, finite_column
 
 __all__ = [
+    "FAR",
     "FEWEST_EFFECTIVE",
     "FEW_EFFECTIVE",
     "HEAVY_TAIL",
@@ -31,6 +32,8 @@ _KEPT = 1 << 14  # enough for the tail of 30 million weights
 #: 10 to 30 in 0.10 to 0.46. Few episodes of about equal weights are no such case: the effective
 #: number must also be below half of the episodes.
 FEWEST_EFFECTIVE, FEW_EFFECTIVE = 10, 30
+#: Standard errors that the mean weight may be away from 1: more come about once in 370 by chance.
+FAR = 3.0
 HEAVY_TAIL = 0.7  # Pareto k above which importance-weighted means are unreliable
 
 

@@ -27,7 +27,7 @@ from scopeval.evaluation.batches import unbiased_estimator
 from scopeval.evaluation.context_control import AdjustedSource, context_control
 from scopeval.evaluation.result import Evaluation, GuardReport
 from scopeval.evaluation.sources import Source, Sources, decisions_of
-from scopeval.evaluation.stage_design import Plan, StageDesigner, agreement_level
+from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stage_report import Agreement, Learning, Stage, precise_after
 from scopeval.evaluation.stages import (
     Shares,
@@ -35,6 +35,7 @@ from scopeval.evaluation.stages import (
     Stages,
     expected_progress,
     expected_variance,
+    stage_part,
     stage_sizes,
     unspent,
 )
@@ -482,7 +483,8 @@ class EvaluationLoop:
         if staging.whole is None:
             of_all = replace(promise, at_most=self._watched(promise.at_most))
             staging.whole = Guard(of_all, alpha=half, bound=task.bound)
-        part = half * staging.part(len(self.totals.stages) + 1)
+        number = len(self.totals.stages) + 1
+        part = half * stage_part(staging.settings, self._episodes, number)
         of_stage = replace(promise, at_most=self._watched(1.0 + plan.epsilon))
         stage = Guard(of_stage, alpha=part, bound=task.bound)
         return stage, staging.whole
@@ -546,13 +548,8 @@ class _Staging:
         self._shares = Shares(episodes, settings)
         epsilon = promise.epsilon if promise.compared == "target" else 0.0
         self._budget = StageBudget(epsilon, settings.promise_of, episodes)
-        self._planned = len(list(stage_sizes(settings, episodes))) if episodes else None
         self._agreements: list[Agreement] = []
         self.whole: Guard | None = None  # watches the promise of all stages together
-
-    def part(self, number: int) -> float:
-        """The part of the guards' alpha that is for this stage, from 1."""
-        return 1.0 / self._planned if self._planned else 6.0 / (math.pi * number) ** 2
 
     def next(self, size: int, totals: Totals) -> Plan:
         """Design the next stage, and begin it with a weight that is decided before it."""
@@ -572,8 +569,9 @@ class _Staging:
         self._budget.add(totals.stages[-1].episodes, plan.cost)
         episodes = totals.stage_episodes
         if episodes is not None and len(episodes):
-            level = agreement_level(self.settings, self._episodes)
-            self._agreements += self._designer.learn(episodes, len(totals.stages), level)
+            number = len(totals.stages)
+            level = self.settings.significance * stage_part(self.settings, self._episodes, number)
+            self._agreements += self._designer.learn(episodes, number, level)
 
     def learning(self, stages: tuple[Stage, ...], *, payback: bool) -> Learning:
         """What was learned; `payback`: less than the target's own cost was asked."""

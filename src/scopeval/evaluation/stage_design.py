@@ -21,7 +21,7 @@ from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError, ScopevalError
 from scopeval.evaluation.agreement import compare
 from scopeval.evaluation.stage_report import Agreement
-from scopeval.evaluation.stages import Stages, expected_variance, stage_sizes
+from scopeval.evaluation.stages import Stages, expected_variance
 from scopeval.logs.transitions import Transitions
 from scopeval.policies.protocols import (
     Behavior,
@@ -39,12 +39,10 @@ if TYPE_CHECKING:
     from scopeval.behavior.policy import BehaviorPolicy
     from scopeval.models.model.world import World
 
-__all__ = ["Plan", "StageDesigner", "agreement_level"]
+__all__ = ["Plan", "StageDesigner"]
 
 #: Names of older data in reports.
 LOGS, STAGES = "the logs", "earlier stages"
-#: Stages that share the significance of tests where their number is not known.
-OPEN_STAGES = 12
 #: Refits in a row that are expected to save too little before refitting stops.
 PATIENCE = 2
 
@@ -365,12 +363,6 @@ class StageDesigner:
             f"episodes, less than the {least:.2g} that it costs"
         )
         return False
-
-
-def agreement_level(settings: Stages, episodes: int | None) -> float:
-    """The p-value below which older data disagree: all stages share the significance."""
-    stages = OPEN_STAGES if episodes is None else len(list(stage_sizes(settings, episodes)))
-    return settings.significance / stages
 
 
 def _affordable(curve: Frontier, asked: float, most_variance: float) -> float | None:

@@ -189,6 +189,16 @@ def stage_sizes(settings: Stages, episodes: int | None) -> Iterator[int]:
         end = max(end * settings.growth, done + 1.0)
 
 
+def stage_part(settings: Stages, episodes: int | None, number: int) -> float:
+    """The part of a probability of error that is for one stage of a plan, numbered from 1.
+
+    All stages have the same. Where their number is not known, 6 / (pi number)^2: the sum is 1.
+    """
+    if episodes is None:
+        return 6.0 / (math.pi * number) ** 2
+    return 1.0 / len(list(stage_sizes(settings, episodes)))
+
+
 def expected_variance(prediction: Prediction | None, settings: Stages) -> float:
     """Relative variance to expect of a design: between what it predicts and its cross-check.
 

@@ -32,6 +32,7 @@ from scopeval.estimation.moments import (
 )
 from scopeval.estimation.sequences import StagedMoments
 from scopeval.estimation.weights import (
+    FAR,
     HEAVY_TAIL,
     RunningWeights,
     WeightDiagnostics,
@@ -54,6 +55,7 @@ from scopeval.question.promise import Promise
 from scopeval.question.stop import Stop
 from scopeval.safety.certificate import Certificate, Ledger
 from scopeval.safety.cost_bound import CostBound
+from scopeval.safety.costs import RESOLUTION
 
 __all__ = ["RunInfo", "Totals"]
 
@@ -434,7 +436,7 @@ class Totals:
             size, largest = weights.effective_size, weights.largest
             tail = weights.tail_index
             warnings += [text for text in weights.warnings if text not in caveats]
-            if run.uncovered is None and mean < 1 - 4 * error - 1e-6:
+            if run.uncovered is None and mean < 1 - FAR * error - RESOLUTION:
                 warnings.append(
                     f"the weights average {mean:.3f} +- {error:.3f} where 1 is expected: the "
                     "behavior policy may leave out actions of the target, or large weights are "

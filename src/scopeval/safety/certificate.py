@@ -38,13 +38,12 @@ from scopeval.estimation.moments import (
     moments_interval,
 )
 from scopeval.estimation.sequences import AsymptoticSequence
-from scopeval.estimation.weights import FEW_EFFECTIVE, HEAVY_TAIL, RunningWeights
+from scopeval.estimation.weights import FAR, FEW_EFFECTIVE, HEAVY_TAIL, RunningWeights
 from scopeval.question.promise import Compared, Promise
 from scopeval.safety.cost_bound import BoundedComparison, CostBound
-from scopeval.safety.costs import EpisodeCosts
+from scopeval.safety.costs import RESOLUTION, EpisodeCosts
 
 __all__ = [
-    "RESOLUTION",
     "UNSEEN",
     "Certificate",
     "Ledger",
@@ -53,13 +52,9 @@ __all__ = [
     "certify",
 ]
 
-RESOLUTION = 1e-6  # differences below this part of the cost are rounding of the weights
-
 #: Rule of three: an event of probability 3 / n has been missed by n episodes with probability 5 %.
 #: A verdict must survive that many more episodes of the worst kind that those seen suggest.
 UNSEEN = 3
-
-_FAR = 3.0  # standard errors of the mean weight
 
 Verdict = Literal["safe", "not refuted", "refuted", "not covered", "not enough evidence"]
 
@@ -321,7 +316,7 @@ class SampleChecks:
             return doubts
         weights, mean = self._weights.diagnostics, self._mean
         error = mean.std / math.sqrt(mean.n)
-        if covered and abs(mean.mean - 1.0) > _FAR * error + RESOLUTION:
+        if covered and abs(mean.mean - 1.0) > FAR * error + RESOLUTION:
             doubts.append(
                 f"the weights average {mean.mean:.3f} +- {error:.3f} where 1 is expected, so the "
                 "target's cost is not estimated well"

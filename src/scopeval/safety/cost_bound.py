@@ -49,13 +49,12 @@ from scopeval.arrays import Bools, Floats, check_alpha, is_number
 from scopeval.collection.episodes import discounts
 from scopeval.errors import InputError
 from scopeval.estimation.betting import Capital, mean_capital
-from scopeval.safety.costs import ROOM, EpisodeCosts
+from scopeval.estimation.moments import ROUNDING
+from scopeval.safety.costs import RESOLUTION, ROOM, EpisodeCosts
 
 __all__ = ["BoundedComparison", "CostBound", "CostPair", "cost_bound_of"]
 
 _LEAST = 1e-3  # smallest loss that is used, relative to the largest: keeps factors finite
-_SLACK = 1e-9  # relative: costs this little above their bound are rounding
-_WEIGHT_SLACK = 1e-6  # products of many ratios round more
 
 
 class CostPair(NamedTuple):
@@ -111,16 +110,16 @@ class CostBound:
     def violation(self, costs: EpisodeCosts) -> str | None:
         """What contradicts the bound, in words; None: nothing."""
         worst = float(costs.cost.max(initial=0.0))
-        if worst > self.episode * (1 + _SLACK):
+        if worst > self.episode * (1 + ROUNDING):
             return f"an episode cost {worst:.6g}, above the stated bound of {self.episode:.6g}"
         least = min(float(costs.cost.min(initial=0.0)), float(costs.weighted_cost.min(initial=0.0)))
         if least < 0:
             return f"an episode cost {least:.6g}, and a bound needs costs of at least 0"
         if self.step is not None and costs.largest_step is not None:
             worst = float(costs.largest_step.max(initial=0.0))
-            if worst > self.step * (1 + _SLACK):
+            if worst > self.step * (1 + ROUNDING):
                 return f"a step cost {worst:.6g}, above the stated bound of {self.step:.6g}"
-        limit = self.largest_weight * (1 + _WEIGHT_SLACK)
+        limit = self.largest_weight * (1 + RESOLUTION)
         if costs.weight is not None and float(costs.weight.max(initial=0.0)) > limit:
             return (
                 f"an episode has a weight above {self.largest_weight:g}, the behavior policy's "

@@ -52,6 +52,7 @@ from scopeval.policies.protocols import (
 from scopeval.question.promise import Promise
 
 __all__ = [
+    "RESOLUTION",
     "ROOM",
     "ControlledSum",
     "CostControl",
@@ -61,6 +62,9 @@ __all__ = [
     "costs_of",
     "limit_costs",
 ]
+
+#: Products of many ratios are rounded by up to this part of themselves.
+RESOLUTION = 1e-6
 
 #: How far below 0 an estimate may go, and above K times the bound, in units of the bound.
 ROOM = 0.25

@@ -13,9 +13,8 @@ from scopeval.errors import InputError
 from scopeval.estimation.moments import FloatArray, Interval, finite_column
 from scopeval.estimation.sequences import AsymptoticSequence
 from scopeval.question.promise import Compared, Promise
-from scopeval.safety.certificate import RESOLUTION
 from scopeval.safety.cost_bound import BoundedComparison, CostBound
-from scopeval.safety.costs import EpisodeCosts
+from scopeval.safety.costs import RESOLUTION, EpisodeCosts
 
 __all__ = ["Guard", "GuardState"]
 
