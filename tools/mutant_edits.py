@@ -656,8 +656,8 @@ EDITS = (
     Edit(
         "episodes whose weights are all zero have a value",
         "evaluation/totals.py",
-        "return not weights.effective_size if self._controlled else weights.no_evidence",
-        "return False",
+        "and (not weights.effective_size if self._controlled else weights.no_evidence)",
+        "and False",
         (f"{UNKNOWN}::test_episodes_without_weight_give_no_value_and_no_interval",),
     ),
     Edit(
