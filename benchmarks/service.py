@@ -248,7 +248,7 @@ def _bare(where: str) -> Iterator[str]:
     import uvicorn
     from fastapi import FastAPI
 
-    from scopeval.campaign.schema import open_engine
+    from scopeval.campaign.store import open_engine
 
     engine = open_engine(where, create=False, patience=30.0)
     table = sa.Table(

@@ -61,13 +61,12 @@ import sqlalchemy as sa
 
 from postgres_server import MISSING, PostgresServer, binaries
 from scopeval import Bound, Campaign, Check, Limit, Promise, Ramp, Stop
-from scopeval.campaign import schema
-from scopeval.campaign.store import Store
+from scopeval.campaign.store import EPISODES, EVENTS, STEPS, Store
 from scopeval.errors import CampaignError, DataError
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stages import Stages
 
-HORIZON, STATES, ACTIONS, EPISODES = 6, 5, 3, 60
+HORIZON, STATES, ACTIONS, PLANNED = 6, 5, 3, 60
 #: When a process is killed: mostly after a random number of answers, with this mean, in the middle
 #: of what follows; else after a random number of seconds, which may be in the middle of its start.
 ANSWERS, SECONDS, EARLY = 12.0, 0.25, 0.2
@@ -148,7 +147,7 @@ class Driver:
             horizon=HORIZON,
             behavior=None if self.refit or self.several else BEHAVIOR,
             seed=self.seed,
-            stop=Stop(episodes=EPISODES, every=10 if self.several else None),
+            stop=Stop(episodes=PLANNED, every=10 if self.several else None),
             ramp=Ramp((0.3, 1.0), episodes=15),
             promise=[Promise(bound=BOUNDS[self.bound]), Limit(episode=16.0, action="tell")],
             refit=STAGES if self.refit else False,
@@ -241,8 +240,7 @@ class Driver:
                 where = str(Path(folder, Path(where).name))
             store = Store(where, create=False)
             with store.read() as connection:
-                steps = schema.steps
-                rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.reward))
+                rows = connection.execute(sa.select(STEPS.c.episode, STEPS.c.step, STEPS.c.reward))
                 journal = {(e, t): reward for e, t, reward in rows}
             store.close()
         return sum(
@@ -416,14 +414,14 @@ def digest(campaign: Campaign) -> str:
     found = hashlib.sha256()
     with campaign.backend.store.read() as connection:
         for table, order in (
-            (schema.episodes, (schema.episodes.c.number,)),
-            (schema.steps, (schema.steps.c.episode, schema.steps.c.step)),
+            (EPISODES, (EPISODES.c.number,)),
+            (STEPS, (STEPS.c.episode, STEPS.c.step)),
         ):
             kept = [c for c in table.c if c.name not in ("started", "ended", "decided", "observed")]
             for row in connection.execute(sa.select(*kept).order_by(*order)):
                 found.update(repr(tuple(row)).encode())
-        looks = sa.select(schema.events.c.data).where(schema.events.c.kind == "look")
-        for (text,) in connection.execute(looks.order_by(schema.events.c.number)):
+        looks = sa.select(EVENTS.c.data).where(EVENTS.c.kind == "look")
+        for (text,) in connection.execute(looks.order_by(EVENTS.c.number)):
             found.update(
                 json.dumps({k: v for k, v in json.loads(text).items() if k != "upto"}).encode()
             )
@@ -445,8 +443,7 @@ def compare(driver: Driver, other: Driver | None) -> dict[str, Any]:
         status, result = campaign.status(), campaign.result()
         checked = campaign.verify()
         with campaign.backend.store.read() as connection:
-            steps = schema.steps
-            rows = connection.execute(sa.select(steps.c.episode, steps.c.step, steps.c.action))
+            rows = connection.execute(sa.select(STEPS.c.episode, STEPS.c.step, STEPS.c.action))
             journal = {(e, t): action for e, t, action in rows}
         told: dict[tuple[int, int], set[str]] = {}
         for episode, t, text in driver.noted():

@@ -1058,8 +1058,8 @@ EDITS = (
     Edit(
         "an export has neither tokens nor the audit log",
         "campaign/transfer.py",
-        "schema.events, schema.tokens, schema.audit, schema.deliveries,",
-        "schema.events,",
+        "EVENTS, TOKENS, AUDIT, DELIVERIES,",
+        "EVENTS,",
         ("campaign/test_transfer.py::test_tokens_and_the_audit_log_move_too",),
     ),
     Edit(
@@ -1071,9 +1071,9 @@ EDITS = (
     ),
     Edit(
         "everybody can read the campaign",
-        "campaign/schema.py",
-        "os.O_WRONLY, 0o600",
-        "os.O_WRONLY, 0o644",
+        "campaign/store.py",
+        "os.O_EXCL | os.O_WRONLY, 0o600",
+        "os.O_EXCL | os.O_WRONLY, 0o644",
         (
             "campaign/test_audit.py::test_a_clean_end_leaves_everything_in_one_file_that_nobody_else_reads",
         ),

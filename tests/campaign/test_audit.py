@@ -1,7 +1,8 @@
-"""Every edit of a journal is found, a lost -wal too; journals of format 1 go on."""
+"""Every edit of a journal is found, a lost -wal too; journals of older formats go on."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import shutil
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Bound, Campaign, Limit, Promise, Stages
+from scopeval import Bound, Campaign, Limit, Promise, Ramp, Stages, Stop
+from scopeval.campaign.store import FORMAT
 from scopeval.campaign.terms import Terms
+from scopeval.campaign.transfer import import_campaign
 from scopeval.errors import DataError, InputError
 
 TARGET, BEHAVIOR = tables()
-OLD = Path(__file__).parent / "journals" / "format-1.campaign.gz"
+JOURNALS = Path(__file__).parent / "journals"
+OLD = JOURNALS / "format-1.campaign.gz"
 
 
 @pytest.fixture
@@ -174,12 +178,72 @@ def test_a_journal_of_format_1_goes_on(place):
         assert campaign.verify().good
     with Campaign.open(where, TARGET) as campaign:  # migrated once
         assert [e.kind for e in campaign.events()].count("migrated") == 1
-    edit(where, "update facts set value = '3' where name = 'format'")
-    with pytest.raises(DataError, match="try a newer scopeval"):
-        Campaign.open(where, TARGET)
     edit(where, "update facts set value = '0' where name = 'format'")
     with pytest.raises(DataError, match="damaged, or was never released"):
         Campaign.open(where, TARGET)
+
+
+def test_a_journal_of_format_2_goes_on(place):
+    """Its terms do not say which interval is reported at the end: the sequence, as before.
+
+    Written by the code before: 7 of 8 episodes are finished, the last is open. Its export is read,
+    too.
+    """
+    where = place / "old.campaign"
+    where.write_bytes(gzip.decompress((JOURNALS / "format-2.campaign.gz").read_bytes()))
+    import_campaign(JOURNALS / "format-2.jsonl.gz", place / "copy.campaign")
+    for one in (where, place / "copy.campaign"):
+        with Campaign.open(one, TARGET) as campaign:
+            assert campaign.verify().good
+            episode = campaign.resume_episode("b")
+            episode.observe(1.0, 1.0, 2, terminated=True)
+            episode.end()
+            assert campaign.status().word == "complete"
+            assert campaign.status().interval.method == "asymptotic sequence"
+            assert campaign.verify().good
+            with campaign.backend.store.read() as connection:
+                assert campaign.backend.store.fact(connection, "format") == FORMAT
+
+
+def test_an_older_scopeval_says_which_version_it_takes(made):
+    for wrote in ('{"scopeval": "9.1.0"}', '{"scopeval": "9.1.0", "numpy": "3.0"}'):
+        edit(
+            made,
+            f"update facts set value = '{FORMAT + 1}' where name = 'format'",
+            f"update facts set value = '{wrote}' where name = 'versions'",
+        )
+        with pytest.raises(DataError, match=r"by scopeval 9\.1\.0, and scopeval .* reads"):
+            Campaign.open(made, TARGET)
+    # where somebody forgot to count the format up, the terms themselves say it
+    edit(
+        made,
+        f"update facts set value = '{FORMAT}' where name = 'format'",
+        "update facts set value = json_set(value, '$.patience', 3) where name = 'terms'",
+    )
+    with pytest.raises(DataError, match="terms: patience not known to scopeval"):
+        Campaign.open(made, TARGET)
+
+
+#: What the terms of a format say. Who adds a field here counts `FORMAT` up, and gives journals
+#: before it what they meant (`transfer.migrate`), or a default that says the same.
+FIELDS_OF_TERMS = {
+    Terms: (
+        *("alpha", "baseline", "context", "gamma", "guard_alpha", "guards", "horizon", "interval"),
+        *("lease", "policies", "promise", "ramp", "reference", "refit", "return_bound", "seed"),
+        *("shadow", "shares", "silent_after", "stop", "unconfirmed"),
+    ),
+    Promise: ("action", "at_most", "bound", "limit", "of", "per", "signal"),
+    Limit: ("action", "episode", "signal", "step", "total"),
+    Bound: ("episode", "step"),
+    Stop: ("cost", "decided", "episodes", "every", "precision"),
+    Ramp: ("episodes", "shares"),
+}
+
+
+def test_new_terms_have_a_new_format():
+    assert FORMAT == 3
+    for kind, names in FIELDS_OF_TERMS.items():
+        assert tuple(sorted(one.name for one in dataclasses.fields(kind))) == names, kind
 
 
 def run_episode_with(campaign, plant):

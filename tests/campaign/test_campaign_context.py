@@ -7,7 +7,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from scopeval import Campaign, History
+from scopeval import Campaign, History, Inference
 from scopeval.envs.inventory import Inventory
 from scopeval.errors import InputError
 
@@ -108,7 +108,9 @@ def test_what_no_database_can_hold_is_refused(tmp_path, history):
         with pytest.raises(InputError, match=text):
             Campaign.create(place, OLD, horizon=T, context=context)
     with pytest.raises(InputError, match="return_bound"):
-        Campaign.create(place, OLD, horizon=T, context=history, return_bound=(-1e3, 1e3))
+        Campaign.create(
+            place, OLD, horizon=T, context=history, inference=Inference(return_bound=(-1e3, 1e3))
+        )
     assert not place.exists()
 
 

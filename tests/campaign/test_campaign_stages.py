@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Campaign, Check, Promise, Question, Stages, Stop
+from scopeval import Campaign, Check, Inference, Promise, Question, Stages, Stop
 from scopeval.campaign.stages import Allotment, Expected
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
@@ -324,7 +324,13 @@ def test_a_dropped_episode_leaves_the_estimate(finished, place):
 
 def test_return_bounds_are_refused_with_stages(place):
     with pytest.raises(InputError, match="return_bound"):
-        Campaign.create(place / "c", TARGET, horizon=HORIZON, refit=True, return_bound=(0.0, 1.0))
+        Campaign.create(
+            place / "c",
+            TARGET,
+            horizon=HORIZON,
+            refit=True,
+            inference=Inference(return_bound=(0.0, 1.0)),
+        )
 
 
 # -- how often it is wrong -------------------------------------------------------------------------

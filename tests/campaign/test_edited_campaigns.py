@@ -14,8 +14,8 @@ from machine import HORIZON, run_episode, tables
 from numpy.lib import format as npy
 
 from scopeval import Campaign, Transitions
-from scopeval.campaign.designs import bytes_of_logs, logs_of_bytes
 from scopeval.campaign.terms import Terms
+from scopeval.campaign.transfer import bytes_of_logs, logs_of_bytes
 from scopeval.errors import DataError, InputError
 
 TARGET, BEHAVIOR = tables()

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from machine import HORIZON, Machine, run_episode, tables
 
 from scopeval import Bound, Campaign, Promise
-from scopeval.campaign import schema
+from scopeval.campaign.store import STEPS
 
 TARGET, BEHAVIOR = tables()
 BOUNDS = [
@@ -61,8 +61,7 @@ def test_an_episode_is_lost_with_a_bound(place, bound, again):
 
 def campaign_costs(campaign):
     with campaign.backend.store.read() as connection:
-        steps = schema.steps
-        return connection.execute(sa.select(steps.c.cost).where(steps.c.cost.is_not(None))).all()
+        return connection.execute(sa.select(STEPS.c.cost).where(STEPS.c.cost.is_not(None))).all()
 
 
 @pytest.mark.parametrize("bound", BOUNDS[:2])

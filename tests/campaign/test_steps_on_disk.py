@@ -10,7 +10,7 @@ import pytest
 from machine import HORIZON, Machine, run_episode, tables
 
 from scopeval import Campaign, Limit
-from scopeval.campaign import schema
+from scopeval.campaign.store import EPISODES, EVENTS, STEPS
 from scopeval.errors import DataError
 
 TARGET, BEHAVIOR = tables()
@@ -32,7 +32,7 @@ def contents(path):
     """All rows of episodes, steps and events, with the types that SQLite keeps them in."""
     found = {}
     with closing(sqlite3.connect(path)) as connection:
-        for table in (schema.episodes, schema.steps, schema.events):
+        for table in (EPISODES, STEPS, EVENTS):
             names = ", ".join(f"{one.name}, typeof({one.name})" for one in table.columns)
             found[table.name] = connection.execute(f"SELECT {names} FROM {table.name}").fetchall()
     return found
@@ -54,7 +54,7 @@ def test_a_step_that_another_process_has_decided_has_its_action(place):
 def test_a_locked_database_is_told_and_the_call_can_be_repeated(place, monkeypatch):
     with create(place / "undisturbed") as campaign:
         run_episode(campaign)
-    monkeypatch.setattr(schema, "PATIENCE", 0.05)
+    monkeypatch.setattr("scopeval.campaign.store.PATIENCE", 0.05)
     with create(place / "c") as campaign:
         episode = campaign.start()
         obs = Machine().first(0)
@@ -89,7 +89,7 @@ def test_what_fails_after_an_alarm_is_undone_with_it(place, monkeypatch):
         episode.observe(1.0, 2.0, 3)
         after = contents(place / "c")
         assert len(after["events"]) == len(before["events"]) + 1
-        observed = list(schema.steps.c.keys()).index("observed")
+        observed = list(STEPS.c.keys()).index("observed")
         assert after["steps"][0][2 * observed + 1] == "real"
 
 

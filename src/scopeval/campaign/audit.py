@@ -16,72 +16,35 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.campaign import schema
-from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
 from scopeval.campaign.stages import narrowest_at
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.steps import Chosen, Deciding, observed_rows, weights_after
-from scopeval.campaign.store import START, Event, chained
-from scopeval.campaign.terms import Terms
+from scopeval.campaign.steps import (
+    Chosen,
+    Deciding,
+    digest_of,
+    earned_of,
+    observed_rows,
+    summary_of,
+    weights_after,
+)
+from scopeval.campaign.store import DESIGNS, EPISODES, EVENTS, FACTS, START, STEPS, Event, chained
+from scopeval.campaign.terms import Terms, terms_digest
+from scopeval.campaign.view import ShadowReport, Verification
 from scopeval.errors import InputError
 from scopeval.estimation.moments import FEWEST_EVENTS, Interval
 from scopeval.estimation.sequences import AsymptoticSequence
 
-__all__ = ["ShadowReport", "Verification", "shadow_report", "terms_digest", "verify_campaign"]
+__all__ = ["shadow_report", "verify_campaign"]
 
 #: How far probabilities may be off, for networks round differently from machine to machine.
 SLACK = 1e-6
 #: Most differences that are named.
 NAMED = 20
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What an audit found.
-
-    Attributes:
-        decisions: that were drawn again.
-        different: how many of them are not as the journal says.
-        holes: steps that are missing in the middle of an episode, and episodes and events that are
-            missing among others.
-        first: the first differences, in words.
-        altered: episodes whose numbers do not follow from their steps, and terms and designs that
-            are not those of the events.
-        events: that were checked.
-        broken: events whose hash does not fit, and a head that is not in the chain.
-        head: number and hash of the last event: keep it for the next audit.
-    """
-
-    decisions: int
-    different: int
-    holes: int
-    first: tuple[str, ...]
-    altered: int = 0
-    events: int = 0
-    broken: int = 0
-    head: str = ""
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing is different and nothing is missing."""
-        return not (self.different or self.holes or self.altered or self.broken)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.decisions:,} decisions drawn again, {self.different:,} different",
-            f"{self.events:,} events checked, {self.broken:,} changed; {self.holes:,} missing rows",
-            f"{self.altered:,} numbers, terms or designs changed",
-            *self.first,
-            f"head {self.head}",
-            "good" if self.good else "NOT GOOD",
-        ]
-        return "\n".join(lines)
 
 
 class _Findings:
@@ -96,11 +59,6 @@ class _Findings:
         self.counts[kind] += count
         if len(self.first) < NAMED:
             self.first.append(text)
-
-
-def terms_digest(text: str) -> str:
-    """A hash of the terms, as they stand in the table of facts."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def verify_campaign(
@@ -122,16 +80,15 @@ def verify_campaign(
     events, last = _check_chain(connection, state, findings, head)
     _check_terms(connection, events, findings)
     over = {kind: _by_episode(events, kind) for kind in ("started", "ended", "lost", "dropped")}
-    every = sa.select(schema.episodes).order_by(schema.episodes.c.number)
+    every = sa.select(EPISODES).order_by(EPISODES.c.number)
     decisions = expected = 0
-    steps = schema.steps
     for episode in connection.execute(every).all():
         if episode.number != expected:
             gap = episode.number - expected
             findings.add("holes", f"episode {expected} is missing", gap)
         expected = episode.number + 1
         rows = connection.execute(
-            sa.select(steps).where(steps.c.episode == episode.number).order_by(steps.c.step)
+            sa.select(STEPS).where(STEPS.c.episode == episode.number).order_by(STEPS.c.step)
         ).all()
         text = _altered(episode, rows, {k: v.get(episode.number) for k, v in over.items()}, terms)
         if text is not None:
@@ -163,7 +120,7 @@ def _check_chain(
     if head is not None and not (wanted.isdecimal() and mark):
         raise InputError(f"head: got {head!r:.80}, expected number:hash as an audit prints it")
     before, number, events, seen = START, 0, [], head is None
-    rows = connection.execute(sa.select(schema.events).order_by(schema.events.c.number))
+    rows = connection.execute(sa.select(EVENTS).order_by(EVENTS.c.number))
     for row in rows:
         content = row._mapping
         if row.number != number + 1:
@@ -188,10 +145,9 @@ def _check_chain(
 
 def _check_terms(connection: sa.Connection, events: Sequence[Event], findings: _Findings) -> None:
     """The terms and the designs are those that the events name."""
-    facts, designs = schema.facts, schema.designs
-    text = connection.execute(sa.select(facts.c.value).where(facts.c.name == "terms")).scalar_one()
+    text = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == "terms")).scalar_one()
     kept = connection.execute(
-        sa.select(designs.c.number, designs.c.fingerprint, designs.c.content)
+        sa.select(DESIGNS.c.number, DESIGNS.c.fingerprint, DESIGNS.c.content)
     ).all()
     there = {str(row.number): row.fingerprint for row in kept}
     for row in kept:
@@ -283,13 +239,8 @@ def _altered(
     end = (over["ended"] or over["lost"] or [])[0]
     if "steps" in end.data and end.data["steps"] != digest_of(seen):
         return "its steps are not those with which it ended"
-    wanted: dict[str, Any] = {"spent": spent, "signals": signals_of(seen, 1.0)}
-    if episode.shadow:
-        wanted |= earned_of(seen, terms.gamma)
-    elif episode.state == "lost":
-        wanted["seen"] = seen_of(episode.by_target, seen, terms.gamma)
-    else:
-        wanted = numbers_of(episode.number, episode.by_target, seen, terms.horizon, terms.gamma)
+    ended_as = "lost" if episode.state == "lost" else "finished"  # also where it was dropped later
+    wanted = summary_of(episode, ended_as, seen, spent, terms)
     shadow: dict[str, Any] = {"shadow": bool(episode.shadow)}
     try:
         kept = json.loads(episode.numbers)
@@ -339,39 +290,9 @@ def _difference(again: Chosen, row: sa.Row[Any]) -> str | None:
     return None if off <= SLACK else f"its probabilities are off by {off:.2g}"
 
 
-# -- shadow ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ShadowReport:
-    """Episodes in which what runs today has decided.
-
-    Attributes:
-        decisions: how many.
-        distance: mean share of decisions that the behavior policy changes against the target
-            policy (total variation).
-        agreement: mean probability of the incumbent's action under the behavior policy; None:
-            continuous actions.
-        target_agreement: the same under the target policy.
-        fallbacks: decisions in which the behavior policy fell back, by reason.
-        earned: what an episode of today's controller returns, with an anytime-valid interval; None:
-            none is finished.
-        paid: the cost of one, likewise.
-    """
-
-    decisions: int
-    distance: float | None
-    agreement: float | None
-    target_agreement: float | None
-    fallbacks: Mapping[str, int] = field(default_factory=dict)
-    earned: Interval | None = None
-    paid: Interval | None = None
-
-
 def shadow_report(connection: sa.Connection, terms: Terms) -> ShadowReport:
     """The summary of what is in the journal."""
-    steps, episodes = schema.steps, schema.episodes
-    texts = connection.execute(sa.select(steps.c.would).where(steps.c.would.is_not(None)))
+    texts = connection.execute(sa.select(STEPS.c.would).where(STEPS.c.would.is_not(None)))
     rows = [json.loads(text) for (text,) in texts]
 
     def mean(name: str) -> float | None:
@@ -380,9 +301,9 @@ def shadow_report(connection: sa.Connection, terms: Terms) -> ShadowReport:
 
     reasons = Counter(row["fallback"] for row in rows if row["fallback"] is not None)
     finished = connection.execute(
-        sa.select(episodes.c.number)
-        .where(episodes.c.state == "finished", episodes.c.shadow.is_(True))
-        .order_by(episodes.c.ended, episodes.c.number)
+        sa.select(EPISODES.c.number)
+        .where(EPISODES.c.state == "finished", EPISODES.c.shadow.is_(True))
+        .order_by(EPISODES.c.ended, EPISODES.c.number)
     ).scalars()
     sums = [earned_of(observed_rows(connection, n), terms.gamma) for n in finished.all()]
     return ShadowReport(

@@ -14,22 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign.audit import ShadowReport, Verification
-from scopeval.campaign.designs import DesignRecord, check_history, first_plan
-from scopeval.campaign.episode import Episode
-from scopeval.campaign.local import (
-    Backend,
-    LocalBackend,
-    Policies,
-    create_local,
-    open_local,
-    with_shares,
-)
+from scopeval.campaign.designs import DesignRecord, Policies, first_plan
+from scopeval.campaign.episode import Backend, Episode
+from scopeval.campaign.local import LocalBackend, create_local, open_local, with_shares
 from scopeval.campaign.refit import main
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Ramp, Terms, Unconfirmed, asked_and_guards
-from scopeval.campaign.view import CampaignStatus, card_of, columns_of
+from scopeval.campaign.transfer import check_history
+from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification, card_of, columns_of
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History, history_of
@@ -42,6 +35,7 @@ from scopeval.logs.transitions import Transitions
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import OURS, axes_or_new, write_in
 from scopeval.policies.adapters import as_policy
+from scopeval.question.inference import Inference
 from scopeval.question.promise import Limit, Promise
 from scopeval.question.question import Question
 from scopeval.question.stop import Stop, stop_of
@@ -52,7 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Campaign", "draw_band", "refit_task"]
+__all__ = ["Campaign", "draw_band"]
 
 log = logging.getLogger("scopeval.campaign")
 
@@ -101,7 +95,7 @@ class Campaign:
         method: str = "scope-dr",
         promise: Promise | Limit | Sequence[Promise | Limit] | None = None,
         gamma: float | None = None,
-        alpha: float = 0.05,
+        inference: Inference | None = None,
         seed: int = 0,
         episodes: int | None = None,
         stop: Stop | None = None,
@@ -109,7 +103,6 @@ class Campaign:
         shadow: bool = False,
         silent_after: float = 3600.0,
         lease: float = 10.0,
-        return_bound: tuple[float, float] | None = None,
         refit: bool | Stages = False,
         context: History | Transitions | None = None,
         target_name: str | None = None,
@@ -147,7 +140,12 @@ class Campaign:
                 policies nothing. (): nothing is watched. With a ``bound`` certificate and guard
                 are proofs for any number of episodes.
             gamma: discount. Default: that of the behavior policy, else 1.
-            alpha: probability with which an interval may miss, and of a false alarm of a promise.
+            inference: how the result follows from the episodes: ``alpha``, the probability with
+                which an interval may miss, and of a false alarm of a promise; ``return_bound``, the
+                least and greatest possible return; and ``interval``. That one is reported at the
+                end of a plan of so many episodes (``episodes=``) that nothing has cut short or
+                changed. Until then, with another plan, with refits and of several policies the
+                interval is anytime-valid.
             seed: of all random numbers.
             episodes: how many to start. Default: no end.
             stop: other ends.
@@ -160,7 +158,6 @@ class Campaign:
             silent_after: seconds without a sign of life after which a plant is silent.
             lease: seconds after the last sign of life of a plant's controller in which another one
                 cannot start an episode there, which would lose the running one. 0: it can.
-            return_bound: least and greatest possible return, if these are known.
             refit: run in stages, as `evaluate` does: design the behavior policy anew as episodes
                 finish, from the logs and all of them; the settings are those of `evaluate`. The
                 design is computed in a process of its own, and used by episodes that start
@@ -178,52 +175,43 @@ class Campaign:
             InputError: an argument is wrong.
             DataError: there is a campaign already, or the place cannot be written.
         """
-        if isinstance(target, Question) and gamma is None:
-            gamma = target.gamma
-        given = Policies.of(target, behavior, baseline, target_name)
-        assert given.target is not None
-        if given.several is not None and (refit or unconfirmed != "refuse"):
-            raise InputError(
-                "refit, unconfirmed: got it with several policies, which run themselves; leave "
-                "it out"
-            )
-        if given.several is None and run is not None:
-            raise InputError(
-                "run: got shares with one policy; expected several, or behavior= and ramp="
-            )
-        policy = given.target
-        settings = refit if isinstance(refit, Stages) else None
-        if refit and settings is None:
-            settings = Stages(method=method)
+        policies = Policies.of(target, behavior, baseline, target_name)
+        several = policies.several is not None
+        _check_for_several(several, run, refit, unconfirmed)
+        inference = inference or Inference()
+        _check_inference(inference)
         recipe = behavior.recipe if isinstance(behavior, BehaviorPolicy) else None
-        usual = None
-        if given.several is None:
-            usual = Promise(1.0 + recipe.epsilon if recipe else 1.0, of="target")
+        if gamma is None and isinstance(target, Question):
+            gamma = target.gamma
+        stages = refit if isinstance(refit, Stages) else Stages(method=method) if refit else None
         if promise is None:
             _check_designed_for(behavior)
+        usual = None if several else Promise(1.0 + recipe.epsilon if recipe else 1.0, of="target")
         asked, guards = asked_and_guards(
-            promise, usual, baseline=given.baseline is not None, refit=settings is not None
+            promise, usual, baseline=policies.baseline is not None, refit=stages is not None
         )
         # a history of signals asks for them at every step, and a bound has no control variate
-        quiet = return_bound is None and logs is not None and logs.signals is None
+        bounded = inference.return_bound is not None
+        quiet = not bounded and logs is not None and logs.signals is None
         history = check_history(
-            history_of(context, logs if quiet else None, horizon), bounded=return_bound is not None
+            history_of(context, logs if quiet else None, horizon), bounded=bounded
         )
         shares: tuple[float, ...] = ()
-        if given.several is not None:
-            given, shares = with_shares(
-                given, run, ramp, asked, logs, horizon=horizon, gamma=gamma or 1.0
+        if several:
+            policies, shares = with_shares(
+                policies, run, ramp, asked, logs, horizon=horizon, gamma=gamma or 1.0
             )
+        assert policies.target is not None
         first = first_plan(
-            policy,
+            policies.target,
             behavior,
             None if shares else logs,
             horizon,
             method=method,
             promise=asked,
             gamma=gamma,
-            refit=settings,
-            return_bound=return_bound,
+            refit=stages,
+            bounded=bounded,
             seed=seed,
         )
         if recipe is None and isinstance(first.behavior, BehaviorPolicy):
@@ -232,7 +220,7 @@ class Campaign:
             horizon=horizon,
             promise=asked or Promise(),
             gamma=float(gamma if gamma is not None else recipe.gamma if recipe else 1.0),
-            alpha=alpha,
+            alpha=inference.alpha,
             seed=seed,
             guards=guards,
             stop=stop_of(episodes, stop, needed=False),
@@ -240,16 +228,17 @@ class Campaign:
             shadow=shadow,
             silent_after=silent_after,
             lease=float(lease),
-            baseline=given.baseline is not None,
-            unconfirmed="target" if shares else unconfirmed,
-            return_bound=return_bound,
-            refit=settings,
-            policies=given.several.names[: given.several.asked] if given.several else (),
-            reference=given.several.baseline if given.several else 0,
+            baseline=policies.baseline is not None,
+            unconfirmed="target" if several else unconfirmed,
+            return_bound=inference.return_bound,
+            interval="sequence" if several else inference.interval,
+            refit=stages,
+            policies=policies.names,
+            reference=policies.several.baseline if policies.several else 0,
             shares=shares,
             context=() if history is None else history.signals,
         )
-        made = cls(create_local(where, terms, given, first, logs, clock, history))
+        made = cls(create_local(where, terms, policies, first, logs, clock, history))
         waits = made.status().unconfirmed
         if waits is not None:
             log.warning("%s: %s", made.backend.name, waits)
@@ -573,6 +562,29 @@ class Campaign:
 
     def __repr__(self) -> str:
         return f"Campaign({self.backend.name!r})"
+
+
+def _check_for_several(several: bool, run: Any, refit: Any, unconfirmed: str) -> None:
+    """See that nothing is asked that is for one policy, or for several."""
+    if several and (refit or unconfirmed != "refuse"):
+        raise InputError(
+            "refit, unconfirmed: got it with several policies, which run themselves; leave it out"
+        )
+    if not several and run is not None:
+        raise InputError(
+            "run: got shares with one policy; expected several, or behavior= and ramp="
+        )
+
+
+def _check_inference(inference: Inference) -> None:
+    """See that a campaign can do what is asked."""
+    if not isinstance(inference, Inference):
+        raise InputError(f"inference: got {inference!r:.40}, expected Inference(alpha=0.05)")
+    if inference.estimator != "auto" or inference.keep:
+        raise InputError(
+            "inference: got an estimator or keep=True; a campaign has its own estimator and keeps "
+            "everything, leave it out, and try estimate(campaign.episodes(), ...) for others"
+        )
 
 
 def _check_designed_for(behavior: Any) -> None:

@@ -26,23 +26,34 @@ import sqlalchemy as sa
 
 from scopeval._archive import npy_of_bytes, open_archive, pack, reading
 from scopeval._files import versions
-from scopeval.arrays import PROBABILITY_SLACK
+from scopeval.arrays import PROBABILITY_SLACK, Floats
 from scopeval.behavior.file import load
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign import schema
-from scopeval.campaign.store import Store, decode, reading_row
+from scopeval.campaign.store import (
+    DESIGNS,
+    STEPS,
+    Store,
+    decode,
+    reading_row,
+)
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Decider, Target
 from scopeval.comparison.affordable import DesignPolicy
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.stage_design import Plan, StageDesigner
 from scopeval.evaluation.stages import Stages
 from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import TabularPolicy, as_behavior
+from scopeval.policies.adapters import TabularPolicy, as_behavior, as_policy
 from scopeval.policies.fingerprint import Fingerprint, take_fingerprint
-from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy, probs_of
+from scopeval.policies.protocols import (
+    Behavior,
+    ContinuousPolicy,
+    Observations,
+    Policy,
+    Time,
+    probs_of,
+)
 from scopeval.question.promise import Promise
 from scopeval.question.question import Question
 
@@ -50,22 +61,79 @@ __all__ = [
     "BASELINE",
     "DesignRecord",
     "Designs",
-    "bytes_of_design",
-    "bytes_of_logs",
-    "check_history",
+    "NoTarget",
+    "Policies",
     "check_several",
     "check_target",
     "first_plan",
-    "keep_history",
-    "kept_design",
-    "kept_history",
-    "kept_policies",
-    "logs_of_bytes",
+    "policies_of_campaign",
     "remember_target",
 ]
 
 #: Number of the baseline among the designs.
 BASELINE = -1
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policies of a campaign that a database may not hold.
+
+    Attributes:
+        target: pi; None: only to look.
+        behavior: mu, where it is an object of one's own.
+        baseline: what runs today; None: none, or a table that the database holds.
+        name: "module:attribute" of the target, for the process that computes new designs.
+        several: the policies that are compared, one of which is target and baseline; None: there is
+            one target policy, or they are known from the database.
+    """
+
+    target: Target | None
+    behavior: Any = None
+    baseline: Target | None = None
+    name: str | None = None
+    several: PolicySet | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of several policies; (): there is one."""
+        return () if self.several is None else self.several.names[: self.several.asked]
+
+    @classmethod
+    def of(
+        cls, target: Any, behavior: Any = None, baseline: Any = None, name: str | None = None
+    ) -> Policies:
+        """Of what users give: one target policy, several by name, or None, only to look.
+
+        Args:
+            target: in any form that `as_policy` takes, or a mapping of names to such.
+            behavior: mu.
+            baseline: what runs today; of several policies the name of one, None: the first.
+            name: of the target.
+        """
+        if isinstance(target, Question) and len(target.policies) > 1:
+            baseline = target.names[target.baseline or 0] if baseline is None else baseline
+            target = dict(zip(target.names, target.policies, strict=True))
+        if isinstance(target, Mapping):
+            several = PolicySet(target, baseline)
+            if behavior is not None:
+                raise InputError(
+                    "behavior: got it with several policies, which run themselves; leave it out"
+                )
+            first = several.policies[several.baseline]
+            return cls(first, None, first, name, several)
+        today = None if baseline is None else as_policy(baseline)
+        return cls(None if target is None else as_policy(target), behavior, today, name)
+
+
+class NoTarget:
+    """Stands for the target policy where a campaign is opened only to look."""
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """Nothing can be asked."""
+        raise InputError(
+            "target: the campaign was opened without its target policy, only to look; expected "
+            "Campaign.open(where, target)"
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +194,7 @@ class Designs:
                 "cap": policy.largest_weight if np.isfinite(policy.largest_weight) else None,
             }
         connection.execute(
-            schema.designs.insert().values(
+            DESIGNS.insert().values(
                 number=number,
                 kind=kind,
                 fingerprint=fingerprint,
@@ -180,15 +248,20 @@ class Designs:
             mark = None if kept is None else hashlib.sha256(kept).hexdigest()
             about = json.dumps({"why": why, "versions": versions("numpy")})
             values = {"number": number, "kind": kind, "fingerprint": mark, "content": kept}
-            connection.execute(schema.designs.insert().values(**values, made=made, about=about))
+            connection.execute(DESIGNS.insert().values(**values, made=made, about=about))
             marks[str(number)] = mark
         return marks
 
     def records(self, connection: sa.Connection) -> list[DesignRecord]:
         """All of them."""
-        table = schema.designs
-        chosen = (table.c.number, table.c.kind, table.c.fingerprint, table.c.made, table.c.about)
-        rows = connection.execute(sa.select(*chosen).order_by(table.c.number))
+        chosen = (
+            DESIGNS.c.number,
+            DESIGNS.c.kind,
+            DESIGNS.c.fingerprint,
+            DESIGNS.c.made,
+            DESIGNS.c.about,
+        )
+        rows = connection.execute(sa.select(*chosen).order_by(DESIGNS.c.number))
         records = []
         for r in rows:
             with reading_row(self._journal.name, "designs", r.number):
@@ -197,9 +270,8 @@ class Designs:
         return records
 
     def _load(self, number: int) -> Behavior | Policy | None:
-        table = schema.designs
         with self._journal.read() as connection:
-            chosen = sa.select(table).where(table.c.number == number)
+            chosen = sa.select(DESIGNS).where(DESIGNS.c.number == number)
             row = connection.execute(chosen).one_or_none()
         if row is None:
             raise DataError(f"{self._journal.name}: table designs, row {number}: missing")
@@ -229,39 +301,6 @@ class Designs:
             path = Path(folder, f"design-{number}.scope")
             path.write_bytes(row.content)
             return load(path, self._target)
-
-
-def _kept(store: Store, connection: sa.Connection, number: int) -> sa.Row[Any]:
-    """A row of the table of designs, whose content is what it was."""
-    table = schema.designs
-    row = connection.execute(sa.select(table).where(table.c.number == number)).one_or_none()
-    if row is None:
-        raise DataError(f"{store.name}: table designs, row {number}: missing")
-    mark = None if row.content is None else hashlib.sha256(row.content).hexdigest()
-    if mark != row.fingerprint or (mark is None and row.kind == "table"):
-        raise DataError(f"design {number} of {store.name}: damaged, its fingerprint does not fit")
-    return row
-
-
-def kept_design(store: Store, connection: sa.Connection) -> bytes | None:
-    """The design that runs beside several policies."""
-    content: bytes | None = _kept(store, connection, 0).content
-    return content
-
-
-def kept_policies(
-    store: Store, connection: sa.Connection, names: Sequence[str]
-) -> dict[str, TabularPolicy | None]:
-    """Several policies by name; None: an object of one's own, which no database can hold."""
-    tables: dict[str, TabularPolicy | None] = {}
-    for number, name in enumerate(names, 1):
-        row = _kept(store, connection, number)
-        if row.kind == "table":
-            with reading_row(store.name, "designs", number):
-                tables[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
-        else:
-            tables[name] = None
-    return tables
 
 
 def _packed(policy: Behavior | Policy | None) -> tuple[str, bytes | None, str | None]:
@@ -309,7 +348,7 @@ def first_plan(
     promise: Promise | None,
     gamma: float | None,
     refit: Stages | None,
-    return_bound: tuple[float, float] | None,
+    bounded: bool,
     seed: int,
 ) -> Plan:
     """What a campaign begins with: a behavior policy as given, or designed from the logs.
@@ -322,7 +361,7 @@ def first_plan(
             f"horizon: got {horizon}, the behavior policy was designed for "
             f"{behavior.recipe.horizon}"
         )
-    if refit is not None and return_bound is not None:
+    if refit is not None and bounded:
         raise InputError("return_bound: stages have none; expected refit=False with it")
     if refit is not None:  # the first stage is planned as that of `evaluate` is
         question, asked = Question(target, horizon, gamma), promise or Promise()
@@ -341,6 +380,52 @@ def first_plan(
             seed=seed,
         )
     return Plan(behavior, None, 0.0, "the first")
+
+
+def with_kept_design(policies: PolicySet, content: bytes | None) -> PolicySet:
+    """The policies, with the design that `bytes_of_design` has kept."""
+    if content is None:
+        return policies
+    name = "design 0"
+    with (
+        reading(name, "a design of a comparison"),
+        open_archive(name, io.BytesIO(content), len(content), names=("mu", "known")) as archive,
+    ):
+        mu, fits = archive.read("mu"), archive.read("known")
+    plain = tuple(p for p in policies.policies if isinstance(p, Policy))
+    return policies.with_design(DesignPolicy(mu, fits, plain))
+
+
+def _kept(store: Store, connection: sa.Connection, number: int) -> sa.Row[Any]:
+    """A row of the table of designs, whose content is what it was."""
+    row = connection.execute(sa.select(DESIGNS).where(DESIGNS.c.number == number)).one_or_none()
+    if row is None:
+        raise DataError(f"{store.name}: table designs, row {number}: missing")
+    mark = None if row.content is None else hashlib.sha256(row.content).hexdigest()
+    if mark != row.fingerprint or (mark is None and row.kind == "table"):
+        raise DataError(f"design {number} of {store.name}: damaged, its fingerprint does not fit")
+    return row
+
+
+def kept_design(store: Store, connection: sa.Connection) -> bytes | None:
+    """The design that runs beside several policies."""
+    content: bytes | None = _kept(store, connection, 0).content
+    return content
+
+
+def kept_policies(
+    store: Store, connection: sa.Connection, names: Sequence[str]
+) -> dict[str, TabularPolicy | None]:
+    """Several policies by name; None: an object of one's own, which no database can hold."""
+    tables: dict[str, TabularPolicy | None] = {}
+    for number, name in enumerate(names, 1):
+        row = _kept(store, connection, number)
+        if row.kind == "table":
+            with reading_row(store.name, "designs", number):
+                tables[name] = TabularPolicy(npy_of_bytes(f"policy {name!r}", row.content))
+        else:
+            tables[name] = None
+    return tables
 
 
 #: So many of the last decisions are compared.
@@ -382,13 +467,12 @@ def check_target(journal: Store, connection: sa.Connection, target: Target, term
         mark.check(target, terms.horizon, journal.name)
     if isinstance(target, ContinuousPolicy):
         return  # its probabilities are 1/K for any policy of K candidates
-    table = schema.steps
     rows = connection.execute(
         sa.select(
-            table.c.episode, table.c.step, table.c.obs, table.c.action, table.c.target_probability
+            STEPS.c.episode, STEPS.c.step, STEPS.c.obs, STEPS.c.action, STEPS.c.target_probability
         )
-        .where(table.c.chooser != "baseline")  # its own probabilities
-        .order_by(table.c.decided.desc())
+        .where(STEPS.c.chooser != "baseline")  # its own probabilities
+        .order_by(STEPS.c.decided.desc())
         .limit(COMPARED)
     )
     for row in rows.all():
@@ -425,12 +509,11 @@ def check_several(journal: Store, connection: sa.Connection, policies: PolicySet
                 f"policies[{name!r}]: is not the policy of {journal.name}, which holds another "
                 "table; expected the same policies"
             )
-    table = schema.steps
-    columns = (table.c.episode, table.c.step, table.c.obs, table.c.action)
+    columns = (STEPS.c.episode, STEPS.c.step, STEPS.c.obs, STEPS.c.action)
     rows = connection.execute(
-        sa.select(*columns, table.c.target_probabilities)
-        .where(table.c.target_probabilities.is_not(None))
-        .order_by(table.c.decided.desc())
+        sa.select(*columns, STEPS.c.target_probabilities)
+        .where(STEPS.c.target_probabilities.is_not(None))
+        .order_by(STEPS.c.decided.desc())
         .limit(COMPARED)
     )
     for row in rows.all():
@@ -465,98 +548,40 @@ def _array_of(name: str, text: str) -> Any:
     return npy_of_bytes(name, base64.b64decode(text))
 
 
-_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
-
-
-def bytes_of_logs(logs: Transitions) -> bytes:
-    """The columns, compressed."""
-    buffer = io.BytesIO()
-    pack(buffer, logs.stored_columns())
-    return buffer.getvalue()
-
-
-def logs_of_bytes(content: bytes) -> Transitions:
-    """What `bytes_of_logs` made.
+def policies_of_campaign(
+    store: Store, connection: sa.Connection, terms: Terms, given: Policies
+) -> Policies:
+    """The policies of a campaign that is opened: those that were given, or that it holds.
 
     Raises:
-        DataError: other bytes, or bytes that would unpack to far more than they are.
+        InputError: they are not those of the campaign.
     """
-    with (
-        reading("logs", "the columns of Transitions"),
-        open_archive("logs", io.BytesIO(content), len(content), names=_COLUMNS) as archive,
-    ):
-        columns: dict[str, Any] = {name: archive.read(name) for name in archive.headers}
-    return Transitions(**columns)
-
-
-# -- the history of exogenous inputs ---------------------------------------------------------------
-
-
-#: Name of the history beside the logs.
-_CONTEXT = "context"
-_OF_HISTORY = ("paths", "names", "numbers", "about")
-
-
-def check_history(context: History | None, *, bounded: bool) -> History | None:
-    """See that a database can hold it.
-
-    Raises:
-        InputError: another kind, or one with functions.
-    """
-    if context is None:
-        return None
-    if not isinstance(context, History):
+    names = terms.policies
+    if not names:
+        if given.several is not None:
+            raise InputError(
+                f"target: got {', '.join(given.several.names)}; the campaign of {store.name} has "
+                "one target policy, expected that"
+            )
+        return given
+    if given.several is None and given.target is not None:
         raise InputError(
-            f"context: got {type(context).__name__}, expected a History, such as "
-            'History(paths, "demand")'
+            f"target: got one policy; the campaign of {store.name} compares {', '.join(names)}, "
+            'expected all of them, such as {"today": old, "new": new}'
         )
-    if bounded:
-        raise InputError(
-            "context: got return_bound too, whose interval is from bets on plain returns and has "
-            "no control variate; leave one of them out"
-        )
-    if callable(context.columns) or context.features is not None:
-        raise InputError(
-            "context: got a function of yours, which no database can hold; expected "
-            "History(paths, names or numbers of columns)"
-        )
-    if context.source is not None or context.chance is not None:
-        raise InputError(
-            "context: got starts that a simulator makes; expected History.starts(observations)"
-        )
-    return context
-
-
-def keep_history(connection: sa.Connection, history: History) -> None:
-    """Write it."""
-    buffer = io.BytesIO()
-    numbers = () if history.signals or history.columns is None else history.columns
-    pack(
-        buffer,
-        {
-            "paths": history.paths,
-            "names": np.array(history.signals, np.str_),
-            "numbers": np.atleast_1d(np.asarray(numbers, np.int64)),
-            "about": np.array([json.dumps({"law": history.law, "block": history.block})]),
-        },
-    )
-    row = {"name": _CONTEXT, "content": buffer.getvalue()}
-    connection.execute(schema.logs.insert(), row)
-
-
-def kept_history(connection: sa.Connection) -> History | None:
-    """What `keep_history` wrote; None: the campaign has none."""
-    table = schema.logs
-    content = connection.execute(
-        sa.select(table.c.content).where(table.c.name == _CONTEXT)
-    ).scalar()
-    if content is None:
-        return None
-    with (
-        reading(_CONTEXT, "the history of a campaign"),
-        open_archive(_CONTEXT, io.BytesIO(content), len(content), names=_OF_HISTORY) as archive,
-    ):
-        paths, names, numbers, about = (archive.read(name) for name in _OF_HISTORY)
-        kept = json.loads(str(about[0]))
-        columns: Any = [str(x) for x in names] or [int(x) for x in numbers] or None
-        return History(paths, columns, law=kept["law"], block=kept["block"])
+    kept = kept_policies(store, connection, names)
+    if given.several is None:
+        if any(policy is None for policy in kept.values()):
+            return given  # only to look
+        several = PolicySet(kept, names[terms.reference])
+    else:
+        mine = dict(zip(given.several.names, given.several.policies, strict=True))
+        if set(mine) != set(names):
+            raise InputError(
+                f"target: got {', '.join(mine)}; the campaign of {store.name} compares "
+                f"{', '.join(names)}, expected these names"
+            )
+        several = PolicySet({name: mine[name] for name in names}, names[terms.reference])
+    several = with_kept_design(several, kept_design(store, connection))
+    first = several.policies[several.baseline]
+    return Policies(first, None, first, given.name, several)

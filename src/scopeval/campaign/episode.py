@@ -6,19 +6,31 @@ An `Episode` checks, counts and repeats; its backend records: in a database of t
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scopeval.campaign.designs import DesignRecord
+from scopeval.campaign.store import Event
+from scopeval.campaign.terms import Terms
+from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
 from scopeval.collection.episode_log import check_cost_reading, check_number, check_reading
+from scopeval.collection.episodes import Episodes
+from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.result import Comparison
 from scopeval.errors import CampaignError, InputError
+from scopeval.evaluation.result import Evaluation
+from scopeval.logs.transitions import Transitions
 from scopeval.policies.episode_state import EpisodeState
 from scopeval.question.promise import COST
 
-__all__ = ["Decided", "Episode", "Observed", "RecordsEpisodes"]
+__all__ = ["Backend", "Decided", "Episode", "Observed"]
 
 
 class Decided(NamedTuple):
@@ -47,8 +59,10 @@ class Observed(NamedTuple):
     signals: Mapping[str, float]
 
 
-class RecordsEpisodes(Protocol):
-    """What an episode needs of its backend; the verbs of a step change the episode too.
+class Backend(Protocol):
+    """What records a campaign: a database of this machine, or a service over HTTP.
+
+    The verbs of a step change the episode too. Those of a campaign are described in `Campaign`.
 
     Attributes:
         shape: of an observation; None: there was none yet.
@@ -56,29 +70,104 @@ class RecordsEpisodes(Protocol):
 
     shape: tuple[int, ...] | None
 
+    @property
+    def terms(self) -> Terms:
+        """Of the campaign."""
+
+    @property
+    def name(self) -> str:
+        """The place, without a password."""
+
+    # of an episode
+
     def refresh(self, episode: Episode) -> None:
         """Bring an episode to what the journal says."""
-        ...
 
     def act(self, episode: Episode, t: int, obs: NDArray[Any], incumbent: Any) -> Decided | None:
         """The decision of a step; None: control went back to the plant."""
-        ...
 
     def observe(self, episode: Episode, t: int, outcome: Observed) -> None:
         """Record an outcome."""
-        ...
 
     def advance(self, episode: Episode, t: int, outcome: Observed) -> Decided | None:
         """An outcome and the next decision, both or neither."""
-        ...
 
     def end(self, episode: Episode) -> None:
         """End an episode."""
-        ...
 
     def lose(self, episode: Episode, reason: str) -> None:
         """Give an episode up."""
-        ...
+
+    # of a campaign
+
+    def start(self, plant: str, *, resume: bool, request: str | None, take_over: bool) -> Episode:
+        """Begin an episode."""
+
+    def resume_episode(self, plant: str) -> Episode:
+        """The open episode of a plant."""
+
+    def episode(self, number: int) -> Episode:
+        """An episode by number."""
+
+    def command(
+        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
+    ) -> bool:
+        """Carry out one of COMMANDS; False: there was nothing to do."""
+
+    def heartbeat(self, plant: str) -> str:
+        """Note a sign of life; the state."""
+
+    def tell_silence(self) -> list[str]:
+        """Write events about silent plants."""
+
+    def group(self) -> contextlib.AbstractContextManager[None]:
+        """One transaction."""
+
+    def status(self) -> CampaignStatus:
+        """The state now."""
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        most: int | None = None,
+        kinds: tuple[str, ...] | None = None,
+        last: bool = False,
+    ) -> list[Event]:
+        """What happened after an event, of some kinds, and where there are more the last ones."""
+
+    def designs(self) -> list[DesignRecord]:
+        """Behavior policies that were used."""
+
+    def episodes(self, plant: str | None) -> Episodes:
+        """All finished episodes."""
+
+    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
+        """Number, state and steps of all episodes of a plant."""
+
+    def verify(self, head: str | None) -> Verification:
+        """An audit."""
+
+    def logs(self) -> Transitions:
+        """The steps of finished episodes."""
+
+    def shadow(self) -> ShadowReport:
+        """Episodes of what runs today."""
+
+    def look(self) -> bool:
+        """Look at the episodes of several policies, where that is due."""
+
+    def mixture(self) -> MixtureEpisodes:
+        """Finished episodes with the weights of several policies."""
+
+    def result(self) -> Evaluation | Comparison:
+        """The result by all that is finished."""
+
+    def report(self, path: str | os.PathLike[str], title: str) -> Path:
+        """Write the report."""
+
+    def close(self) -> None:
+        """Close the connections."""
 
 
 @dataclass
@@ -120,7 +209,7 @@ class Episode:
         who: whose calls these are, for the journal; None: a program of this machine.
     """
 
-    backend: RecordsEpisodes = field(repr=False)
+    backend: Backend = field(repr=False)
     number: int
     plant: str
     design: int

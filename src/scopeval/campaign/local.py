@@ -5,54 +5,48 @@ How a campaign is created and opened there, and all that looks.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
-
-import sqlalchemy as sa
+from typing import Any
 
 from scopeval._files import versions
-from scopeval.arrays import Floats
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign import schema
-from scopeval.campaign.audit import (
-    ShadowReport,
-    Verification,
-    shadow_report,
-    terms_digest,
-    verify_campaign,
-)
-from scopeval.campaign.comparison import (
-    LookThread,
-    compare_now,
-    look_now,
-    mixture_now,
-    with_kept_design,
-)
+from scopeval.campaign.audit import shadow_report, verify_campaign
 from scopeval.campaign.designs import (
     BASELINE,
     DesignRecord,
     Designs,
+    NoTarget,
+    Policies,
     check_several,
     check_target,
-    keep_history,
-    kept_design,
-    kept_policies,
+    policies_of_campaign,
     remember_target,
 )
-from scopeval.campaign.episode import Episode, RecordsEpisodes
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.refit import RefitProcess, confirmed, keep_logs, refit_now
-from scopeval.campaign.result import evaluation_of, read_episodes
+from scopeval.campaign.refit import RefitProcess, confirmed, refit_now
+from scopeval.campaign.result import LookThread, compare_now, evaluation_of, look_now, mixture_now
 from scopeval.campaign.stages import StagePlan
-from scopeval.campaign.store import Event, Store, reading_row
-from scopeval.campaign.terms import Ramp, Terms, check_name
-from scopeval.campaign.transfer import migrate
-from scopeval.campaign.view import QUIET, CampaignStatus, campaign_section, status_of
-from scopeval.collection.choice import Target
+from scopeval.campaign.steps import read_episodes
+from scopeval.campaign.store import (
+    EPISODES,
+    FORMAT,
+    Event,
+    Store,
+    reading_row,
+)
+from scopeval.campaign.terms import Ramp, Terms, check_name, terms_digest
+from scopeval.campaign.transfer import keep_history, keep_logs, migrate
+from scopeval.campaign.view import (
+    QUIET,
+    CampaignStatus,
+    ShadowReport,
+    Verification,
+    campaign_section,
+    status_of,
+)
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.affordable import affordable
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
@@ -63,72 +57,12 @@ from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation.result import Evaluation
 from scopeval.evaluation.stage_design import Plan
 from scopeval.logs.transitions import Transitions
-from scopeval.policies.adapters import as_policy
-from scopeval.policies.protocols import Observations, Time
 from scopeval.question.promise import Promise
-from scopeval.question.question import Question
 
-__all__ = ["Backend", "LocalBackend", "Policies", "create_local", "open_local"]
+__all__ = ["LocalBackend", "create_local", "open_local", "with_shares"]
 
 #: Seconds that `close` waits for a look to end.
 LAST_WAIT = 5.0
-
-
-@dataclass(frozen=True)
-class Policies:
-    """The policies of a campaign that a database may not hold.
-
-    Attributes:
-        target: pi; None: only to look.
-        behavior: mu, where it is an object of one's own.
-        baseline: what runs today; None: none, or a table that the database holds.
-        name: "module:attribute" of the target, for the process that computes new designs.
-        several: the policies that are compared, one of which is target and baseline; None: there is
-            one target policy, or they are known from the database.
-    """
-
-    target: Target | None
-    behavior: Any = None
-    baseline: Target | None = None
-    name: str | None = None
-    several: PolicySet | None = None
-
-    @classmethod
-    def of(
-        cls, target: Any, behavior: Any = None, baseline: Any = None, name: str | None = None
-    ) -> Policies:
-        """Of what users give: one target policy, several by name, or None, only to look.
-
-        Args:
-            target: in any form that `as_policy` takes, or a mapping of names to such.
-            behavior: mu.
-            baseline: what runs today; of several policies the name of one, None: the first.
-            name: of the target.
-        """
-        if isinstance(target, Question) and len(target.policies) > 1:
-            baseline = target.names[target.baseline or 0] if baseline is None else baseline
-            target = dict(zip(target.names, target.policies, strict=True))
-        if isinstance(target, Mapping):
-            several = PolicySet(target, baseline)
-            if behavior is not None:
-                raise InputError(
-                    "behavior: got it with several policies, which run themselves; leave it out"
-                )
-            first = several.policies[several.baseline]
-            return cls(first, None, first, name, several)
-        today = None if baseline is None else as_policy(baseline)
-        return cls(None if target is None else as_policy(target), behavior, today, name)
-
-
-class NoTarget:
-    """Stands for the target policy where a campaign is opened only to look."""
-
-    def probs(self, obs: Observations, t: Time) -> Floats:
-        """Nothing can be asked."""
-        raise InputError(
-            "target: the campaign was opened without its target policy, only to look; expected "
-            "Campaign.open(where, target)"
-        )
 
 
 class LocalBackend(Recorder):
@@ -234,8 +168,11 @@ class LocalBackend(Recorder):
 
     def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
         """Number, state and steps of all episodes of a plant."""
-        table = schema.episodes
-        chosen = table.select().where(table.c.plant == check_name(plant)).order_by(table.c.number)
+        chosen = (
+            EPISODES.select()
+            .where(EPISODES.c.plant == check_name(plant))
+            .order_by(EPISODES.c.number)
+        )
         with self.store.read() as connection:
             rows = connection.execute(chosen).all()
         return [(row.number, row.state, row.length) for row in rows]
@@ -280,24 +217,19 @@ class LocalBackend(Recorder):
         from scopeval.report import page_of_comparison, page_of_evaluation, write_report
 
         events = [event for event in self.events() if event.kind not in QUIET]
-        about = campaign_section(self.status(), self.designs(), events)
-        outcome = self.result()
+        outcome, status, seed = self.result(), self.status(), self.terms.seed
+        about = campaign_section(status, self.designs(), events)
         if isinstance(outcome, Comparison):
-            page = page_of_comparison(outcome, title=title, seed=self.terms.seed)
-            return write_report(
-                replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
-            )
-        design = None
-        if not isinstance(self.target, NoTarget):
-            design = self.kept.behavior(self.status().design)
-        learned = design if isinstance(design, BehaviorPolicy) else None
-        result = replace(outcome, episodes=self.episodes(None))
-        page = page_of_evaluation(
-            result, learned, title=title, gamma=self.terms.gamma, seed=self.terms.seed
-        )
-        return write_report(
-            replace(page, sections=(*page.sections[:-1], about, *page.sections[-1:])), path
-        )
+            page = page_of_comparison(outcome, title=title, seed=seed)
+        else:
+            known = not isinstance(self.target, NoTarget)
+            design = self.kept.behavior(status.design) if known else None
+            learned = design if isinstance(design, BehaviorPolicy) else None
+            result, gamma = replace(outcome, episodes=self.episodes(None)), self.terms.gamma
+            page = page_of_evaluation(result, learned, title=title, gamma=gamma, seed=seed)
+        sections = (*page.sections[:-1], about, *page.sections[-1:])
+        answer = f"The campaign is {status.headline}. {page.answer}"
+        return write_report(replace(page, answer=answer, sections=sections), path)
 
     def close(self) -> None:
         """Close the connections, with all that is committed in the one file."""
@@ -369,7 +301,7 @@ def create_local(
                     "choose another place"
                 )
             store.forget_head()
-            store.set_fact(connection, "format", schema.FORMAT)
+            store.set_fact(connection, "format", FORMAT)
             text = store.set_fact(connection, "terms", terms.to_json())
             store.set_fact(connection, "versions", versions("numpy", "sqlalchemy"))
             remember_target(store, connection, target, terms.horizon, first.behavior, logs)
@@ -416,7 +348,7 @@ def open_local(
             store.check_head(connection)
             with reading_row(store.name, "facts", "terms"):
                 terms = Terms.from_json(store.fact(connection, "terms"))
-            policies = _found(store, connection, terms, policies)
+            policies = policies_of_campaign(store, connection, terms, policies)
             target = NoTarget() if policies.target is None else policies.target
             designs = Designs(store, target, policies.behavior, policies.baseline)
             backend = LocalBackend(store, terms, policies, designs, clock)
@@ -433,146 +365,3 @@ def open_local(
         store.close()
         raise
     return backend
-
-
-def _found(store: Store, connection: sa.Connection, terms: Terms, given: Policies) -> Policies:
-    """The policies of a campaign that is opened: those that were given, or that it holds.
-
-    Raises:
-        InputError: they are not those of the campaign.
-    """
-    names = terms.policies
-    if not names:
-        if given.several is not None:
-            raise InputError(
-                f"target: got {', '.join(given.several.names)}; the campaign of {store.name} has "
-                "one target policy, expected that"
-            )
-        return given
-    if given.several is None and given.target is not None:
-        raise InputError(
-            f"target: got one policy; the campaign of {store.name} compares {', '.join(names)}, "
-            'expected all of them, such as {"today": old, "new": new}'
-        )
-    kept = kept_policies(store, connection, names)
-    if given.several is None:
-        if any(policy is None for policy in kept.values()):
-            return given  # only to look
-        several = PolicySet(kept, names[terms.reference])
-    else:
-        mine = dict(zip(given.several.names, given.several.policies, strict=True))
-        if set(mine) != set(names):
-            raise InputError(
-                f"target: got {', '.join(mine)}; the campaign of {store.name} compares "
-                f"{', '.join(names)}, expected these names"
-            )
-        several = PolicySet({name: mine[name] for name in names}, names[terms.reference])
-    several = with_kept_design(several, kept_design(store, connection))
-    first = several.policies[several.baseline]
-    return Policies(first, None, first, given.name, several)
-
-
-# -- what a campaign needs of any backend ----------------------------------------------------------
-
-
-class Backend(RecordsEpisodes, Protocol):
-    """What a `Campaign` needs: a database of this machine, or a service over HTTP."""
-
-    @property
-    def terms(self) -> Terms:
-        """Of the campaign."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The place, without a password."""
-        ...
-
-    def start(self, plant: str, *, resume: bool, request: str | None, take_over: bool) -> Episode:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def resume_episode(self, plant: str) -> Episode:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def episode(self, number: int) -> Episode:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def command(
-        self, name: str, reason: str, *, who: str | None = None, number: int | None = None
-    ) -> bool:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def heartbeat(self, plant: str) -> str:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def tell_silence(self) -> list[str]:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def group(self) -> contextlib.AbstractContextManager[None]:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def status(self) -> CampaignStatus:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def events(
-        self,
-        after: int = 0,
-        *,
-        most: int | None = None,
-        kinds: tuple[str, ...] | None = None,
-        last: bool = False,
-    ) -> list[Event]:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def designs(self) -> list[DesignRecord]:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def episodes(self, plant: str | None) -> Episodes:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def episodes_on(self, plant: str) -> list[tuple[int, str, int]]:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def verify(self, head: str | None) -> Verification:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def logs(self) -> Transitions:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def shadow(self) -> ShadowReport:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def look(self) -> bool:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def mixture(self) -> MixtureEpisodes:
-        """Finished episodes with the weights of several policies."""
-        ...
-
-    def result(self) -> Evaluation | Comparison:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def report(self, path: str | os.PathLike[str], title: str) -> Path:
-        """As of `Campaign` and `Episode`."""
-        ...
-
-    def close(self) -> None:
-        """As of `Campaign` and `Episode`."""
-        ...

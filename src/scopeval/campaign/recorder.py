@@ -11,6 +11,7 @@ import contextlib
 import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,10 +19,8 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from scopeval.campaign import schema
 from scopeval.campaign.designs import Designs
-from scopeval.campaign.episode import Decided, Episode, Observed
-from scopeval.campaign.result import digest_of, earned_of, numbers_of, seen_of, signals_of
+from scopeval.campaign.episode import Backend, Decided, Episode, Observed
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import (
     Deciding,
@@ -29,16 +28,28 @@ from scopeval.campaign.steps import (
     action_of,
     check_same,
     check_state,
+    digest_of,
     episode_by_number,
     next_log_weights,
     observed_rows,
     replay,
     step_row,
+    summary_of,
     totals_now,
     write_decision,
     write_outcome,
 )
-from scopeval.campaign.store import DAMAGED, START, Event, Store, encode, reading_row
+from scopeval.campaign.store import (
+    DAMAGED,
+    EPISODES,
+    EVENTS,
+    PLANTS,
+    START,
+    Event,
+    Store,
+    encode,
+    reading_row,
+)
 from scopeval.campaign.terms import Terms, check_name, command_of
 from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import CounterStreams, Target
@@ -54,19 +65,18 @@ __all__ = ["Recorder"]
 #: Longest reason that is kept.
 LONGEST_REASON = 2000
 
-_episodes, _plants = schema.episodes, schema.plants
-_number_by_request = sa.select(_episodes.c.number).where(
-    _episodes.c.request == sa.bindparam("by_request")
+_number_by_request = sa.select(EPISODES.c.number).where(
+    EPISODES.c.request == sa.bindparam("by_request")
 )
 _set_seen = (
-    sa.update(_plants)
-    .where(_plants.c.name == sa.bindparam("of_plant"))
+    sa.update(PLANTS)
+    .where(PLANTS.c.name == sa.bindparam("of_plant"))
     .values(seen=sa.bindparam("seen"))
 )
 
 
-class Recorder:
-    """Writes what happens in a campaign, and keeps its state up to date.
+class Recorder(Backend):
+    """The half of a backend that writes what happens, and keeps the state up to date.
 
     Args:
         store: the database.
@@ -86,7 +96,8 @@ class Recorder:
         clock: Callable[[], float],
         policies: PolicySet | None = None,
     ) -> None:
-        self.store, self.terms, self.target, self.kept = store, terms, target, designs
+        self.store, self.target, self.kept = store, target, designs
+        self._terms = terms
         self.clock, self.policies = clock, policies
         self.on_refit: Callable[[], None] | None = None  # called when a new design is due
         self.on_look: Callable[[], None] | None = None  # called when a look is due
@@ -97,7 +108,15 @@ class Recorder:
         self._deciding = self.new_deciding()
         self._state: CampaignState | None = None
         self._happened = 0  # times that events were written
+        # a lease is measured by a clock that nobody sets, as far as this process has heard itself
+        self._elapsed = time.monotonic if clock is time.time else clock
+        self._heard: dict[str, float] = {}
         self.lock = threading.RLock()
+
+    @property
+    def terms(self) -> Terms:
+        """Of the campaign."""
+        return self._terms
 
     @property
     def name(self) -> str:
@@ -120,7 +139,7 @@ class Recorder:
                 self._state = CampaignState(self.terms)
                 news = self.store.events_after(connection, 0)
             else:
-                news = self.store.news_after(connection, self._state.cursor)
+                news = self.store.news_after(connection, self._state.cursor, self._state.head)
             for event in news:
                 try:
                     self._state.fold(event)
@@ -233,7 +252,7 @@ class Recorder:
                     "spent": 0.0,
                     "terminated": False,
                 }
-                connection.execute(_episodes.insert(), row)
+                connection.execute(EPISODES.insert(), row)
                 self._seen(connection, plant, holder)
                 data: dict[str, Any] = {"stage": state.stage}
                 data |= {name: row[name] for name in ("design", "shadow", "share", "by_target")}
@@ -258,7 +277,7 @@ class Recorder:
     def _check_lease(self, plant: str, holder: str) -> None:
         """See that no other controller runs the plant."""
         with self.store.read() as connection:
-            chosen = sa.select(_plants.c.holder).where(_plants.c.name == plant)
+            chosen = sa.select(PLANTS.c.holder).where(PLANTS.c.name == plant)
             other = connection.execute(chosen).scalar()
             if other is None or other == holder or not self.terms.lease:
                 return
@@ -267,6 +286,8 @@ class Recorder:
                 for one in plants_of(connection, self.clock(), self.terms.lease)
                 if one.name == plant
             )
+        if plant in self._heard:
+            waited = min(waited, self._elapsed() - self._heard[plant])
         if waited < self.terms.lease:
             raise CampaignError(
                 f"start: another controller runs {plant!r} and was active {waited:.1f} s ago; its "
@@ -336,6 +357,7 @@ class Recorder:
         """The decision of a step; it is on disk when this returns."""
         with self.lock:
             obs = check_reading("obs", obs, t, self.shape)
+            self._heard[episode.plant] = self._elapsed()
             if t < episode.step or episode.decided is not None:
                 return self._repeated(episode, obs, t)
             decided = None
@@ -421,6 +443,7 @@ class Recorder:
         """Record the outcome of a step."""
         with self.lock:
             check_reading("next_obs", outcome.next_obs, t, self.shape)
+            self._heard[episode.plant] = self._elapsed()
             if t < episode.step:
                 check_same(self._step(episode.number, t), episode.number, outcome, t)
                 return
@@ -531,16 +554,10 @@ class Recorder:
                 return
             raise CampaignError(f"episode {number} is {row.state}")
         rows = observed_rows(connection, number)
-        numbers: dict[str, Any] = {"spent": row.spent, "signals": signals_of(rows, 1.0)}
-        if state == "finished" and not row.shadow:
-            numbers = numbers_of(number, row.by_target, rows, self.terms.horizon, self.terms.gamma)
-        elif row.shadow:
-            numbers |= earned_of(rows, self.terms.gamma)
-        else:
-            numbers["seen"] = seen_of(bool(row.by_target), rows, self.terms.gamma)
+        numbers = summary_of(row, state, rows, row.spent, self.terms)
         connection.execute(
-            _episodes.update()
-            .where(_episodes.c.number == number)
+            EPISODES.update()
+            .where(EPISODES.c.number == number)
             .values(state=state, ended=self.clock(), reason=reason, numbers=json.dumps(numbers))
         )
         kind = "ended" if state == "finished" else "lost"
@@ -580,8 +597,8 @@ class Recorder:
                 state = "not there" if row is None else row.state
                 raise CampaignError(f"drop: episode {number} is {state}, expected a finished one")
             connection.execute(
-                _episodes.update()
-                .where(_episodes.c.number == number)
+                EPISODES.update()
+                .where(EPISODES.c.number == number)
                 .values(state="dropped", reason=_short(reason))
             )
             text = f"episode {number} was dropped: {_short(reason)}"
@@ -600,11 +617,11 @@ class Recorder:
 
     def _seen(self, connection: sa.Connection, plant: str, holder: str | None) -> None:
         """Note a sign of life, and who runs the plant where that is given."""
-        moment = self.clock()
+        moment, self._heard[plant] = self.clock(), self._elapsed()
         if not connection.execute(_set_seen, {"of_plant": plant, "seen": moment}).rowcount:
-            connection.execute(_plants.insert().values(name=plant, seen=moment))
+            connection.execute(PLANTS.insert().values(name=plant, seen=moment))
         if holder is not None and self.terms.lease:
-            chosen = _plants.update().where(_plants.c.name == plant)
+            chosen = PLANTS.update().where(PLANTS.c.name == plant)
             connection.execute(chosen.values(holder=holder))
 
     def tell_silence(self) -> list[str]:
@@ -613,12 +630,12 @@ class Recorder:
         with self.store.read() as connection:
             if not any_silent(connection, self.clock(), patience):
                 return []
-        events, names = schema.events, []
+        names = []
         with self.writing() as (connection, _):
             for plant in plants_of(connection, self.clock(), patience):
                 last = connection.execute(
-                    sa.select(sa.func.max(events.c.time)).where(
-                        events.c.kind == "silent", events.c.plant == plant.name
+                    sa.select(sa.func.max(EVENTS.c.time)).where(
+                        EVENTS.c.kind == "silent", EVENTS.c.plant == plant.name
                     )
                 ).scalar()
                 if plant.silent and (last is None or last < plant.seen):

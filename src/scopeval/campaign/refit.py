@@ -33,13 +33,12 @@ import numpy as np
 import sqlalchemy as sa
 
 from scopeval.behavior.policy import BehaviorPolicy
-from scopeval.campaign import schema
-from scopeval.campaign.designs import bytes_of_logs, logs_of_bytes
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.result import read_episodes
 from scopeval.campaign.stages import StagePlan, budget_after
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.store import Event
+from scopeval.campaign.steps import read_episodes
+from scopeval.campaign.store import DESIGNS, EVENTS, Event
+from scopeval.campaign.transfer import kept_logs
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError
 from scopeval.evaluation.stage_design import StageDesigner
@@ -48,13 +47,7 @@ from scopeval.logs.transitions import Transitions
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.question.question import Question
 
-__all__ = ["RefitProcess", "confirmed", "keep_logs", "main", "refit_now"]
-
-
-def keep_logs(connection: sa.Connection, logs: Transitions) -> None:
-    """Keep the logs that a campaign begins with, for later designs."""
-    row = {"name": "first", "content": bytes_of_logs(logs)}
-    connection.execute(schema.logs.insert(), row)
+__all__ = ["RefitProcess", "confirmed", "main", "refit_now"]
 
 
 @dataclass(frozen=True)
@@ -99,9 +92,8 @@ def refit_now(recorder: Recorder) -> bool:
         number = task.current
         text = f"refit {task.number}: design {number} stays in use, {made.plan.why}"
         if made.plan.new:
-            table = schema.designs
             number = 1 + int(
-                connection.execute(sa.select(sa.func.max(table.c.number))).scalar_one()
+                connection.execute(sa.select(sa.func.max(DESIGNS.c.number))).scalar_one()
             )
             why, now = made.plan.why, recorder.clock()
             mark = recorder.kept.keep(connection, number, behavior, now, why)
@@ -132,13 +124,13 @@ def _read_task(
 ) -> _Task:
     terms, number = recorder.terms, state.refits_done + 1
     due = state.due[:number]
-    events = schema.events
+    moment, started = due[-1]
     rows = connection.execute(
-        sa.select(events.c.episode, events.c.number).where(
-            events.c.kind == "ended", events.c.number < due[-1].event
+        sa.select(EVENTS.c.episode, EVENTS.c.number).where(
+            EVENTS.c.kind == "ended", EVENTS.c.number < moment
         )
     )
-    marks = [one.event for one in due]
+    marks = [event for event, _ in due]
     chunk_of = {row.episode: bisect_left(marks, row.number) for row in rows}
     finished = read_episodes(connection, terms.horizon)
     where = np.array([chunk_of.get(int(k), -1) for k in finished.index], np.int64)
@@ -152,8 +144,8 @@ def _read_task(
         number=number,
         current=state.design,
         plans=plans,
-        left=None if planned is None else planned - due[-1].started,
-        logs=_read_logs(connection, terms.horizon, due[-1].event),
+        left=None if planned is None else planned - started,
+        logs=_read_logs(connection, terms.horizon, moment),
         chunks=[finished.select(np.flatnonzero(where == k)) for k in range(number)],
         asked=budget.asked,
     )
@@ -192,13 +184,10 @@ def _designed(recorder: Recorder, settings: Stages, task: _Task) -> tuple[StageP
 
 def _read_logs(connection: sa.Connection, horizon: int, before: int) -> Transitions | None:
     """What the campaign began with, and what was seen of today's controller before an event."""
-    content = connection.execute(
-        sa.select(schema.logs.c.content).where(schema.logs.c.name == "first")
-    ).scalar()
-    logs = [] if content is None else [logs_of_bytes(content)]
-    events = schema.events
+    first = kept_logs(connection)
+    logs = [] if first is None else [first]
     rows = connection.execute(
-        sa.select(events.c.episode).where(events.c.kind == "ended", events.c.number < before)
+        sa.select(EVENTS.c.episode).where(EVENTS.c.kind == "ended", EVENTS.c.number < before)
     )
     over = {row.episode for row in rows}
     shadow = read_episodes(connection, horizon, shadow=True)

@@ -2,66 +2,64 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import math
+import threading
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.arrays import Floats
-from scopeval.campaign import schema
-from scopeval.campaign.designs import BASELINE, kept_history
+from scopeval.campaign.designs import BASELINE
+from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.stages import budget_after, narrowest_at
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.store import Store, decode, reading_row
-from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
+from scopeval.campaign.steps import (
+    path_of,
+    read_episodes,
+    read_lost,
+    read_numbers,
+    unanswered,
+    weights_after,
+)
+from scopeval.campaign.store import DESIGNS, EPISODES, STEPS, Event, decode, reading_row
+from scopeval.campaign.terms import Terms
+from scopeval.campaign.transfer import kept_history, kept_logs
+from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.signal_paths import WithPaths
+from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.compare import comparison_of
+from scopeval.comparison.context import JointContext, joint_context
+from scopeval.comparison.control import learner_for
+from scopeval.comparison.costs import cost_terms_of
+from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.comparison.result import Comparison
+from scopeval.comparison.totals import Outcome, judged, look_at, outcome_of
 from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
-from scopeval.evaluation.batches import Batch, summarize
+from scopeval.evaluation.batches import Batch
 from scopeval.evaluation.context_control import ContextControl
-from scopeval.evaluation.result import Evaluation, GuardReport
+from scopeval.evaluation.result import Evaluation, GuardReport, plain_numbers
 from scopeval.evaluation.stage_report import Learning, precise_after
 from scopeval.evaluation.stages import Stages
 from scopeval.evaluation.totals import RunInfo, Totals
+from scopeval.logs.transitions import Transitions
+from scopeval.question.inference import Inference
 from scopeval.question.promise import COST, Promise
 from scopeval.safety.costs import EpisodeCosts
 
-__all__ = [
-    "batch_of",
-    "digest_of",
-    "earned_of",
-    "evaluation_of",
-    "numbers_of",
-    "path_of",
-    "read_episodes",
-    "read_lost",
-    "read_numbers",
-    "record_of",
-    "seen_of",
-    "signals_of",
-    "stopped_in_words",
-    "unusable",
-    "write_episodes",
-]
+__all__ = ["LookThread", "compare_now", "evaluation_of", "look_now", "mixture_now"]
+
+log = logging.getLogger("scopeval.campaign")
 
 #: The numbers of a finished episode that an evaluation is made of.
 NUMBERS = ("value", "returned", "weight", "spent", "target_spent")
-
-
-def path_of(rows: Sequence[sa.Row[Any]], signals: Sequence[str]) -> Floats:
-    """[steps + 1, d] of one episode: NaN at its start, then what each step has reported."""
-    path = np.full((len(rows) + 1, len(signals)), np.nan)
-    for t, row in enumerate(rows, 1):
-        seen = json.loads(row.signals) if row.signals else {}
-        path[t] = [seen.get(name, np.nan) for name in signals]
-    return path
 
 
 def unusable(history: History, episodes: WithPaths) -> str | None:
@@ -77,105 +75,10 @@ def unusable(history: History, episodes: WithPaths) -> str | None:
     return None
 
 
-def record_of(
-    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], signals: tuple[str, ...] = ()
-) -> EpisodeRecord:
-    """A recorded episode from its observed steps, in order, with the paths of some signals."""
-    choosers = [row.chooser for row in rows]
-    return EpisodeRecord(
-        index=number,
-        obs=[decode(row.obs) for row in rows] + [decode(row.next_obs) for row in rows[-1:]],
-        action=[decode(row.action) for row in rows],
-        reward=[row.reward for row in rows],
-        cost=[row.cost for row in rows],
-        probs=[(row.probability, row.target_probability) for row in rows],
-        controls=[(row.control, row.baseline) for row in rows],
-        terminated=bool(rows and rows[-1].terminated),
-        by_target=by_target,
-        fallbacks=sum(chooser == "fallback:failed" for chooser in choosers),
-        guarded=sum(chooser in ("guard", "baseline") for chooser in choosers),
-        signals=signals,
-        exogenous=path_of(rows, signals) if signals else [],
-    )
-
-
-def signals_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, list[float]]:
-    """Of every signal three sums over the episode: plain, discounted, and weighted.
-
-    The weighted one has the mean of the target policy's discounted one.
-    """
-    readings = [json.loads(row.signals) if row.signals else {} for row in rows]
-    ratios = np.array([row.target_probability / row.probability for row in rows])
-    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
-    weights = np.cumprod(ratios) * factors
-    sums = {}
-    for name in sorted({name for reading in readings for name in reading}):
-        x = np.array([reading.get(name, 0.0) for reading in readings])
-        sums[name] = [float(x.sum()), float(x @ factors), float(x @ weights)]
-    return sums
-
-
-def numbers_of(
-    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], horizon: int, gamma: float
-) -> dict[str, Any]:
-    """The numbers of a finished episode, ready for JSON."""
-    record = record_of(number, by_target, rows)
-    episode = Episodes.of_records([record], horizon, controlled=True)
-    batch = summarize(episode, gamma, "mc" if by_target and not _controlled(rows) else "dr")
-    numbers: dict[str, Any] = {
-        "value": float(batch.value[0]),
-        "returned": float(batch.returned[0]),
-        "weight": float(batch.weight[0]),
-        **{name: float(column[0]) for name, column in batch.costs.columns().items()},
-        "spent": float(batch.spent[0]),
-        "target_spent": float(batch.target_spent[0]),
-    }
-    choosers = [row.chooser for row in rows]
-    reasons = [c.removeprefix("fallback:") for c in choosers if c.startswith("fallback:")]
-    return numbers | {
-        "by_target": by_target,
-        "controlled": _controlled(rows),
-        "length": len(rows),
-        "asked": sum(c == "behavior" or c.startswith("fallback:") for c in choosers),
-        "fallbacks": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
-        "guarded": record.guarded,
-        "signals": signals_of(rows, gamma),
-    }
-
-
-def seen_of(by_target: bool, rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, Any]:
-    """What is known about the costs of a lost episode, ready for JSON: sums over its steps."""
-    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
-    ratios = np.array([row.target_probability / row.probability for row in rows])
-    cost = np.array([row.cost for row in rows])
-    weights = np.cumprod(ratios) * factors
-    return {
-        "by_target": by_target,
-        "cost": float(cost @ factors),
-        "weighted_cost": float(cost @ weights),
-        "exposure": float(weights.sum()),
-        "largest_step": float(cost.max(initial=0.0)),
-    }
-
-
-def earned_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, float]:
-    """Discounted sums of the rewards and costs of an episode that what runs today has decided."""
-    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
-    return {
-        "earned": float(np.array([row.reward for row in rows]) @ factors),
-        "paid": float(np.array([row.cost for row in rows]) @ factors),
-    }
-
-
-def _controlled(rows: Sequence[sa.Row[Any]]) -> bool:
-    return any(row.control or row.baseline for row in rows)
-
-
 def cap_of(connection: sa.Connection) -> float:
     """The weight that no episode of the campaign's designs can exceed; inf: unknown."""
-    table = schema.designs
     rows = connection.execute(
-        sa.select(table.c.kind, table.c.about).where(table.c.number != BASELINE)
+        sa.select(DESIGNS.c.kind, DESIGNS.c.about).where(DESIGNS.c.number != BASELINE)
     )
     caps = [1.0 if r.kind == "target" else json.loads(r.about).get("cap") for r in rows]
     return max((math.inf if cap is None else float(cap) for cap in caps), default=math.inf)
@@ -202,99 +105,14 @@ def batch_of(
     )
 
 
-def read_lost(connection: sa.Connection) -> list[LostEpisode]:
-    """Lost and dropped episodes, in the order of their numbers."""
-    table = schema.episodes
-    rows = connection.execute(
-        sa.select(table)
-        .where(table.c.state.in_(("lost", "dropped")), table.c.shadow.is_(False))
-        .order_by(table.c.number)
-    )
-    return [LostEpisode(r.number, r.length, r.reason or "no reason given", r.spent) for r in rows]
-
-
-def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
-    """The numbers of all finished episodes, with and in the order of the episodes' numbers."""
-    table = schema.episodes
-    rows = connection.execute(
-        sa.select(table.c.number, table.c.numbers)
-        .where(table.c.state == "finished", table.c.shadow.is_(False))
-        .order_by(table.c.number)
-    )
-    numbers = []
-    for number, text in rows:
-        with reading_row("the campaign", "episodes", number):
-            numbers.append({"number": number, **json.loads(text)})
-    return numbers
-
-
-def read_episodes(
-    connection: sa.Connection,
-    horizon: int,
-    *,
-    shadow: bool = False,
-    plant: str | None = None,
-    signals: tuple[str, ...] = (),
-) -> Episodes:
-    """All finished episodes, in the order of their numbers; lost ones are listed with them."""
-    table = schema.episodes
-    chosen = sa.and_(table.c.state == "finished", table.c.shadow.is_(shadow))
-    if plant is not None:
-        chosen = sa.and_(chosen, table.c.plant == plant)
-    rows = connection.execute(sa.select(table.c.number, table.c.by_target).where(chosen))
-    by_target = {row.number: row.by_target for row in rows}
-    query = (
-        sa.select(schema.steps)
-        .join(table, table.c.number == schema.steps.c.episode)
-        .where(chosen, schema.steps.c.reward.is_not(None))
-        .order_by(schema.steps.c.episode, schema.steps.c.step)
-    )
-    made = {  # one episode after the other: all rows together take ten times as much memory
-        number: record_of(number, by_target[number], list(some), signals)
-        for number, some in groupby(connection.execute(query), lambda row: int(row.episode))
-    }
-    records = [made.get(n) or record_of(n, by_target[n], [], signals) for n in sorted(by_target)]
-    controlled = any(np.any(record.controls) for record in records)
-    try:
-        episodes = Episodes.of_records(records, horizon, controlled=controlled)
-    except MemoryError as error:
-        raise DataError(
-            f"{len(records):,} episodes of up to {horizon:,} steps do not fit into memory; "
-            "expected fewer, try episodes(plant=...)"
-        ) from error
-    return episodes if plant is not None else replace(episodes, lost=tuple(read_lost(connection)))
-
-
-def write_episodes(task: dict[str, Any]) -> None:
-    """Write the finished episodes to a file, in a process of its own, which loads little else."""
-    store = Store(task["where"], create=False)
-    with store.read() as connection:
-        horizon = int(store.fact(connection, "terms")["horizon"])
-        read_episodes(connection, horizon, plant=task["about"]).save(task["file"])
-    store.close()
-
-
-def digest_of(rows: Sequence[sa.Row[Any]]) -> str:
-    """A hash of the observed steps of an episode, but for times: it is in the event of its end."""
-    digest = hashlib.sha256()
-    for row in rows:
-        values = (
-            *(row.step, row.obs, row.action, row.probability, row.target_probability),
-            *(row.control, row.baseline, row.chooser, row.would, row.reward, row.cost),
-            *(row.signals, row.next_obs, bool(row.terminated)),
-            *(row.log_weights, row.returned, row.target_probabilities),
-        )
-        digest.update(json.dumps(values).encode())
-    return digest.hexdigest()
-
-
 _Numbers = Sequence[dict[str, Any]]
 
 
 def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation:
     """The evaluation by all finished episodes, in the order of their numbers.
 
-    The intervals are anytime-valid: a campaign is looked at while it runs.
+    The intervals are anytime-valid, for a campaign is looked at while it runs; but for those of a
+    number of episodes that was fixed before, once they are over (`CampaignState.anytime`).
     """
     numbers, lost = read_numbers(connection), read_lost(connection)
     if not numbers:
@@ -317,7 +135,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     run = RunInfo(
         estimator="mc" if on_policy and not controlled else "auto",
         stopped=stopped_in_words(state),
-        anytime=True,
+        anytime=state.anytime is not None,
         uncovered=None,
         costs=any(one["spent"] for one in numbers),
         guard=None if on_policy else _guard(state),
@@ -329,7 +147,7 @@ def evaluation_of(connection: sa.Connection, state: CampaignState) -> Evaluation
     totals = Totals(
         alpha=terms.alpha,
         promise=terms.promise,
-        method="sequence",
+        method=terms.interval,
         target_n=narrowest_at(terms),
         on_policy=on_policy,
         keep=False,
@@ -411,7 +229,10 @@ def stopped_in_words(state: CampaignState) -> str:
         return f"the campaign was stopped: {state.reason}"
     if state.terms.policies and state.handed_over:  # later episodes are about the baseline alone
         return f"handed over to {state.terms.policies[state.terms.reference]}: {state.reason}"
-    return state.done() or "the campaign is not over"
+    done, why = state.done(), state.anytime
+    if done is None or state.open or why is None or state.terms.interval == "sequence":
+        return done or "the campaign is not over"
+    return f"{done}; the interval is anytime-valid, because {why}"
 
 
 def _guard(state: CampaignState) -> GuardReport | None:
@@ -425,3 +246,298 @@ def _guard(state: CampaignState) -> GuardReport | None:
             to = "the baseline" if state.terms.baseline else "the target"
             return GuardReport(state.handed_over_after, watch.state, cause, to)
     return None
+
+
+# -- what was recorded -----------------------------------------------------------------------------
+
+
+def read_mixture(connection: sa.Connection, state: CampaignState) -> MixtureEpisodes:
+    """All finished episodes, in the order of their numbers; lost ones are listed with them.
+
+    Args:
+        connection: a consistent view.
+        state: a copy of the state in that view.
+    """
+    query = (
+        sa.select(STEPS)
+        .join(EPISODES, EPISODES.c.number == STEPS.c.episode)
+        .where(
+            EPISODES.c.state == "finished",
+            EPISODES.c.shadow.is_(False),
+            STEPS.c.reward.is_not(None),
+        )
+        .order_by(STEPS.c.episode, STEPS.c.step)
+    )
+    grouped: dict[int, list[sa.Row[Any]]] = {}
+    for row in connection.execute(query):
+        if row.episode in state.lines:  # else it began after that moment
+            grouped.setdefault(row.episode, []).append(row)
+    return _episodes(grouped, state, tuple(read_lost(connection)))
+
+
+def mixture_now(recorder: Recorder) -> MixtureEpisodes:
+    """The same, at this moment."""
+    with recorder.store.read() as connection:
+        with recorder.lock:
+            state = recorder.state(connection).copy()
+        return read_mixture(connection, state)
+
+
+def _episodes(
+    grouped: Mapping[int, Sequence[sa.Row[Any]]], state: CampaignState, lost: tuple[Any, ...]
+) -> MixtureEpisodes:
+    """Episodes from their observed steps by number."""
+    terms, signals = state.terms, state.terms.context
+    T, K, N = terms.horizon, len(terms.shares), len(grouped)
+    first = decode(next(iter(grouped.values()))[0].obs) if grouped else np.zeros((), np.int64)
+    act = decode(next(iter(grouped.values()))[0].action) if grouped else np.zeros((), np.int64)
+    kind = np.int64 if np.issubdtype(first.dtype, np.integer) else np.float64
+    columns: dict[str, Any] = {
+        "obs": np.zeros((N, T, *first.shape), kind),
+        "action": np.zeros((N, T, *act.shape), act.dtype),
+        "reward": np.zeros((N, T)),
+        "cost": np.zeros((N, T)),
+        "weights": np.ones((N, T + 1, K)),
+        "shares": np.zeros((N, K)),
+        "length": np.zeros(N, np.int64),
+        "last_obs": np.zeros((N, *first.shape), kind),
+        "terminated": np.zeros(N, np.bool_),
+        "index": np.array(list(grouped), np.int64),
+        "failed": np.zeros((N, K), np.bool_),
+        "back": np.zeros(N, np.int64),
+    }
+    paths = np.full((N, T + 1, len(signals)), np.nan)
+    failures: dict[int, Failure] = {}
+    for i, (number, rows) in enumerate(grouped.items()):
+        columns["shares"][i] = state.lines[number].shares
+        columns["length"][i] = columns["back"][i] = len(rows)
+        now = np.zeros(K)
+        if signals:
+            paths[i, : len(rows) + 1] = path_of(rows, signals)
+        for t, row in enumerate(rows):
+            with reading_row("the campaign", "steps", (number, t)):
+                columns["obs"][i, t], columns["action"][i, t] = decode(row.obs), decode(row.action)
+                columns["reward"][i, t], columns["cost"][i, t] = row.reward, row.cost
+                if row.chooser == "baseline":
+                    columns["back"][i] = min(columns["back"][i], t)
+                else:
+                    now, mute = weights_after(row), unanswered(row)
+                    columns["failed"][i, mute] = True
+                    for k in np.flatnonzero(mute):
+                        why = state.failed.get(int(k), "no answer")
+                        failures.setdefault(int(k), Failure(int(k), number, t, why))
+                columns["weights"][i, t + 1 :] = np.exp(now)
+        columns["last_obs"][i] = decode(rows[-1].next_obs)
+        columns["terminated"][i] = bool(rows[-1].terminated)
+    return MixtureEpisodes(
+        **columns,
+        failures=tuple(failures.values()),
+        lost=lost,
+        exogenous=paths if signals else None,
+        signals=signals,
+    )
+
+
+# -- what it shows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a look is made of: the state of a moment, a copy, and what was recorded until then."""
+
+    state: CampaignState
+    episodes: MixtureEpisodes
+    logs: Transitions | None
+    context: JointContext | None = None
+    note: str | None = None
+
+
+def _read(recorder: Recorder, *, due: bool = False) -> _Seen | None:
+    """What there is now; None: it was asked for where it is due, and is not.
+
+    The state is locked for a moment, and not while the rows are read: plants go on.
+    """
+    with recorder.store.read() as connection:
+        with recorder.lock:
+            state = recorder.state(connection)
+            if due and not state.look_due:
+                return None
+            state = state.copy()
+        episodes, history = read_mixture(connection, state), kept_history(connection)
+        seen = _Seen(state, episodes, kept_logs(connection))
+        if history is None or not len(episodes):
+            return seen
+        note = unusable(history, episodes)
+        joint = joint_context(history, recorder.terms.stop.episodes or 1000)
+        return replace(seen, context=None if note else joint, note=note)
+
+
+def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen) -> Outcome:
+    """Values and intervals of what was recorded."""
+    terms, state, episodes = recorder.terms, seen.state, seen.episodes
+    if not len(episodes):
+        raise InputError("result: no episode is finished, expected at least one")
+    if recorder.analyst is None:  # what is learned from logs alone is learned once
+        policies.begun()
+        learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
+        recorder.analyst = Analyst(policies, terms.gamma, learner, seen.logs, terms.seed)
+    recorder.analyst.context = seen.context
+    outcome = outcome_of(
+        episodes,
+        judged(recorder.analyst, episodes, terms.gamma),
+        seen.context,
+        stopped=stopped_in_words(state),
+        shares=np.array(state.next_shares()),
+        gamma=terms.gamma,
+        inference=_inference(terms),
+        anytime=True,  # a campaign is looked at while it runs
+        target_n=terms.stop.episodes or 1000,
+        asked=policies.asked,
+    )
+    looks: list[Any] = [(look.episodes, look.differences) for look in state.looks]
+    return replace(
+        outcome,
+        dropped=dict(state.dropped),
+        decided_after=dict(state.decided_after),
+        looks=looks,
+    )
+
+
+def _inference(terms: Terms) -> Inference:
+    return Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
+
+
+def _comparison(
+    recorder: Recorder, policies: PolicySet, outcome: Outcome, seen: _Seen
+) -> Comparison:
+    terms = recorder.terms
+    fair = np.array(terms.shares)
+    costs = cost_terms_of(
+        terms.watched,
+        baseline=policies.baseline,
+        largest_weight=1.0 / float(fair[policies.baseline]),
+        horizon=terms.horizon,
+        gamma=terms.gamma,
+        alpha=terms.alpha,
+    )
+    ran = f"a campaign by a mixture of episodes ({policies.in_words(fair)})"
+    notes = () if seen.note is None else (seen.note,)
+    return comparison_of(
+        outcome, policies, terms.gamma, _inference(terms), ran, costs, notes, context=seen.context
+    )
+
+
+def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:
+    """The comparison by all finished episodes; no lock is held while it is computed."""
+    seen = _read(recorder)
+    assert seen is not None
+    with recorder.looking:
+        return _comparison(recorder, policies, _outcome(recorder, policies, seen), seen)
+
+
+def look_now(recorder: Recorder, policies: PolicySet) -> bool:
+    """Look at all finished episodes, where that is due, and write what was found; False: it is not.
+
+    It takes as long as a comparison does; no lock of the journal is held meanwhile.
+    """
+    with recorder.looking:
+        seen = _read(recorder, due=True)
+        if seen is None:
+            return False
+        outcome = _outcome(recorder, policies, seen)
+        base, look = policies.baseline, None
+        failed = seen.episodes.failed[:, : policies.asked].any(axis=0)
+        active = np.asarray(seen.state.active[: policies.asked] & ~failed)
+        if active[base]:
+            look = look_at(outcome.inferrer, policies, active, len(seen.episodes))
+            outcome.looks = [*outcome.looks, (len(seen.episodes), look.differences)]
+            for k, one in look.differences.items():
+                if one.decided:
+                    outcome.decided_after.setdefault(k, len(seen.episodes))
+            for k in look.worse:
+                outcome.dropped.setdefault(k, len(seen.episodes))
+        comparison = _comparison(recorder, policies, outcome, seen)
+    if recorder.closed:
+        return False
+    data = _data(comparison, seen.state.cursor)
+    data["clear"] = {str(k): after for k, after in outcome.decided_after.items()}
+    if look is not None:
+        data |= {"best": look.best, "alike": look.alike, "width": look.width}
+        data["worse"] = list(look.worse)
+        data["seen"] = {str(k): [d.estimate, d.low, d.high] for k, d in look.differences.items()}
+    plain: Any = plain_numbers(data)
+    with recorder.writing() as (connection, state):
+        if not state.look_due:
+            return False  # another process was faster
+        news = _news(state, policies, outcome, comparison)
+        text = f"after {comparison.episodes:,} episodes: {comparison.sentence}"
+        recorder.happen(connection, Event("look", text, data=plain), *news)
+    return True
+
+
+def _news(
+    state: CampaignState, policies: PolicySet, outcome: Outcome, comparison: Comparison
+) -> list[Event]:
+    """What operators want to hear of, once."""
+    news = []
+    for k in sorted(outcome.decided_after.keys() - state.decided_after.keys()):
+        name = policies.names[k]
+        text = comparison.difference_in_words(name)
+        news.append(Event("decided", f"after {comparison.episodes:,} episodes: {text}"))
+    for k in sorted(outcome.dropped.keys() - state.dropped.keys()):
+        text = f"{policies.names[k]} runs no more episodes: another policy is surely better"
+        news.append(Event("policy dropped", text))
+    return news
+
+
+def _data(comparison: Comparison, cursor: int) -> dict[str, Any]:
+    """What a look keeps of a comparison."""
+    rows = {}
+    for name in comparison.names:
+        v, d = comparison.values[name], comparison.differences.get(name)
+        rows[name] = {
+            "value": [v.estimate, v.low, v.high],
+            "difference": None if d is None else [d.estimate, d.low, d.high],
+            "verdict": "baseline" if d is None else d.verdict,
+            "more_episodes": None if d is None else d.more_episodes,
+            "decided_after": None if d is None else d.decided_after,
+        }
+    certificate = comparison.certificate
+    return {
+        "episodes": comparison.episodes,
+        "upto": cursor,
+        "sentence": comparison.sentence,
+        "policies": rows,
+        "safety": None if certificate is None else [certificate.verdict, certificate.sentence],
+    }
+
+
+class LookThread:
+    """Looks in a thread of its own when that is due, one at a time.
+
+    Args:
+        recorder: of the campaign.
+        policies: that are compared.
+    """
+
+    def __init__(self, recorder: Recorder, policies: PolicySet) -> None:
+        self._recorder, self._policies = recorder, policies
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless one runs."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="scopeval-look", daemon=True)
+            self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the one that runs has ended, at most so long."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            while look_now(self._recorder, self._policies):
+                pass
+        except Exception as error:  # the next episode that ends tries it again
+            log.warning("the episodes could not be looked at: %s", error)

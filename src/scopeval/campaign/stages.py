@@ -22,7 +22,7 @@ import numpy as np
 
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.terms import Terms
-from scopeval.estimation.moments import Interval
+from scopeval.estimation.moments import Interval, moments_interval
 from scopeval.estimation.sequences import StagedMoments
 from scopeval.evaluation.stage_design import Plan
 from scopeval.evaluation.stage_report import Agreement
@@ -34,12 +34,12 @@ from scopeval.evaluation.stages import (
     expected_variance,
     stage_sizes,
 )
+from scopeval.question.inference import IntervalMethod
 
 __all__ = [
     "Allotment",
     "Expected",
     "RunningValue",
-    "Segment",
     "StagePlan",
     "budget_after",
     "expected_of",
@@ -242,15 +242,6 @@ def narrowest_at(terms: Terms) -> int:
     return max(terms.stop.episodes or 1000, 50)
 
 
-class _Counted(NamedTuple):
-    """A finished episode: its number, stage, weight and value."""
-
-    number: int
-    stage: int
-    weight: float
-    value: float
-
-
 class RunningValue:
     """Takes in finished episodes in the order in which they end.
 
@@ -260,7 +251,7 @@ class RunningValue:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._counted: list[_Counted] = []
+        self._counted: dict[int, tuple[Segment, float]] = {}  # by number, as they have ended
         self._moments = self._empty()
 
     def _empty(self) -> StagedMoments:
@@ -270,24 +261,25 @@ class RunningValue:
 
     def add(self, number: int, segment: Segment, value: float) -> None:
         """Take in an episode."""
-        self._counted.append(_Counted(number, segment.stage, segment.weight, value))
-        self._count(self._counted[-1])
+        self._counted[number] = segment, value
+        self._count(segment, value)
 
-    def _count(self, one: _Counted) -> None:
+    def _count(self, segment: Segment, value: float) -> None:
         if self._terms.refit is None:
             self._moments.enter(0, 1.0)
         else:
-            self._moments.enter(one.stage, one.weight)
-        self._moments.update(np.array([one.value]))
+            self._moments.enter(segment.stage, segment.weight)
+        self._moments.update(np.array([value]))
 
     def drop(self, number: int) -> None:
         """Take an episode out again."""
-        self._counted = [one for one in self._counted if one.number != number]
+        del self._counted[number]
         self._moments = self._empty()
-        for one in self._counted:
-            self._count(one)
+        for one in self._counted.values():
+            self._count(*one)
 
-    @property
-    def interval(self) -> Interval:
-        """Anytime-valid."""
-        return self._moments.sequence()
+    def interval(self, method: IntervalMethod) -> Interval:
+        """Of the value; all but "sequence" are for a number of episodes that was fixed before."""
+        if method == "sequence":
+            return self._moments.sequence()
+        return moments_interval(self._moments.whole, alpha=self._terms.alpha, method=method)

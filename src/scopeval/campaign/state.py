@@ -7,6 +7,7 @@ records a reading; what they decide is an event too, and is never decided twice.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,32 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scopeval.arrays import Bools
-from scopeval.campaign.stages import (
-    Allotment,
-    RunningValue,
-    StagePlan,
-    expected_of,
-    narrowest_at,
-)
+from scopeval.campaign.stages import Allotment, RunningValue, StagePlan, expected_of, narrowest_at
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
 from scopeval.comparison.policy_set import current_shares
 from scopeval.errors import CampaignError
 from scopeval.estimation.moments import BURN_IN, Interval
+from scopeval.evaluation.result import rounded
 from scopeval.question.promise import COST, Limit, Promise
 from scopeval.safety.costs import EpisodeCosts
 from scopeval.safety.guard import Guard
 
-__all__ = ["CampaignState", "Ends", "EpisodeLine", "LookLine", "OpenEpisode", "PolicyLine"]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenEpisode:
-    """An episode that has started and not ended."""
-
-    number: int
-    plant: str
-    stage: int
+__all__ = ["CampaignState", "EpisodeLine", "LookLine", "PolicyStatus"]
 
 
 @dataclass(slots=True)
@@ -51,6 +38,7 @@ class EpisodeLine:
         number: of the episode.
         plant: where it ran.
         shadow: what runs today has decided.
+        stage: of the ramp, when it started.
         started, ended: seconds since 1970; None: it has not ended.
         state: "open", "finished", "lost" or "dropped".
         cut: control went back to the plant, by a stop.
@@ -65,6 +53,7 @@ class EpisodeLine:
     number: int
     plant: str
     shadow: bool
+    stage: int
     started: float
     ended: float | None = None
     state: str = "open"
@@ -78,7 +67,7 @@ class EpisodeLine:
 
 
 class Ends(NamedTuple):
-    """The interval of a number; what is not known is NaN, or infinite."""
+    """A difference with its interval; what is not known is NaN, or infinite."""
 
     estimate: float
     low: float
@@ -95,13 +84,50 @@ class Ends(NamedTuple):
         )
 
 
-class PolicyLine(NamedTuple):
-    """What a look says of one policy: its value, and its difference to the baseline."""
+@dataclass(frozen=True)
+class PolicyStatus:
+    """One of several policies, as of the last look; what is not known is NaN, or infinite.
 
-    value: Ends
-    difference: Ends
+    Attributes:
+        name: of the policy.
+        share: of new episodes.
+        verdict: "baseline", or against it "better", "worse", "undecided" or "failed".
+        value, value_low, value_high: its value with its interval.
+        difference, low, high: its value less that of the baseline, anytime-valid; where that is
+            clear, as it was first.
+        more_episodes: about how many more would decide it; None: it is decided, or not known.
+        decided_after: episodes after which it was clear; None: it is not.
+        reason: why it has no share; None: it has.
+    """
+
+    name: str
+    share: float
     verdict: str
-    more_episodes: int | None
+    value: float = math.nan
+    value_low: float = -math.inf
+    value_high: float = math.inf
+    difference: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    more_episodes: int | None = None
+    decided_after: int | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of_look(cls, name: str, line: Mapping[str, Any]) -> PolicyStatus:
+        """What the data of a look say of it."""
+        value, ends = Ends.of(line["value"]), Ends.of(line["difference"])
+        more = line["more_episodes"]
+        return cls(name, 0.0, str(line["verdict"]), *value, *ends, more)
+
+    @property
+    def between(self) -> str:
+        """The difference in words; "": not known."""
+        half = (self.high - self.low) / 2
+        if not math.isfinite(half):
+            return ""
+        value, low, high = rounded(half, self.difference, self.low, self.high)
+        return f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -121,7 +147,7 @@ class LookLine:
 
     episodes: int
     sentence: str
-    policies: tuple[PolicyLine, ...]
+    policies: tuple[PolicyStatus, ...]
     differences: dict[int, Ends]
     best: bool = False
     alike: bool = False
@@ -131,31 +157,17 @@ class LookLine:
     @classmethod
     def of(cls, data: Mapping[str, Any], names: Sequence[str]) -> LookLine:
         """Of the data of its event."""
-        lines = [data["policies"][name] for name in names]
         safety = data.get("safety")
         return cls(
             int(data["episodes"]),
             str(data["sentence"]),
-            tuple(
-                PolicyLine(
-                    *(Ends.of(one["value"]), Ends.of(one["difference"])),
-                    *(str(one["verdict"]), one["more_episodes"]),
-                )
-                for one in lines
-            ),
+            tuple(PolicyStatus.of_look(name, data["policies"][name]) for name in names),
             {int(k): Ends.of(ends) for k, ends in data.get("seen", {}).items()},
             bool(data.get("best", False)),
             bool(data.get("alike", False)),
             math.inf if data.get("width") is None else float(data["width"]),
             None if safety is None else (str(safety[0]), str(safety[1])),
         )
-
-
-class Due(NamedTuple):
-    """When a refit became due: number of that event, and episodes that had started by then."""
-
-    event: int
-    started: int
 
 
 @dataclass
@@ -181,7 +193,7 @@ class CampaignState:
         design: number of the design that new episodes use.
         stage: of the ramp.
         refits_due, refits_done: how many new designs were due, and how many are there.
-        due: of every refit, when it became due.
+        due: of every refit the number of the event that made it due, and the episodes started then.
         refit_failure: why the new design that is due could not be computed; None: it could, or
             was not tried.
         plans: of the first design and of every one that has arrived.
@@ -221,11 +233,11 @@ class CampaignState:
     refits_due: int = 0
     refits_done: int = 0
     refit_failure: str | None = None
-    due: list[Due] = field(default_factory=list)
+    due: list[tuple[int, int]] = field(default_factory=list)
     plans: list[StagePlan] = field(default_factory=list)
     refuted_in: tuple[int, str] | None = None
     alarms: list[Event] = field(default_factory=list)
-    open: dict[int, OpenEpisode] = field(default_factory=dict)
+    open: dict[int, EpisodeLine] = field(default_factory=dict)
     last_episode: int = -1
     started: int = 0
     finished: int = 0
@@ -260,6 +272,13 @@ class CampaignState:
         ]
 
     # -- reading -------------------------------------------------------------------------------
+
+    def copy(self) -> CampaignState:
+        """What a look needs, as of now, while the state itself goes on."""
+        other = copy.copy(self)
+        for name in ("lines", "failed", "dropped", "decided_after", "looks", "open"):
+            setattr(other, name, copy.copy(getattr(self, name)))
+        return other
 
     @property
     def word(self) -> str:
@@ -313,9 +332,33 @@ class CampaignState:
             raise CampaignError(f"start: the campaign starts no episodes now ({why})", code)
 
     @property
+    def anytime(self) -> str | None:
+        """Why the interval must hold at any time, in words; None: it need not.
+
+        It need not where the number of episodes was fixed before, all of them are over, and nothing
+        that has been seen of them can have decided which they are. As in `evaluate`, lost ones are
+        counted, and told.
+        """
+        terms, stop = self.terms, self.terms.stop
+        adaptive = stop.precision is not None or stop.cost is not None or stop.decided
+        dropped = any(line.state == "dropped" for line in self.lines.values())
+        for holds, why in (
+            (terms.interval == "sequence", "it was asked for"),
+            (stop.episodes is None or adaptive, "no number of episodes was fixed before"),
+            (terms.refit is not None, "later designs depend on earlier episodes"),
+            (self.stopped, "it was stopped"),
+            (self.handed_over, f"it was handed over: {self.reasons.get('hand over')}"),
+            (dropped, "an episode was dropped"),
+            (self.started < (stop.episodes or 0) or self.open, "not all episodes are over"),
+        ):
+            if holds:
+                return why
+        return None
+
+    @property
     def interval(self) -> Interval:
-        """Anytime-valid, of the value."""
-        return self._value.interval
+        """Of the value: anytime-valid, until a fixed number of episodes is over."""
+        return self._value.interval("sequence" if self.anytime else self.terms.interval)
 
     @property
     def share(self) -> float:
@@ -405,7 +448,7 @@ class CampaignState:
             self.stage, self._in_stage = int(event.data["stage"]), 0
         elif event.kind == "refit":
             self.refits_due = int(event.data["refit"])
-            self.due.append(Due(event.number, int(event.data.get("started", self.started))))
+            self.due.append((event.number, int(event.data.get("started", self.started))))
         elif event.kind == "refit failed":
             self.refit_failure = event.text
         elif event.kind == "design":
@@ -444,10 +487,9 @@ class CampaignState:
         assert event.episode is not None
         assert event.plant is not None
         stage, shadow = int(event.data["stage"]), bool(event.data.get("shadow", False))
-        self.open[event.episode] = OpenEpisode(event.episode, event.plant, stage)
-        line = EpisodeLine(event.episode, event.plant, shadow, event.time)
+        line = EpisodeLine(event.episode, event.plant, shadow, stage, event.time)
         line.shares = tuple(event.data.get("shares", ()))
-        self.lines[event.episode] = line
+        self.lines[event.episode] = self.open[event.episode] = line
         self.last_episode = max(self.last_episode, event.episode)
         if not shadow:
             weight = event.data.get("value_weight")

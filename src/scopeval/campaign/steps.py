@@ -5,10 +5,12 @@ A decision is a function of the journal, so that it can be drawn again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,18 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats
-from scopeval.campaign import schema
 from scopeval.campaign.designs import BASELINE, Designs
 from scopeval.campaign.episode import Decided, Episode, Observed
-from scopeval.campaign.result import signals_of
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.store import decode, encode
+from scopeval.campaign.store import EPISODES, STEPS, Store, decode, encode, reading_row
+from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Choice, CounterStreams, Place, Target, shadow
 from scopeval.collection.episode_log import check_reading
+from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.rollout import choose
-from scopeval.errors import CampaignError, InputError
+from scopeval.errors import CampaignError, DataError, InputError
+from scopeval.evaluation.batches import summarize
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.episode_state import EpisodeState, log_sum
 from scopeval.question.promise import COST
@@ -38,29 +41,33 @@ __all__ = [
     "action_of",
     "check_same",
     "check_state",
+    "digest_of",
+    "earned_of",
     "episode_by_number",
     "next_log_weights",
     "observed_rows",
+    "path_of",
+    "read_episodes",
+    "read_lost",
+    "read_numbers",
     "replay",
     "step_row",
+    "summary_of",
     "totals_now",
     "unanswered",
     "weights_after",
     "write_decision",
     "write_outcome",
 ]
-
-_steps, _episodes = schema.steps, schema.episodes
-
 # Statements of every step, built once: building one takes longer than carrying it out.
-_add_decision = sa.insert(_steps)
+_add_decision = sa.insert(STEPS)
 #: An outcome is written once: `reward` is empty before.
 _add_outcome = (
-    sa.update(_steps)
+    sa.update(STEPS)
     .where(
-        _steps.c.episode == sa.bindparam("of_episode"),
-        _steps.c.step == sa.bindparam("of_step"),
-        _steps.c.reward.is_(None),
+        STEPS.c.episode == sa.bindparam("of_episode"),
+        STEPS.c.step == sa.bindparam("of_step"),
+        STEPS.c.reward.is_(None),
     )
     .values(
         {
@@ -70,17 +77,17 @@ _add_outcome = (
     )
 )
 _set_length = (
-    sa.update(_episodes)
-    .where(_episodes.c.number == sa.bindparam("of_episode"))
+    sa.update(EPISODES)
+    .where(EPISODES.c.number == sa.bindparam("of_episode"))
     .values({name: sa.bindparam(name) for name in ("length", "spent", "terminated")})
 )
-episode_by_number = sa.select(_episodes).where(_episodes.c.number == sa.bindparam("of_episode"))
+episode_by_number = sa.select(EPISODES).where(EPISODES.c.number == sa.bindparam("of_episode"))
 _all_steps = (
-    sa.select(_steps).where(_steps.c.episode == sa.bindparam("of_episode")).order_by(_steps.c.step)
+    sa.select(STEPS).where(STEPS.c.episode == sa.bindparam("of_episode")).order_by(STEPS.c.step)
 )
-_observed_steps = _all_steps.where(_steps.c.reward.is_not(None))
-_one_step = sa.select(_steps).where(
-    _steps.c.episode == sa.bindparam("of_episode"), _steps.c.step == sa.bindparam("of_step")
+_observed_steps = _all_steps.where(STEPS.c.reward.is_not(None))
+_one_step = sa.select(STEPS).where(
+    STEPS.c.episode == sa.bindparam("of_episode"), STEPS.c.step == sa.bindparam("of_step")
 )
 
 
@@ -208,7 +215,7 @@ def totals_now(connection: sa.Connection, state: CampaignState) -> dict[str, flo
     if not running:
         return totals
     spent = connection.execute(
-        sa.select(sa.func.sum(_episodes.c.spent)).where(_episodes.c.number.in_(running))
+        sa.select(sa.func.sum(EPISODES.c.spent)).where(EPISODES.c.number.in_(running))
     ).scalar()
     totals[COST] += float(spent or 0.0)
     if any(name != COST for name in state.terms.signals):
@@ -480,3 +487,209 @@ class MixtureDeciding(Deciding):
         self._policies.begun()
         before = EpisodeState(np.array([json.loads(row.log_weights)]), np.array([row.returned]))
         return self._draw(episode.number, row.step, obs, before, np.array(shares), unanswered(row))
+
+
+def path_of(rows: Sequence[sa.Row[Any]], signals: Sequence[str]) -> Floats:
+    """[steps + 1, d] of one episode: NaN at its start, then what each step has reported."""
+    path = np.full((len(rows) + 1, len(signals)), np.nan)
+    for t, row in enumerate(rows, 1):
+        seen = json.loads(row.signals) if row.signals else {}
+        path[t] = [seen.get(name, np.nan) for name in signals]
+    return path
+
+
+def record_of(
+    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], signals: tuple[str, ...] = ()
+) -> EpisodeRecord:
+    """A recorded episode from its observed steps, in order, with the paths of some signals."""
+    choosers = [row.chooser for row in rows]
+    return EpisodeRecord(
+        index=number,
+        obs=[decode(row.obs) for row in rows] + [decode(row.next_obs) for row in rows[-1:]],
+        action=[decode(row.action) for row in rows],
+        reward=[row.reward for row in rows],
+        cost=[row.cost for row in rows],
+        probs=[(row.probability, row.target_probability) for row in rows],
+        controls=[(row.control, row.baseline) for row in rows],
+        terminated=bool(rows and rows[-1].terminated),
+        by_target=by_target,
+        fallbacks=sum(chooser == "fallback:failed" for chooser in choosers),
+        guarded=sum(chooser in ("guard", "baseline") for chooser in choosers),
+        signals=signals,
+        exogenous=path_of(rows, signals) if signals else [],
+    )
+
+
+def signals_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, list[float]]:
+    """Of every signal three sums over the episode: plain, discounted, and weighted.
+
+    The weighted one has the mean of the target policy's discounted one.
+    """
+    readings = [json.loads(row.signals) if row.signals else {} for row in rows]
+    ratios = np.array([row.target_probability / row.probability for row in rows])
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    weights = np.cumprod(ratios) * factors
+    sums = {}
+    for name in sorted({name for reading in readings for name in reading}):
+        x = np.array([reading.get(name, 0.0) for reading in readings])
+        sums[name] = [float(x.sum()), float(x @ factors), float(x @ weights)]
+    return sums
+
+
+def numbers_of(
+    number: int, by_target: bool, rows: Sequence[sa.Row[Any]], horizon: int, gamma: float
+) -> dict[str, Any]:
+    """The numbers of a finished episode, ready for JSON."""
+    record = record_of(number, by_target, rows)
+    episode = Episodes.of_records([record], horizon, controlled=True)
+    batch = summarize(episode, gamma, "mc" if by_target and not _controlled(rows) else "dr")
+    numbers: dict[str, Any] = {
+        "value": float(batch.value[0]),
+        "returned": float(batch.returned[0]),
+        "weight": float(batch.weight[0]),
+        **{name: float(column[0]) for name, column in batch.costs.columns().items()},
+        "spent": float(batch.spent[0]),
+        "target_spent": float(batch.target_spent[0]),
+    }
+    choosers = [row.chooser for row in rows]
+    reasons = [c.removeprefix("fallback:") for c in choosers if c.startswith("fallback:")]
+    return numbers | {
+        "by_target": by_target,
+        "controlled": _controlled(rows),
+        "length": len(rows),
+        "asked": sum(c == "behavior" or c.startswith("fallback:") for c in choosers),
+        "fallbacks": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+        "guarded": record.guarded,
+        "signals": signals_of(rows, gamma),
+    }
+
+
+def summary_of(
+    episode: sa.Row[Any], state: str, rows: Sequence[sa.Row[Any]], spent: float, terms: Terms
+) -> dict[str, Any]:
+    """What the event says that ends an episode, ready for JSON: a function of its steps.
+
+    Args:
+        episode: its row.
+        state: in which it ends, "finished" or "lost".
+        rows: of its observed steps.
+        spent: their cost.
+        terms: of the campaign.
+    """
+    if state == "finished" and not episode.shadow:
+        return numbers_of(episode.number, episode.by_target, rows, terms.horizon, terms.gamma)
+    numbers: dict[str, Any] = {"spent": spent, "signals": signals_of(rows, 1.0)}
+    if episode.shadow:
+        return numbers | earned_of(rows, terms.gamma)
+    return numbers | {"seen": seen_of(bool(episode.by_target), rows, terms.gamma)}
+
+
+def seen_of(by_target: bool, rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, Any]:
+    """What is known about the costs of a lost episode, ready for JSON: sums over its steps."""
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    ratios = np.array([row.target_probability / row.probability for row in rows])
+    cost = np.array([row.cost for row in rows])
+    weights = np.cumprod(ratios) * factors
+    return {
+        "by_target": by_target,
+        "cost": float(cost @ factors),
+        "weighted_cost": float(cost @ weights),
+        "exposure": float(weights.sum()),
+        "largest_step": float(cost.max(initial=0.0)),
+    }
+
+
+def earned_of(rows: Sequence[sa.Row[Any]], gamma: float) -> dict[str, float]:
+    """Discounted sums of the rewards and costs of an episode that what runs today has decided."""
+    factors = discounts(gamma, len(rows)) if rows else np.empty(0)
+    return {
+        "earned": float(np.array([row.reward for row in rows]) @ factors),
+        "paid": float(np.array([row.cost for row in rows]) @ factors),
+    }
+
+
+def _controlled(rows: Sequence[sa.Row[Any]]) -> bool:
+    return any(row.control or row.baseline for row in rows)
+
+
+def digest_of(rows: Sequence[sa.Row[Any]]) -> str:
+    """A hash of the observed steps of an episode, but for times: it is in the event of its end."""
+    digest = hashlib.sha256()
+    for row in rows:
+        values = (
+            *(row.step, row.obs, row.action, row.probability, row.target_probability),
+            *(row.control, row.baseline, row.chooser, row.would, row.reward, row.cost),
+            *(row.signals, row.next_obs, bool(row.terminated)),
+            *(row.log_weights, row.returned, row.target_probabilities),
+        )
+        digest.update(json.dumps(values).encode())
+    return digest.hexdigest()
+
+
+def read_lost(connection: sa.Connection) -> list[LostEpisode]:
+    """Lost and dropped episodes, in the order of their numbers."""
+    rows = connection.execute(
+        sa.select(EPISODES)
+        .where(EPISODES.c.state.in_(("lost", "dropped")), EPISODES.c.shadow.is_(False))
+        .order_by(EPISODES.c.number)
+    )
+    return [LostEpisode(r.number, r.length, r.reason or "no reason given", r.spent) for r in rows]
+
+
+def read_numbers(connection: sa.Connection) -> list[dict[str, Any]]:
+    """The numbers of all finished episodes, with and in the order of the episodes' numbers."""
+    rows = connection.execute(
+        sa.select(EPISODES.c.number, EPISODES.c.numbers)
+        .where(EPISODES.c.state == "finished", EPISODES.c.shadow.is_(False))
+        .order_by(EPISODES.c.number)
+    )
+    numbers = []
+    for number, text in rows:
+        with reading_row("the campaign", "episodes", number):
+            numbers.append({"number": number, **json.loads(text)})
+    return numbers
+
+
+def read_episodes(
+    connection: sa.Connection,
+    horizon: int,
+    *,
+    shadow: bool = False,
+    plant: str | None = None,
+    signals: tuple[str, ...] = (),
+) -> Episodes:
+    """All finished episodes, in the order of their numbers; lost ones are listed with them."""
+    chosen = sa.and_(EPISODES.c.state == "finished", EPISODES.c.shadow.is_(shadow))
+    if plant is not None:
+        chosen = sa.and_(chosen, EPISODES.c.plant == plant)
+    rows = connection.execute(sa.select(EPISODES.c.number, EPISODES.c.by_target).where(chosen))
+    by_target = {row.number: row.by_target for row in rows}
+    query = (
+        sa.select(STEPS)
+        .join(EPISODES, EPISODES.c.number == STEPS.c.episode)
+        .where(chosen, STEPS.c.reward.is_not(None))
+        .order_by(STEPS.c.episode, STEPS.c.step)
+    )
+    made = {  # one episode after the other: all rows together take ten times as much memory
+        number: record_of(number, by_target[number], list(some), signals)
+        for number, some in groupby(connection.execute(query), lambda row: int(row.episode))
+    }
+    records = [made.get(n) or record_of(n, by_target[n], [], signals) for n in sorted(by_target)]
+    controlled = any(np.any(record.controls) for record in records)
+    try:
+        episodes = Episodes.of_records(records, horizon, controlled=controlled)
+    except MemoryError as error:
+        raise DataError(
+            f"{len(records):,} episodes of up to {horizon:,} steps do not fit into memory; "
+            "expected fewer, try episodes(plant=...)"
+        ) from error
+    return episodes if plant is not None else replace(episodes, lost=tuple(read_lost(connection)))
+
+
+def write_episodes(task: dict[str, Any]) -> None:
+    """Write the finished episodes to a file, in a process of its own, which loads little else."""
+    store = Store(task["where"], create=False)
+    with store.read() as connection:
+        horizon = int(store.fact(connection, "terms")["horizon"])
+        read_episodes(connection, horizon, plant=task["about"]).save(task["file"])
+    store.close()

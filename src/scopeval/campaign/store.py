@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,243 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from scopeval.campaign import schema
-from scopeval.errors import DataError, ScopevalError
+from scopeval.errors import DataError, InputError, MissingExtraError, ScopevalError
 
-__all__ = ["DAMAGED", "START", "Event", "Store", "chained", "decode", "encode", "reading_row"]
+try:
+    import sqlalchemy as sa
+except ImportError as missing:
+    raise MissingExtraError("sqlalchemy", "campaign", "A campaign") from missing
+
+
+__all__ = [
+    "AUDIT",
+    "DAMAGED",
+    "DELIVERIES",
+    "DESIGNS",
+    "EPISODES",
+    "EVENTS",
+    "FACTS",
+    "FORMAT",
+    "LOGS",
+    "METADATA",
+    "PLANTS",
+    "START",
+    "STEPS",
+    "TOKENS",
+    "Event",
+    "Store",
+    "chained",
+    "decode",
+    "encode",
+    "open_engine",
+    "reading_row",
+]
+
+#: Version of these tables and of the terms; `transfer.migrate` brings older ones here. It grows
+#: with every new term, so that an older scopeval says which version it takes to read them.
+FORMAT = 3
+
+#: How long a call waits for another process's transaction, in seconds.
+PATIENCE = 5.0
+
+METADATA = sa.MetaData()
+#: Settings and other facts that hold for the whole campaign, as JSON.
+FACTS = sa.Table(
+    "facts",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+#: Every behavior policy that was ever used; number 0 is the first, -1 the baseline.
+DESIGNS = sa.Table(
+    "designs",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),  # "target", "design", "table" or "own"
+    sa.Column("fingerprint", sa.Text),
+    sa.Column("content", sa.LargeBinary),
+    sa.Column("made", sa.Double, nullable=False),
+    sa.Column("about", sa.Text, nullable=False),  # JSON: versions, predictions, why
+)
+
+#: Logs that the campaign began with, where later designs need them.
+LOGS = sa.Table(
+    "logs",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+
+PLANTS = sa.Table(
+    "plants",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("seen", sa.Double, nullable=False),
+    sa.Column("holder", sa.Text),  # the controller that has started or resumed an episode last
+)
+
+EPISODES = sa.Table(
+    "episodes",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("plant", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, unique=True),  # of the caller, so that a repeated start is one
+    sa.Column("design", sa.Integer, sa.ForeignKey("designs.number"), nullable=False),
+    sa.Column("share", sa.Double, nullable=False),  # of the behavior policy in the mixture
+    sa.Column("by_target", sa.Boolean, nullable=False),
+    sa.Column("shadow", sa.Boolean, nullable=False),  # what runs today decides: no evidence
+    sa.Column("state", sa.Text, nullable=False),  # "open", "finished", "lost" or "dropped"
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("ended", sa.Double),
+    sa.Column("length", sa.Integer, nullable=False),
+    sa.Column("spent", sa.Double, nullable=False),  # cost so far, not discounted
+    sa.Column("terminated", sa.Boolean, nullable=False),
+    sa.Column("reason", sa.Text),  # why it was lost or dropped
+    sa.Column("numbers", sa.Text),  # JSON: the summary of a finished episode
+    sa.Index("episodes_by_state", "state"),
+    sa.Index("episodes_by_plant", "plant", "number"),
+)
+
+STEPS = sa.Table(
+    "steps",
+    METADATA,
+    sa.Column("episode", sa.Integer, sa.ForeignKey("episodes.number"), primary_key=True),
+    sa.Column("step", sa.Integer, primary_key=True),
+    sa.Column("obs", sa.Text, nullable=False),  # JSON: a whole number, or a row of numbers
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("probability", sa.Double, nullable=False),
+    sa.Column("target_probability", sa.Double, nullable=False),
+    sa.Column("control", sa.Double, nullable=False),
+    sa.Column("baseline", sa.Double, nullable=False),
+    sa.Column("chooser", sa.Text, nullable=False),
+    sa.Column("would", sa.Text),  # JSON: what the behavior policy would do, in shadow
+    sa.Column("decided", sa.Double, nullable=False),
+    sa.Column("reward", sa.Double),
+    sa.Column("cost", sa.Double),
+    sa.Column("signals", sa.Text),  # JSON: other readings by name
+    sa.Column("next_obs", sa.Text),
+    sa.Column("terminated", sa.Boolean),
+    sa.Column("observed", sa.Double),
+    # what the decision depended on beyond the observation; NULL in journals of format 1
+    sa.Column("log_weights", sa.Text),  # JSON [K]: log of the running weight of every policy
+    sa.Column("returned", sa.Double),  # sum of the rewards before
+    sa.Column("target_probabilities", sa.Text),  # JSON [K] of the action; NULL: one policy
+)
+
+#: What happened, in the order of commitment. The state of a campaign is a function of this table.
+EVENTS = sa.Table(
+    "events",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("plant", sa.Text),
+    sa.Column("episode", sa.Integer),
+    sa.Column("who", sa.Text),
+    sa.Column("data", sa.Text, nullable=False),  # JSON
+    sa.Column("hash", sa.Text, nullable=False),  # of this row and the hash before it
+)
+
+#: Who may call a service. The secret of a token is not kept, only its hash. Revoked ones stay.
+TOKENS = sa.Table(
+    "serve_tokens",
+    METADATA,
+    sa.Column("key", sa.Text, primary_key=True),  # the public part of a token
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("plants", sa.Text),  # JSON: names of plants; NULL: any
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("made", sa.Double, nullable=False),
+    sa.Column("revoked", sa.Double),
+    sa.Column("expires", sa.Double),  # NULL: never
+    sa.Column("used", sa.Double),  # last, within a minute; NULL: never
+    sa.Index("serve_tokens_by_name", "name"),
+)
+
+#: What operators did, what callers were refused, and what was done to tokens.
+AUDIT = sa.Table(
+    "serve_audit",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("verb", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("request", sa.Text, unique=True),  # of the caller, so that a repeated call is one
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+
+#: The last event that was delivered to each webhook.
+DELIVERIES = sa.Table(
+    "serve_deliveries",
+    METADATA,
+    sa.Column("url", sa.Text, primary_key=True),  # its hash: an address may hold a secret
+    sa.Column("event", sa.Integer, nullable=False),
+    sa.Column("failed", sa.Integer, nullable=False, server_default="0"),  # events given up
+)
+
+
+def open_engine(where: str | os.PathLike[str], *, create: bool, patience: float) -> sa.Engine:
+    """The database of a campaign.
+
+    Args:
+        where: a SQLite file, or a URL postgresql://user@host/database.
+        create: whether a SQLite file may be created.
+        patience: seconds that a call waits for another process's transaction.
+
+    Raises:
+        InputError: another kind of database.
+        DataError: the file is not there, or the database cannot be reached.
+        MissingExtraError: the driver for PostgreSQL is not installed.
+    """
+    text = os.fspath(where)
+    scheme = re.match(r"([a-zA-Z][\w+.-]*)://", text)
+    if scheme is None:
+        return _sqlite(text, create, patience)
+    if scheme[1] not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise InputError(
+            f"where: got a URL of kind {scheme[1]!r}, expected the path of a SQLite file or "
+            "postgresql://user@host/database"
+        )
+    return _postgresql("postgresql+psycopg://" + text[scheme.end() :], patience)
+
+
+def _sqlite(path: str, create: bool, patience: float) -> sa.Engine:
+    if not os.path.isfile(path):
+        if not create:
+            raise DataError(f"{path}: no such file; expected a campaign, try Campaign.create")
+        with contextlib.suppress(OSError):  # observations and hashes of tokens: not for everybody
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    url = sa.URL.create("sqlite", database=path)
+    engine = sa.create_engine(url, connect_args={"timeout": patience})
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions are begun by the store, not by the driver
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    return engine
+
+
+def _postgresql(url: str, patience: float) -> sa.Engine:
+    try:
+        import psycopg  # noqa: F401  (the driver)
+    except ImportError as missing:
+        raise MissingExtraError("psycopg", "postgres", "A campaign in PostgreSQL") from missing
+    options = {"options": f"-c lock_timeout={int(1000 * patience)}", "connect_timeout": 10}
+    return sa.create_engine(url, pool_pre_ping=True, connect_args=options)
+
 
 #: Key of the lock in PostgreSQL under which events are numbered.
 ORDER_LOCK = 0x5C09E
@@ -42,11 +272,10 @@ DAMAGED = (
     *(OverflowError, RecursionError, MemoryError),
 )
 
-_events = schema.events
 _events_after = (
-    sa.select(_events).where(_events.c.number > sa.bindparam("after")).order_by(_events.c.number)
+    sa.select(EVENTS).where(EVENTS.c.number > sa.bindparam("after")).order_by(EVENTS.c.number)
 )
-_add_event = sa.insert(_events)
+_add_event = sa.insert(EVENTS)
 _order_lock = sa.select(sa.func.pg_advisory_xact_lock(sa.bindparam("key", type_=sa.BigInteger)))
 
 
@@ -135,6 +364,15 @@ class _Group(threading.local):
     head: tuple[int, str] | None = None
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file a path leads to; None: to none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _tell(connection: sa.Connection, words: str) -> None:
     """Begin or end a part of a transaction: words of the driver, at every call."""
     cursor = connection.connection.cursor()
@@ -155,11 +393,12 @@ class Store:
         self, where: str | os.PathLike[str], *, create: bool, patience: float | None = None
     ) -> None:
         self.where = os.fspath(where)
-        wait = schema.PATIENCE if patience is None else patience
-        self.engine = schema.open_engine(where, create=create, patience=wait)
+        wait = PATIENCE if patience is None else patience
+        self.engine = open_engine(where, create=create, patience=wait)
         self._server = self.engine.dialect.name == "postgresql"
         self._dbapi_error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
         self._group = _Group()
+        self._file = None if self._server else _identity(self.where)
         if create:
             return  # `create_tables` follows, in the transaction of the first facts
         with self.read() as connection:  # which does not wait for those who write
@@ -170,7 +409,7 @@ class Store:
 
     def create_tables(self, connection: sa.Connection) -> None:
         """Make the tables that are not there yet."""
-        schema.tables.create_all(connection)
+        METADATA.create_all(connection)
 
     @property
     def name(self) -> str:
@@ -214,6 +453,7 @@ class Store:
             with self.transaction() as connection:
                 yield connection
             return
+        self._check_file()
         with self._translated():
             with self.engine.begin() as connection:
                 if not self._server:
@@ -233,10 +473,24 @@ class Store:
         if self._group.connection is not None:
             yield self._group.connection
             return
+        self._check_file()
         with self._translated(), self.engine.begin() as connection:
             if not self._server:
                 _tell(connection, "BEGIN")
             yield connection
+
+    def _check_file(self) -> None:
+        """See that the file that was opened is still there: all that goes to another one is lost.
+
+        Raises:
+            DataError: it was deleted, or replaced, as where a backup was restored.
+        """
+        if self._file is not None and _identity(self.where) != self._file:
+            raise DataError(
+                f"{self.name}: the file that was opened is not there any more, or another one lies "
+                "in its place; nothing of this call was recorded. Was a backup restored? Then end "
+                "all that uses it, and open it again"
+            )
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -266,13 +520,17 @@ class Store:
     def set_fact(self, connection: sa.Connection, name: str, value: Any) -> str:
         """Keep a fact; returns it as it is kept."""
         text = json.dumps(value)
-        connection.execute(schema.facts.insert().values(name=name, value=text))
+        connection.execute(FACTS.insert().values(name=name, value=text))
         return text
+
+    def change_fact(self, connection: sa.Connection, name: str, value: Any) -> None:
+        """Keep another value of a fact."""
+        chosen = FACTS.update().where(FACTS.c.name == name)
+        connection.execute(chosen.values(value=json.dumps(value)))
 
     def fact(self, connection: sa.Connection, name: str) -> Any:
         """A fact; None: it is not there."""
-        table = schema.facts
-        text = connection.execute(sa.select(table.c.value).where(table.c.name == name)).scalar()
+        text = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
         with reading_row(self.name, "facts", name):
             return None if text is None else json.loads(text)
 
@@ -330,9 +588,9 @@ class Store:
         """
         chosen = _events_after
         if kinds is not None:
-            chosen = chosen.where(_events.c.kind.in_(tuple(kinds)))
+            chosen = chosen.where(EVENTS.c.kind.in_(tuple(kinds)))
         if last:
-            chosen = chosen.order_by(None).order_by(_events.c.number.desc())
+            chosen = chosen.order_by(None).order_by(EVENTS.c.number.desc())
         rows = connection.execute(chosen if most is None else chosen.limit(most), {"after": number})
         events = self._read_events(rows)
         return events[::-1] if last else events
@@ -348,15 +606,25 @@ class Store:
                 raise
         return events
 
-    def news_after(self, connection: sa.Connection, number: int) -> list[Event]:
+    def news_after(self, connection: sa.Connection, number: int, head: str) -> list[Event]:
         """Events after one; inside a group they are read once.
 
         Nobody else can write in between (SQLite), or it is seen by the next group (PostgreSQL).
+
+        Raises:
+            DataError: that one is not there, or another: an older journal was put in its place.
         """
         if self._group.connection is not None and self._group.current:
             return []
         self._group.current = True
-        return self.events_after(connection, number)
+        events = self.events_after(connection, number - 1)
+        if number and (not events or (events[0].number, events[0].hash) != (number, head)):
+            raise DataError(
+                f"{self.name}: event {number}, which was there, is not, or is another one; nothing "
+                "of this call was recorded. Was a backup restored? Then end all that uses the "
+                "campaign, and open it again"
+            )
+        return events[1:] if number else events
 
     # -- the head of the chain, beside a SQLite file ---------------------------------------------
 
@@ -397,12 +665,10 @@ class Store:
             return  # a copy without it, or the note was cut
         if noted < 1:
             return
-        kept = connection.execute(
-            sa.select(_events.c.hash).where(_events.c.number == noted)
-        ).scalar()
+        kept = connection.execute(sa.select(EVENTS.c.hash).where(EVENTS.c.number == noted)).scalar()
         if kept == mark:
             return
-        last = connection.execute(sa.select(sa.func.max(_events.c.number))).scalar() or 0
+        last = connection.execute(sa.select(sa.func.max(EVENTS.c.number))).scalar() or 0
         what = f"is another one here (the last is {last})" if kept else f"but the last is {last}"
         raise DataError(
             f"{self.name}: event {noted} was committed, {what}: rows are missing, as where the "

@@ -5,15 +5,19 @@ Commands are one table for Python, the shell, HTTP and the page.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from scopeval import __version__
 from scopeval._archive import MAX_BYTES
-from scopeval.arrays import check_alpha, check_whole, is_number
-from scopeval.errors import InputError
+from scopeval.arrays import check_whole, is_number
+from scopeval.errors import DataError, InputError
 from scopeval.evaluation.stages import Stages, stage_sizes
+from scopeval.question.inference import Inference, IntervalMethod
 from scopeval.question.promise import COST, Bound, Limit, Promise, promises_and_limits
 from scopeval.question.stop import Stop
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
@@ -28,6 +32,7 @@ __all__ = [
     "check_name",
     "command_of",
     "rule_of",
+    "terms_digest",
 ]
 
 #: What happens while the design in use is not confirmed: nothing is run until an operator says so,
@@ -90,6 +95,8 @@ class Terms:
         baseline: whether a policy that runs today is the fallback.
         unconfirmed: what happens with a baseline while the design in use is not confirmed.
         return_bound: least and greatest possible return; None: unknown.
+        interval: of the value once a number of episodes that was fixed before is over
+            (`CampaignState.anytime`); until then, and else, it is a sequence.
         refit: how the behavior policy is designed anew from finished episodes; None: never.
         policies: names of several policies that are compared; (): there is one target policy.
         reference: number of the one of them that runs today: it plays the target policy's part in
@@ -114,6 +121,7 @@ class Terms:
     baseline: bool = False
     unconfirmed: Unconfirmed = "target"
     return_bound: tuple[float, float] | None = None
+    interval: IntervalMethod = "sequence"  # as in journals that do not say it
     refit: Stages | None = None
     policies: tuple[str, ...] = ()
     reference: int = 0
@@ -130,7 +138,7 @@ class Terms:
         check_whole("seed", self.seed, 0)
         if not (is_number(self.gamma) and 0 < self.gamma <= 1):
             raise InputError(f"gamma: got {self.gamma!r}, expected a number in (0, 1]")
-        check_alpha(self.alpha)
+        Inference(self.alpha, interval=self.interval)  # checks them
         if not (is_number(self.silent_after) and self.silent_after > 0):
             raise InputError(
                 f"silent_after: got {self.silent_after!r}, expected seconds, a number above 0"
@@ -213,6 +221,13 @@ class Terms:
     def from_json(cls, content: Mapping[str, Any]) -> Terms:
         """What `to_json` made, also in older versions."""
         fields = dict(content)
+        unknown = fields.keys() - {"epsilon", "plan", "cost_bound", "step_cost_bound"}
+        unknown -= {one.name for one in dataclasses.fields(cls)}
+        if unknown:
+            raise DataError(
+                f"terms: {', '.join(sorted(unknown))} not known to scopeval {__version__}; a newer "
+                "one wrote them, expected that or a later one"
+            )
         if "epsilon" in fields:
             _from_epsilon(fields)
         fields["promise"] = _guard(fields["promise"])
@@ -225,6 +240,11 @@ class Terms:
         refit = fields.get("refit")
         fields["refit"] = None if refit is None else Stages.from_json(refit)
         return cls(**fields)
+
+
+def terms_digest(text: str) -> str:
+    """A hash of the terms, as they stand in the table of facts."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _guard(content: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import io
 import json
 import os
 import sqlite3
@@ -18,23 +19,63 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from scopeval._files import check_place, now, replace_file
+from scopeval import __version__
+from scopeval._archive import open_archive, pack, reading
+from scopeval._files import check_place, now, replace_file, versions
 from scopeval.arrays import is_number
-from scopeval.campaign import schema
-from scopeval.campaign.audit import terms_digest
-from scopeval.campaign.store import START, Event, Store, chained, reading_row
+from scopeval.campaign.store import (
+    AUDIT,
+    DELIVERIES,
+    DESIGNS,
+    EPISODES,
+    EVENTS,
+    FACTS,
+    FORMAT,
+    LOGS,
+    METADATA,
+    PLANTS,
+    START,
+    STEPS,
+    TOKENS,
+    Event,
+    Store,
+    chained,
+    reading_row,
+)
+from scopeval.campaign.terms import terms_digest
+from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
+from scopeval.logs.transitions import Transitions
 
-__all__ = ["backup_campaign", "export_campaign", "import_campaign", "migrate", "prune_campaign"]
+__all__ = [
+    "backup_campaign",
+    "bytes_of_episodes",
+    "bytes_of_logs",
+    "check_history",
+    "episodes_of_bytes",
+    "export_campaign",
+    "import_campaign",
+    "keep_history",
+    "keep_logs",
+    "kept_history",
+    "kept_logs",
+    "logs_of_bytes",
+    "migrate",
+    "prune_campaign",
+]
 
 KIND = "scopeval campaign"
+#: Formats whose files are imported; what differs in them is brought up at opening.
+SAME_TABLES = (2, FORMAT)
 #: In an order in which rows refer to earlier ones only.
 TABLES = (
-    schema.facts, schema.designs, schema.logs, schema.plants, schema.episodes, schema.steps,
-    schema.events, schema.tokens, schema.audit, schema.deliveries,
+    FACTS, DESIGNS, LOGS, PLANTS, EPISODES, STEPS,
+    EVENTS, TOKENS, AUDIT, DELIVERIES,
 )  # fmt: skip
 #: Longest line that is read, and rows that are written together.
 LONGEST, TOGETHER = 1 << 30, 500
@@ -79,7 +120,7 @@ def export_campaign(store: Store, path: str | os.PathLike[str]) -> Path:
             gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed,
             store.read() as connection,
         ):
-            head = {"kind": KIND, "format": schema.FORMAT, "written": now()}
+            head = {"kind": KIND, "format": FORMAT, "written": now()}
             packed.write(json.dumps(head).encode() + b"\n")
             for table in TABLES:
                 order = sa.select(table).order_by(*table.primary_key.columns)
@@ -112,10 +153,10 @@ def prune_campaign(store: Store, days: float, clock: Callable[[], float]) -> dic
     if not (is_number(days) and days > 0):
         raise InputError(f"days: got {days!r}, expected a number above 0")
     now = clock()
-    before, audit, tokens = now - 86_400.0 * days, schema.audit, schema.tokens
+    before = now - 86400.0 * days
     with store.transaction() as connection:
-        refused = audit.delete().where(audit.c.outcome.like("refused%"), audit.c.time < before)
-        dead = tokens.delete().where(sa.or_(tokens.c.revoked < before, tokens.c.expires < before))
+        refused = AUDIT.delete().where(AUDIT.c.outcome.like("refused%"), AUDIT.c.time < before)
+        dead = TOKENS.delete().where(sa.or_(TOKENS.c.revoked < before, TOKENS.c.expires < before))
         counts = {
             "refused calls": connection.execute(refused).rowcount,
             "dead tokens": connection.execute(dead).rowcount,
@@ -123,7 +164,7 @@ def prune_campaign(store: Store, days: float, clock: Callable[[], float]) -> dic
         said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         row = {"time": now, "who": "this machine", "role": "", "address": "", "verb": "prune"}
         reason = f"{said} older than {days:g} days"
-        connection.execute(audit.insert().values(**row, reason=reason, outcome="done"))
+        connection.execute(AUDIT.insert().values(**row, reason=reason, outcome="done"))
     return counts
 
 
@@ -171,7 +212,7 @@ def _rows(path: str | os.PathLike[str]) -> Iterator[tuple[sa.Table, dict[str, An
     try:
         with gzip.open(path, "rb") as file:
             head = json.loads(file.readline(LONGEST))
-            if head["kind"] != KIND or head["format"] != schema.FORMAT:
+            if head["kind"] != KIND or head["format"] not in SAME_TABLES:
                 raise ValueError(f"kind {head['kind']!r:.40}, format {head['format']!r:.40}")
             while line := file.readline(LONGEST):
                 content = json.loads(line)
@@ -220,54 +261,53 @@ def _row(table: sa.Table, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def migrate(store: Store, clock: Callable[[], float]) -> None:
-    """Bring the tables to `schema.FORMAT`; nothing is changed where they have it.
+    """Bring the tables to `FORMAT`; nothing is changed where they have it.
 
     Raises:
         DataError: a newer format, or none that is known.
     """
     with store.read() as connection:
-        kind = store.fact(connection, "format")
-    if kind == schema.FORMAT:
+        kind, wrote = store.fact(connection, "format"), store.fact(connection, "versions")
+    if kind == FORMAT:
         return
-    newer = isinstance(kind, int) and kind > schema.FORMAT
-    if newer or kind not in _STEPS:
-        remedy = "try a newer scopeval" if newer else "it is damaged, or was never released"
+    expected = f"scopeval {__version__} reads formats 1 to {FORMAT}"
+    if isinstance(kind, int) and kind > FORMAT:
+        needed = wrote.get("scopeval", "?") if isinstance(wrote, dict) else "?"
         raise DataError(
-            f"{store.name}: written in format {kind!r:.60}, expected {schema.FORMAT} or "
-            f"{', '.join(map(str, _STEPS))}; {remedy}"
+            f"{store.name}: written in format {kind} by scopeval {needed:.40}, and {expected}; try "
+            f"scopeval {needed:.40} or a newer one"
+        )
+    if kind not in _STEPS:
+        raise DataError(
+            f"{store.name}: written in format {kind!r:.60}, and {expected}; it is damaged, or was "
+            "never released"
         )
     with store.transaction() as connection:
         store.order(connection)
         now = store.fact(connection, "format")  # another process may have been faster
-        while now != schema.FORMAT:
+        while now != FORMAT:
             _STEPS[now](store, connection, clock())
             now += 1
-            facts = schema.facts
-            connection.execute(
-                facts.update().where(facts.c.name == "format").values(value=str(now))
-            )
+        store.change_fact(connection, "format", now)
+        store.change_fact(connection, "versions", versions("numpy", "sqlalchemy"))
 
 
 def _from_1(store: Store, connection: sa.Connection, now: float) -> None:
     """Format 2 has hashes of events, states of decisions, leases, and tokens that expire."""
     _rebuild_tokens(connection)  # its names were unique
     there = set(sa.inspect(connection).get_table_names())
-    schema.tables.create_all(connection)
-    for table in schema.tables.sorted_tables:
+    METADATA.create_all(connection)
+    for table in METADATA.sorted_tables:
         if table.name in there:
-            schema.add_columns(connection, table)
+            add_columns(connection, table)
     _rewrite_terms(store, connection)
-    events, before, number = schema.events, START, 0
-    for row in connection.execute(sa.select(events).order_by(events.c.number)).all():
+    before, number = START, 0
+    for row in connection.execute(sa.select(EVENTS).order_by(EVENTS.c.number)).all():
         before, number = chained(before, dict(row._mapping)), row.number
-        chosen = events.update().where(events.c.number == number)
+        chosen = EVENTS.update().where(EVENTS.c.number == number)
         connection.execute(chosen.values(hash=before))
-    text = connection.execute(
-        sa.select(schema.facts.c.value).where(schema.facts.c.name == "terms")
-    ).scalar_one()
-    designs = connection.execute(
-        sa.select(schema.designs.c.number, schema.designs.c.fingerprint)
-    ).all()
+    text = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == "terms")).scalar_one()
+    designs = connection.execute(sa.select(DESIGNS.c.number, DESIGNS.c.fingerprint)).all()
     data: dict[str, Any] = {"terms": terms_digest(text)}
     data["designs"] = {str(row.number): row.fingerprint for row in designs}
     event = Event("migrated", "the journal was brought from format 1 to 2", data=data)
@@ -291,21 +331,177 @@ def _rewrite_terms(store: Store, connection: sa.Connection) -> None:
         check = {"floor": refit.pop("floor"), "least_gain": refit.pop("least_gain")}
         refit |= {"learn": learn, "check": {k: v for k, v in check.items() if v is not None}}
         refit |= {"per": refit.pop("budget"), "promise_of": refit.pop("promise")}
-    facts = schema.facts
-    chosen = facts.update().where(facts.c.name == "terms")
-    connection.execute(chosen.values(value=json.dumps(terms)))
+    store.change_fact(connection, "terms", terms)
 
 
 def _rebuild_tokens(connection: sa.Connection) -> None:
     """Names of tokens may be used again after a revocation."""
-    name = schema.tokens.name
+    name = TOKENS.name
     if not sa.inspect(connection).has_table(name):
         return
     connection.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {name}_1")
-    schema.tokens.create(connection)
+    TOKENS.create(connection)
     columns = "key, name, role, plants, hash, made, revoked"
     connection.exec_driver_sql(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {name}_1")
     connection.exec_driver_sql(f"DROP TABLE {name}_1")
 
 
-_STEPS: dict[Any, Callable[[Store, sa.Connection, float], None]] = {1: _from_1}
+def _from_2(store: Store, connection: sa.Connection, now: float) -> None:
+    """Format 3 says in the terms which interval is reported; where they do not, it is as it was."""
+
+
+_STEPS: dict[Any, Callable[[Store, sa.Connection, float], None]] = {1: _from_1, 2: _from_2}
+
+
+_COLUMNS = ("t", "obs", "action", "reward", "cost", "next_obs", "terminated", "has_next")
+
+
+def bytes_of_logs(logs: Transitions) -> bytes:
+    """The columns, compressed."""
+    buffer = io.BytesIO()
+    pack(buffer, logs.stored_columns())
+    return buffer.getvalue()
+
+
+def keep_logs(connection: sa.Connection, logs: Transitions) -> None:
+    """Keep the logs that a campaign begins with, for later designs and looks."""
+    connection.execute(LOGS.insert(), {"name": _FIRST, "content": bytes_of_logs(logs)})
+
+
+def kept_logs(connection: sa.Connection) -> Transitions | None:
+    """What `keep_logs` wrote; None: the campaign has none."""
+    chosen = sa.select(LOGS.c.content).where(LOGS.c.name == _FIRST)
+    content = connection.execute(chosen).scalar()
+    return None if content is None else logs_of_bytes(content)
+
+
+def logs_of_bytes(content: bytes) -> Transitions:
+    """What `bytes_of_logs` made.
+
+    Raises:
+        DataError: other bytes, or bytes that would unpack to far more than they are.
+    """
+    with (
+        reading("logs", "the columns of Transitions"),
+        open_archive("logs", io.BytesIO(content), len(content), names=_COLUMNS) as archive,
+    ):
+        columns: dict[str, Any] = {name: archive.read(name) for name in archive.headers}
+    return Transitions(**columns)
+
+
+# -- the history of exogenous inputs ---------------------------------------------------------------
+
+
+#: Names of the logs that a campaign began with, and of the history beside them.
+_FIRST, _CONTEXT = "first", "context"
+_OF_HISTORY = ("paths", "names", "numbers", "about")
+
+
+def check_history(context: History | None, *, bounded: bool) -> History | None:
+    """See that a database can hold it.
+
+    Raises:
+        InputError: another kind, or one with functions.
+    """
+    if context is None:
+        return None
+    if not isinstance(context, History):
+        raise InputError(
+            f"context: got {type(context).__name__}, expected a History, such as "
+            'History(paths, "demand")'
+        )
+    if bounded:
+        raise InputError(
+            "context: got return_bound too, whose interval is from bets on plain returns and has "
+            "no control variate; leave one of them out"
+        )
+    if callable(context.columns) or context.features is not None:
+        raise InputError(
+            "context: got a function of yours, which no database can hold; expected "
+            "History(paths, names or numbers of columns)"
+        )
+    if context.source is not None or context.chance is not None:
+        raise InputError(
+            "context: got starts that a simulator makes; expected History.starts(observations)"
+        )
+    return context
+
+
+def keep_history(connection: sa.Connection, history: History) -> None:
+    """Write it."""
+    buffer = io.BytesIO()
+    numbers = () if history.signals or history.columns is None else history.columns
+    pack(
+        buffer,
+        {
+            "paths": history.paths,
+            "names": np.array(history.signals, np.str_),
+            "numbers": np.atleast_1d(np.asarray(numbers, np.int64)),
+            "about": np.array([json.dumps({"law": history.law, "block": history.block})]),
+        },
+    )
+    row = {"name": _CONTEXT, "content": buffer.getvalue()}
+    connection.execute(LOGS.insert(), row)
+
+
+def kept_history(connection: sa.Connection) -> History | None:
+    """What `keep_history` wrote; None: the campaign has none."""
+    content = connection.execute(sa.select(LOGS.c.content).where(LOGS.c.name == _CONTEXT)).scalar()
+    if content is None:
+        return None
+    with (
+        reading(_CONTEXT, "the history of a campaign"),
+        open_archive(_CONTEXT, io.BytesIO(content), len(content), names=_OF_HISTORY) as archive,
+    ):
+        paths, names, numbers, about = (archive.read(name) for name in _OF_HISTORY)
+        kept = json.loads(str(about[0]))
+        columns: Any = [str(x) for x in names] or [int(x) for x in numbers] or None
+        return History(paths, columns, law=kept["law"], block=kept["block"])
+
+
+_EPISODE_COLUMNS = (
+    "obs", "action", "reward", "cost", "weights", "shares", "length", "last_obs", "terminated",
+    "index", "failed", "back",
+)  # fmt: skip
+
+
+def bytes_of_episodes(episodes: MixtureEpisodes) -> bytes:
+    """The columns, compressed."""
+    buffer = io.BytesIO()
+    pack(buffer, {name: np.asarray(getattr(episodes, name)) for name in _EPISODE_COLUMNS})
+    return buffer.getvalue()
+
+
+def episodes_of_bytes(content: bytes) -> MixtureEpisodes:
+    """What `bytes_of_episodes` made; without what was lost, and reasons of failures.
+
+    Raises:
+        DataError: other bytes, or bytes that would unpack to far more than they are.
+    """
+    name = "episodes"
+    with (
+        reading(name, "the episodes of a campaign over several policies"),
+        open_archive(name, io.BytesIO(content), len(content), names=_EPISODE_COLUMNS) as archive,
+    ):
+        columns: dict[str, Any] = {one: archive.read(one) for one in _EPISODE_COLUMNS}
+        rows = {len(column) for column in columns.values()}
+        if len(rows) != 1 or columns["weights"].ndim != 3 or columns["reward"].ndim != 2:
+            raise ValueError(f"columns of {sorted(rows)} rows")
+    failed = np.flatnonzero(columns["failed"].any(axis=0))
+    failures = tuple(Failure(int(k), -1, 0, "no answer") for k in failed)
+    return MixtureEpisodes(**columns, failures=failures)
+
+
+def add_columns(connection: sa.Connection, table: sa.Table) -> None:
+    """Add the columns that an older table lacks; they may be empty there."""
+    there = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for column in table.c:
+        if column.name in there:
+            continue
+        kind = column.type.compile(connection.dialect)
+        default = "" if column.nullable else " NOT NULL DEFAULT " + (
+            "0" if column.server_default is not None else "''"
+        )  # fmt: skip
+        connection.exec_driver_sql(
+            f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}{default}"
+        )

@@ -11,16 +11,21 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.campaign import schema
 from scopeval.campaign.designs import BASELINE, DesignRecord
-from scopeval.campaign.state import CampaignState, EpisodeLine
-from scopeval.campaign.store import Event
+from scopeval.campaign.state import CampaignState, EpisodeLine, PolicyStatus
+from scopeval.campaign.store import (
+    DESIGNS,
+    EPISODES,
+    PLANTS,
+    STEPS,
+    Event,
+)
 from scopeval.campaign.terms import Terms, rule_of
 from scopeval.estimation.moments import Interval
 from scopeval.evaluation.result import no_interval, rounded
@@ -35,7 +40,8 @@ __all__ = [
     "CampaignStatus",
     "GuardStatus",
     "PlantStatus",
-    "PolicyStatus",
+    "ShadowReport",
+    "Verification",
     "any_silent",
     "campaign_section",
     "card_of",
@@ -44,6 +50,7 @@ __all__ = [
     "plants_of",
     "reading",
     "status_of",
+    "sureness",
     "trace_of",
 ]
 
@@ -114,45 +121,6 @@ class GuardStatus:
 
 
 @dataclass(frozen=True)
-class PolicyStatus:
-    """One of several policies, as of the last look; what is not known is NaN, or infinite.
-
-    Attributes:
-        name: of the policy.
-        share: of new episodes.
-        verdict: "baseline", or against it "better", "worse", "undecided" or "failed".
-        value, value_low, value_high: its value with its interval.
-        difference, low, high: its value less that of the baseline, anytime-valid; where that is
-            clear, as it was first.
-        more_episodes: about how many more would decide it; None: it is decided, or not known.
-        decided_after: episodes after which it was clear; None: it is not.
-        reason: why it has no share; None: it has.
-    """
-
-    name: str
-    share: float
-    verdict: str
-    value: float = math.nan
-    value_low: float = -math.inf
-    value_high: float = math.inf
-    difference: float = math.nan
-    low: float = -math.inf
-    high: float = math.inf
-    more_episodes: int | None = None
-    decided_after: int | None = None
-    reason: str | None = None
-
-    @property
-    def between(self) -> str:
-        """The difference in words; "": not known."""
-        half = (self.high - self.low) / 2
-        if not math.isfinite(half):
-            return ""
-        value, low, high = rounded(half, self.difference, self.low, self.high)
-        return f"{value} ({low} to {high})"
-
-
-@dataclass(frozen=True)
 class CampaignStatus:
     """The state of a campaign.
 
@@ -164,7 +132,7 @@ class CampaignStatus:
         shadowed: finished episodes that what runs today has decided; and
         live: whether new ones are run by the campaign.
         spent: cost of all episodes, running ones included.
-        interval: anytime-valid, of the value.
+        interval: of the value: anytime-valid, until a fixed number of episodes is over.
         design: number of the design that new episodes use.
         refit_due: a new design is due and not there yet.
         stage: of the ramp, from 0.
@@ -181,6 +149,7 @@ class CampaignStatus:
         answer: to which of them is better, as of the last look, after
         looked: so many finished episodes.
         safety: verdict and sentence of the certificate likewise; (): there is none.
+        runs: what new episodes run and why, in words; "": an older service does not say it.
     """
 
     state: str
@@ -209,12 +178,25 @@ class CampaignStatus:
     answer: str = ""
     looked: int = 0
     safety: tuple[str, ...] = ()
+    runs: str = ""
 
     @property
     def word(self) -> str:
         """The state; "complete" where nothing runs and the plan starts no more episodes."""
         over = self.state == "running" and self.done is not None and not self.open
         return "complete" if over else self.state
+
+    @property
+    def explained(self) -> str:
+        """Why it is in this state, and what runs: the first line of everything that is shown."""
+        over = self.word in ("complete", "stopped")
+        said = (self.reason, self.done, "" if over else self.runs)
+        return "; ".join(text for text in said if text)
+
+    @property
+    def headline(self) -> str:
+        """The state, why it is in it, and what runs."""
+        return f"{self.word}: {self.explained}" if self.explained else self.word
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -243,10 +225,7 @@ class CampaignStatus:
         value, low, high = rounded(
             interval.half_width, interval.estimate, interval.low, interval.high
         )
-        return (
-            f"value {value}, between {low} and {high} with {confidence(interval.alpha)} confidence "
-            "at all times, as far as seen"
-        )
+        return f"value {value}, between {low} and {high} with {sureness(interval)}"
 
     def values(self) -> dict[str, float]:
         """The numbers by name, for a `Tracker`; what is not finite is left out."""
@@ -269,9 +248,7 @@ class CampaignStatus:
         return asdict(self) | {"word": self.word, "problems": list(self.problems)}
 
     def __str__(self) -> str:
-        lines = [self.word + (f": {self.reason}" if self.reason else "")]
-        lines += [self.unconfirmed] if self.unconfirmed else []
-        lines += [self.done] if self.done else []
+        lines = [self.headline]
         today = f", {self.shadowed:,} by what runs today" if self.shadowed else ""
         cut = f" ({self.cut} cut by the stop)" if self.cut else ""
         lines.append(
@@ -290,11 +267,90 @@ class CampaignStatus:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Verification:
+    """What an audit found.
+
+    Attributes:
+        decisions: that were drawn again.
+        different: how many of them are not as the journal says.
+        holes: steps that are missing in the middle of an episode, and episodes and events that are
+            missing among others.
+        first: the first differences, in words.
+        altered: episodes whose numbers do not follow from their steps, and terms and designs that
+            are not those of the events.
+        events: that were checked.
+        broken: events whose hash does not fit, and a head that is not in the chain.
+        head: number and hash of the last event: keep it for the next audit.
+    """
+
+    decisions: int
+    different: int
+    holes: int
+    first: tuple[str, ...]
+    altered: int = 0
+    events: int = 0
+    broken: int = 0
+    head: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is different and nothing is missing."""
+        return not (self.different or self.holes or self.altered or self.broken)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.decisions:,} decisions drawn again, {self.different:,} different",
+            f"{self.events:,} events checked, {self.broken:,} changed; {self.holes:,} missing rows",
+            f"{self.altered:,} numbers, terms or designs changed",
+            *self.first,
+            f"head {self.head}",
+            "good" if self.good else "NOT GOOD",
+        ]
+        return "\n".join(lines)
+
+
+# -- shadow ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """Episodes in which what runs today has decided.
+
+    Attributes:
+        decisions: how many.
+        distance: mean share of decisions that the behavior policy changes against the target
+            policy (total variation).
+        agreement: mean probability of the incumbent's action under the behavior policy; None:
+            continuous actions.
+        target_agreement: the same under the target policy.
+        fallbacks: decisions in which the behavior policy fell back, by reason.
+        earned: what an episode of today's controller returns, with an anytime-valid interval; None:
+            none is finished.
+        paid: the cost of one, likewise.
+    """
+
+    decisions: int
+    distance: float | None
+    agreement: float | None
+    target_agreement: float | None
+    fallbacks: Mapping[str, int] = field(default_factory=dict)
+    earned: Interval | None = None
+    paid: Interval | None = None
+
+
+def sureness(interval: Interval) -> str:
+    """How sure the interval of a value is, in words."""
+    sure = f"{confidence(interval.alpha)} confidence"
+    if interval.method == "asymptotic sequence":
+        return f"{sure} at all times, as far as seen"
+    return f"{sure} ({interval.method} interval of the planned episodes)"
+
+
 def status_of(connection: sa.Connection, state: CampaignState, now: float) -> CampaignStatus:
     """The status now."""
-    table = schema.episodes
     running = connection.execute(
-        sa.select(sa.func.sum(table.c.spent)).where(table.c.state == "open")
+        sa.select(sa.func.sum(EPISODES.c.spent)).where(EPISODES.c.state == "open")
     ).scalar()
     return CampaignStatus(
         state=state.word,
@@ -323,7 +379,32 @@ def status_of(connection: sa.Connection, state: CampaignState, now: float) -> Ca
         answer=state.looks[-1].sentence if state.looks else "",
         looked=state.looks[-1].episodes if state.looks else 0,
         safety=(state.looks[-1].safety or ()) if state.looks else (),
+        runs=runs_of(connection, state),
     )
+
+
+def runs_of(connection: sa.Connection, state: CampaignState) -> str:
+    """What episodes run that start now, and why."""
+    terms = state.terms
+    if state.unconfirmed is not None:
+        return state.unconfirmed
+    if not state.live:
+        return "what runs today goes on (shadow), until an operator says go-live"
+    if state.handed_over:
+        return "the baseline runs" if terms.baseline else "the target policy itself runs"
+    if terms.policies:
+        shares = zip(terms.policies, state.next_shares(), strict=False)
+        parts = ", ".join(f"{name} {share:.3g}" for name, share in shares)
+        return f"a mixture of the policies runs ({parts})"
+    chosen = sa.select(DESIGNS.c.kind, DESIGNS.c.about).where(DESIGNS.c.number == state.design)
+    kind, about = connection.execute(chosen).one()
+    share = "" if state.share == 1.0 else f", in {state.share:g} of the decisions"
+    if kind == "target":
+        return "the target policy itself runs, for there is no other behavior policy"
+    if kind != "design":
+        return f"the behavior policy that was given runs{share}"
+    method = json.loads(about).get("method", kind)
+    return f"design {state.design} ({method}) runs{share}, which its logs confirm"
 
 
 def policies_of(state: CampaignState) -> list[PolicyStatus]:
@@ -334,30 +415,21 @@ def policies_of(state: CampaignState) -> list[PolicyStatus]:
     look = state.looks[-1] if state.looks else None
     shares, policies = state.next_shares(), []
     for k in (base, *(k for k in range(len(names)) if k != base)):
-        reason = state.failed.get(k)
-        verdict = "failed" if reason is not None else "baseline" if k == base else "undecided"
-        if k in state.dropped:
-            reason = f"another policy is surely better, after {state.dropped[k]:,} episodes"
-        now = PolicyStatus(names[k], shares[k], verdict, reason=reason)
+        now = PolicyStatus(names[k], shares[k], "baseline" if k == base else "undecided")
         if look is not None:
-            line, ends = look.policies[k], look.policies[k].difference
-            word, after = line.verdict, state.decided_after.get(k)
-            if after is not None:  # intervals hold at all times together: it stays clear
-                ends = next(one.differences[k] for one in state.looks if one.episodes == after)
-                word = "better" if ends.low > 0 else "worse"
-            now = replace(
-                now,
-                verdict=verdict if verdict == "failed" else word,
-                value=line.value.estimate,
-                value_low=line.value.low,
-                value_high=line.value.high,
-                difference=ends.estimate,
-                low=ends.low,
-                high=ends.high,
-                more_episodes=None if after is not None else line.more_episodes,
-                decided_after=after,
-            )
-        policies.append(now)
+            now = replace(look.policies[k], share=shares[k])
+        after = state.decided_after.get(k)
+        if after is not None:  # intervals hold at all times together: it stays clear
+            ends = next(one.differences[k] for one in state.looks if one.episodes == after)
+            word = "better" if ends.low > 0 else "worse"
+            now = replace(now, verdict=word, more_episodes=None, decided_after=after)
+            now = replace(now, difference=ends.estimate, low=ends.low, high=ends.high)
+        if k in state.dropped:
+            why = f"another policy is surely better, after {state.dropped[k]:,} episodes"
+            now = replace(now, reason=why)
+        if k in state.failed and k not in state.dropped:
+            now = replace(now, reason=state.failed[k])
+        policies.append(replace(now, verdict="failed") if k in state.failed else now)
     return policies
 
 
@@ -388,16 +460,15 @@ def _guards(state: CampaignState) -> list[GuardStatus]:
 
 def plants_of(connection: sa.Connection, now: float, patience: float) -> list[PlantStatus]:
     """All plants; the last sign of life is a call of any kind, and is never in the future."""
-    table, plants = schema.episodes, schema.plants
     counts: dict[str, dict[str, int]] = {}
-    states = sa.select(table.c.plant, table.c.state, sa.func.count())
-    for name, state, n in connection.execute(states.group_by(table.c.plant, table.c.state)):
+    states = sa.select(EPISODES.c.plant, EPISODES.c.state, sa.func.count())
+    for name, state, n in connection.execute(states.group_by(EPISODES.c.plant, EPISODES.c.state)):
         counts.setdefault(name, {})[state] = int(n)
-    last = sa.select(sa.func.max(table.c.number)).group_by(table.c.plant).scalar_subquery()
-    latest = {row.plant: row for row in connection.execute(_signs(table.c.number.in_(last)))}
+    last = sa.select(sa.func.max(EPISODES.c.number)).group_by(EPISODES.c.plant).scalar_subquery()
+    latest = {row.plant: row for row in connection.execute(_signs(EPISODES.c.number.in_(last)))}
     decisions = _last_decisions(connection)
     statuses = []
-    names = sa.select(plants.c.name, plants.c.seen).order_by(plants.c.name)
+    names = sa.select(PLANTS.c.name, PLANTS.c.seen).order_by(PLANTS.c.name)
     for name, seen in connection.execute(names).all():
         episode, step, row = None, 0, latest.get(name)
         times = [seen]
@@ -439,17 +510,16 @@ def _past(times: Sequence[float], now: float, patience: float) -> float:
 
 def _last_decisions(connection: sa.Connection) -> dict[int, tuple[str, str, str]]:
     """Of every running episode what was observed and decided last, and by whom."""
-    table, steps = schema.episodes, schema.steps
     last = (
-        sa.select(steps.c.episode, sa.func.max(steps.c.step).label("step"))
-        .join(table, table.c.number == steps.c.episode)
-        .where(table.c.state == "open")
-        .group_by(steps.c.episode)
+        sa.select(STEPS.c.episode, sa.func.max(STEPS.c.step).label("step"))
+        .join(EPISODES, EPISODES.c.number == STEPS.c.episode)
+        .where(EPISODES.c.state == "open")
+        .group_by(STEPS.c.episode)
         .subquery()
     )
     chosen = sa.select(
-        *(steps.c.episode, steps.c.obs, steps.c.next_obs, steps.c.action, steps.c.chooser)
-    ).join(last, sa.and_(last.c.episode == steps.c.episode, last.c.step == steps.c.step))
+        *(STEPS.c.episode, STEPS.c.obs, STEPS.c.next_obs, STEPS.c.action, STEPS.c.chooser)
+    ).join(last, sa.and_(last.c.episode == STEPS.c.episode, last.c.step == STEPS.c.step))
     return {
         row.episode: (row.next_obs or row.obs, row.action, row.chooser)
         for row in connection.execute(chosen)
@@ -458,15 +528,14 @@ def _last_decisions(connection: sa.Connection) -> dict[int, tuple[str, str, str]
 
 def _signs(chosen: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """Signs of life in some episodes."""
-    table, steps = schema.episodes, schema.steps
-    shown = (table.c.plant, table.c.number, table.c.length, table.c.ended)
+    shown = (EPISODES.c.plant, EPISODES.c.number, EPISODES.c.length, EPISODES.c.ended)
     return (
         sa.select(
             *shown,
-            sa.func.max(steps.c.decided).label("decided"),
-            sa.func.max(steps.c.observed).label("observed"),
+            sa.func.max(STEPS.c.decided).label("decided"),
+            sa.func.max(STEPS.c.observed).label("observed"),
         )
-        .select_from(table.outerjoin(steps, steps.c.episode == table.c.number))
+        .select_from(EPISODES.outerjoin(STEPS, STEPS.c.episode == EPISODES.c.number))
         .where(chosen)
         .group_by(*shown)
     )
@@ -477,12 +546,11 @@ def any_silent(connection: sa.Connection, now: float, patience: float) -> bool:
 
     It reads the running episodes only.
     """
-    plants = schema.plants
-    running = connection.execute(_signs(schema.episodes.c.state == "open")).all()
+    running = connection.execute(_signs(EPISODES.c.state == "open")).all()
     if not running:
         return False
     names = [row.plant for row in running]
-    kept = sa.select(plants).where(plants.c.name.in_(names))
+    kept = sa.select(PLANTS).where(PLANTS.c.name.in_(names))
     seen = {row.name: row.seen for row in connection.execute(kept)}
     moments = ([seen.get(r.plant, 0.0), r.decided or 0.0, r.observed or 0.0] for r in running)
     return any(now - _past(times, now, patience) > patience for times in moments)
@@ -547,12 +615,12 @@ def card_of(status: CampaignStatus, terms: Terms) -> Card:
         spans = [Span(f"{p.name} less {base}", p.low, p.difference, p.high) for p in compared]
     notes = tuple(f"{g.rule}: {g.alarm}" for g in status.guards if g.alarm is not None)
     return Card(
-        "Campaign: " + "; ".join(x for x in (status.word, status.reason, status.done) if x),
+        f"Campaign: {status.headline}",
         text,
         rows,
         ("plant", "now", "finished", "lost") if rows else (),
         sketch_spans(spans) if interval.n > 1 and spans else "",
-        ((status.unconfirmed,) if status.unconfirmed else ()) + notes,
+        notes,
     )
 
 
@@ -566,9 +634,7 @@ def campaign_section(
         designs: all of them.
         events: those that are not QUIET.
     """
-    text = [f"The campaign is {status.word}" + (f": {status.reason}." if status.reason else ".")]
-    text += [f"{status.unconfirmed}."] if status.unconfirmed else []
-    text += [f"It starts no more episodes: {status.done}."] if status.done else []
+    text = [f"The campaign is {status.headline}."]
     text.append(
         f"The journal ends with event {status.last_event:,}, whose hash is {status.head}: keep it, "
         "and scopeval campaign verify --head says whether anything before it was changed."

@@ -100,6 +100,12 @@ def create(
         float | None, typer.Option(help="Discount.", show_default="the behavior policy's, or 1")
     ] = None,
     alpha: options.Alpha = 0.05,
+    anytime: Annotated[
+        bool,
+        typer.Option(
+            "--anytime", help="The interval is anytime-valid, also at the end of --episodes."
+        ),
+    ] = False,
     silent_after: Annotated[
         float, typer.Option(help="Seconds after which a plant is silent.")
     ] = 3600.0,
@@ -109,7 +115,7 @@ def create(
     seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
 ) -> None:
     """Begin a campaign; plants then run it by Campaign.open or scopeval serve."""
-    from scopeval import Campaign, Stop
+    from scopeval import Campaign, Inference, Stop
     from scopeval.cli.sources import (
         behavior_from,
         columns_from,
@@ -142,9 +148,10 @@ def create(
         baseline=baseline if several or baseline is None else policy_from(baseline),
         unconfirmed=unconfirmed,  # type: ignore[arg-type]
         gamma=gamma,
-        alpha=alpha,
+        inference=Inference(
+            alpha, interval="sequence" if anytime else "t", return_bound=return_bound
+        ),
         silent_after=silent_after,
-        return_bound=return_bound,
         method=method,
         seed=seed,
         promise=_promises(asked, limit or [], runner, several=several, today=baseline is not None),

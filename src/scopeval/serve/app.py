@@ -33,7 +33,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from scopeval import __version__
-from scopeval.campaign.local import LocalBackend, Policies, open_local
+from scopeval.campaign.designs import Policies
+from scopeval.campaign.local import LocalBackend, open_local
 from scopeval.errors import DataError, InputError, PlantError, ScopevalError
 from scopeval.serve import page, routes
 from scopeval.serve.auth import FIRST, Access, AuditLog, Sessions, TokenStore, is_loopback

@@ -26,8 +26,7 @@ from fastapi import HTTPException
 from starlette.requests import HTTPConnection
 
 from scopeval.arrays import is_number
-from scopeval.campaign.schema import audit, tokens
-from scopeval.campaign.store import Store
+from scopeval.campaign.store import AUDIT, TOKENS, Store
 from scopeval.errors import InputError, ScopevalError
 from scopeval.serve.models import Limits, RateLimit
 
@@ -120,7 +119,7 @@ class TokenStore:
     def refresh(self) -> None:
         """Read the table: another process may have made or revoked a token."""
         with self._store.read() as connection:
-            rows = connection.execute(sa.select(tokens).order_by(tokens.c.made)).all()
+            rows = connection.execute(sa.select(TOKENS).order_by(TOKENS.c.made)).all()
         tokens_by_key = {}
         for row in rows:
             plants = None if row.plants is None else tuple(json.loads(row.plants))
@@ -189,14 +188,14 @@ class TokenStore:
         }
         with self._store.transaction() as connection:
             self._store.order(connection)
-            same = sa.select(tokens.c.revoked, tokens.c.expires).where(tokens.c.name == name)
+            same = sa.select(TOKENS.c.revoked, TOKENS.c.expires).where(TOKENS.c.name == name)
             for other in connection.execute(same):
                 if other.revoked is None and (other.expires is None or now < other.expires):
                     raise InputError(
                         f"name: there is a valid token of the name {name!r}; choose another one, "
                         "or try scopeval serve-token rotate or revoke"
                     )
-            connection.execute(tokens.insert().values(**row))
+            connection.execute(TOKENS.insert().values(**row))
             until = "" if days is None else f" for {days:g} days"
             self._note(connection, f"token made: {name} ({role}){until}")
         self.refresh()
@@ -215,7 +214,7 @@ class TokenStore:
         old, now = self._valid(name), self._clock()
         left = None if old.expires is None else (old.expires - now) / 86_400.0
         with self._store.group() as connection:
-            chosen = tokens.update().where(tokens.c.key == old.key)
+            chosen = TOKENS.update().where(TOKENS.c.key == old.key)
             values: dict[str, object] = {"expires": now + max(grace, 0.0)}
             if grace > 0:  # the name is that of the new one
                 values["name"] = f"{name} (rotated, key {old.key})"
@@ -233,8 +232,8 @@ class TokenStore:
         self._valid(name)
         with self._store.transaction() as connection:
             connection.execute(
-                tokens.update()
-                .where(tokens.c.name == name, tokens.c.revoked.is_(None))
+                TOKENS.update()
+                .where(TOKENS.c.name == name, TOKENS.c.revoked.is_(None))
                 .values(revoked=self._clock())
             )
             self._note(connection, f"token revoked: {name}")
@@ -252,7 +251,7 @@ class TokenStore:
     def _note(self, connection: sa.Connection, text: str) -> None:
         """Write into the audit log what was done to a token, on this machine."""
         connection.execute(
-            audit.insert().values(
+            AUDIT.insert().values(
                 time=self._clock(),
                 who="this machine",
                 role="",
@@ -296,7 +295,7 @@ class TokenStore:
             return
         with self._store.transaction() as connection:
             for key, moment in late.items():
-                connection.execute(tokens.update().where(tokens.c.key == key).values(used=moment))
+                connection.execute(TOKENS.update().where(TOKENS.c.key == key).values(used=moment))
 
 
 def _hash(secret: str) -> str:
@@ -349,7 +348,7 @@ class AuditLog:
         """Write an entry; inside a group it is in the same transaction as the action."""
         with self._store.transaction() as connection:
             connection.execute(
-                audit.insert().values(
+                AUDIT.insert().values(
                     time=self._clock(),
                     who=entry.who,
                     role=entry.role,
@@ -380,15 +379,15 @@ class AuditLog:
         """The entry of a call that was made before."""
         with self._store.read() as connection:
             row = connection.execute(
-                sa.select(audit).where(audit.c.request == request)
+                sa.select(AUDIT).where(AUDIT.c.request == request)
             ).one_or_none()
         return None if row is None else _entry(row)
 
     def last(self, count: int = 100, *, before: int | None = None) -> list[AuditEntry]:
         """The last entries, the newest first; those before a number."""
-        chosen = sa.select(audit).order_by(audit.c.number.desc()).limit(count)
+        chosen = sa.select(AUDIT).order_by(AUDIT.c.number.desc()).limit(count)
         if before is not None:
-            chosen = chosen.where(audit.c.number < before)
+            chosen = chosen.where(AUDIT.c.number < before)
         with self._store.read() as connection:
             return [_entry(row) for row in connection.execute(chosen).all()]
 

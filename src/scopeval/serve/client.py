@@ -30,14 +30,13 @@ import numpy as np
 
 from scopeval import __version__
 from scopeval._files import check_place, replace_file
-from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.campaign import Campaign
-from scopeval.campaign.comparison import episodes_of_bytes
-from scopeval.campaign.designs import DesignRecord, logs_of_bytes
+from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.episode import Decided, Episode, Observed
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms, command_of
-from scopeval.campaign.view import CampaignStatus
+from scopeval.campaign.transfer import episodes_of_bytes, logs_of_bytes
+from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
 from scopeval.collection.episodes import Episodes
 from scopeval.comparison.mixture_episodes import MixtureEpisodes
 from scopeval.comparison.result import Comparison

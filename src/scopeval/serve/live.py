@@ -26,13 +26,14 @@ from scopeval.campaign.view import (
     PlantStatus,
     moment,
     reading,
+    sureness,
     trace_of,
 )
 from scopeval.evaluation.result import Evaluation, no_interval, rounded
 from scopeval.report.evaluation_figures import Band, Trace, running
 from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
 from scopeval.report.svg import INK, OURS, OWN, UNSAFE, canvas, figure_of
-from scopeval.report.wording import amount, by_itself, confidence, verdict_of
+from scopeval.report.wording import amount, by_itself, verdict_of
 from scopeval.serve.viewer import Viewer
 
 __all__ = [
@@ -110,7 +111,7 @@ class LiveView:
 
     Attributes:
         state: the badge.
-        reason: why it is not running; "": it is, or there is none.
+        reason: why it is in that state, and what runs.
         problems: what somebody should see to, the worst first.
         commands: that make sense now.
         facts: headline numbers.
@@ -225,7 +226,7 @@ def view_of(
     plants = sorted(status.plants, key=lambda plant: (not plant.silent, plant.name))
     return LiveView(
         state=badge,
-        reason=status.unconfirmed or status.reason or status.done or "",
+        reason=status.explained,
         problems=problems,
         commands=_commands(status, terms),
         facts=_facts(status, result, terms),
@@ -277,8 +278,7 @@ def _facts(status: CampaignStatus, result: Evaluation | None, terms: Terms) -> t
         value, low, high = rounded(
             interval.half_width, interval.estimate, interval.low, interval.high
         )
-        sure = f"{confidence(interval.alpha)} confidence at all times, as far as seen"
-        note = f"between {low} and {high} with {sure}"
+        note = f"between {low} and {high} with {sureness(interval)}"
     goal = "" if terms.stop.episodes is None else f"of {terms.stop.episodes:,}; "
     first = [Fact("Value of the policy", value, note)]
     if status.policies:

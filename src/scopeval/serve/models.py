@@ -32,7 +32,6 @@ __all__ = [
     "EndBody",
     "EpisodeAnswer",
     "EpisodeNumber",
-    "EventAnswer",
     "HeartbeatBody",
     "Limits",
     "LoseBody",
@@ -188,20 +187,6 @@ class StateAnswer(BaseModel):
 
     state: Literal["running", "paused", "handed over", "stopped"]
     control: Literal["campaign", "plant"]
-
-
-class EventAnswer(BaseModel):
-    """Something that happened."""
-
-    number: int
-    time: float
-    kind: str
-    text: str
-    plant: str | None
-    episode: int | None
-    who: str | None
-    data: dict[str, Any]
-    hash: str
 
 
 #: What went wrong, for programs.

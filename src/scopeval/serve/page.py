@@ -34,7 +34,7 @@ from scopeval.serve.auth import (
 )
 from scopeval.serve.live import KINDS, LiveView
 from scopeval.serve.models import CommandBody, EpisodeNumber
-from scopeval.serve.routes import AppState, OperatorCommand, State
+from scopeval.serve.routes import AppState, State, carry_out
 
 __all__ = ["figure_part", "page", "parts_of_view", "router"]
 
@@ -325,8 +325,7 @@ async def operate(name: str, request: Request, state: State) -> Response:
     except ValidationError:
         text = "Give a reason, of at most 500 letters."
         return _ask(state, command, episode, session, text, 422)
-    sent = OperatorCommand(state, token, address_of(request), body)
-    await sent.execute(command.name)
+    await carry_out(state, token, address_of(request), command.name, body)
     return RedirectResponse("../", 303)
 
 

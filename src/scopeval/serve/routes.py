@@ -21,12 +21,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
-from scopeval.campaign import schema
-from scopeval.campaign.audit import ShadowReport, Verification
 from scopeval.campaign.designs import DesignRecord
 from scopeval.campaign.local import LocalBackend
+from scopeval.campaign.store import FACTS, Event
 from scopeval.campaign.terms import COMMANDS, command_of
-from scopeval.campaign.view import CampaignStatus
+from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
 from scopeval.errors import CampaignError, InputError, ScopevalError
 from scopeval.serve.auth import Access, AuditEntry, AuditLog, Sessions, Token, address_of
 from scopeval.serve.client import to_wire
@@ -39,7 +38,6 @@ from scopeval.serve.models import (
     CommandBody,
     EndBody,
     EpisodeAnswer,
-    EventAnswer,
     HeartbeatBody,
     Limits,
     LoseBody,
@@ -57,9 +55,9 @@ from scopeval.serve.webhooks import Webhooks
 __all__ = [
     "AppState",
     "OperatorCaller",
-    "OperatorCommand",
     "State",
     "ViewerCaller",
+    "carry_out",
     "get_state",
     "plants",
     "viewers",
@@ -134,11 +132,11 @@ class AppState:
 
     def _probe(self) -> None:
         """Write a row, which needs the lock and space on the disk."""
-        facts, now = schema.facts, json.dumps(self.backend.clock())
+        now = json.dumps(self.backend.clock())
         with self.backend.store.transaction() as connection:
-            chosen = facts.update().where(facts.c.name == "probe").values(value=now)
+            chosen = FACTS.update().where(FACTS.c.name == "probe").values(value=now)
             if not connection.execute(chosen).rowcount:
-                connection.execute(facts.insert().values(name="probe", value=now))
+                connection.execute(FACTS.insert().values(name="probe", value=now))
 
 
 def get_state(request: Request) -> AppState:
@@ -367,7 +365,7 @@ async def result(state: State, token: ViewerCaller) -> Any:
     return JSONResponse(to_wire(await asyncio.to_thread(state.viewer.result)))
 
 
-@viewers.get("/v1/events", tags=["viewers"], response_model=list[EventAnswer])
+@viewers.get("/v1/events", tags=["viewers"], response_model=list[Event])
 async def events(
     state: State,
     token: ViewerCaller,
@@ -505,54 +503,51 @@ async def look(state: State, token: OperatorCaller) -> Any:
     return JSONResponse({"done": await asyncio.to_thread(state.viewer.backend.look)})
 
 
-@dataclass(frozen=True)
-class OperatorCommand:
-    """What an operator sent, and who it is."""
+async def carry_out(
+    state: AppState, token: Token, address: str, name: str, body: CommandBody
+) -> bool:
+    """Run an operator's command; it is in the audit log with it, also where it is refused.
 
-    state: AppState
-    token: Token
-    address: str
-    body: CommandBody
+    Args:
+        state: of the service.
+        token: of the operator.
+        address: of the caller.
+        name: of the command.
+        body: what was sent.
 
-    async def execute(self, name: str) -> bool:
-        """Run a command; it is in the audit log with it, also where it is refused."""
-        state, token, number = self.state, self.token, self.body.episode
-        command = command_of(name)
-        if command.about == "campaign" and number is not None:
-            raise InputError(f"episode: {command.name} is about the whole campaign, got {number}")
-        entry = AuditEntry(
-            who=token.name,
-            role=token.role,
-            address=self.address,
-            verb=command.name if number is None else f"{command.name} {number}",
-            reason=self.body.reason,
-            outcome="done",
-            request=f"{token.key}:{self.body.request}",
-        )
-        try:
-            done = await state.queue.do(lambda: state.service.command(command.name, entry, number))
-        except (CampaignError, InputError) as error:
-            refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
-            await state.queue.do(lambda: state.audit.add(refused))
-            raise
-        state.viewer.expire()
-        return done
-
-
-async def _command(
-    body: CommandBody, request: Request, state: State, token: OperatorCaller
-) -> OperatorCommand:
-    return OperatorCommand(state, token, address_of(request), body)
-
-
-Command = Annotated[OperatorCommand, Depends(_command)]
+    Returns:
+        False: there was nothing to do.
+    """
+    command, number = command_of(name), body.episode
+    if command.about == "campaign" and number is not None:
+        raise InputError(f"episode: {command.name} is about the whole campaign, got {number}")
+    entry = AuditEntry(
+        who=token.name,
+        role=token.role,
+        address=address,
+        verb=command.name if number is None else f"{command.name} {number}",
+        reason=body.reason,
+        outcome="done",
+        request=f"{token.key}:{body.request}",
+    )
+    try:
+        done = await state.queue.do(lambda: state.service.command(command.name, entry, number))
+    except (CampaignError, InputError) as error:
+        refused = replace(entry, outcome=f"refused: {error}"[:500], request=None)
+        await state.queue.do(lambda: state.audit.add(refused))
+        raise
+    state.viewer.expire()
+    return done
 
 
 def _add(name: str) -> None:
     command = COMMANDS[name]
 
-    async def execute(sent: Command) -> Any:
-        return JSONResponse({"done": await sent.execute(name)})
+    async def execute(
+        body: CommandBody, request: Request, state: State, token: OperatorCaller
+    ) -> Any:
+        done = await carry_out(state, token, address_of(request), name, body)
+        return JSONResponse({"done": done})
 
     viewers.post(
         f"/v1/commands/{name}",

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.campaign import schema
 from scopeval.campaign.episode import Episode
 from scopeval.campaign.local import LocalBackend
+from scopeval.campaign.store import PLANTS
 from scopeval.campaign.terms import command_of
 from scopeval.errors import CampaignError, InputError, NotFoundError, ScopevalError
 from scopeval.serve.auth import AuditEntry, AuditLog, Token
@@ -28,9 +28,8 @@ from scopeval.serve.models import ActBody, EndBody, Limits, LoseBody, ObserveBod
 
 __all__ = [
     "CampaignService",
-    "ForbiddenError",
     "OverloadedError",
-    "TooManyError",
+    "RefusedError",
     "WriteQueue",
     "problem_of",
 ]
@@ -42,12 +41,18 @@ log = logging.getLogger("scopeval.serve")
 LARGEST_GROUP = 256
 
 
-class ForbiddenError(ScopevalError):
-    """The token is for other plants."""
+class RefusedError(ScopevalError):
+    """What the service itself refuses, whatever the campaign would say.
 
+    Args:
+        text: why.
+        status: of the answer.
+        code: for programs.
+    """
 
-class TooManyError(ScopevalError):
-    """A limit of the service is reached."""
+    def __init__(self, text: str, status: int, code: str) -> None:
+        super().__init__(text)
+        self.status, self.code = status, code
 
 
 class OverloadedError(Exception):
@@ -222,9 +227,11 @@ class CampaignService:
                 who=token.name,
             )
             if self._open() > max(before, self._limits.open_episodes):
-                raise TooManyError(
+                raise RefusedError(
                     f"start: {before} episodes are open, and no more than "
-                    f"{self._limits.open_episodes} may be; end() or lose() some"
+                    f"{self._limits.open_episodes} may be; end() or lose() some",
+                    429,
+                    "too_many_episodes",
                 )
         for number in [n for n, one in self._running.items() if one.plant == body.plant]:
             del self._running[number]  # lost or ended by the start of this one
@@ -324,9 +331,8 @@ class CampaignService:
     def heartbeat(self, token: Token, plant: str) -> dict[str, Any]:
         """Note a sign of life of a plant that has run an episode, and answer the state."""
         check_plant(token, plant)
-        table = schema.plants
         with self._backend.store.read() as connection:
-            there = connection.execute(sa.select(table).where(table.c.name == plant)).first()
+            there = connection.execute(sa.select(PLANTS).where(PLANTS.c.name == plant)).first()
         if there is None:
             raise InputError(f"plant: {plant!r:.60} has not run an episode; expected start")
         state = self._backend.heartbeat(plant)
@@ -417,7 +423,7 @@ def describe(episode: Episode) -> dict[str, Any]:
 def check_plant(token: Token, plant: str) -> None:
     """See that a token is for a plant."""
     if token.plants is not None and plant not in token.plants:
-        raise ForbiddenError("this token is for other plants")
+        raise RefusedError("this token is for other plants", 403, "other_plant")
 
 
 def plain(value: Any) -> Any:
@@ -427,10 +433,8 @@ def plain(value: Any) -> Any:
 
 def problem_of(error: Exception) -> tuple[int, str, str] | None:
     """Status, code and text of an answer; None: not a client error."""
-    if isinstance(error, ForbiddenError):
-        return 403, "other_plant", str(error)
-    if isinstance(error, TooManyError):
-        return 429, "too_many_episodes", str(error)
+    if isinstance(error, RefusedError):
+        return error.status, error.code, str(error)
     if isinstance(error, CampaignError):
         return 409, error.code, str(error)
     if isinstance(error, NotFoundError):

@@ -27,12 +27,11 @@ from prometheus_client.process_collector import ProcessCollector
 from starlette.background import BackgroundTask
 
 from scopeval import __version__
-from scopeval.campaign.audit import Verification
-from scopeval.campaign.comparison import bytes_of_episodes
-from scopeval.campaign.designs import bytes_of_logs
-from scopeval.campaign.local import LocalBackend, Policies, open_local
+from scopeval.campaign.designs import Policies
+from scopeval.campaign.local import LocalBackend, open_local
 from scopeval.campaign.state import CampaignState
-from scopeval.campaign.view import CampaignStatus
+from scopeval.campaign.transfer import bytes_of_episodes, bytes_of_logs
+from scopeval.campaign.view import CampaignStatus, Verification
 from scopeval.comparison.result import Comparison
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation.result import Evaluation
@@ -345,8 +344,8 @@ def _campaign(status: CampaignStatus) -> Iterator[Metric]:
     silent = sum(plant.silent for plant in status.plants)
     for name, about, number in (
         ("value", "Estimate of the target policy's value.", value.estimate),
-        ("value_low", "Lower end of its anytime-valid interval.", value.low),
-        ("value_high", "Upper end of its anytime-valid interval.", value.high),
+        ("value_low", "Lower end of its interval.", value.low),
+        ("value_high", "Upper end of its interval.", value.high),
         ("cost_spent", "Cost of all episodes.", status.spent),
         ("share", "Share of the behavior policy in new episodes.", status.share),
         ("design", "Number of the design of new episodes.", status.design),

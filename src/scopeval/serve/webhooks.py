@@ -25,8 +25,7 @@ import sqlalchemy as sa
 
 from scopeval._files import versions
 from scopeval.campaign.local import LocalBackend
-from scopeval.campaign.schema import deliveries
-from scopeval.campaign.store import Event
+from scopeval.campaign.store import DELIVERIES, Event
 from scopeval.errors import InputError, ScopevalError
 from scopeval.serve.client import to_wire
 
@@ -259,22 +258,22 @@ class Webhooks:
         self.failed += 1
         log.error("webhook %s: event %d was not taken (%s): given up", hook.host, number, why)
         with self._backend.store.transaction() as connection:
-            chosen = deliveries.update().where(deliveries.c.url == _mark(hook))
-            connection.execute(chosen.values(failed=deliveries.c.failed + 1))
+            chosen = DELIVERIES.update().where(DELIVERIES.c.url == _mark(hook))
+            connection.execute(chosen.values(failed=DELIVERIES.c.failed + 1))
 
     def delivered(self, hook: Webhook) -> int:
         """The last event that was sent; a new webhook is sent only what happens from now on."""
         store = self._backend.store
         with store.read() as connection:
             row = connection.execute(
-                sa.select(deliveries).where(deliveries.c.url == _mark(hook))
+                sa.select(DELIVERIES).where(DELIVERIES.c.url == _mark(hook))
             ).one_or_none()
         if row is not None:
             self.failed += row.failed
             return int(row.event)
         last = self._backend.status().last_event
         with store.transaction() as connection:
-            connection.execute(deliveries.insert().values(url=_mark(hook), event=last))
+            connection.execute(DELIVERIES.insert().values(url=_mark(hook), event=last))
         return last
 
     def _keep(self, hook: Webhook, last: int) -> None:
@@ -282,7 +281,7 @@ class Webhooks:
         late = self._late[hook.url]
         number = min([one.event.number - 1 for one in late], default=last)
         with self._backend.store.transaction() as connection:
-            chosen = deliveries.update().where(deliveries.c.url == _mark(hook))
+            chosen = DELIVERIES.update().where(DELIVERIES.c.url == _mark(hook))
             connection.execute(chosen.values(event=number))
 
 
