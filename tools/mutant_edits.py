@@ -45,6 +45,8 @@ UNKNOWN = "evaluation/test_what_is_not_known.py"
 USAGES = "test_wrong_usages.py"
 LIES = "logs/test_lying_logs.py"
 REFIT = "campaign/test_refit_process.py"
+FIXED = "campaign/test_fixed_plan.py"
+ATTACKS = "campaign/test_attacks.py"
 OPERATIONS = "serve/test_operations.py"
 ENUMERATION = (
     "estimation/test_estimators.py::test_enumeration_pdis_and_dr_have_the_exact_mean_and_variance"
@@ -1139,8 +1141,8 @@ EDITS = (
     Edit(
         "journals of format 1 are refused",
         "campaign/transfer.py",
-        "= {1: _from_1}",
-        "= {}",
+        "= {1: _from_1, 2: _from_2}",
+        "= {2: _from_2}",
         ("campaign/test_audit.py::test_a_journal_of_format_1_goes_on",),
     ),
     Edit(
@@ -1172,5 +1174,47 @@ EDITS = (
         "wanted = (*_PROTECTION, _STRICT) if strict else _PROTECTION",
         "wanted = _PROTECTION",
         (f"{OPERATIONS}::test_behind_a_proxy_with_https_the_cookie_is_for_https_only",),
+    ),
+    Edit(
+        "a plan that looks at what the episodes show has the interval of a fixed one",
+        "campaign/state.py",
+        "(stop.episodes is None or adaptive,",
+        "(stop.episodes is None,",
+        (f"{FIXED}::test_what_looks_or_cuts_keeps_the_sequence_and_the_result_says_why",),
+    ),
+    Edit(
+        "an episode that is dropped by its result leaves the interval of a fixed plan",
+        "campaign/state.py",
+        '(dropped, "an episode was dropped"),',
+        '(False, "an episode was dropped"),',
+        (f"{FIXED}::test_what_looks_or_cuts_keeps_the_sequence_and_the_result_says_why",),
+    ),
+    Edit(
+        "decisions go to a file that was replaced, where nobody finds them",
+        "campaign/store.py",
+        "if self._file is not None and _identity(self.where) != self._file:",
+        "if False:",
+        (f"{ATTACKS}::test_a_file_that_was_replaced_takes_no_decision",),
+    ),
+    Edit(
+        "an older journal under a running campaign is gone on with",
+        "campaign/store.py",
+        "if number and (not events or (events[0].number, events[0].hash) != (number, head)):",
+        "if False:",
+        (f"{ATTACKS}::test_an_older_journal_under_a_running_campaign_takes_no_decision",),
+    ),
+    Edit(
+        "a clock that is set ends the lease of a controller",
+        "campaign/recorder.py",
+        "waited = min(waited, self._elapsed() - self._heard[plant])",
+        "waited = max(waited, 0.0)",
+        (f"{ATTACKS}::test_a_clock_that_jumps_does_not_end_a_lease",),
+    ),
+    Edit(
+        "terms of a newer version are called damaged",
+        "campaign/transfer.py",
+        "if isinstance(kind, int) and kind > FORMAT:",
+        "if False:",
+        ("campaign/test_audit.py::test_an_older_scopeval_says_which_version_it_takes",),
     ),
 )

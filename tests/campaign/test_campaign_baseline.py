@@ -26,9 +26,8 @@ def test_a_design_that_is_not_confirmed_waits_for_an_operator(place, caplog):
         assert "not confirmed: what runs today goes on" in caplog.text  # said at once
         status = campaign.status()
         assert not status.live
-        assert (
-            str(status).splitlines()[1].startswith("the design is not confirmed: what runs today")
-        )
+        first = "running: the design is not confirmed: what runs today goes on"
+        assert str(status).startswith(first)
         number = run_episode(campaign)
         found = campaign.episode(number)
         assert (found.shadow, found.by) == (True, "baseline")

@@ -282,14 +282,17 @@ def test_a_campaign_whose_episodes_are_all_finished_says_so(tmp_path):
                     made.start().lose("the sensor broke")
             last = made.start("north")
             assert made.status().word == "running"
-            assert "Campaign: running; all 60 episodes were started" in made._repr_html_()
+            assert (
+                "Campaign: running: all 60 episodes were started; the target policy"
+                in made._repr_html_()
+            )
             last.act(1)
             last.observe(1.0, 1.0, 1, terminated=True)
             last.end()
             said = "all 60 episodes are finished"
             said = "all 60 episodes are over, 1 of them lost" if lost else said
-            assert f"Campaign: complete; {said}" in made._repr_html_()
-            assert str(made.status()).startswith(f"complete\n{said}\n")
+            assert f"Campaign: complete: {said}" in made._repr_html_()
+            assert str(made.status()).startswith(f"complete: {said}\n")
             assert made.status().state == "running"
             assert made.result().stopped == said
             with pytest.raises(CampaignError, match=rf"starts no episodes now \({said}\)"):

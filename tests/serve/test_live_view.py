@@ -47,9 +47,11 @@ def test_a_campaign_is_complete_when_nothing_runs_any_more(tmp_path):
         run_episode(campaign)
         last = campaign.start()
         begins = "too few episodes for an interval, which begins at 50"
-        assert shown() == ("Running", "all 2 episodes were started", begins)
+        runs = "the target policy itself runs, for there is no other behavior policy"
+        assert shown() == ("Running", f"all 2 episodes were started; {runs}", begins)
         last.lose("the sensor broke")
-        assert shown() == ("Complete", "all 2 episodes are over, 1 of them lost", begins)
+        few = "too few episodes for an interval"  # of a fixed plan, which begins at two
+        assert shown() == ("Complete", "all 2 episodes are over, 1 of them lost", few)
 
 
 def test_several_policies_are_on_the_page(tmp_path):

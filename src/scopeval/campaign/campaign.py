@@ -511,7 +511,8 @@ class Campaign:
         band = running(trace.value, terms.alpha, goal, trace.stages)
         ax = _labeled(axes_or_new(ax))
         draw_band(band, terms.alpha, ax)
-        if not np.isfinite(band.high - band.low).any():
+        drawn = np.isfinite(band.high - band.low).any()
+        if not drawn and not np.isfinite(result.interval.half_width):
             ax.legend(title=no_interval(result.interval), title_fontsize=8, **_LEGEND)
         return ax
 

@@ -93,7 +93,7 @@ class PlantStatus:
         """What it does, in words."""
         if self.episode is None:
             return "idle"
-        running = f"episode {self.episode:,}, {self.step:,} steps"
+        running = f"episode {self.episode:,}, {self.step:,} step{'' if self.step == 1 else 's'}"
         return running if self.by not in ("baseline", "incumbent") else f"{running} by the baseline"
 
 
