@@ -53,10 +53,10 @@ from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
-    EmbedsActions,
     Observations,
     Policy,
     Redraws,
+    embedding_of,
 )
 from scopeval.question.question import Question
 
@@ -243,11 +243,11 @@ def _world_on_disk(
     if not modeled or first.discrete_obs:
         return logged
     offered = check_batch(first, target, settings.horizon, 0, streamed=False)
-    embedded = isinstance(target, EmbedsActions)
+    embedding = embedding_of(target)
     return World.learn(
         logged,
-        actions=None if embedded or isinstance(target, ContinuousPolicy) else offered,
-        embedding=target.embedding if isinstance(target, EmbedsActions) else None,
+        actions=offered if embedding is None and not isinstance(target, ContinuousPolicy) else None,
+        embedding=embedding,
         drawn=target.drawn if isinstance(target, Redraws) else 0,
         horizon=settings.horizon if varies(how) else None,
         training=how.training if isinstance(how, Networks) else None,

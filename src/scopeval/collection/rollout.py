@@ -2,7 +2,7 @@
 
 One episode runs in each environment, all at the same time step, so that a policy is asked once per
 step for the whole batch. Everything random about an episode is drawn from its own generators: where
-a policy's candidates are a function of noise (`NoisePolicy`), all of it when the episode begins.
+a policy's candidates are a function of noise (`GaussianPolicy`), all of it when the episode begins.
 
 What goes wrong: an environment that raises or returns NaN loses the episode that it is in; the
 record says why. Where a behavior policy fails, the step falls back to the target policy and is
@@ -28,7 +28,7 @@ from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.signal_paths import record_signals
 from scopeval.errors import InputError
 from scopeval.policies.drawing import draw_actions
-from scopeval.policies.gaussian import NoisePolicy
+from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import (
     Behavior,
     Candidates,
@@ -247,7 +247,7 @@ class Rollout:
         progress: Callable[[int], None] | None,
     ) -> None:
         """One episode in each environment, all at the same time step; they are a new part."""
-        noise = self.target.noise_shape if isinstance(self.target, NoisePolicy) else None
+        noise = self.target.noise_shape if isinstance(self.target, GaussianPolicy) else None
         signals = self.environments.signals
         tape = _Tape(indices, self.seed, self.horizon, noise, signals)
         by_target = self._by_target or self.behavior is None
@@ -325,7 +325,7 @@ class Rollout:
 
     def _offers(self, tape: _Tape, rows: Ints, obs: Observations, t: int) -> Candidates:
         """The target's candidates, drawn from each episode's own random numbers."""
-        if tape.noise is not None and isinstance(self.target, NoisePolicy):
+        if tape.noise is not None and isinstance(self.target, GaussianPolicy):
             offered = self.target.from_noise(obs, t, tape.noise[rows, t])
         elif not isinstance(self.target, ContinuousPolicy):
             probs = self.target.probs(obs, t)

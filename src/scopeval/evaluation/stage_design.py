@@ -26,9 +26,9 @@ from scopeval.logs.transitions import Transitions
 from scopeval.policies.protocols import (
     Behavior,
     ContinuousPolicy,
-    EmbedsActions,
     Policy,
     Redraws,
+    embedding_of,
 )
 from scopeval.question.inference import Check
 from scopeval.question.promise import Promise
@@ -279,7 +279,7 @@ class StageDesigner:
             return whole
         target = self._target
         if self._world is None:
-            embedding = target.embedding if isinstance(target, EmbedsActions) else None
+            embedding = embedding_of(target)
             many = None
             if not isinstance(target, ContinuousPolicy):
                 many = target.probs(whole.obs[:1], 0).shape[1]

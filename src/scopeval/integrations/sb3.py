@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.errors import InputError
-from scopeval.policies.stable_baselines import sb3_policy as policy
+from scopeval.policies.adapters import sb3_policy as policy
 
 __all__ = ["policy", "steps_of_replay_buffer", "steps_of_rollout_buffer"]
 

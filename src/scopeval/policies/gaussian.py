@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,24 +20,10 @@ from scopeval.policies.protocols import Candidates, Observations, Time
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["GaussianPolicy", "NoisePolicy"]
+__all__ = ["GaussianPolicy"]
 
 #: (obs, t) -> [B, d]
 Function = Callable[[Observations, Time], ArrayLike]
-
-
-@runtime_checkable
-class NoisePolicy(Protocol):
-    """A policy whose candidates are a function of normal noise, so that batches go in one call."""
-
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Standard normal numbers that one observation takes."""
-        ...
-
-    def from_noise(self, obs: Observations, t: Time, noise: Floats) -> Candidates:
-        """The candidates that this noise, [B, *noise_shape], makes."""
-        ...
 
 
 class GaussianPolicy:

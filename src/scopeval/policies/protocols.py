@@ -25,7 +25,6 @@ __all__ = [
     "Candidates",
     "ContinuousPolicy",
     "Counts",
-    "EmbedsActions",
     "EpisodeState",
     "LearnedBehavior",
     "Policy",
@@ -33,6 +32,7 @@ __all__ = [
     "Weighing",
     "Why",
     "checked_probs",
+    "embedding_of",
     "largest_weight",
     "offer",
     "probs_of",
@@ -97,14 +97,13 @@ class Redraws(Protocol):
         ...
 
 
-@runtime_checkable
-class EmbedsActions(Protocol):
-    """A policy over a finite set that knows features of its actions."""
+def embedding_of(policy: object) -> Floats | None:
+    """A vector for every action, [A, m], for critics to learn from; None: a policy states none.
 
-    @property
-    def embedding(self) -> Floats:
-        """[A, m] a vector for every action, for critics to learn from."""
-        ...
+    A policy over a finite set may have them as its attribute `embedding`.
+    """
+    embedding = getattr(policy, "embedding", None)
+    return None if embedding is None else np.asarray(embedding, np.float64)
 
 
 class Why(enum.IntFlag):

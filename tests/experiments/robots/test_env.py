@@ -31,7 +31,6 @@ from experiments.robots.training import run_episodes
 from experiments.robots.world import robot_world
 from scopeval import Episodes, GaussianPolicy, Plant, as_policy, collect
 from scopeval.errors import DataError, InputError
-from scopeval.policies.gaussian import NoisePolicy
 from scopeval.policies.protocols import ContinuousPolicy, Policy, Weighing
 
 pytest.importorskip("mujoco")
@@ -134,7 +133,6 @@ def test_a_gaussian_policy_offers_samples_and_scores():
         lambda obs, t: obs * (1 + np.asarray(t)), [0.0, -1.0], low=[-1, -2], high=[1, 2], draws=7
     )
     assert isinstance(policy, ContinuousPolicy)
-    assert isinstance(policy, NoisePolicy)
     assert not isinstance(policy, Policy)
     assert as_policy(policy) is policy
     assert scopeval.GaussianPolicy is GaussianPolicy

@@ -33,10 +33,10 @@ from scopeval.policies.drawing import draw_actions
 from scopeval.policies.gaussian import GaussianPolicy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
-    EmbedsActions,
     Observations,
     Policy,
     Redraws,
+    embedding_of,
     offer,
     probs_of,
 )
@@ -381,11 +381,10 @@ class ModelTask:
         predicted = np.ones(width, np.bool_)
         if isinstance(target, Redraws):
             predicted[width - target.drawn :] = False
+        embedding = embedding_of(target)
         if isinstance(target, ContinuousPolicy):
             embedding = np.empty((0, log.rows.action.shape[1]))  # they are vectors already
-        elif isinstance(target, EmbedsActions):
-            embedding = np.asarray(target.embedding, float)
-        else:
+        elif embedding is None:
             embedding = np.eye(log.actions)
         return Encoder(embedding, predicted, self._steps if self.settings.time_varying else 0)
 
