@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,8 +83,8 @@ def assess(
     skipped = (mu == 0.0) & (pi > 0.0)
     if skipped.any():
         at = data.points[0]
-        answers = (_Skipping(at, skipped[t], b[t]) for t in range(mdp.horizon))
-        data = replace(data, points=[replace(at, stored=one) for one in answers])
+        answers = [partial(_skipping, at, skipped[t], b[t]) for t in range(mdp.horizon)]
+        data = replace(data, points=[replace(at, answer=one) for one in answers])
     variances = np.zeros((mdp.horizon + 1, mdp.states))
     moments = np.empty(pi.shape)
     for step in known_steps(mdp, pi, follow, 1, data):
@@ -102,18 +103,10 @@ def assess(
     )
 
 
-@dataclass(frozen=True)
-class _Skipping:
-    """A behavior that never takes some actions: the estimate has only their b, not their value.
+def _skipping(points: Points, skipped: Bools, control: Floats, critic: Critic) -> Estimates:
+    """What a critic says of a behavior that never takes some actions: there only b is estimated.
 
     With b in the place of q the sweep carries the mean of the estimate instead of v.
     """
-
-    points: Points
-    skipped: Bools
-    control: Floats
-
-    def estimates(self, critic: Critic) -> Estimates:
-        """What the critic says, and b where nothing is seen."""
-        e = critic.at(self.points.obs)
-        return replace(e, q=np.where(self.skipped, self.control, e.q))
+    e = critic.at(points.obs)
+    return replace(e, q=np.where(skipped, control, e.q))

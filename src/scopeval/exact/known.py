@@ -67,7 +67,7 @@ class KnownMDP:
             successor.append(place[min(t + 1, len(place) - 1), some.next_obs])
             rows.append(replace(some, obs=place[t, some.obs]))
             shares = np.full(len(here), 1.0 / len(here))
-            points.append(Points(here, self.mdp.initial[here], shares, stored=_All()))
+            points.append(Points(here, self.mdp.initial[here], shares, answer=_all_states))
         return SweepData(rows, points, successor, self)
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -103,12 +103,10 @@ class KnownMDP:
         )
 
 
-class _All:
+def _all_states(critic: Critic) -> Estimates:
     """What a table's critic says of all of its states, in their order."""
-
-    def estimates(self, critic: Critic) -> Estimates:
-        assert isinstance(critic, TableCritic)
-        return critic
+    assert isinstance(critic, TableCritic)
+    return critic
 
 
 class _Expectations:

@@ -24,7 +24,7 @@ of step t lead to the points of step t + 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -43,7 +43,6 @@ __all__ = [
     "Learner",
     "Points",
     "Regression",
-    "Stored",
     "SweepData",
     "Targets",
     "logged_sweep_data",
@@ -189,14 +188,6 @@ class Regression(Protocol):
 # -- what a sweep works on ------------------------------------------------------------------------
 
 
-class Stored(Protocol):
-    """The part of critics' answers at some points that is the same in every sweep."""
-
-    def estimates(self, critic: Critic) -> Estimates:
-        """What a critic says at these points."""
-        ...
-
-
 @dataclass(frozen=True)
 class Points:
     """Observations at which a sweep needs values.
@@ -206,14 +197,17 @@ class Points:
         initial: [P] distribution of the first observation.
         logged: [P] how often each was met, as shares.
         actions: [P, K, m] candidates of a continuous target; None: all actions of a finite set.
-        stored: what need not be computed again in every sweep, if anything.
+        predicted: what models of the world predict at these points, by the number of the model.
+            Critics change from sweep to sweep, models do not: it is computed once.
+        answer: what a critic says here, where it is not `Critic.at(obs, actions)`.
     """
 
     obs: Observations
     initial: Floats
     logged: Floats
     actions: NDArray[Any] | None = None
-    stored: Stored | None = None
+    predicted: Mapping[int, tuple[Any, ...]] | None = None
+    answer: Callable[[Critic], Estimates] | None = None
 
     def target(self, policy: Policy | ContinuousPolicy, t: int) -> Floats:
         """Pi over the actions or candidates."""
@@ -225,9 +219,13 @@ class Points:
 
     def estimates(self, critic: Critic) -> Estimates:
         """What a critic says at these points."""
-        if self.stored is not None:
-            return self.stored.estimates(critic)
-        return critic.at(self.obs, self.actions)
+        if self.answer is not None:
+            return self.answer(critic)
+        if self.predicted is None:
+            return critic.at(self.obs, self.actions)
+        by_model: Any = critic  # a `ModelCritic`
+        estimates: Estimates = by_model.given(self.obs, *self.predicted[by_model.model.number])
+        return estimates
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # it loads pyarrow
 
 __all__ = [
     "IN_MEMORY",
-    "JoinedParts",
     "Log",
     "Part",
     "Rows",
     "StreamedRows",
+    "add_part",
     "check_batch",
     "following_obs",
     "gather",
@@ -191,23 +191,23 @@ def gather(
             the same fold.
         fold: the half of each row, where it is known already; else the seed decides.
     """
-    parts = JoinedParts()
+    parts = list[Part]()
     count, actions = 0, 0
     notes: tuple[str, ...] = ()
     for batch in _batches(logged, merge):
         streamed = not isinstance(logged, Transitions)
         actions = check_batch(batch, target, horizon, actions, streamed=streamed)
-        parts.add(part_of(batch, target, count, seed, merge, fold))
+        add_part(parts, part_of(batch, target, count, seed, merge, fold))
         count += len(batch)
         notes = tuple(dict.fromkeys((*notes, *batch.notes)))
     return log_of(parts, count, actions, notes)
 
 
-def log_of(parts: JoinedParts, count: int, actions: int, notes: tuple[str, ...]) -> Log:
+def log_of(parts: list[Part], count: int, actions: int, notes: tuple[str, ...]) -> Log:
     """All parts as a log."""
     if not count:
         raise InputError("logged: no batches, expected logged rows")
-    rows, starts, fold = parts.whole()
+    rows, starts, fold = parts[0] if len(parts) == 1 else _merged(parts)
     if len(np.unique(fold)) < 2:
         raise InputError(f"logged: got {count} row(s), expected at least 2; log more")
     first = starts.t == starts.t.min()
@@ -216,21 +216,11 @@ def log_of(parts: JoinedParts, count: int, actions: int, notes: tuple[str, ...])
     return Log(rows, fold, starts.select(first), actions, count, notes)
 
 
-class JoinedParts:
-    """Parts that are merged as they come, because a stream may be larger than memory."""
-
-    def __init__(self) -> None:
-        self._parts: list[Part] = []
-
-    def add(self, part: Part) -> None:
-        """Add what comes next."""
-        self._parts.append(part)
-        if len(self._parts) > MOST_PARTS:
-            self._parts = [_merged(self._parts)]
-
-    def whole(self) -> Part:
-        """All of them as one."""
-        return self._parts[0] if len(self._parts) == 1 else _merged(self._parts)
+def add_part(parts: list[Part], part: Part) -> None:
+    """Add what comes next; parts are merged as they come: a stream may be larger than memory."""
+    parts.append(part)
+    if len(parts) > MOST_PARTS:
+        parts[:] = [_merged(parts)]
 
 
 def check_batch(
@@ -437,12 +427,12 @@ def _merged_rows(
     batches: Iterator[Transitions],
 ) -> tuple[Part, int]:
     """The rows of a piece, equal ones merged, and how many actions the target offers."""
-    row, actions, parts = piece.first_row, 0, JoinedParts()
+    row, actions, parts = piece.first_row, 0, list[Part]()
     for log in batches:
         actions = check_batch(log, target, horizon, actions, streamed=True)
-        parts.add(part_of(log, target, row, seed, merge=True))
+        add_part(parts, part_of(log, target, row, seed, merge=True))
         row += len(log)
-    return parts.whole(), actions
+    return parts[0] if len(parts) == 1 else _merged(parts), actions
 
 
 def gather_stream(
@@ -462,11 +452,11 @@ def gather_stream(
     """
     from scopeval.logs.stream import read_pieces
 
-    parts, actions = JoinedParts(), 0
+    parts, actions = list[Part](), 0
 
     def take(read: tuple[Part, int]) -> None:
         nonlocal actions
-        parts.add(read[0])
+        add_part(parts, read[0])
         actions = actions or read[1]
 
     keep = partial(_merged_rows, target, horizon, seed)

@@ -386,9 +386,9 @@ def test_stored_predictions_are_what_the_models_predict(logged, target):
     for own, numbers in zip((*data.halves, data.whole), ((0, 1), (0, 1), (2,)), strict=True):
         assert len(own.points) == T + 1
         for t, points in enumerate(own.points[:-1]):
-            assert set(points.stored.by_model) == set(numbers)
+            assert set(points.predicted) == set(numbers)
             for k in numbers:
-                step, returns = points.stored.by_model[k]
+                step, returns = points.predicted[k]
                 again = models[k].dynamics.predict(points.obs, points.actions, t)
                 for name in ("next_obs", "reward", "cost", "end"):
                     one, other = getattr(step, name), getattr(again, name)

@@ -30,7 +30,7 @@ from scopeval.models.protocols import Critic, Estimates, Learner, Targets
 from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations
 
-__all__ = ["LearnedModel", "ModelCritic", "RolloutRegression", "StoredPredictions", "features"]
+__all__ = ["LearnedModel", "ModelCritic", "RolloutRegression", "features"]
 
 #: Most squares and products; with more inputs the products are left out.
 MOST_FEATURES = 200
@@ -280,27 +280,6 @@ class ModelCritic:
             rest: dict[str, Any] = {**arrays, "reward_noise": float(noise), "followed": int(k)}
             critics.append(cls(model, int(t), **rest))
         return critics
-
-
-@dataclass(frozen=True)
-class StoredPredictions:
-    """What models predict at the points of one time step.
-
-    A design sweeps over the same points many times. The critics change from sweep to sweep, the
-    models do not.
-
-    Attributes:
-        obs: [P, d].
-        by_model: predictions and return features [P, K, 2] by the number of the model.
-    """
-
-    obs: Observations
-    by_model: dict[int, tuple[StepPrediction, Weights]]
-
-    def estimates(self, critic: Critic) -> Estimates:
-        """What a critic says at these points."""
-        assert isinstance(critic, ModelCritic)
-        return critic.given(self.obs, *self.by_model[critic.model.number])
 
 
 def features(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from scopeval._parallel import fan_out
 from scopeval._progress import Progress, count_steps
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
-from scopeval.models.model.critic import LearnedModel, RolloutRegression, StoredPredictions
+from scopeval.models.model.critic import LearnedModel, RolloutRegression
 from scopeval.models.model.network import Dynamics
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import ReturnNetworks, ReturnSamples, learn_returns
@@ -132,16 +132,6 @@ def simulate_episodes(
     return rollouts
 
 
-class _Taken(NamedTuple):
-    """One step of the episodes that had not ended."""
-
-    path: Ints  # [n] which they are
-    goes_on: Bools  # [n]
-    next_obs: Weights  # of those that go on
-    reward: Floats  # [n]
-    cost: Floats  # [n]
-
-
 def sample_returns(
     model: StepModel,
     starts: Rows,
@@ -157,15 +147,16 @@ def sample_returns(
     Without the model's errors: the critics account for them, and here they would only add noise.
     Only steps after which the episode went on are returned.
     """
-    obs, path, steps = first_observations(starts, paths, rng), np.arange(paths), []
+    obs, path = first_observations(starts, paths, rng), np.arange(paths)
+    steps: list[tuple[Ints, Bools, Weights, Floats]] = []  # of the episodes that had not ended
     for t in range(horizon):
         obs = redrawn(target, obs, t, rng)
         action = _one_action(target, obs, t, rng)
         prediction = model.predict(obs, action[:, None], t)
         on = rng.random(len(obs)) >= prediction.end[:, 0]
         ahead = prediction.next_obs[on, 0]
-        reward, cost = prediction.reward[:, 0], prediction.cost[:, 0]
-        steps.append(_Taken(path, on, ahead.astype(np.float32), reward, cost))
+        gained = np.column_stack([prediction.reward[:, 0], prediction.cost[:, 0]])
+        steps.append((path, on, ahead.astype(np.float32), gained))
         following = obs[on]
         following[:, model.encoder.predicted] = np.clip(model.settle(ahead), model.low, model.high)
         path, obs = path[on], following
@@ -173,12 +164,9 @@ def sample_returns(
             break
     after = np.zeros((paths, 2))
     samples: list[ReturnSamples] = []
-    for t, step in reversed(list(enumerate(steps))):
-        count = len(step.next_obs)
-        samples.append(
-            ReturnSamples(step.next_obs, np.full(count, t), after[step.path[step.goes_on]])
-        )
-        after[step.path] = np.column_stack([step.reward, step.cost]) + gamma * after[step.path]
+    for t, (path, on, ahead, gained) in reversed(list(enumerate(steps))):
+        samples.append(ReturnSamples(ahead, np.full(len(ahead), t), after[path[on]]))
+        after[path] = gained + gamma * after[path]
     return ReturnSamples(
         np.concatenate([part.next_obs for part in samples]),
         np.concatenate([part.t for part in samples]),
@@ -337,7 +325,7 @@ class ModelTask:
                     step = model.dynamics.predict(obs, candidates, t)
                 stored[model.number] = step, model.returns.at(step.next_obs, t)
             taken.append(_taken(*stored[k], rollouts.taken[t]))
-            points.append(Points(obs, share, share, candidates, StoredPredictions(obs, stored)))
+            points.append(Points(obs, share, share, candidates, stored))
         points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
         successor = [np.arange(self.settings.paths)] * self._steps
         regression = RolloutRegression(models[k], self.settings.ridge, taken)
@@ -361,7 +349,7 @@ class ModelTask:
                     [_joined(k, parts) for k in range(len(model.dynamics.networks))]
                 )
                 seen = model.returns.at(step.next_obs, t)
-                stored = StoredPredictions(obs, {model.number: (step, seen)})
+                stored = {model.number: (step, seen)}
                 chosen = np.concatenate([one.taken[t] for one in rollouts])
                 taken.append(_taken(step, seen, chosen))
             points.append(Points(obs, initial, initial, candidates, stored))
@@ -399,6 +387,6 @@ def _joined(k: int, parts: Sequence[Points]) -> StepPrediction:
     """What the model of half k predicts at the points of both halves."""
     predictions = []
     for part in parts:
-        assert isinstance(part.stored, StoredPredictions)
-        predictions.append(part.stored.by_model[k][0])
+        assert part.predicted is not None
+        predictions.append(part.predicted[k][0])
     return StepPrediction.join(predictions)
