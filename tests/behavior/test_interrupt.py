@@ -91,7 +91,7 @@ def test_the_command_ends_with_status_130(log, tmp_path):
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import scopeval.models.model.training as training\n"
-        "training.LEAST_STEPS = training.MOST_STEPS = 10**9\n"
+        "training.STEPS_PER_ROOT = training.MOST_STEPS = 10**9\n"
         "from scopeval.cli.app import main\n"
         f"sys.argv = ['scopeval', 'design', '--data', {log!r}, '--policy', 'pi:probs', "
         f"'--horizon', '3', '--out', {str(tmp_path / 'mu.scope')!r}]\n"

@@ -26,8 +26,6 @@ __all__ = ["ReturnNetworks", "ReturnSamples", "Study", "learn_returns"]
 REACH = 6.0
 #: Outputs: still to be earned, still to be spent.
 OUTPUTS = 2
-#: Least spread of the returns of a time step that is told from none, relative to the usual.
-LEAST_SPREAD = 0.01
 #: Names of the layers in saved files.
 PREFIX = "fore_"
 
@@ -162,7 +160,7 @@ def _by_time(returns: Floats, t: Ints, horizon: int) -> Weights:
     away = returns - mean(returns)[t]
     usual = np.sqrt((away**2).mean(axis=0))
     usual = np.where(usual > 1e-12, usual, 1.0)
-    spread = np.sqrt(np.maximum(np.sqrt(mean(away**2)), LEAST_SPREAD * usual) * usual)
+    spread = np.sqrt(np.maximum(np.sqrt(mean(away**2)), 1e-12 * usual) * usual)
     return np.asarray(away / spread[t], np.float32)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval._parallel import fan_out, one_blas_thread
-from scopeval.arrays import Bools, Floats, Ints, check_whole
+from scopeval.arrays import Bools, Floats, check_whole
 from scopeval.errors import InputError
 from scopeval.models.model.fitting import (
     CERTAIN,
@@ -50,10 +50,7 @@ MOVED = 2.0
 
 #: Steps of Adam where a training does not say: so many times the root of the number of rows, and
 #: at most so many. Short logs are learned by heart if they are seen too often.
-STEPS_PER_ROOT, LEAST_STEPS, MOST_STEPS = 60.0, 500, 10_000
-
-#: Share of a network's own rows, and most of them, that tell when training is done.
-WATCHED, MOST_WATCHED = 0.05, 2000
+STEPS_PER_ROOT, MOST_STEPS = 60.0, 10_000
 
 #: Rows from which on fresh units bend as sharply as they ever do: edges that few rows suggest are
 #: often not there.
@@ -97,7 +94,7 @@ class Training:
         """Steps, batch and rate for so many rows; fewer and slower ones from a trained network."""
         steps = self.steps
         if steps is None:
-            steps = int(np.clip(STEPS_PER_ROOT * np.sqrt(rows), LEAST_STEPS, MOST_STEPS))
+            steps = int(min(STEPS_PER_ROOT * np.sqrt(rows), MOST_STEPS))
         if warm:
             steps = max(int(WARM_STEPS * steps), 1)
         rate = WARM_RATE * self.rate if warm else self.rate
@@ -331,12 +328,7 @@ def _fitted(
             x.shape[1], settings.hidden, y.shape[1] + 1, rng, settings.gain_for(len(x))
         )
     schedule = settings.schedule(len(x), warm=start is not None)
-    kept = min(int(WATCHED * len(x)), MOST_WATCHED)
-    held_out = None
-    if kept:  # rows of this half: those of the other half must not decide anything
-        order = rng.permutation(len(x))
-        held_out, examples = _some(examples, order[:kept]), _some(examples, order[kept:])
-    weights = fit_layers(layers, examples, schedule, rng, tick, held_out, more)
+    weights = fit_layers(layers, examples, schedule, rng, tick, more)
     last = hidden_layers(weights, x)
     if all(np.isfinite(value).all() for value in weights.values()):  # else `learn_network` sees it
         fit_means(weights, last, x, y[:, -2:])
@@ -346,11 +338,6 @@ def _fitted(
         weights["w3"][:, -1], weights["skip"][:, -1] = 0.0, 0.0
         weights["b3"][-1] = CERTAIN if problem.end.all() else -CERTAIN
     return weights
-
-
-def _some(examples: Examples, which: Ints) -> Examples:
-    """Some rows of the examples."""
-    return Examples(*(part[which] if len(part) else part for part in examples))
 
 
 def _measure_errors(network: Network, rows: Rows, spread: Floats, rng: np.random.Generator) -> None:
