@@ -51,6 +51,8 @@ HEAVY = tuple(
     Path(__file__).parent / name
     for name in (
         "benchmarks",
+        "experiments/baselines",
+        "experiments/mlp",
         "experiments/robots",
         "experiments/test_data_center.py",
         "experiments/test_energy_experiment.py",

@@ -70,6 +70,7 @@ def serial(tmp_path):
     return Args(out=tmp_path / "serial", backend="serial")
 
 
+@pytest.mark.heavy
 def test_the_same_bits_in_processes(serial, tmp_path):
     wanted = run_jobs(draws, serial, JOBS)
     assert [row["number"] for row in wanted] == [0, 1, 2, 3]
@@ -88,12 +89,13 @@ def test_answers_are_kept_and_damaged_ones_made_again(serial):
     assert other[0]["values"] != wanted[0]["values"]
 
 
+@pytest.mark.heavy
 def test_a_job_whose_worker_dies_is_done_again(tmp_path):
     rows = run_jobs(dies_once, Args(out=tmp_path, workers=2), JOBS)
     assert [row["value"] for row in rows] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("backend", ["serial", "processes"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("processes", marks=pytest.mark.heavy)])
 def test_a_job_that_fails_is_named_and_the_others_are_kept(backend, tmp_path):
     args = Args(out=tmp_path, backend=backend, workers=1)
     with pytest.raises((WorkerError, ZeroDivisionError), match=r"number 2|no luck"):

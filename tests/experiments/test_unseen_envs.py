@@ -192,6 +192,7 @@ SMALL = Networks(
 )
 
 
+@pytest.mark.heavy
 def test_designs_for_vectors_are_measured(monkeypatch):
     """What falls back is 1 exactly, the rest has standard errors; with small networks."""
     args = unseen_envs.Args(
