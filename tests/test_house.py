@@ -434,6 +434,49 @@ def test_one_evaluation_loop():
     assert loops == {"evaluation.loop"}
 
 
+def classes_with(method: str) -> set[str]:
+    """Classes that define a method of this name."""
+    return {
+        f"{module}.{node.name}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(x, ast.FunctionDef) and x.name == method for x in node.body)
+    }
+
+
+def calls_of(name: str) -> set[str]:
+    """Modules that call something of this name."""
+    return {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == name
+    }
+
+
+def test_one_certificate_and_one_guard():
+    """One ledger makes certificates, one guard trips, and only these two place bets on costs."""
+    # a comparison's cost terms ask a ledger
+    assert classes_with("certificate") == {
+        "safety.certificate.Ledger",
+        "comparison.costs.CostTerms",
+    }
+    assert classes_with("step_limit_exceeded") == {"safety.guard.Guard"}
+    assert calls_of("Certificate") == {"safety.certificate"}
+    assert calls_of("GuardState") == {"safety.guard"}
+    assert calls_of("BoundedComparison") == {"safety.certificate", "safety.guard"}
+
+
+def test_one_batch_of_numbers_and_one_choice_of_its_source():
+    """Environments and the simulator make it; campaigns read theirs from the journal."""
+    makers = calls_of("Batch") - {"logs.read"}  # of rows, there
+    assert makers == {"evaluation.batches", "evaluation.sources", "campaign.result"}
+    assert calls_of("CollectedSource") == calls_of("SimulatedSource") == {"evaluation.sources"}
+    assert calls_of("Evaluation") == {"evaluation.totals"}
+    assert calls_of("Outcomes") == {"collection.environments"}
+
+
 def test_one_file_container():
     """What is saved with arrays goes through `_archive`."""
     calls = ("np.savez", "np.savez_compressed", "np.load", "pickle.load")

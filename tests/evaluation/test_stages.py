@@ -28,6 +28,7 @@ from scopeval.behavior.summary import Prediction
 from scopeval.collection.simulated import TabularFleet
 from scopeval.envs.gridworld import Gridworld, cells, gridworld_logs, target_policies
 from scopeval.errors import DataError, InputError
+from scopeval.estimation.weights import WeightDiagnostics
 from scopeval.evaluation.batches import summarize
 from scopeval.evaluation.loop import EvaluationLoop, EvaluationTask, StoppingPlan
 from scopeval.evaluation.stage_design import Plan, StageDesigner
@@ -38,7 +39,6 @@ from scopeval.evaluation.stages import (
     expected_variance,
     stage_sizes,
 )
-from scopeval.evaluation.totals import Totals
 from scopeval.report import page_of_evaluation
 from small_worlds import random_mdp, random_rows
 
@@ -202,7 +202,7 @@ def test_estimate_is_unbiased_for_every_outcome_with_designs_that_depend_on_the_
     """
     monkeypatch.setattr(StageDesigner, "_designed", greedy)
     # four episodes may tell too little for a value to be told; what is hidden then is unbiased too
-    monkeypatch.setattr(Totals, "_tells_nothing", lambda *_: False)
+    monkeypatch.setattr(WeightDiagnostics, "no_evidence", False)
     settings = Stages(first=2, growth=1.5, least_variance=0.01)
     task = EvaluationTask(
         Question(PROBS[None], 1, 1.0), Promise(), Inference(estimator="pdis"), (), True, 0

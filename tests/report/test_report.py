@@ -207,7 +207,7 @@ def test_the_page_is_small():
     ("options", "tone", "words"),
     [
         ({}, "good", "and safely"),
-        ({"run": GREEDY}, "bad", "; the guard switched to the target after"),
+        ({"run": GREEDY}, "bad", ", so that the guard switched to the target after"),
         (
             {"run": GREEDY, "promise": Promise(action="tell")},
             "open",
@@ -276,7 +276,8 @@ def test_a_guard_that_stepped_in_is_the_first_thing_told():
     assert page.verdict == Verdict("bad", f"The guard switched after {after:,} episodes")
     switched = f"switched to the target after {after:,} episodes"
     assert switched in render(page).split("<h2")[2]
-    assert f"{switched}: the promise is refuted" in page.answer
+    assert page.answer.endswith(f", so that the guard {switched}.")
+    assert f"{switched}: the promise is refuted" in render(page)
 
 
 def test_a_switch_names_what_came_first():

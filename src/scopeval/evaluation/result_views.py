@@ -160,7 +160,7 @@ def _spans(content: _Told) -> list[Span]:
     if interval["low"] is None or interval["high"] is None:  # as far as an end is known
         middle = interval["estimate"]
         low, high = (middle if end is None else end for end in (interval["low"], interval["high"]))
-        return [Span("this evaluation", middle, low, high)]
+        return [Span("this evaluation", low, middle, high)]
     spans = [Span("this evaluation", interval["low"], interval["estimate"], interval["high"])]
     if (
         on_policy["unknown"] is None

@@ -106,7 +106,11 @@ def _safety(e: Evaluation) -> str:
             f"(allowed: {1 + c.epsilon:.4g})"
         )
     if e.guard is not None and e.guard.switched_after is not None:
-        said += f"; the guard {e.guard.sentence}"
+        # why, unless it is the verdict that was just told
+        told = e.guard.cause is None and e.guard.state.refuted and c.verdict == "refuted"
+        said += (
+            f", so that the guard {e.guard.switch}" if told else f"; the guard {e.guard.sentence}"
+        )
     return said
 
 
