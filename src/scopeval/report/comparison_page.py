@@ -89,20 +89,22 @@ def _facts(c: Comparison) -> tuple[Fact, ...]:
     facts = []
     if len(c.differences) == 1:
         ((name, d),) = c.differences.items()
-        facts.append(Fact(f"{name} less {c.baseline}", _with_ends(d), confidence(d.alpha)))
+        facts.append(
+            Fact(f"{name} less {c.baseline}", _with_ends(d), f"{confidence(d.alpha)} confidence")
+        )
     elif c.best is not None:
         sure = "surely the best" if c.best.decided else "may be the best"
-        facts.append(Fact("best", c.best.name, sure))
-    facts.append(Fact("episodes", f"{c.episodes:,}", c.stopped))
+        facts.append(Fact("Best", c.best.name, sure))
+    facts.append(Fact("Episodes", f"{c.episodes:,}", c.stopped))
     needed = [d.ab_episodes for d in c.differences.values() if math.isfinite(d.ab_episodes)]
     if needed:
         note = "for the same precision of every difference"
-        facts.append(Fact("an A/B test", f"about {round_guess(max(needed))} episodes", note))
+        facts.append(Fact("An A/B test", f"about {round_guess(max(needed))} episodes", note))
     if c.cost.total > 0:
         note = f"{amount(c.cost.total)} in total"
         if c.cost_ratio is not None and math.isfinite(c.cost_ratio.estimate):
             note = f"{c.cost_ratio.estimate:.3g} times the baseline's"
-        facts.append(Fact("cost of an episode", amount(c.cost.per_episode), note))
+        facts.append(Fact("Cost of an episode", amount(c.cost.per_episode), note))
     return tuple(facts)
 
 
