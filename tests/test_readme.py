@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import scopeval
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = json.loads((ROOT / "docs/results/gridworld/gridworld.json").read_text(encoding="utf-8"))
@@ -80,6 +82,21 @@ def test_the_savings_are_those_of_the_table():
             if method["method"] == name
         ]
         assert " and ".join(saved) in README
+
+
+def test_what_a_typical_user_gets_is_what_is_stored():
+    """How many designs fall back in environments that were not tuned on, and by which version."""
+    content = stored("foreign/foreign.json")
+    rows = [row for row in content["summary"] if row["half"] == "reported on"]
+    rows = [row for row in rows if row["environment"] != "all"]
+    designs, fallen = (sum(row[name] for row in rows) for name in ("designs", "fall_back"))
+    mean = sum(row["designs"] * row["mean_variance"] for row in rows) / designs
+    words = " ".join(README.split())
+    assert f"{fallen} of {designs} designs fall back" in words
+    assert f"with a mean variance of {mean:.3f}" in words
+    version = content["versions"]["scopeval"]
+    older = version != scopeval.__version__
+    assert (f"(by version {version.removesuffix('.0')};" in words) == older
 
 
 def test_make_targets_exist():
