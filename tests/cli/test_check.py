@@ -121,3 +121,11 @@ def test_what_cannot_be_read():
         result = invoke(*words)
         assert result.exit_code == 2
         assert "error:" in result.stderr
+
+
+def test_missing_columns_are_named_as_the_command_takes_them(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("Zeit;Temp;Stufe\n1;2;3\n")
+    done = invoke(str(path))
+    assert done.exit_code == 2
+    assert "--columns obs=NAME" in " ".join(done.output.split())

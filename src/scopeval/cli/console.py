@@ -62,7 +62,10 @@ class Commands(TyperGroup):
         except ScopevalError as error:
             if ctx.params.get("debug"):
                 raise
-            line = Text.assemble(("error:", "bold red"), " ", " ".join(str(error).split()))
+            text = " ".join(str(error).split())
+            if "columns={" in text:  # what Python users write
+                text += " (on the command line: --columns obs=NAME, --time NAME, --gap 11min)"
+            line = Text.assemble(("error:", "bold red"), " ", text)
             err().print(line, soft_wrap=True)
             raise typer.Exit(2) from None
 
