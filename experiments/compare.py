@@ -7,8 +7,10 @@ test of as many. Parts:
   logged episodes, without, and with as many of another world (bad logs); beside two separate
   designs from the same logs (500 episodes each). One on-policy evaluation of each policy is the A/B
   test;
-- ``unseen``: worlds like users' (`experiments.unseen_worlds`), 10 and 30 % of decisions changed,
-  beside what critics that know the world would reach;
+- ``unseen``: worlds like users' (`experiments.unseen_worlds`); 10 and 30 % of the decisions are
+  another policy's (new = (1 - x) old + x other), or so many differ (the total-variation distance of
+  the decisions is x, which is more of the other policy); beside what critics that know the world
+  would reach, and what no behavior policy could be better than;
 - ``promise``: the cheapest and the most expensive of twelve policies, "at most today's cost";
 - ``same``: A/A tests, the same policy twice, a copy that differs by rounding, and two policies of
   equal value: how often a winner is named, with a fixed number of episodes and by a sequence;
@@ -18,7 +20,8 @@ test of as many. Parts:
   known, beside the same rule on returns of an A/B/n test;
 - ``vectors``: a cart and pole with two actions, controllers near to each other and far ones;
 - ``robots``: checkpoints of one training, the next one and one ten later (extra ``mujoco``);
-- ``data-center``: the bold controller against the usual one (extra ``energyplus``);
+- ``data-center``: the bold controller against the usual one, without logs, as it is and with the
+  weather and the load as context (extra ``energyplus``);
 - ``times``: processor seconds of a comparison beside those of as many designs, and of a decision.
 
 "Covers": how often the interval for a fixed number of episodes contains the true difference.
@@ -50,14 +53,12 @@ from scopeval import (
 from scopeval.collection.choice import Decider
 from scopeval.collection.environments import open_environments
 from scopeval.collection.simulated import TabularFleet
-from scopeval.comparison.control import TableControls
-from scopeval.comparison.costs import cost_terms_of
 from scopeval.comparison.counted_model import value_tables
-from scopeval.comparison.estimators import doubly_robust
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.estimators import TableControls
+from scopeval.comparison.joint_design import outcome_covariance
+from scopeval.comparison.mixture import MixtureEpisodes, MixtureRollout, choose
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.rollout import MixtureRollout, choose
-from scopeval.comparison.totals import PairedTotals, run_mixture
+from scopeval.comparison.totals import PairedSettings, PairedTotals, run_mixture
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
@@ -113,7 +114,8 @@ CANDIDATES, MIXED = 10, 0.3
 #: Simulated episodes of the best possible estimator.
 SIMULATED = 4000
 KNOWN_WORLD, MARKOV = "critics that know the world", "the same, states trusted to be Markov"
-#: Share of decisions that differ in unseen worlds.
+ANY_BEHAVIOR = "the same, a bound for any behavior policy"
+#: Share of the decisions that are another policy's in unseen worlds, or that differ.
 DIFFER = (0.1, 0.3)
 #: Of a sequence for the best of ten, by our values and by the returns of an A/B/n test.
 MOST_EPISODES, MOST_RETURNS = 20_000, 300_000
@@ -165,7 +167,7 @@ def _pairs(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     results = []
     for x in args.changes:
         new = (1.0 - x) * old + x * other
-        results += _measured(args, mdp, old, new, logs, seed, {"x": x}, bad=bad)
+        results += _measured(args, mdp, old, new, logs, seed, f"x = {x:g}", bad=bad)
     return results
 
 
@@ -177,33 +179,47 @@ def _unseen(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     logs = worlds.logs_for(mdp, old, f"varied-{args.logged}", seed)
     apart = _distance(mdp, old, other)
     results = []
-    for share in DIFFER:
-        x = min(share / apart, 1.0)
-        new = (1.0 - x) * old + x * other
-        results += _measured(args, mdp, old, new, logs, seed, {"x": share}, separate=False)
-        results += [{"x": share, **row} for row in _best_possible(mdp, old, new, seed)]
+    for case, shares in (
+        ("x = {:g}", DIFFER),
+        ("{:.0%} of decisions differ", [share / apart for share in DIFFER]),
+    ):
+        for share, x in zip(DIFFER, shares, strict=True):
+            new = old + min(x, 1.0) * (other - old)
+            name = case.format(share)
+            results += _measured(args, mdp, old, new, logs, seed, name, separate=False)
+            results += [{"case": name, **row} for row in _best_possible(mdp, old, new, seed)]
     return results
 
 
 def _best_possible(mdp: TabularMDP, old: np.ndarray, new: np.ndarray, seed: int) -> Any:
-    """The variance by critics that know the world, relative to the A/B test's.
+    """What critics that know the world reach, and bounds, relative to the A/B test's variance.
 
-    With b_k = q_k what is left is the noise of the world, weighted by what the episode so far says
-    about its policy: no estimator that holds without the Markov property does better with these
-    episodes (Kallus and Uehara, JMLR 2020, Theorem 1). The other row is what one could reach that
-    trusts the states to be Markov, and weighs them by how often each policy is there (Theorem 2).
+    With b_k = q_k what is left is the noise of the world, sum_t gamma^2t E[s_t^2] with the variance
+    s_t^2 of u_new (R + gamma v_new(S')) - u_old (R + gamma v_old(S')) given the past and the
+    action: no estimator that holds without the Markov property does better with these episodes
+    (Kallus and Uehara, JMLR 2020, Theorem 1). Under another behavior policy, whose episodes are
+    w_t times as likely, the terms are E[s_t^2 / w_t] with E[w_t] = 1, so at least E[s_t]^2: no
+    design does better. The last row is what one could reach that trusts the states to be Markov,
+    and weighs them by how often each policy is there (Theorem 2).
     """
     ab = 2.0 * sum(assess(mdp, p, p).variance for p in (old, new))
     both = PolicySet({"old": TabularPolicy(old), "new": TabularPolicy(new)})
     with open_environments(TabularFleet(mdp, SIMULATED), cost="none") as pool:
         rollout = MixtureRollout(pool, both, horizon=mdp.horizon, seed=seed)
         episodes = rollout.run(0, SIMULATED, np.full(2, 0.5))
-    controls = TableControls.of_policies(mdp, (old, new))
-    y = doubly_robust(episodes, mdp.gamma, *controls.over(episodes))
-    markov = _markov_variance(mdp, old, new)
+    v = np.stack([value_tables(mdp, "reward", p)[1] for p in (old, new)])
+    first = v[1, 0] - v[0, 0]
+    mixture = least = float(mdp.initial @ (first - mdp.initial @ first) ** 2)
+    for t in range(mdp.horizon):
+        u = episodes.weights[:, t + 1] * [-1.0, 1.0] * episodes.steps[:, t, None]
+        noise = outcome_covariance(mdp, v, t)[episodes.obs[:, t], episodes.action[:, t]]
+        square = np.maximum(np.einsum("ni,nij,nj->n", u, noise, u), 0.0)
+        mixture += mdp.gamma ** (2 * t) * float(square.mean())
+        least += mdp.gamma ** (2 * t) * float(np.sqrt(square).mean()) ** 2
     return [
-        {"how": KNOWN_WORLD, "ratio": float((y[:, 1] - y[:, 0]).var()) / ab},
-        {"how": MARKOV, "ratio": markov / ab},
+        {"how": KNOWN_WORLD, "ratio": mixture / ab},
+        {"how": ANY_BEHAVIOR, "ratio": least / ab},
+        {"how": MARKOV, "ratio": _markov_variance(mdp, old, new) / ab},
     ]
 
 
@@ -252,7 +268,7 @@ def _measured(
     new: np.ndarray,
     logs: Any,
     seed: int,
-    case: Mapping[str, Any],
+    case: str,
     *,
     bad: Any = None,
     separate: bool = True,
@@ -272,7 +288,7 @@ def _measured(
         d = found.differences["new"]
         rows.append(
             {
-                **case,
+                "case": case,
                 "how": how,
                 "ratio": d.se**2 * d.n / ab,
                 "square": (d.estimate - gap) ** 2 * d.n / ab,
@@ -292,7 +308,7 @@ def _measured(
     error = sum(squares)
     rows.append(
         {
-            **case,
+            "case": case,
             "how": "two separate designs",
             "ratio": error * args.episodes / ab,
             "square": away**2 * args.episodes / ab,
@@ -316,13 +332,12 @@ def _promise(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     ab, gap = 2.0 * sum(t.variance for t in truth), truth[1].value - truth[0].value
     logs = gridworld_logs(mdp, args.logged, seed=seed)
     plant = Plant(lambda: TabularEnv(mdp), side_by_side=256)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for how, env, promise, known in (
         ("the policies alone", mdp, None, logs),
         ("design, known MDP", mdp, Promise(at_most=1.0), None),
         ("design, from logs", plant, Promise(at_most=1.0), logs),
     ):
-        x = max(costs) / min(costs)
         try:
             found = compare(
                 env,
@@ -334,12 +349,11 @@ def _promise(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
                 seed=seed + 10**6,
             )
         except InputError:  # not answerable at this cost
-            rows.append({"x": x, "how": f"{how}: not answerable"})
+            rows.append({"how": f"{how}: not answerable"})
             continue
         d = found.differences["new"]
         rows.append(
             {
-                "x": x,
                 "how": how,
                 "ratio": d.se**2 * d.n / ab,
                 "square": (d.estimate - gap) ** 2 * d.n / ab,
@@ -378,7 +392,7 @@ def _same(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
             ):
                 found = compare(model, {"old": old, "new": second}, seed=number, **plan)
                 winner = found.differences["new"].verdict != "undecided"
-                rows.append({"x": 0.0, "how": f"{kind}, {how}", "winner": winner})
+                rows.append({"how": f"{kind}, {how}", "winner": winner})
     return rows
 
 
@@ -398,16 +412,14 @@ def _coverage(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         d = found.differences["new"]
         away = d.estimate - truth["new"] + truth["old"]
         hit = bool(d.contains(truth["new"] - truth["old"]))
-        rows.append(
-            {"x": 0.0, "how": "the difference", "covers": hit, "ratio": d.se**2, "square": away**2}
-        )
+        rows.append({"how": "the difference", "covers": hit, "ratio": d.se**2, "square": away**2})
         if run % 2 == 0:
             rows.append(_sequence(number))
         for name, v in found.values.items():
             hit = bool(v.contains(truth[name]))
             away = v.estimate - truth[name]
             rows.append(
-                {"x": 0.0, "how": f"the value of {name}", "covers": hit, "ratio": v.se**2,
+                {"how": f"the value of {name}", "covers": hit, "ratio": v.se**2,
                  "square": away**2}
             )  # fmt: skip
     return rows
@@ -432,7 +444,7 @@ def _sequence(number: int) -> dict[str, Any]:
     found = compare(mdp, policies, episodes=500, inference=plan, seed=number + 10**6)
     looks = [seen["new"][1:] for _, seen in found.looks]
     always = all(low <= gap <= high for low, high in looks)
-    return {"x": 0.0, "how": "the difference at every look, with a stated bound", "covers": always}
+    return {"how": "the difference at every look, with a stated bound", "covers": always}
 
 
 def _times(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
@@ -445,14 +457,14 @@ def _times(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
         policies = {f"p{k}": p for k, p in enumerate(target_policies(K, size, seed=seed))}
         ours = _seconds(partial(compare, mdp, policies, episodes=args.episodes, logs=logs))
         designs = sum(_seconds(partial(design, logs, p, horizon=size)) for p in policies.values())
-        rows.append({"x": 0.0, "how": f"comparison of {K} / {K} designs", "ratio": ours / designs})
+        rows.append({"how": f"comparison of {K} / {K} designs", "ratio": ours / designs})
     one = next(iter(policies.values()))
     two = PolicySet(dict(list(policies.items())[:2]))
     decider, shares = Decider(one, design(logs, one, horizon=size)), np.full(2, 0.5)
     obs, state, rng = np.zeros(1, np.int64), EpisodeState.start(1, 2), np.random.default_rng(0)
     joint = _seconds(lambda: choose(two, obs, 0, state, shares, rng.random(1), [rng]), 2000)
     single = _seconds(lambda: decider.choose(obs[0], 0, rng), 2000)
-    rows.append({"x": 0.0, "how": "a decision of 2 / of a design", "ratio": joint / single})
+    rows.append({"how": "a decision of 2 / of a design", "ratio": joint / single})
     return rows
 
 
@@ -488,9 +500,9 @@ def _best(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     named = known.best is not None and known.best.decided and known.best.name == best
     usual = _by_returns([truth[name] for name in order], seed)
     return [
-        {"x": MIXED, "how": "gap to the best", "ratio": float(np.mean(ratios)),
+        {"how": "gap to the best", "ratio": float(np.mean(ratios)),
          "covers": all(covered)},
-        {"x": MIXED, "how": "episodes until the best is known", "covers": named,
+        {"how": "episodes until the best is known", "covers": named,
          "ratio": known.episodes / usual, "episodes": known.episodes, "usual": usual},
     ]  # fmt: skip
 
@@ -527,20 +539,11 @@ def _by_returns(truth: Sequence[Any], seed: int) -> int:
         )
 
     stop = Stop(decided=True, episodes=MOST_RETURNS)
-    costs = cost_terms_of(
-        None, baseline=0, largest_weight=float(K), horizon=1, gamma=1.0, alpha=0.05
-    )
-    totals = PairedTotals(
-        PolicySet({str(k): np.ones((1, 1)) for k in range(K)}),
-        stop=stop,
-        costs=costs,
-        inference=Inference(),
-        gamma=1.0,
-        logs=None,
-        seed=seed,
-        shares=np.full(K, 1.0 / K),
-        controls=TableControls(np.zeros((K, 1, 1, 1)), np.zeros((K, 1, 1))),
-    )
+    policies = PolicySet({str(k): np.ones((1, 1)) for k in range(K)})
+    nothing = TableControls(np.zeros((K, 1, 1, 1)), np.zeros((K, 1, 1)))
+    settings = PairedSettings(policies, Inference(), 1.0, MOST_RETURNS, seed, controls=nothing)
+    costs = settings.costs(None, 1.0 / K, 1)
+    totals = PairedTotals(settings, stop, np.full(K, 1.0 / K))
     return len(run_mixture(run, totals, stop, costs).episodes)
 
 
@@ -595,22 +598,34 @@ def _data_center(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     """The bold controller against the usual one, a season's days, without logs."""
     from experiments.data_center import DataCenterFleet, target_controllers
     from experiments.data_center.weather import HOURS
+    from experiments.energy_context import weather_history
 
     controllers = target_controllers()
     both = {name: controllers[name].policy() for name in ("usual", "bold")}
-    rooms = DataCenterFleet(2, "energy")
-    try:
-        found = compare(rooms, both, episodes=args.episodes, horizon=HOURS, seed=seed + 10**6)
-    finally:
-        rooms.close()
-    return [_said("bold against usual", found)]
+    history = weather_history(100 * args.episodes, seed)
+    rows = []
+    for how, context in (("bold against usual", None), ("the same, weather as context", history)):
+        rooms = DataCenterFleet(2, "energy")
+        try:
+            found = compare(
+                rooms,
+                both,
+                episodes=args.episodes,
+                horizon=HOURS,
+                context=context,
+                seed=seed + 10**6,
+            )
+        finally:
+            rooms.close()
+        rows.append(_said(how, found))
+    return rows
 
 
 def _said(how: str, found: Comparison) -> dict[str, Any]:
     """Relative to an A/B test by the same episodes: what is exact is not known here."""
     (d,) = found.differences.values()
     used = max(found.estimators, key=lambda name: found.estimators[name])
-    return {"x": 0.0, "how": f"{how}, {used}", "ratio": d.n / d.ab_episodes}
+    return {"how": f"{how}, {used}", "ratio": d.n / d.ab_episodes}
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -618,15 +633,16 @@ def _said(how: str, found: Comparison) -> dict[str, Any]:
 
 def summary(args: Args, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means with standard errors over pairs, for every part, world and kind."""
-    cases: dict[tuple[str, str, float, str], list[Mapping[str, Any]]] = {}
+    cases: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         for one in row["results"]:
-            x = 0.0 if row["part"] == "promise" else one["x"]
-            cases.setdefault((row["part"], row["world"], x, one["how"]), []).append(one)
+            key = row["part"], row["world"], one.get("case", ""), one["how"]
+            cases.setdefault(key, []).append(one)
     blocks = []
-    for (part, world, x, how), every in cases.items():
-        block: dict[str, Any] = {"part": part, "world": world, "x": x, "how": how, "n": len(every)}
-        if part == "same":
+    for key, every in cases.items():
+        block: dict[str, Any] = dict(zip(("part", "world", "case", "how"), key, strict=True))
+        block["n"] = len(every)
+        if key[0] == "same":
             block["winners"] = float(np.mean([one["winner"] for one in every]))
         else:
             said = [one for one in every if "ratio" in one]
@@ -660,7 +676,7 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
             continue
         rows = tuple(
             (
-                f"{b['world']}, x = {b['x']:g}" if b["x"] else b["world"],
+                f"{b['world']}, {b['case']}" if b["case"] else b["world"],
                 b["how"],
                 f"{b['n']}",
                 _with_error(b["ratio"]),
@@ -687,13 +703,13 @@ def table(content: Mapping[str, Any]) -> list[Table | str]:
 
 def _beside_the_best(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Ours relative to critics that know the world, of every case."""
-    known = {(b["world"], b["x"]): b["ratio"]["mean"] for b in blocks if b["how"] == KNOWN_WORLD}
-    said = []
-    for how in dict.fromkeys(b["how"] for b in blocks if b["how"] not in (KNOWN_WORLD, MARKOV)):
+    known = {(b["world"], b["case"]): b["ratio"]["mean"] for b in blocks if b["how"] == KNOWN_WORLD}
+    said, bounds = [], (KNOWN_WORLD, ANY_BEHAVIOR, MARKOV)
+    for how in dict.fromkeys(b["how"] for b in blocks if b["how"] not in bounds):
         each = [
-            b["ratio"]["mean"] / known[b["world"], b["x"]]
+            b["ratio"]["mean"] / known[b["world"], b["case"]]
             for b in blocks
-            if b["how"] == how and (b["world"], b["x"]) in known
+            if b["how"] == how and (b["world"], b["case"]) in known
         ]
         if each:
             said.append(
@@ -719,7 +735,7 @@ _SAME = ("test", "runs", "winner")
 _HEADER = ("world", "by", "pairs", "ratio", "worst", "square", "covers", "cost")
 _CAPTIONS = {
     "pairs": "Variance of J(new) - J(old) relative to an A/B test of as many episodes",
-    "unseen": "The same in worlds like users', x: share of the decisions that differ",
+    "unseen": "The same in worlds like users'",
     "promise": "A new policy that is more expensive, with at most today's cost",
     "best": "Ten candidates, x = 0.3: gap to the best, and episodes until it is known, relative to "
     "an A/B/n test",

@@ -185,7 +185,7 @@ HOLDERS = {
     # a length of arrays, or of what is modeled, and not a setting
     "collection.episode_log.EpisodeLog": "the width of its arrays",
     "collection.rollout.Rollout": "the width of its arrays",
-    "comparison.rollout.MixtureRollout": "the width of its arrays",
+    "comparison.mixture.MixtureRollout": "the width of its arrays",
     "exact.model.TabularMDP": "a model has its horizon",
     "models.model.step_model.Encoder": "an input of the networks",
     "models.model.return_features.ReturnNetworks": "a network a time step",
@@ -193,8 +193,8 @@ HOLDERS = {
     # to go: the promise is still taken apart here
     "behavior.designer.AllowedCost": "relative to the target's cost, by the logs",
     "behavior.settings.Settings": "of the designs of one target",
-    "comparison.control.TableLearner": "of the control variates",
-    "comparison.control.WorldLearner": "of the control variates",
+    "comparison.estimators.TableLearner": "of the control variates",
+    "comparison.estimators.WorldLearner": "of the control variates",
     "evaluation.stage_design.Plan": "a stage's own promise",
 }
 

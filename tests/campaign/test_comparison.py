@@ -10,10 +10,9 @@ from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
 from scopeval import Campaign, Inference, Limit, Promise, Ramp, Stop, Transitions
 from scopeval.comparison.compare import comparison_of
-from scopeval.comparison.costs import cost_terms_of
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
+from scopeval.comparison.mixture import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.totals import PairedTotals, run_mixture
+from scopeval.comparison.totals import PairedSettings, PairedTotals, run_mixture
 from scopeval.errors import CampaignError, DataError, InputError
 
 OLD, NEW = tables()
@@ -96,10 +95,9 @@ def test_the_result_is_that_of_compare_on_the_same_episodes(place, run):
     with created(place / "c", policies, stop=stop, ramp=ramp) as campaign:
         several = PolicySet(policies)
         shares = np.full(len(policies), 1.0 / len(policies))
-        costs = cost_terms_of(
-            None, baseline=0, largest_weight=len(policies), horizon=HORIZON, gamma=1.0, alpha=0.05
-        )
         inference = Inference(interval="sequence")
+        settings = PairedSettings(several, inference, 1.0, stop.episodes or 1000, 3)
+        costs = settings.costs(None, 1.0 / len(policies), HORIZON)
 
         class Looks(Through):
             def run(self, first, count, shares):
@@ -107,19 +105,9 @@ def test_the_result_is_that_of_compare_on_the_same_episodes(place, run):
                 campaign.look()
                 return part
 
-        totals = PairedTotals(
-            several,
-            stop=stop,
-            costs=costs,
-            inference=inference,
-            gamma=1.0,
-            logs=None,
-            seed=3,
-            shares=shares,
-            ramp=ramp,
-        )
+        totals = PairedTotals(settings, stop, shares, ramp)
         outcome = run_mixture(Looks(campaign, policies).run, totals, stop, costs)
-        wanted = comparison_of(outcome, several, 1.0, inference, "", costs)
+        wanted = comparison_of(outcome, settings, "", costs)
         found = campaign.result()
         assert found.episodes == wanted.episodes
         assert found.dropped == wanted.dropped
@@ -281,8 +269,7 @@ class Fixed:
 
 def test_a_fallback_leaves_the_estimates_unbiased():
     """Exact: the mean of the doubly robust value over all trajectories, with control taken back."""
-    from scopeval.comparison.control import AskedControls
-    from scopeval.comparison.estimators import doubly_robust
+    from scopeval.comparison.estimators import AskedControls, doubly_robust
     from scopeval.comparison.policy_set import PolicySet
 
     rng = np.random.default_rng(1)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from scopeval import Transitions
-from scopeval.comparison.analysis import Analyst, contrasts
-from scopeval.comparison.control import AskedControls
+from scopeval.comparison.cross_fitting import Analyst, contrasts
+from scopeval.comparison.estimators import AskedControls
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
+from scopeval.comparison.mixture import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 
 OLD, NEW = np.array([[0.7, 0.3]]), np.array([[0.2, 0.8]])

@@ -464,6 +464,10 @@ def test_one_episode_decides_nothing():
         ({"policies": {str(k): OLD for k in range(100)}}, "expected at most 20"),
         ({"policies": {"today": OLD, 3: NEW}}, "expected words on one line as names"),
         ({"policies": {"today": OLD, "two\nlines": NEW}}, "expected words on one line as names"),
+        ({"policies": {"today": OLD, "today ": NEW}}, "without blanks around them"),
+        ({"policies": {"today": OLD, "new" * 40: NEW}}, "at most 100 characters"),
+        ({"policies": {"today": OLD, "the design": NEW}}, "try another"),
+        ({"inference": 0.05}, "inference: got float"),
         ({"policies": {"today": OLD, "new": np.ones((4, 2)) / 2}}, "4 states and 2 actions"),
         ({"policies": {"today": OLD[:, :3], "new": NEW[:, :3]}}, "3 states and 3 actions"),
         ({"policies": {"today": OLD[:3], "new": NEW}}, "covers 3 time steps"),
@@ -581,7 +585,7 @@ def test_an_interval_with_an_open_end_says_what_it_knows(ends: Any, said: str):
     """Few events leave an end open: the verdict, the words and the drawing say the same."""
     from matplotlib.figure import Figure
 
-    from scopeval.comparison.views import draw_differences
+    from scopeval.comparison.result import draw_differences
 
     d = _difference(*ends)
     assert said in d.sentence("new", "today")
@@ -602,3 +606,38 @@ def test_an_estimator_of_ones_own_is_refused(estimator):
     """The estimators of a comparison are chosen by held-out episodes; another was ignored."""
     with pytest.raises(InputError, match="held-out episodes choose"):
         compare(MDP, BOTH, episodes=20, inference=Inference(estimator=estimator))
+
+
+def test_a_policy_that_answers_differently_when_it_is_asked_again_is_refused():
+    rng = np.random.default_rng(0)
+
+    def drawing(obs: Any, t: int) -> Any:
+        return rng.dirichlet(np.ones(3), len(obs))
+
+    with pytest.raises(InputError, match=r"'new'\]: gave other probabilities .* asked again"):
+        compare(MDP, {"today": OLD, "new": drawing}, episodes=20)
+
+
+def test_a_policy_that_writes_into_its_observations_changes_no_other():
+    """Asked first, it would have made all others decide in state 0."""
+
+    def plain(obs: Any, t: int) -> Any:
+        return NEW[t, obs]
+
+    def writing(obs: Any, t: int) -> Any:
+        probs = NEW[t, obs]
+        obs[:] = 0
+        return probs
+
+    found = [
+        compare(MDP, {"new": one, "today": OLD}, episodes=60, seed=1).differences["today"]
+        for one in (plain, writing)
+    ]
+    assert found[0] == found[1]
+
+
+def test_returns_outside_of_their_bound_are_said_and_the_bound_is_not_used():
+    bound = Inference(return_bound=(0.0, 1e-9))
+    result = compare(MDP, BOTH, episodes=60, inference=bound)
+    assert "lies outside return_bound" in result.sentence
+    assert result.differences["new"].method == "t"

@@ -9,10 +9,10 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from scopeval import History, Inference, Stop, compare
-from scopeval.comparison import analysis
-from scopeval.comparison.analysis import ESTIMATORS, Analyst, _Folds
+from scopeval.comparison import cross_fitting
 from scopeval.comparison.context import JointContext
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
+from scopeval.comparison.cross_fitting import ESTIMATORS, Analyst, _Folds
+from scopeval.comparison.mixture import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.context import regression
 from scopeval.envs.exogenous import ExogenousEnv
@@ -64,7 +64,7 @@ def test_unbiased_by_enumeration(monkeypatch, probs):
     policies = PolicySet({"old": each[:1], "new": each[1:]})
     monkeypatch.setattr(_Folds, "spread", lambda self, out: np.full((2 * floor, 2), 1.0))
     monkeypatch.setattr(
-        analysis, "_preferred", lambda spread: np.full(2, floor if len(spread) > floor else 0)
+        cross_fitting, "_preferred", lambda spread: np.full(2, floor if len(spread) > floor else 0)
     )
     mu = each.mean(axis=0)
     outcomes = list(product(DEMAND, (0, 1)))

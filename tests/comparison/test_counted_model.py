@@ -7,8 +7,8 @@ import pytest
 
 from scopeval import Table, TabularPolicy, Transitions
 from scopeval.behavior.sweep import followed_target, sweep
-from scopeval.comparison.control import TableControls, TableLearner
 from scopeval.comparison.counted_model import learned_model, worlds_of
+from scopeval.comparison.estimators import TableControls, TableLearner
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.models.protocols import logged_sweep_data
 from scopeval.models.rows import Rows

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from random_mdps import Case, Paths, cases, every_path, random_case
-from scopeval.comparison.affordable import foreseen_variance
 from scopeval.comparison.counted_model import value_tables
 from scopeval.comparison.estimators import (
     ab_variance,
@@ -19,7 +18,8 @@ from scopeval.comparison.estimators import (
     per_decision,
     weighted_costs,
 )
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, mixture_probs, running_weights
+from scopeval.comparison.joint_design import foreseen_variance
+from scopeval.comparison.mixture import MixtureEpisodes, mixture_probs, running_weights
 from scopeval.policies.episode_state import EpisodeState
 
 FEW = settings(max_examples=40, deadline=None)

@@ -121,6 +121,46 @@ def test_probabilities_that_do_not_fit_are_noticed_and_the_labels_decide():
     assert "gives probability 0" in caveat
 
 
+def test_actions_that_are_unlike_those_of_the_policy_in_single_states_are_noticed():
+    """Their sums over all states are as they should be, so that no sum shows it.
+
+    In every state of an even number the first action is taken for the second, and otherwise the
+    second for the first. Of tests by the true policies 0 of 40 are called wrong (1 in 1.7 million
+    by chance).
+    """
+    half = np.full((5, 4, 3), 1 / 3)
+    tilted = half.copy()
+    tilted[:, ::2, 0], tilted[:, ::2, 1] = 0.6, 1 / 15
+    tilted[:, 1::2, 0], tilted[:, 1::2, 1] = 1 / 15, 0.6
+    rng = np.random.default_rng(0)
+    state = rng.integers(4, size=(200, 5))
+    action = np.array([rng.choice(3, p=tilted[0, s]) for s in state.ravel()]).reshape(200, 5)
+    zeros = np.zeros((200, 5))
+    label = rng.choice(["today", "new"], 200)
+    test = ABTest(state, action, zeros, zeros, np.full(200, 5), label)
+    (caveat,) = compare(test, {"today": half, "new": half}).caveats
+    assert "by how often each was taken before" in caveat
+    assert not any("do not fit" in compare(ab_test(100, seed=k), BOTH).sentence for k in range(40))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reward": np.full((6, 5), np.nan)}, "reward: got NaN or infinity in episode 0"),
+        ({"length": np.zeros(6, int)}, "length: got shape (6,) and numbers from 0 to 0"),
+        ({"length": np.full(6, 9)}, "expected for each of 6 episodes its number of steps, 1 to 5"),
+        ({"action": np.zeros((5, 5), int)}, "action: got shape (5, 5), expected [6, 5]"),
+        ({"reward": np.zeros(6)}, "reward: got shape (6,)"),
+    ],
+)
+def test_columns_that_do_not_fit(change, said):
+    test = ab_test(6)
+    values = {name: getattr(test, name) for name in test.__dataclass_fields__}
+    with pytest.raises(InputError) as error:
+        ABTest(**values | change)
+    assert said in str(error.value)
+
+
 def test_logged_probabilities_that_differ_are_noticed():
     test = ab_test(500)
     values = {name: getattr(test, name) for name in test.__dataclass_fields__}

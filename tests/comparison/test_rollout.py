@@ -12,9 +12,8 @@ from scopeval import GaussianPolicy
 from scopeval.collection.environments import open_environments
 from scopeval.collection.simulated import TabularFleet
 from scopeval.comparison.estimators import full_trajectory
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
+from scopeval.comparison.mixture import MixtureEpisodes, MixtureRollout, running_weights
 from scopeval.comparison.policy_set import PolicySet, shares_of
-from scopeval.comparison.rollout import MixtureRollout
 from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 

@@ -38,7 +38,7 @@ from scopeval.campaign.store import (
 )
 from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Decider, Target
-from scopeval.comparison.affordable import DesignPolicy
+from scopeval.comparison.joint_design import DesignPolicy
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.stage_design import Plan, StageDesigner

@@ -22,7 +22,7 @@ from scopeval.campaign.terms import Terms
 from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
 from scopeval.collection.episode_log import check_cost_reading, check_number, check_reading
 from scopeval.collection.episodes import Episodes
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.result import Comparison
 from scopeval.errors import CampaignError, InputError
 from scopeval.evaluation.result import Evaluation

@@ -48,8 +48,8 @@ from scopeval.campaign.view import (
     status_of,
 )
 from scopeval.collection.episodes import Episodes
-from scopeval.comparison.affordable import affordable
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.joint_design import affordable
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.result import Comparison
 from scopeval.context.history import History

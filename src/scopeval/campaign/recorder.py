@@ -54,7 +54,7 @@ from scopeval.campaign.terms import Terms, check_name, command_of
 from scopeval.campaign.view import any_silent, plants_of
 from scopeval.collection.choice import CounterStreams, Target
 from scopeval.collection.episode_log import check_reading
-from scopeval.comparison.analysis import Analyst
+from scopeval.comparison.cross_fitting import Analyst
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import CampaignError, InputError, NotFoundError
 from scopeval.policies.episode_state import EpisodeState

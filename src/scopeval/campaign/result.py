@@ -32,15 +32,12 @@ from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import kept_history, kept_logs
 from scopeval.collection.episodes import Episodes, LostEpisode
 from scopeval.collection.signal_paths import WithPaths
-from scopeval.comparison.analysis import Analyst
 from scopeval.comparison.compare import comparison_of
 from scopeval.comparison.context import JointContext, joint_context
-from scopeval.comparison.control import learner_for
-from scopeval.comparison.costs import cost_terms_of
-from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.mixture import Failure, MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.result import Comparison
-from scopeval.comparison.totals import Outcome, judged, look_at, outcome_of
+from scopeval.comparison.totals import Outcome, PairedSettings, look_at
 from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
 from scopeval.evaluation.batches import Batch
@@ -377,22 +374,17 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen) -> Outcome:
     terms, state, episodes = recorder.terms, seen.state, seen.episodes
     if not len(episodes):
         raise InputError("result: no episode is finished, expected at least one")
+    settings = _settings(terms, policies, seen)
     if recorder.analyst is None:  # what is learned from logs alone is learned once
         policies.begun()
-        learner = learner_for(policies, episodes, gamma=terms.gamma, seed=terms.seed)
-        recorder.analyst = Analyst(policies, terms.gamma, learner, seen.logs, terms.seed)
+        recorder.analyst = settings.analyst(episodes)
     recorder.analyst.context = seen.context
-    outcome = outcome_of(
+    outcome = settings.outcome(
         episodes,
-        judged(recorder.analyst, episodes, terms.gamma),
-        seen.context,
+        recorder.analyst.judge(episodes),
         stopped=stopped_in_words(state),
         shares=np.array(state.next_shares()),
-        gamma=terms.gamma,
-        inference=_inference(terms),
         anytime=True,  # a campaign is looked at while it runs
-        target_n=terms.stop.episodes or 1000,
-        asked=policies.asked,
     )
     looks: list[Any] = [(look.episodes, look.differences) for look in state.looks]
     return replace(
@@ -403,28 +395,22 @@ def _outcome(recorder: Recorder, policies: PolicySet, seen: _Seen) -> Outcome:
     )
 
 
-def _inference(terms: Terms) -> Inference:
-    return Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
+def _settings(terms: Terms, policies: PolicySet, seen: _Seen) -> PairedSettings:
+    inference = Inference(alpha=terms.alpha, interval="sequence", return_bound=terms.return_bound)
+    planned = terms.stop.episodes or 1000
+    return PairedSettings(
+        policies, inference, terms.gamma, planned, terms.seed, seen.logs, context=seen.context
+    )
 
 
 def _comparison(
     recorder: Recorder, policies: PolicySet, outcome: Outcome, seen: _Seen
 ) -> Comparison:
     terms = recorder.terms
-    fair = np.array(terms.shares)
-    costs = cost_terms_of(
-        terms.watched,
-        baseline=policies.baseline,
-        largest_weight=1.0 / float(fair[policies.baseline]),
-        horizon=terms.horizon,
-        gamma=terms.gamma,
-        alpha=terms.alpha,
-    )
+    settings, fair = _settings(terms, policies, seen), np.array(terms.shares)
+    costs = settings.costs(terms.watched, float(fair[policies.baseline]), terms.horizon)
     ran = f"a campaign by a mixture of episodes ({policies.in_words(fair)})"
-    notes = () if seen.note is None else (seen.note,)
-    return comparison_of(
-        outcome, policies, terms.gamma, _inference(terms), ran, costs, notes, context=seen.context
-    )
+    return comparison_of(outcome, settings, ran, costs, () if seen.note is None else (seen.note,))
 
 
 def compare_now(recorder: Recorder, policies: PolicySet) -> Comparison:

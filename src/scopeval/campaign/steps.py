@@ -26,8 +26,8 @@ from scopeval.campaign.terms import Terms
 from scopeval.collection.choice import Choice, CounterStreams, Place, Target, shadow
 from scopeval.collection.episode_log import check_reading
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode, discounts
+from scopeval.comparison.mixture import choose
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.rollout import choose
 from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.evaluation.batches import summarize
 from scopeval.policies.adapters import TabularPolicy

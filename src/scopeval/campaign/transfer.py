@@ -47,7 +47,7 @@ from scopeval.campaign.store import (
     reading_row,
 )
 from scopeval.campaign.terms import terms_digest
-from scopeval.comparison.mixture_episodes import Failure, MixtureEpisodes
+from scopeval.comparison.mixture import Failure, MixtureEpisodes
 from scopeval.context.history import History
 from scopeval.errors import DataError, InputError
 from scopeval.logs.transitions import Transitions

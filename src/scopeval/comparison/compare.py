@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,23 @@ from scopeval.arrays import Floats, check_whole
 from scopeval.collection.environments import EnvironmentPool, open_environments
 from scopeval.collection.plant import Plant, plant_of
 from scopeval.collection.simulated import TabularFleet
-from scopeval.comparison.affordable import affordable
-from scopeval.comparison.analysis import ESTIMATORS
 from scopeval.comparison.context import JointContext, joint_context, reports_of
-from scopeval.comparison.costs import CostTerms, cost_terms_of
+from scopeval.comparison.cross_fitting import ESTIMATORS
 from scopeval.comparison.estimators import ab_variance
 from scopeval.comparison.inference import Contrast
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.joint_design import affordable
+from scopeval.comparison.mixture import MixtureEpisodes, MixtureRollout
 from scopeval.comparison.policy_set import PolicySet, shares_of
 from scopeval.comparison.recorded import ABTest, assigned, judge_recorded
 from scopeval.comparison.result import Best, Comparison, Difference, difference_of
-from scopeval.comparison.rollout import MixtureRollout
-from scopeval.comparison.totals import Outcome, PairedTotals, Ramping, run_mixture
+from scopeval.comparison.totals import (
+    CostTerms,
+    Outcome,
+    PairedSettings,
+    PairedTotals,
+    Ramping,
+    run_mixture,
+)
 from scopeval.context.history import History, history_of
 from scopeval.context.report import ContextReport
 from scopeval.errors import InputError
@@ -101,6 +107,7 @@ def compare(
         InputError: an argument is wrong.
         PlantError: the environment cannot be made, or no episode of it can be finished.
     """
+    check_whole("seed", seed, 0)
     plant = plant_of(env)
     names, gamma, horizon, baseline = _asked(policies, plant.env, horizon, baseline)
     several, inference = PolicySet(names, baseline), inference_of(inference)
@@ -115,10 +122,10 @@ def compare(
     if isinstance(env, ABTest | Mapping):
         _refuse_plan(run, episodes, stop, horizon)
         test = env if isinstance(env, ABTest) else ABTest.of(env)
-        return _recorded(test, several, gamma, promise, logs, inference, history, seed)
+        settings = PairedSettings(several, inference, gamma, len(test), seed, logs)
+        return _recorded(test, settings, promise, history)
     ramp, shares = _shares(several, run)
     plan = stop_of(episodes, stop)
-    check_whole("seed", seed, 0)
     promises, _ = promises_and_limits(promise)
     if horizon is None:
         raise InputError("horizon: needed, expected the number of steps at which episodes are cut")
@@ -127,40 +134,26 @@ def compare(
     given = promises[0] if promises else None
     chosen = affordable(several, shares, given, plant.env, logs, horizon=horizon, gamma=gamma)
     several, shares = chosen.policies, chosen.shares
-    costs = cost_terms_of(
-        given,
-        baseline=several.baseline,
-        largest_weight=1.0 / float(shares[several.baseline]),  # it only grows
-        horizon=horizon,
-        gamma=gamma,
-        alpha=inference.alpha,
+    settings = PairedSettings(
+        several,
+        inference,
+        gamma,
+        plan.episodes or 1000,
+        seed,
+        logs=logs,
+        controls=chosen.controls,
     )
+    costs = settings.costs(given, float(shares[several.baseline]), horizon)  # its share only grows
     with (
         follow_batches(progress) as listener,
         _opened(plant, horizon, needed=bool(promises)) as pool,
     ):
         joint = joint_context(
-            history,
-            plan.episodes or 1000,
-            inference.return_bound,
-            env=plant.env,
-            pool=pool,
-            seed=seed,
+            history, settings.planned, inference.return_bound, env=plant.env, pool=pool, seed=seed
         )
+        settings = replace(settings, context=joint)
         rollout = MixtureRollout(pool, several, horizon=horizon, seed=seed, logs=logs)
-        totals = PairedTotals(
-            several,
-            stop=plan,
-            costs=costs,
-            inference=inference,
-            gamma=gamma,
-            logs=logs,
-            seed=seed,
-            shares=shares,
-            ramp=ramp,
-            controls=chosen.controls,
-            context=joint,
-        )
+        totals = PairedTotals(settings, plan, shares, ramp)
         outcome = run_mixture(
             rollout.run, totals, plan, costs, side_by_side=len(pool), progress=listener
         )
@@ -168,7 +161,7 @@ def compare(
     if ramp is not None:
         parts = ", then ".join(f"{part:g}" for part in ramp.shares)
         ran += f", by a ramp: new policies had {parts} of these shares, the baseline the rest"
-    return comparison_of(outcome, several, gamma, inference, ran, costs, context=joint)
+    return comparison_of(outcome, settings, ran, costs)
 
 
 def _asked(
@@ -209,38 +202,23 @@ def _refuse_plan(run: Any, episodes: Any, stop: Any, horizon: Any) -> None:
 
 
 def _recorded(
-    test: ABTest,
-    policies: PolicySet,
-    gamma: float,
-    promise: Promise | None,
-    logs: Transitions | None,
-    inference: Inference,
-    context: History | None,
-    seed: int,
+    test: ABTest, settings: PairedSettings, promise: Promise | None, context: History | None
 ) -> Comparison:
     """The result of an A/B test that was run already."""
+    policies, inference = settings.policies, settings.inference
     found = assigned(test, policies)
+    episodes, shares = found.episodes, found.episodes.shares[0]
     # what the episodes showed must not decide how much of the context is removed
-    planned = 1 if inference.interval == "sequence" else len(found.episodes)
+    planned = 1 if inference.interval == "sequence" else len(episodes)
     joint = joint_context(context, planned, inference.return_bound)
+    settings = replace(settings, planned=len(episodes), context=joint)
     promises, _ = promises_and_limits(promise)
-    shares = found.episodes.shares[0]
-    costs = cost_terms_of(
-        promises[0] if promises else None,
-        baseline=policies.baseline,
-        largest_weight=1.0 / float(shares[policies.baseline]),
-        horizon=found.episodes.horizon,
-        gamma=gamma,
-        alpha=inference.alpha,
-    )
-    outcome = judge_recorded(
-        found, policies, inference, gamma=gamma, logs=logs, seed=seed, context=joint
-    )
+    share = float(shares[policies.baseline])
+    costs = settings.costs(promises[0] if promises else None, share, episodes.horizon)
     ran = f"a recorded A/B test ({policies.in_words(shares)})"
     caveats = () if found.by_labels is None else (found.by_labels,)
-    return comparison_of(
-        outcome, policies, gamma, inference, ran, costs, (*found.notes, *caveats), caveats, joint
-    )
+    outcome = judge_recorded(found, settings)
+    return comparison_of(outcome, settings, ran, costs, (*found.notes, *caveats), caveats)
 
 
 def _shares(policies: PolicySet, run: Any) -> tuple[Ramping | None, Floats]:
@@ -276,21 +254,19 @@ def _opened(plant: Plant, horizon: int, *, needed: bool) -> EnvironmentPool:
 
 def comparison_of(
     outcome: Outcome,
-    policies: PolicySet,
-    gamma: float,
-    inference: Inference,
+    settings: PairedSettings,
     ran: str,
     costs: CostTerms,
     warnings: tuple[str, ...] = (),
     caveats: tuple[str, ...] = (),
-    context: JointContext | None = None,
 ) -> Comparison:
     """The result of what was run, or recorded."""
     episodes, inferrer = outcome.episodes, outcome.inferrer
+    policies, inference = settings.policies, settings.inference
     K, base = policies.asked, policies.baseline
     failed = {one.policy for one in episodes.failures}
     values = {policies.names[k]: inferrer.value(k) for k in policies.in_order}
-    spread = ab_variance(episodes, gamma, np.ones(len(policies)))[1]
+    spread = ab_variance(episodes, settings.gamma, np.ones(len(policies)))[1]
     differences: dict[str, Difference] = {}
     for k in policies.in_order[1:]:
         differences[policies.names[k]] = difference_of(
@@ -305,9 +281,11 @@ def comparison_of(
         found = costs.certificate(episodes, anytime=outcome.anytime)
         certificate = found if costs.promise is not None else None
         ratio = found.ratio if costs.compared == "reference" else None
-    some, by_context = _doubts(differences), _context_reports(outcome, policies, context)
+    some, by_context = _doubts(differences), _context_reports(outcome, policies, settings.context)
     for report in list(by_context.values())[:1]:  # warnings are about the history, for all the same
         warnings, caveats = (*warnings, *report.warnings), (*caveats, *report.dependent)
+    if (void := inferrer.violated) is not None:
+        warnings, caveats = (*warnings, void), (*caveats, void)
     total = float(episodes.cost.sum()) + sum(one.cost for one in episodes.lost)
     picked = outcome.judged.chosen[:, :K]
     chosen = np.bincount(picked.ravel(), minlength=len(ESTIMATORS)) / picked.size

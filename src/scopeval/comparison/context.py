@@ -23,7 +23,7 @@ import numpy as np
 
 from scopeval.arrays import Floats
 from scopeval.collection.environments import EnvironmentPool
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.context.control import FIRST
 from scopeval.context.exogeneity import FEWEST, column_tests, exogeneity_warnings, steps_of
 from scopeval.context.features import BlockMeans

@@ -14,21 +14,46 @@ given the episode: by Rao and Blackwell the variance of every contrast of Y is a
 A/B test with the same centers c. It is the floor. *Per decision* is usually far better, but not
 always: with R_1 = -R_0 and policies that differ at t = 1 only, it has variance where the A/B test
 has none. With b_k near the action values of policy k it is safe. Held-out episodes choose.
+
+What is learned for them comes from other episodes and from logs: centers c_k, levels b_k(t), and
+control variates b_k(t, s, a), which are action values of policy k. The same rows serve all
+policies. For state numbers b_k are the values in the world that the rows show (`counted_model`);
+many worlds, one for each fold that is left out, are learned at once. For vectors they come from a
+sweep of every policy in one learned world.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from scopeval.arrays import Floats
+import numpy as np
+from numpy.typing import NDArray
+
+from scopeval.arrays import Bools, Floats
 from scopeval.collection.episodes import discounts
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.counted_model import learned_model, value_tables, worlds_of
+from scopeval.comparison.mixture import MixtureEpisodes
+from scopeval.comparison.policy_set import PolicySet
+from scopeval.errors import ScopevalError
+from scopeval.exact import TabularMDP
+from scopeval.logs.transitions import Transitions
+from scopeval.policies.protocols import Observations, Policy, Time
 
 __all__ = [
+    "AskedControls",
+    "ControlLearner",
+    "Controls",
+    "TableControls",
+    "TableLearner",
+    "WorldLearner",
     "ab_variance",
     "centers_of",
     "doubly_robust",
     "full_trajectory",
+    "learner_for",
     "levels_of",
     "per_decision",
     "weighted_costs",
@@ -103,3 +128,224 @@ def ab_variance(episodes: MixtureEpisodes, gamma: float, shares: Floats) -> tupl
     spread = (final * away**2).sum(axis=0) / total
     with np.errstate(divide="ignore"):
         return np.where(shares > 0, spread / np.where(shares > 0, shares, 1.0), np.inf), spread
+
+
+# -- learned control variates ----------------------------------------------------------------------
+
+
+class Controls(Protocol):
+    """b_k(t, s, a) of every policy."""
+
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """b_k of the actions taken and bbar_k = sum_a pi_k b_k, both [N, T, K].
+
+        0 after an episode's end, where nothing is known, and where the baseline has control, whose
+        actions are not those of the policies.
+        """
+        ...
+
+
+class ControlLearner(Protocol):
+    """Learns control variates.
+
+    `quick`: in milliseconds, so that every fold of the episodes can have its own; else they are
+    learned from logs and earlier episodes only.
+    """
+
+    @property
+    def quick(self) -> bool:
+        """Whether learning takes milliseconds."""
+        ...
+
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """One for each of the fits, from the parts of these numbers; None: they are of no use."""
+        ...
+
+
+def _deciding(episodes: MixtureEpisodes) -> Bools:
+    """[N, T] steps at which the mixture decided."""
+    last = np.minimum(episodes.length, episodes.back)
+    return np.asarray(np.arange(episodes.horizon) < last[:, None])
+
+
+@dataclass(frozen=True)
+class TableControls:
+    """Tables by state number.
+
+    Attributes:
+        q: b_k, [K, T, S, A].
+        v: sum_a pi_k b_k, [K, T, S].
+    """
+
+    q: Floats
+    v: Floats
+
+    @classmethod
+    def of_policies(cls, mdp: TabularMDP, policies: Sequence[Floats]) -> TableControls:
+        """Exact action values of policies [K, T, S, A] in a model."""
+        both = [value_tables(mdp, "reward", pi) for pi in policies]
+        return cls(np.stack([q for q, _ in both]), np.stack([v[:-1] for _, v in both]))
+
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """Looked up; 0 for states that are not in the tables."""
+        obs = np.asarray(episodes.obs)
+        inside = _deciding(episodes) & (obs >= 0) & (obs < self.v.shape[2])
+        K, _, S, A = self.q.shape
+        state = np.where(inside, np.arange(episodes.horizon) * S + obs, 0)
+        pair = state * A + np.where(inside, episodes.action, 0)
+        control = self.q.reshape(K, -1).take(pair, axis=1) * inside
+        baseline = self.v.reshape(K, -1).take(state, axis=1) * inside
+        return np.moveaxis(control, 0, 2), np.moveaxis(baseline, 0, 2)
+
+
+@dataclass(frozen=True)
+class AskedControls:
+    """By a function of observations; the policies are asked what they would do.
+
+    Attributes:
+        policies: of the comparison.
+        q: (policy, observations [B], t) -> b_k, [B, A].
+    """
+
+    policies: PolicySet
+    q: Callable[[int, Observations, int], Floats]
+
+    def over(self, episodes: MixtureEpisodes) -> tuple[Floats, Floats]:
+        """Step by step; 0 where a policy gives no answer, or the function no number."""
+        shape = len(episodes), episodes.horizon, len(self.policies)
+        control, baseline, deciding = np.zeros(shape), np.zeros(shape), _deciding(episodes)
+        for t in range(episodes.horizon):
+            rows = np.flatnonzero(deciding[:, t])
+            if not len(rows):
+                break
+            obs, action = episodes.obs[rows, t], episodes.action[rows, t]
+            for k in range(len(self.policies)):
+                if episodes.failed[:, k].any():
+                    continue  # it has no value
+                probs, usable = self.policies.probs_of(k, obs, t)
+                b = np.nan_to_num(self.q(k, obs, t), nan=0.0, posinf=0.0, neginf=0.0)
+                b *= usable[:, None]
+                control[rows, t, k] = b[np.arange(len(rows)), action]
+                baseline[rows, t, k] = (probs * b).sum(axis=1)
+        return control, baseline
+
+
+@dataclass(frozen=True)
+class TableLearner:
+    """State numbers: values in the worlds that the rows show."""
+
+    policies: PolicySet
+    horizon: int
+    gamma: float
+    actions: int
+    quick: bool = True
+
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """All of them by one recursion for each policy."""
+        some = [e for e, fit in enumerate(fits) if any(parts[i].has_next.any() for i in fit)]
+        if not some:
+            return [None] * len(fits)
+        E, K, T, A = len(some), len(self.policies), self.horizon, self.actions
+        known = np.unique(np.concatenate([x for p in parts for x in (p.obs, p.next_obs)]))
+        S = 1 + int(known[-1])
+        rows = worlds_of(parts, [fits[e] for e in some], S)
+        mdp = learned_model(rows, E * S, A, T, self.gamma)
+        tables, _ = self.policies.tables(T, known, (S, A))
+        q, v = np.zeros((E, K, T, S, A)), np.zeros((E, K, T, S))
+        for k, pi in enumerate(tables):
+            every = np.concatenate([np.tile(pi, (1, E, 1)), np.full((T, 1, A), 1.0 / A)], axis=1)
+            ahead, here = value_tables(mdp, "reward", every)
+            q[:, k] = ahead[:, :-1].reshape(T, E, S, A).swapaxes(0, 1)
+            v[:, k] = here[:-1, :-1].reshape(T, E, S).swapaxes(0, 1)
+        made: list[Controls | None] = [None] * len(fits)
+        for e, one, there in zip(some, q, v, strict=True):
+            made[e] = TableControls(one, there)
+        return made
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A policy to learn with.
+
+    A learned world also shows it what the plant never does: it is asked within the range of the
+    logged observations. Where it has no answer it decides at random. Whatever is learned then,
+    values stay unbiased.
+
+    Attributes:
+        policy: to ask.
+        low: least logged value of each dimension.
+        high: the largest.
+        actions: number of actions.
+    """
+
+    policy: Policy
+    low: NDArray[Any]
+    high: NDArray[Any]
+    actions: int
+
+    def probs(self, obs: Observations, t: Time) -> Floats:
+        """[B, A]."""
+        probs = np.full((len(obs), self.actions), 1.0 / self.actions)
+        with contextlib.suppress(Exception):  # it fails, and has no value
+            probs = np.asarray(self.policy.probs(np.clip(obs, self.low, self.high), t), np.float64)
+        return probs
+
+
+@dataclass(frozen=True)
+class WorldLearner:
+    """Vectors: critics in one learned model of the world."""
+
+    policies: PolicySet
+    horizon: int
+    gamma: float
+    seed: int = 0
+    quick: bool = False
+
+    def learn(
+        self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
+    ) -> list[Controls | None]:
+        """One world for each, and a sweep of every policy in it."""
+        return [self._learn([parts[i] for i in fit]) for fit in fits]
+
+    def _learn(self, rows: Sequence[Transitions]) -> Controls | None:
+        from scopeval.behavior.designer import design
+        from scopeval.models.model.world import World
+
+        if not rows:
+            return None
+        log = Transitions.concat(rows)
+        try:
+            many = self.policies.actions_at(log.obs[:1])
+            world = World.learn(log, actions=many, seed=self.seed)
+            critics = [
+                design(
+                    world,
+                    _Asked(policy, log.obs.min(axis=0), log.obs.max(axis=0), many),
+                    horizon=self.horizon,
+                    method="on-policy",
+                    gamma=self.gamma,
+                ).critics
+                for policy in self.policies.policies
+                if isinstance(policy, Policy)
+            ]
+        except ScopevalError:
+            return None  # the other estimators need no critics
+        return AskedControls(self.policies, lambda k, obs, t: critics[k][t].at(obs).q)
+
+
+def learner_for(
+    policies: PolicySet, episodes: MixtureEpisodes, *, gamma: float, seed: int
+) -> ControlLearner | None:
+    """How control variates are learned for episodes like these; None: they are not."""
+    if policies.continuous:
+        return None
+    horizon = episodes.horizon
+    if episodes.obs.ndim == 2:
+        obs = episodes.obs[:1, 0]
+        actions = policies.ask(obs, 0).probs.shape[2]
+        return TableLearner(policies, horizon, gamma, actions)
+    return WorldLearner(policies, horizon, gamma, seed)

@@ -24,7 +24,7 @@ import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.comparison.context import HistoryError
-from scopeval.estimation.betting import BettingSequence
+from scopeval.estimation.betting import BettingSequence, violated
 from scopeval.estimation.moments import ROUNDING, Interval
 from scopeval.estimation.sequences import StagedMoments
 
@@ -106,6 +106,9 @@ class Inferrer:
         target_n: number of episodes at which an anytime-valid interval is narrowest.
         return_bound: (low, high) that contain every possible return; None: not known.
         asked: number of policies that are compared, the first columns; None: all.
+
+    Attributes:
+        violated: that a return lies outside of its bound, in words; None: none does.
     """
 
     def __init__(
@@ -121,6 +124,10 @@ class Inferrer:
         self._asked = int(observed.values.shape[1]) if asked is None else asked
         self._o, self._alpha, self._anytime = observed, alpha, anytime
         self._target_n, self._bound = target_n, return_bound
+        self.violated: str | None = None
+        if return_bound is not None:
+            self.violated = violated(observed.returns, return_bound)
+            self._bound = None if self.violated else return_bound
         self._scale = float(np.abs(observed.returns).max(initial=0.0))
 
     @property

@@ -32,6 +32,10 @@ __all__ = [
 
 #: Each policy gets a share of the episodes, and differences hold together: more need other rules.
 MOST_POLICIES = 20
+#: Names stand in sentences and tables.
+LONGEST_NAME = 100
+#: What runs beside the policies, by name.
+DESIGN = "the design"
 
 
 @runtime_checkable
@@ -188,7 +192,7 @@ class PolicySet:
     def with_design(self, design: Policy) -> PolicySet:
         """The same policies and one more that runs beside them; nothing is asked about it."""
         several = copy(self)
-        several.names = (*self.names, "the design")
+        several.names = (*self.names, DESIGN)
         several.policies = [*self.policies, design]
         several._answered = np.append(self._answered, False)
         return several
@@ -251,6 +255,26 @@ class PolicySet:
                 answers.reasons[k] = reason
         return answers
 
+    def check_answers(self, obs: Observations, t: int) -> None:
+        """Refuse policies that answer differently when they are asked again.
+
+        Weights and control variates need what a policy would do, so its answer must follow from the
+        observation and the time step.
+        """
+        if self.continuous:
+            return
+        first, again = self.ask(obs, t), self.ask(obs, t)
+        both = (first.usable & again.usable)[:, :, None]
+        if first.probs.shape == again.probs.shape:
+            away = np.where(both, np.abs(first.probs - again.probs), 0.0).max(axis=(0, 2))
+            k = int(np.argmax(away))
+            if away[k] > PROBABILITY_SLACK:
+                raise InputError(
+                    f"policies[{self.names[k]!r}]: gave other probabilities (by {away[k]:.2g}) for "
+                    f"the same observations at t={t} when it was asked again; expected a function "
+                    "of the observation and the time step, without draws or memory of its own"
+                )
+
     def tables(self, horizon: int, states: Ints, shape: tuple[int, int]) -> tuple[Floats, str]:
         """What all policies answer at some states, and why the first cannot where it cannot.
 
@@ -281,7 +305,7 @@ class PolicySet:
         """One policy: probabilities [B, A], which rows can be used, and why the first cannot."""
         policy: Any = self.policies[k]  # to ask what kind it is takes as long as its answer
         try:
-            probs = np.asarray(policy.probs(obs, t), np.float64)
+            probs = np.asarray(policy.probs(obs.copy(), t), np.float64)  # it may write in it
             usable, reason = _usable(probs, len(obs))
         except Exception as error:
             probs, usable, reason = self._one_by_one(policy, obs, t)
@@ -327,7 +351,7 @@ class PolicySet:
         shape = len(obs), len(policy.low)
         reason = ""
         try:
-            both = _normal(policy, obs, t)
+            both = _normal(policy, obs.copy(), t)
             usable = np.ones(len(obs), np.bool_)
         except Exception:
             rows, reason = _each_row(lambda row: _normal(policy, row, t)[:, 0], obs)
@@ -429,7 +453,7 @@ def _each_row(
     reason = ""
     for i in range(len(obs)):
         try:
-            rows.append(answer(obs[i : i + 1]))
+            rows.append(answer(obs[i : i + 1].copy()))
         except InputError as error:
             rows.append(None)
             reason = reason or str(error)
@@ -478,19 +502,28 @@ def _usable(probs: Floats, rows: int) -> tuple[Bools, str]:
     return np.asarray(good), f"returned {what} instead of probabilities"
 
 
+def _is_name(name: Any) -> bool:
+    plain = isinstance(name, str) and name.isprintable() and name == name.strip()
+    return plain and 0 < len(name) <= LONGEST_NAME
+
+
 def _check_names(policies: Any, baseline: str | None) -> None:
     if not isinstance(policies, Mapping):
         raise InputError(
             f"policies: got {type(policies).__name__}, expected a dict of names and policies, such "
             'as {"today": old, "new": new}'
         )
-    bad = [
-        name
-        for name in policies
-        if not (isinstance(name, str) and name.strip() and name.isprintable())
-    ]
+    bad = [name for name in policies if not _is_name(name)]
     if bad:
-        raise InputError(f"policies: got the name {bad[0]!r}, expected words on one line as names")
+        raise InputError(
+            f"policies: got the name {bad[0]!r:.60}, expected words on one line as names, of at "
+            f"most {LONGEST_NAME} characters, without blanks around them"
+        )
+    if DESIGN in policies:
+        raise InputError(
+            f"policies: got the name {DESIGN!r}, which is what a design beside them is called; "
+            "try another"
+        )
     if len(policies) < 2:
         raise InputError(
             f"policies: got {len(policies)}, expected at least two to compare; the value of one is "

@@ -11,8 +11,9 @@ What is checked:
   the times cannot be told from what differs between the policies: refused (Wald and Wolfowitz's
   test of runs, `RUNS`);
 - **the probabilities**: in the episodes of policy k, log pi_j of the actions taken less its mean
-  under pi_k, for every j: what the weights are made of, in standard errors (`MISFIT`); and actions
-  that a policy never takes in its own episodes.
+  under pi_k, for every j: what the weights are made of, in standard errors (`MISFIT`); whether the
+  actions are far likelier by how often each was taken before (`_capital`); and actions that a
+  policy never takes in its own episodes.
 """
 
 from __future__ import annotations
@@ -28,20 +29,15 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.collection.episodes import Episodes
-from scopeval.comparison.analysis import Analyst
-from scopeval.comparison.context import JointContext
-from scopeval.comparison.control import learner_for
-from scopeval.comparison.mixture_episodes import MixtureEpisodes, running_weights
+from scopeval.comparison.mixture import MixtureEpisodes, running_weights
 from scopeval.comparison.policy_set import PolicySet
-from scopeval.comparison.totals import Outcome, outcome_of
+from scopeval.comparison.totals import Outcome, PairedSettings
 from scopeval.errors import DataError, InputError
 from scopeval.logs.columns import ColumnMap, choose_columns
 from scopeval.logs.diagnose import Problem
 from scopeval.logs.read import FieldReader
 from scopeval.logs.sources import open_path
 from scopeval.logs.tables import Table
-from scopeval.logs.transitions import Transitions
-from scopeval.question.inference import Inference
 
 __all__ = ["ABTest", "Assigned", "assigned", "judge_recorded", "read_ab_test"]
 
@@ -88,6 +84,9 @@ class ABTest:
 
     def __post_init__(self) -> None:
         rows = len(self.reward)
+        if not rows:
+            raise InputError("episodes: got none that was finished, expected some of each policy")
+        self._check_columns()
         for name in ("label", "group"):
             names = getattr(self, name)
             if names is None:
@@ -98,8 +97,33 @@ class ABTest:
                     f"{name}: got shape {names.shape}, expected [{rows}], one for each episode"
                 )
             object.__setattr__(self, name, names)
-        if not rows:
-            raise InputError("episodes: got none that was finished, expected some of each policy")
+
+    def _check_columns(self) -> None:
+        """Refuse columns that are not of the same episodes and steps, and what is no number."""
+        shape = np.shape(self.reward)
+        for name in ("reward", "cost", "obs", "action", "probability"):
+            column = getattr(self, name)
+            if column is None:
+                continue
+            if len(shape) != 2 or np.shape(column)[:2] != shape:
+                raise InputError(
+                    f"{name}: got shape {np.shape(column)}, expected {list(shape[:2])} as the "
+                    "rewards, a row for each episode and a column for each step"
+                )
+            if name in ("reward", "cost") and not np.isfinite(column).all():
+                bad = int(np.argwhere(~np.isfinite(column))[0][0])
+                raise InputError(
+                    f"{name}: got NaN or infinity in episode {bad} (counted from 0), expected "
+                    "numbers, and 0 after the end of an episode; to leave such episodes out is "
+                    "biased if what makes it NaN depends on the policy"
+                )
+        length = np.asarray(self.length)
+        if length.shape != shape[:1] or (length < 1).any() or (length > shape[1]).any():
+            raise InputError(
+                f"length: got shape {length.shape} and numbers from {length.min(initial=0)} to "
+                f"{length.max(initial=0)}, expected for each of {shape[0]} episodes its number of "
+                f"steps, 1 to {shape[1]}"
+            )
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -120,6 +144,12 @@ class ABTest:
             group: what was assigned as a whole, of each.
         """
         if isinstance(episodes, Mapping):
+            for name, part in episodes.items():
+                if not isinstance(part, Episodes):
+                    raise InputError(
+                        f"episodes[{name!r}]: got {type(part).__name__}, expected Episodes, such "
+                        "as collect(...) gives them"
+                    )
             if label is not None:
                 raise InputError("label: got it with episodes by name, leave it out")
             names = [name for name, part in episodes.items() for _ in range(len(part))]
@@ -305,39 +335,24 @@ def assigned(test: ABTest, policies: PolicySet) -> Assigned:
     return Assigned(_episodes(test, kept, weights, shares), groups, why, tuple(notes))
 
 
-def judge_recorded(
-    found: Assigned,
-    policies: PolicySet,
-    inference: Inference,
-    *,
-    gamma: float,
-    logs: Transitions | None,
-    seed: int,
-    context: JointContext | None = None,
-) -> Outcome:
+def judge_recorded(found: Assigned, settings: PairedSettings) -> Outcome:
     """Values and intervals, as for episodes that were run."""
-    episodes = found.episodes
-    learner = None
-    if found.by_labels is None:
-        policies.check_logs(logs, episodes.obs[:1, 0])
-        learner = learner_for(policies, episodes, gamma=gamma, seed=seed)
-    analyst = Analyst(policies, gamma, learner, logs, seed, context=context)
-    anytime = inference.interval == "sequence"
+    episodes, labels = found.episodes, found.by_labels is not None
+    if not labels:
+        settings.policies.check_logs(settings.logs, episodes.obs[:1, 0])
+    anytime = settings.inference.interval == "sequence"
     if anytime and found.groups is not None:
         raise InputError(
             "inference: got interval='sequence' with groups, whose intervals are for a number of "
             "episodes fixed in advance; expected 't'"
         )
-    return outcome_of(
+    analyst = settings.analyst(episodes, by_labels=labels)
+    return settings.outcome(
         episodes,
         analyst.judge(episodes, found.groups),
-        context,
         stopped="all episodes that were given",
         shares=episodes.shares[-1],
-        gamma=gamma,
-        inference=inference,
         anytime=anytime,
-        target_n=len(episodes),
         groups=found.groups,
     )
 
@@ -440,7 +455,8 @@ def _log_probs(
         if (action < 0).any() or (action >= A).any():
             raise InputError(
                 f"policies: got probabilities of {A} actions, the episodes have action "
-                f"{int(action.max())}; expected policies over the actions that were logged"
+                f"{int(action.min() if (action < 0).any() else action.max())}; expected policies "
+                "over the actions that were logged, which are numbers from 0 on"
             )
         with np.errstate(divide="ignore"):
             log_probs[rows, t] = np.log(answers.probs[np.arange(len(rows)), :, action])
@@ -468,6 +484,9 @@ def _misfit(
     never: Ints,
 ) -> str | None:
     """Whether the probabilities do not fit what was logged, in words."""
+    steps = np.arange(test.reward.shape[1]) < test.length[kept][:, None]
+    own = log_probs[np.arange(len(kept)), :, number]
+    surely = -math.log(math.erfc(MISFIT / math.sqrt(2.0)))
     tail = "; the labels decide alone, as in a plain A/B test"
     for k, name in enumerate(policies.names):
         if never[k]:
@@ -482,16 +501,49 @@ def _misfit(
                 f"the probabilities of {name!r} do not fit the actions of its own episodes (off by "
                 f"{z:.1f} standard errors): it is not what was run{tail}"
             )
+        mine = steps & (number == k)[:, None]
+        state = test.obs[kept][mine] if test.obs.ndim == 2 else np.zeros(mine.sum(), np.int64)
+        if _capital(state, test.action[kept][mine], own[mine]) > surely:
+            return (
+                f"the probabilities of {name!r} do not fit the actions of its own episodes, which "
+                f"are far likelier by how often each was taken before: it is not what was run{tail}"
+            )
     if test.probability is not None:
-        steps = np.arange(test.reward.shape[1]) < test.length[kept][:, None]
-        own = np.exp(log_probs[np.arange(len(kept)), :, number])
-        off = (np.abs(own - test.probability[kept]) > 1e-3) & steps
+        off = (np.abs(np.exp(own) - test.probability[kept]) > 1e-3) & steps
         if off.any():
             return (
                 f"the policies' probabilities differ from the logged ones in {int(off.sum()):,} of "
                 f"{int(steps.sum()):,} steps{tail}"
             )
     return None
+
+
+def _capital(state: Ints, action: Ints, log_prob: Floats) -> float:
+    """The largest log capital of a gambler who bets that actions come as they came before.
+
+    The bet on action a in state s is (n(s, a) + A pi(a | s)) / (n(s) + A), with n counted over the
+    steps before. If the actions are those of pi the capital, prod bet / pi, is a martingale, which
+    ever reaches 1 / alpha with probability alpha at most (Ville's inequality).
+
+    Args:
+        state: of every step, in the order in which they were taken; one number for vectors.
+        action: taken.
+        log_prob: of it, by pi.
+    """
+    A = 1 + int(action.max(initial=0))
+    with np.errstate(over="ignore"):
+        likely = _earlier(state * A + action) * np.exp(-log_prob)
+    grown = np.log((likely + A) / (_earlier(state) + A))
+    return float(np.cumsum(grown).max(initial=0.0))
+
+
+def _earlier(key: Ints) -> Ints:
+    """How often each key was there before."""
+    order = np.argsort(key, kind="stable")
+    _, first, count = np.unique(key[order], return_index=True, return_counts=True)
+    earlier = np.empty(len(key), np.int64)
+    earlier[order] = np.arange(len(key)) - np.repeat(first, count)
+    return earlier
 
 
 def _episodes(test: ABTest, kept: Ints, weights: Floats, shares: Floats) -> MixtureEpisodes:

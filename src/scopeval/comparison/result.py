@@ -1,4 +1,7 @@
-"""The result of a comparison: which policy is better, by how much, and how sure that is."""
+"""The result of a comparison: which policy is better, by how much, and how sure that is.
+
+And how it is shown: in words, as a card and a forest plot in a notebook, and as a table.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,30 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from scopeval.comparison.inference import Contrast
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
-from scopeval.comparison.views import between_in_words, round_guess, rounded_ends, shortened
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.context.report import ContextReport
 from scopeval.estimation.moments import BURN_IN, Interval
 from scopeval.evaluation.noise import Noise
-from scopeval.evaluation.result import Spent, plain_numbers, unseen
+from scopeval.evaluation.result import Spent, plain_numbers, rounded, unseen
+from scopeval.notebook.card import Card
+from scopeval.notebook.sketch import OURS, OWN, Span, axes_or_new, sketch_spans, write_in
 from scopeval.safety.certificate import Certificate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Best", "Comparison", "Difference", "Verdict", "difference_of"]
+__all__ = [
+    "Best",
+    "Comparison",
+    "Difference",
+    "Verdict",
+    "difference_of",
+    "draw_differences",
+    "round_guess",
+    "rounded_ends",
+    "shortened",
+]
 
 Verdict = Literal["better", "worse", "undecided", "failed"]
 
@@ -338,20 +352,15 @@ class Comparison:
 
     def to_frame(self) -> DataFrame:
         """A pandas table with a row for every policy."""
-        from scopeval.comparison.views import comparison_columns
         from scopeval.notebook.frame import frame_of
 
         return frame_of(comparison_columns(self), index="policy")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the differences to the baseline as a forest plot."""
-        from scopeval.comparison.views import draw_differences
-
         return draw_differences(self, ax)
 
     def _repr_html_(self) -> str:
-        from scopeval.comparison.views import comparison_card
-
         return comparison_card(self).html()
 
 
@@ -400,3 +409,182 @@ def _more(n: int | None) -> str:
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# -- in a notebook ---------------------------------------------------------------------------------
+
+
+__all__ = [
+    "between_in_words",
+    "comparison_card",
+    "comparison_columns",
+    "draw_differences",
+    "round_guess",
+    "rounded_ends",
+    "shortened",
+]
+
+_NONE = "\N{EN DASH}"
+
+
+_HEADER = ("policy", "value", "difference", "between", "verdict")
+
+
+def comparison_card(comparison: Comparison) -> Card:
+    """The card: the answer in words, and a row for each policy."""
+    spans = [
+        Span(f"{name} less {comparison.baseline}", d.low, d.estimate, d.high)
+        for name, d in comparison.differences.items()
+        if math.isfinite(d.half_width) and d.half_width > 0
+    ]
+    if spans:
+        spans.append(Span(comparison.baseline, 0.0, 0.0, 0.0, OWN))
+    return Card(
+        "Comparison",
+        comparison.sentence,
+        tuple(table_rows(comparison)),
+        _HEADER,
+        sketch=sketch_spans(spans),
+        remarks=(
+            *(x for x in comparison.warnings if x not in comparison.caveats),
+            *(f"{name}: {one.sentence}" for name, one in comparison.noise.items()),
+        ),
+    )
+
+
+def table_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A row of text for each policy: name, value, difference, its interval, verdict."""
+    rows: list[tuple[str, ...]] = []
+    for name in comparison.names:
+        v = comparison.values[name]
+        value = _NONE
+        if math.isfinite(v.estimate):
+            value = rounded_ends(v)[0]
+        if name == comparison.baseline:
+            rows.append((name, value, _NONE, _NONE, "baseline"))
+            continue
+        d = comparison.differences[name]
+        difference = between = _NONE
+        if math.isfinite(d.low) or math.isfinite(d.high):
+            difference, low, high = rounded_ends(d)
+            between = f"{low} to {high}"
+        rows.append((name, value, difference, between, d.verdict))
+    return rows
+
+
+def comparison_columns(comparison: Comparison) -> dict[str, list[Any]]:
+    """A row for each policy, as columns."""
+    columns: dict[str, list[Any]] = {
+        name: []
+        for name in (
+            "policy", "value", "value_low", "value_high", "difference", "low", "high", "se",
+            "verdict", "more_episodes", "ab_episodes", "decided_after", "share", "episodes",
+        )
+    }  # fmt: skip
+    for name in comparison.names:
+        v, d = comparison.values[name], comparison.differences.get(name)
+        row = {
+            "policy": name,
+            "value": v.estimate,
+            "value_low": v.low,
+            "value_high": v.high,
+            "difference": math.nan if d is None else d.estimate,
+            "low": math.nan if d is None else d.low,
+            "high": math.nan if d is None else d.high,
+            "se": math.nan if d is None else d.se,
+            "verdict": "baseline" if d is None else d.verdict,
+            "more_episodes": None if d is None else d.more_episodes,
+            "ab_episodes": math.nan if d is None else d.ab_episodes,
+            "decided_after": None if d is None else d.decided_after,
+            "share": comparison.shares[name],
+            "episodes": v.n,
+        }
+        for column, value in row.items():
+            columns[column].append(value)
+    return columns
+
+
+#: Colors of verdicts, which can be told apart on light and dark.
+COLORS = {"better": "#1a7f37", "worse": "#b42318", "undecided": OURS, "failed": "#808080"}
+
+
+def draw_differences(
+    comparison: Comparison, ax: Axes | None, colors: Mapping[str, str] = COLORS
+) -> Axes:
+    """A forest plot: a row for each policy, the difference to the baseline with its interval.
+
+    An end that nothing bounds is an arrow.
+
+    Args:
+        comparison: to draw.
+        ax: where; None: on new axes.
+        colors: of the verdicts.
+    """
+    rows = list(comparison.differences.items())
+    ax = axes_or_new(ax, 5.4, 1.2 + 0.36 * len(rows))
+    drawn = [(k, d) for k, (_, d) in enumerate(rows) if math.isfinite(d.low + d.high)]
+    half = [
+        (k, d)
+        for k, (_, d) in enumerate(rows)
+        if math.isfinite(d.low) != math.isfinite(d.high) and math.isfinite(d.estimate)
+    ]
+    ends = [0.0, *(x for _, d in drawn + half for x in (d.low, d.estimate, d.high))]
+    ends = [x for x in ends if math.isfinite(x)]
+    reach = 0.15 * (max(ends) - min(ends))
+    for k, d in drawn + half:
+        low, high = max(d.low, min(ends) - reach), min(d.high, max(ends) + reach)
+        color = colors[d.verdict]
+        ax.plot([low, high], [k, k], color=color, lw=2.0)
+        ax.plot([d.estimate], [k], color=color, marker="o", ms=5)
+        ax.plot([low], [k], color=color, marker="|" if low == d.low else "<", ms=7)
+        ax.plot([high], [k], color=color, marker="|" if high == d.high else ">", ms=7)
+    drawn += half
+    if not drawn:
+        write_in(ax, "There are too few episodes for an interval.")
+    ax.axvline(0.0, color=OWN, lw=1.2, ls="--")
+    ax.set_yticks(range(len(rows)), [f"{shortened(name, 20)}: {d.verdict}" for name, d in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="x", alpha=0.3)
+    ax.locator_params(axis="x", nbins=6)
+    level = f"{100 * (1 - comparison.alpha):.4g}% intervals"
+    ax.set_xlabel(  # it may begin left of the axes, and must not end right of them
+        f"value less that of {shortened(comparison.baseline, 20)}, {level}", loc="right"
+    )
+    return ax
+
+
+# -- words and rounded numbers of differences -----------------------------------------------------
+
+
+def rounded_ends(d: Interval, sign: float = 1.0) -> tuple[str, str, str]:
+    """Estimate, low and high (of the opposite where `sign` is -1), as exact as they are known.
+
+    An end that nothing bounds is "inf" or "-inf".
+    """
+    low, high = sorted((sign * d.low, sign * d.high))
+    ends = [x for x in (low, high) if math.isfinite(x)]
+    spread = d.half_width if len(ends) == 2 else max(abs(sign * d.estimate - x) for x in [*ends, 0])
+    value, below, above = rounded(spread, sign * d.estimate, low, high)
+    return value, below, above
+
+
+def between_in_words(low: str, high: str) -> str:
+    """Both ends in words; few events say nothing about the side of the long tail."""
+    if high == "inf":
+        return f"at least {low} (too few events for the other end)"
+    if low == "-inf":
+        return f"at most {high} (too few events for the other end)"
+    return f"between {low} and {high}"
+
+
+def round_guess(n: float) -> str:
+    """Two digits are enough for a number that is a guess."""
+    if n < 100:
+        return f"{math.ceil(n):,}"
+    digits = 1 - math.floor(math.log10(n))
+    return f"{round(n, digits):,.0f}"
+
+
+def shortened(name: str, most: int) -> str:
+    """A name of at most so many letters."""
+    return name if len(name) <= most else name[: most - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

@@ -7,6 +7,8 @@ The batches are those of the one loop, `evaluation.loop.run_batches`.
 Shares change between batches only, and by past episodes only, so that every value stays unbiased:
 a policy that is surely worse than another loses its share (never the baseline), one that failed
 too, and with a ramp those of new policies grow.
+
+`CostTerms` says what was promised about their cost: certificate and guard, against the baseline's.
 """
 
 from __future__ import annotations
@@ -19,32 +21,101 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.comparison.analysis import Analyst, Judged
+from scopeval.collection.episodes import discounts
 from scopeval.comparison.context import HistoryError, JointContext
-from scopeval.comparison.control import Controls, learner_for
-from scopeval.comparison.costs import CostTerms
-from scopeval.comparison.estimators import centers_of, full_trajectory
+from scopeval.comparison.cross_fitting import Analyst, Judged
+from scopeval.comparison.estimators import (
+    Controls,
+    centers_of,
+    full_trajectory,
+    learner_for,
+    weighted_costs,
+)
 from scopeval.comparison.inference import Contrast, Inferrer, Observed
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture import MixtureEpisodes, none_finished
 from scopeval.comparison.policy_set import PolicySet, current_shares
-from scopeval.comparison.rollout import none_finished
+from scopeval.errors import InputError
 from scopeval.estimation.moments import Interval
 from scopeval.evaluation.loop import Running, StoppingPlan, run_batches, watched
 from scopeval.logs.transitions import Transitions
 from scopeval.question.inference import Inference
+from scopeval.question.promise import Compared, Promise
 from scopeval.question.stop import Stop
+from scopeval.safety.certificate import Certificate, Ledger
+from scopeval.safety.cost_bound import CostBound, cost_bound_of
+from scopeval.safety.costs import EpisodeCosts, limit_costs
+from scopeval.safety.guard import Guard
 
 __all__ = [
+    "CostTerms",
     "Look",
     "Outcome",
+    "PairedSettings",
     "PairedTotals",
     "Ramping",
-    "inferrer_of",
-    "judged",
     "look_at",
-    "outcome_of",
     "run_mixture",
 ]
+
+# -- what it costs ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CostTerms:
+    """What is promised about the cost of a comparison.
+
+    Attributes:
+        promise: None: nothing is promised; the comparison may cost what an A/B test costs.
+        baseline: number of the policy that the cost is compared with.
+        gamma: discount of the promise, that of the returns.
+        bound: what is known about the costs of episodes.
+        alpha: error probability of certificate and guard.
+    """
+
+    promise: Promise | None
+    baseline: int
+    gamma: float
+    bound: CostBound | None
+    alpha: float
+
+    @property
+    def compared(self) -> Compared:
+        """What the promise compares with."""
+        limit = self.promise is not None and self.promise.limit is not None
+        return "limit" if limit else "reference"
+
+    def guard(self) -> Guard | None:
+        """A guard of the promise; None: there is nothing to guard."""
+        if self.promise is None or not self.promise.guarded:
+            return None
+        return Guard(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
+
+    def of(self, episodes: MixtureEpisodes) -> EpisodeCosts:
+        """Costs of finished episodes, and the baseline's by the same episodes."""
+        cost = np.asarray(episodes.cost @ discounts(self.gamma, episodes.horizon))
+        largest = episodes.cost.max(axis=1, initial=0.0)
+        if self.compared == "limit":
+            assert self.promise is not None
+            assert self.promise.limit is not None
+            return limit_costs(cost, self.promise.limit, largest)
+        weights: Floats = episodes.weights[:, :, self.baseline]
+        return EpisodeCosts(
+            cost,
+            weighted_costs(episodes, self.gamma)[:, self.baseline],
+            weights[:, -1],
+            weights[:, 1:] @ discounts(self.gamma, episodes.horizon),
+            largest,
+        )
+
+    def certificate(self, episodes: MixtureEpisodes, *, anytime: bool) -> Certificate:
+        """The verdict about the promise, or about at most the baseline's cost where none is."""
+        ledger = Ledger(self.promise, alpha=self.alpha, bound=self.bound, compared=self.compared)
+        ledger.add(self.of(episodes))
+        return ledger.certificate(anytime=anytime)
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
 
 #: Policies whose values were equal in so many episodes are taken to decide alike.
 ALIKE = 500
@@ -133,99 +204,128 @@ class Outcome:
     plain: Inferrer | None = None
 
 
-def judged(analyst: Analyst, episodes: MixtureEpisodes, gamma: float) -> Judged:
-    """Values of all episodes, however few."""
-    if len(episodes) < 2:  # there are no others to learn from
-        values = full_trajectory(episodes, gamma, np.zeros(episodes.shares.shape[1]))
-        values[~episodes.taking_part] = np.nan
-        return Judged(values, np.zeros(values.shape, np.int64))
-    return analyst.judge(episodes)
+@dataclass(frozen=True)
+class PairedSettings:
+    """How policies are judged by the same episodes.
 
+    Attributes:
+        policies: of the comparison.
+        inference: how intervals follow.
+        gamma: discount.
+        planned: number of episodes at which an anytime-valid interval is narrowest.
+        seed: of the folds.
+        logs: of past operation; None: there are none.
+        controls: control variates that are known, and not learned; None: there are none.
+        context: exogenous paths; None: there are none.
+    """
 
-def inferrer_of(
-    episodes: MixtureEpisodes,
-    found: Judged,
-    context: JointContext | None,
-    *,
-    gamma: float,
-    inference: Inference,
-    anytime: bool,
-    target_n: int,
-    asked: int | None = None,
-    groups: Ints | None = None,
-) -> Inferrer:
-    """Intervals from values, which count the error of the history; arguments as of `Inferrer`."""
-    history = None
-    if context is not None and found.removed is not None:
-        history = HistoryError(context.history, found.removed)
-    observed = Observed(
-        found.values,
-        episodes.shares,
-        episodes.weights[:, -1],
-        episodes.returns(gamma),
-        groups,
-        history,
-        found.fold,
-        found.learned,
-    )
-    return Inferrer(
-        observed,
-        inference.alpha,
-        anytime=anytime,
-        target_n=target_n,
-        return_bound=inference.return_bound,
-        asked=asked,
-    )
+    policies: PolicySet
+    inference: Inference
+    gamma: float
+    planned: int
+    seed: int
+    logs: Transitions | None = None
+    controls: Controls | None = None
+    context: JointContext | None = None
 
+    def costs(self, promise: Promise | None, share: float, horizon: int) -> CostTerms:
+        """What is promised about the cost, checked.
 
-def outcome_of(
-    episodes: MixtureEpisodes,
-    found: Judged,
-    context: JointContext | None,
-    *,
-    stopped: str,
-    shares: Floats,
-    gamma: float,
-    inference: Inference,
-    anytime: bool,
-    target_n: int,
-    asked: int | None = None,
-    groups: Ints | None = None,
-) -> Outcome:
-    """What values of episodes have come to; arguments as of `Outcome` and `Inferrer`."""
+        Args:
+            promise: as the user gave it.
+            share: the least that the baseline has: no episode weighs more for it than 1 / share.
+            horizon: T.
+        """
+        if promise is not None and promise.of is not None:
+            raise InputError(
+                "promise.of: got it in a comparison, whose promise is about the baseline's cost; "
+                "expected Promise(at_most=...) or Promise(limit=...), and baseline='name'"
+            )
+        bound = None
+        if promise is not None and promise.bound.stated:
+            bound = cost_bound_of(
+                promise.bound.episode,
+                promise.bound.step,
+                horizon=horizon,
+                gamma=self.gamma,
+                largest_weight=1.0 / share,
+            )
+        alpha = self.inference.alpha
+        return CostTerms(promise, self.policies.baseline, self.gamma, bound, alpha)
 
-    def inferrer(values: Judged) -> Inferrer:
-        return inferrer_of(
-            episodes,
-            values,
-            context,
-            gamma=gamma,
-            inference=inference,
-            anytime=anytime,
-            target_n=target_n,
-            asked=asked,
-            groups=groups,
+    def analyst(self, episodes: MixtureEpisodes, *, by_labels: bool = False) -> Analyst:
+        """Who judges episodes like these; `by_labels`: the policies cannot be asked."""
+        learner = None
+        if not by_labels:
+            learner = learner_for(self.policies, episodes, gamma=self.gamma, seed=self.seed)
+        return Analyst(
+            self.policies, self.gamma, learner, self.logs, self.seed, self.controls, self.context
         )
 
-    plain = None if found.plain is None else inferrer(found.plain)
-    return Outcome(episodes, found, inferrer(found), anytime, stopped, shares, plain=plain)
+    def inferrer(
+        self,
+        episodes: MixtureEpisodes,
+        judged: Judged,
+        *,
+        anytime: bool,
+        groups: Ints | None = None,
+    ) -> Inferrer:
+        """Intervals from values, which count the error of the history.
+
+        Args:
+            episodes: of the comparison.
+            judged: their values.
+            anytime: what the episodes showed may decide how many there are.
+            groups: which may depend on each other, [N]; None: none do.
+        """
+        history = None
+        if self.context is not None and judged.removed is not None:
+            history = HistoryError(self.context.history, judged.removed)
+        observed = Observed(
+            judged.values,
+            episodes.shares,
+            episodes.weights[:, -1],
+            episodes.returns(self.gamma),
+            groups,
+            history,
+            judged.fold,
+            judged.learned,
+        )
+        return Inferrer(
+            observed,
+            self.inference.alpha,
+            anytime=anytime,
+            target_n=self.planned,
+            return_bound=self.inference.return_bound,
+            asked=self.policies.asked,
+        )
+
+    def outcome(
+        self,
+        episodes: MixtureEpisodes,
+        judged: Judged,
+        *,
+        stopped: str,
+        shares: Floats,
+        anytime: bool,
+        groups: Ints | None = None,
+    ) -> Outcome:
+        """What values of episodes have come to; arguments as of `Outcome` and `inferrer`."""
+        inferrer = self.inferrer(episodes, judged, anytime=anytime, groups=groups)
+        plain = None
+        if judged.plain is not None:
+            plain = self.inferrer(episodes, judged.plain, anytime=anytime, groups=groups)
+        return Outcome(episodes, judged, inferrer, anytime, stopped, shares, plain=plain)
 
 
 class PairedTotals:
     """What is known after the batches so far, and the shares of the next one.
 
     Args:
-        policies: of the comparison.
+        settings: how they are judged.
         stop: the plan.
-        costs: what is promised.
-        inference: how intervals follow.
-        gamma: discount.
-        logs: of past operation; None: there are none.
-        seed: of the folds.
         shares: of the policies, [K].
         ramp: how those of new policies grow; None: at once.
-        controls: that are known, and not learned; None: there are none.
-        context: exogenous paths; None: there are none.
 
     Attributes:
         started: episodes that were started and are over.
@@ -236,24 +336,10 @@ class PairedTotals:
     """
 
     def __init__(
-        self,
-        policies: PolicySet,
-        *,
-        stop: Stop,
-        costs: CostTerms,
-        inference: Inference,
-        gamma: float,
-        logs: Transitions | None,
-        seed: int,
-        shares: Floats,
-        ramp: Ramping | None = None,
-        controls: Controls | None = None,
-        context: JointContext | None = None,
+        self, settings: PairedSettings, stop: Stop, shares: Floats, ramp: Ramping | None = None
     ) -> None:
-        self._policies, self._stop, self._inference = policies, stop, inference
-        self._costs, self._gamma, self._logs, self._seed = costs, gamma, logs, seed
+        self._settings, self._policies, self._stop = settings, settings.policies, stop
         self._fair, self._ramp = shares, ramp
-        self._controls, self._context = controls, context
         self._parts: list[MixtureEpisodes] = []
         self._analyst: Analyst | None = None
         self._dropped: dict[int, int] = {}
@@ -267,7 +353,7 @@ class PairedTotals:
             stop.decided
             or stop.precision is not None
             or stop.cost is not None
-            or inference.interval == "sequence"
+            or settings.inference.interval == "sequence"
         )
 
     @property
@@ -338,17 +424,8 @@ class PairedTotals:
 
     def _judged(self, episodes: MixtureEpisodes) -> Judged:
         if self._analyst is None:
-            learner = learner_for(self._policies, episodes, gamma=self._gamma, seed=self._seed)
-            self._analyst = Analyst(
-                self._policies,
-                self._gamma,
-                learner,
-                self._logs,
-                self._seed,
-                self._controls,
-                self._context,
-            )
-        return judged(self._analyst, episodes, self._gamma)
+            self._analyst = self._settings.analyst(episodes)
+        return self._analyst.judge(episodes)
 
     def _look_at_all(self) -> None:
         """Judge all episodes so far: what is decided, and who is dropped."""
@@ -356,16 +433,7 @@ class PairedTotals:
         base, active = self._policies.baseline, self._active[: self._policies.asked]
         if not active[base]:
             return
-        inferrer = inferrer_of(
-            episodes,
-            self._judged(episodes),
-            self._context,
-            gamma=self._gamma,
-            inference=self._inference,
-            anytime=True,
-            target_n=self._stop.episodes or 1000,
-            asked=self._policies.asked,
-        )
+        inferrer = self._settings.inferrer(episodes, self._judged(episodes), anytime=True)
         look = self._look = look_at(inferrer, self._policies, active, len(episodes))
         self._looked.append((len(episodes), look.differences))
         for k, difference in look.differences.items():
@@ -377,7 +445,8 @@ class PairedTotals:
     def running(self) -> Running:
         """The numbers of this moment: estimates without control variates are enough to follow."""
         episodes = MixtureEpisodes.concat(self._parts)
-        each = full_trajectory(episodes, self._gamma, centers_of(episodes, self._gamma))
+        gamma, alpha = self._settings.gamma, self._settings.inference.alpha
+        each = full_trajectory(episodes, gamma, centers_of(episodes, gamma))
         each[~episodes.taking_part] = np.nan
         base, more = self._policies.baseline, {}
         first = math.nan
@@ -388,7 +457,7 @@ class PairedTotals:
             known = np.isfinite(paired)
             more[f"difference/{name}"] = float(paired[known].mean()) if known.any() else math.nan
             first = more[f"difference/{name}"] if math.isnan(first) else first
-        now = Interval(first, -math.inf, math.inf, self._inference.alpha, "running", len(episodes))
+        now = Interval(first, -math.inf, math.inf, alpha, "running", len(episodes))
         return Running(self.started, self._stop.episodes, now, self.total, math.nan, None, more)
 
     def outcome(self, stopped: str, *, adaptive: bool) -> Outcome:
@@ -401,17 +470,12 @@ class PairedTotals:
         if not self.finished:
             raise KeyboardInterrupt  # before there was anything to report
         episodes = MixtureEpisodes.concat(self._parts)
-        outcome = outcome_of(
+        outcome = self._settings.outcome(
             episodes,
             self._judged(episodes),
-            self._context,
             stopped=stopped,
             shares=self.shares,
-            gamma=self._gamma,
-            inference=self._inference,
             anytime=adaptive or self.adaptive or bool(self._dropped),
-            target_n=self._stop.episodes or 1000,
-            asked=self._policies.asked,
         )
         return replace(
             outcome, dropped=self._dropped, decided_after=self._decided_after, looks=self._looked

@@ -43,6 +43,7 @@ __all__ = [
     "Capital",
     "FewOutcomes",
     "mean_capital",
+    "violated",
 ]
 
 
@@ -182,6 +183,19 @@ class BettingSequence:
         self._sum, self._square = float(sums[-1]), float(squares[-1])
 
 
+def violated(returned: Floats, bounds: tuple[float, float]) -> str | None:
+    """That a return lies outside of bounds that were stated, in words; None: none does."""
+    low, high = bounds
+    slack = ROUNDING * (high - low)
+    outside = (returned < low - slack) | (returned > high + slack)
+    if not outside.any():
+        return None
+    return (
+        f"a return of {returned[outside][0]:.6g} lies outside return_bound=({low:g}, {high:g}), "
+        "which is therefore not used"
+    )
+
+
 class BoundedReturns:
     """The interval of a value whose returns have known bounds, from weighted returns.
 
@@ -223,13 +237,8 @@ class BoundedReturns:
         """Take in a batch of episodes, [k] each."""
         if not len(returned):
             return
-        slack = ROUNDING * (self._hi - self._lo)
-        outside = (returned < self._lo - slack) | (returned > self._hi + slack)
-        if outside.any() and self.violated is None:
-            self.violated = (
-                f"a return of {returned[outside][0]:.6g} lies outside return_bound=({self._lo:g}, "
-                f"{self._hi:g}), which is therefore not used"
-            )
+        if self.violated is None:
+            self.violated = violated(returned, (self._lo, self._hi))
         self._weights.append(np.asarray(weight, np.float64))
         self._returns.append(np.clip(returned, self._lo, self._hi))
         self._known = None

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from scopeval.comparison.result import Comparison
-from scopeval.comparison.views import (
-    Ends,
+from scopeval.comparison.result import (
+    Comparison,
     draw_differences,
     round_guess,
     rounded_ends,
     shortened,
 )
+from scopeval.estimation.moments import Interval
 from scopeval.report.page import (
     Check,
     Fact,
@@ -108,7 +108,7 @@ def _facts(c: Comparison) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-def _with_ends(d: Ends) -> str:
+def _with_ends(d: Interval) -> str:
     if not (math.isfinite(d.low) or math.isfinite(d.high)):
         return "not known"
     value, low, high = rounded_ends(d)

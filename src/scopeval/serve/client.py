@@ -38,7 +38,7 @@ from scopeval.campaign.terms import Terms, command_of
 from scopeval.campaign.transfer import episodes_of_bytes, logs_of_bytes
 from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
 from scopeval.collection.episodes import Episodes
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.result import Comparison
 from scopeval.errors import (
     CampaignError,

@@ -32,15 +32,16 @@ import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints, least
 from scopeval.comparison.context import Guessed, JointContext
-from scopeval.comparison.control import ControlLearner, Controls
 from scopeval.comparison.estimators import (
+    ControlLearner,
+    Controls,
     centers_of,
     doubly_robust,
     full_trajectory,
     levels_of,
     per_decision,
 )
-from scopeval.comparison.mixture_episodes import MixtureEpisodes
+from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.context.features import BlockMeans
 from scopeval.logs.transitions import Transitions
@@ -161,13 +162,17 @@ class Analyst:
             self._standing = learner.learn([logs], [[0]])[0]
 
     def judge(self, episodes: MixtureEpisodes, groups: Ints | None = None) -> Judged:
-        """Values of all episodes, at least two.
+        """Values of all episodes; of a single one there are no others to learn from.
 
         Args:
             episodes: to be judged.
             groups: episodes that may depend on each other, by number: they share a fold.
         """
         N, K = len(episodes), len(self._L)
+        if N < 2:
+            values = full_trajectory(episodes, self._gamma, np.zeros(K))
+            values[~episodes.taking_part] = np.nan
+            return Judged(values, np.zeros(values.shape, np.int64))
         slow = self._learner is not None and not self._learner.quick and self._standing is None
         whole = np.arange(N) if groups is None else groups
         many = int(whole.max()) + 1
@@ -288,13 +293,15 @@ class _Folds:
         """Fits without one fold, without two, and without three, and their answers of these."""
         F = len(self.rows)
         for size in range(1, max(min(F - 1, 3), 1) + 1):
-            outs = [frozenset(out) for out in combinations(range(F), size)]
-            learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
-            for out, controls in zip(outs, learned, strict=True):
-                fitted = self._fits[out] = self._analyst.fit(self._others(out))
-                for f in out:
-                    answers = self._analyst.answers(fitted, controls, self._parts[f])
-                    self._answers[out, f] = answers
+            every = [frozenset(out) for out in combinations(range(F), size)]
+            for begin in range(0, len(every), F):  # many at once are faster, and take more memory
+                outs = every[begin : begin + F]
+                learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
+                for out, controls in zip(outs, learned, strict=True):
+                    fitted = self._fits[out] = self._analyst.fit(self._others(out))
+                    for f in out:
+                        answers = self._analyst.answers(fitted, controls, self._parts[f])
+                        self._answers[out, f] = answers
 
     def close_ring(self) -> None:
         """For what takes long to learn: the next fold teaches it, and the one after it chooses.
