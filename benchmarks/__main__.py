@@ -21,7 +21,7 @@ from scopeval._files import check_place, machine
 from scopeval.cli.console import err, out, print_line, print_table
 from scopeval.errors import MissingExtraError
 
-Name = Literal["design", "evaluate", "live", "growth", "solver"]
+Name = Literal["design", "evaluate", "compare", "live", "growth", "solver"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ BENCHMARKS = {
         "an evaluation, time per step",
         ("numpy", "numba", "gymnasium", "ray"),
         {"episodes": 50_000, "peer_episodes": 64, "slow_episodes": 64, "repeats": 1},
+    ),
+    "compare": Benchmark(
+        "a comparison",
+        ("numpy", "numba", "scipy"),
+        {"size": 5, "logged": 200, "episodes": 200, "calls": 200, "repeats": 1},
     ),
     "live": Benchmark(
         "one decision",

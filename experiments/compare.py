@@ -21,18 +21,15 @@ test of as many. Parts:
 - ``vectors``: a cart and pole with two actions, controllers near to each other and far ones;
 - ``robots``: checkpoints of one training, the next one and one ten later (extra ``mujoco``);
 - ``data-center``: the bold controller against the usual one, without logs, as it is and with the
-  weather and the load as context (extra ``energyplus``);
-- ``times``: processor seconds of a comparison beside those of as many designs, and of a decision.
+  weather and the load as context (extra ``energyplus``).
 
 "Covers": how often the interval for a fixed number of episodes contains the true difference.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Literal, get_args
 
@@ -50,13 +47,12 @@ from scopeval import (
     design,
     evaluate,
 )
-from scopeval.collection.choice import Decider
 from scopeval.collection.environments import open_environments
 from scopeval.collection.simulated import TabularFleet
 from scopeval.comparison.counted_model import value_tables
 from scopeval.comparison.estimators import TableControls
 from scopeval.comparison.joint_design import outcome_covariance
-from scopeval.comparison.mixture import MixtureEpisodes, MixtureRollout, choose
+from scopeval.comparison.mixture import MixtureEpisodes, MixtureRollout
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.comparison.totals import PairedSettings, PairedTotals, run_mixture
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
@@ -64,10 +60,9 @@ from scopeval.envs.tabular import TabularEnv
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.episode_state import EpisodeState
 
 Part = Literal[
-    "pairs", "unseen", "promise", "same", "coverage", "best", "times", "vectors", "robots",
+    "pairs", "unseen", "promise", "same", "coverage", "best", "vectors", "robots",
     "data-center",
 ]  # fmt: skip
 PARTS: tuple[Part, ...] = ("pairs", "unseen", "promise", "same", "coverage", "best")
@@ -135,8 +130,6 @@ def jobs(args: Args) -> list[dict[str, Any]]:
         elif part in ("same", "coverage"):
             worlds = ["5 x 5" if part == "same" else "10 x 10"]
             few = -(-args.runs // TOGETHER)
-        elif part == "times":
-            worlds, few = [f"{size} x {size}" for size in args.sizes], 1
         elif part == "robots":
             worlds, few = list(args.robots), len(CHECKPOINTS)
         else:
@@ -149,7 +142,7 @@ def job(args: Args, part: Part, world: str, pair: int) -> dict[str, Any]:
     """All comparisons of one pair."""
     run = {
         "pairs": _pairs, "unseen": _unseen, "promise": _promise, "same": _same, "best": _best,
-        "coverage": _coverage, "times": _times,
+        "coverage": _coverage,
         "vectors": _vectors, "robots": _robots, "data-center": _data_center,
     }  # fmt: skip
     return {"results": run[part](args, world, args.seed + pair)}
@@ -447,39 +440,6 @@ def _sequence(number: int) -> dict[str, Any]:
     return {"how": "the difference at every look, with a stated bound", "covers": always}
 
 
-def _times(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
-    """Processor seconds, the least of several: of K designs, of a comparison, of a decision."""
-    size = int(world.split()[0])
-    mdp = Gridworld(size, seed=seed).mdp()
-    logs = gridworld_logs(mdp, args.logged, seed=seed)
-    rows = []
-    for K in (2, CANDIDATES):
-        policies = {f"p{k}": p for k, p in enumerate(target_policies(K, size, seed=seed))}
-        ours = _seconds(partial(compare, mdp, policies, episodes=args.episodes, logs=logs))
-        designs = sum(_seconds(partial(design, logs, p, horizon=size)) for p in policies.values())
-        rows.append({"how": f"comparison of {K} / {K} designs", "ratio": ours / designs})
-    one = next(iter(policies.values()))
-    two = PolicySet(dict(list(policies.items())[:2]))
-    decider, shares = Decider(one, design(logs, one, horizon=size)), np.full(2, 0.5)
-    obs, state, rng = np.zeros(1, np.int64), EpisodeState.start(1, 2), np.random.default_rng(0)
-    joint = _seconds(lambda: choose(two, obs, 0, state, shares, rng.random(1), [rng]), 2000)
-    single = _seconds(lambda: decider.choose(obs[0], 0, rng), 2000)
-    rows.append({"how": "a decision of 2 / of a design", "ratio": joint / single})
-    return rows
-
-
-def _seconds(run: Callable[[], Any], times: int = 1) -> float:
-    """Processor seconds, the least of five, after one that compiles."""
-    run()
-    spent = []
-    for _ in range(5):
-        began = time.process_time()
-        for _ in range(times):
-            run()
-        spent.append(time.process_time() - began)
-    return min(spent)
-
-
 def _best(args: Args, world: str, seed: int) -> list[dict[str, Any]]:
     size = int(world.split()[0])
     mdp = Gridworld(size, seed=seed).mdp()
@@ -739,7 +699,6 @@ _CAPTIONS = {
     "promise": "A new policy that is more expensive, with at most today's cost",
     "best": "Ten candidates, x = 0.3: gap to the best, and episodes until it is known, relative to "
     "an A/B/n test",
-    "times": "Processor seconds, as ratios: the least of five runs each",
     "vectors": "A cart and pole, without logs, relative to an A/B test by the same episodes",
     "robots": "Checkpoints of one training, without logs, likewise",
     "data-center": "The bold controller against the usual one, without logs, likewise",

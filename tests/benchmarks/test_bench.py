@@ -51,6 +51,14 @@ TINY = {
         "slow_episodes": 8,
         "repeats": 1,
     },
+    "compare": {
+        "size": 4,
+        "logged": 60,
+        "episodes": 60,
+        "policies": (2,),
+        "calls": 5,
+        "repeats": 1,
+    },
     "live": {"calls": 150, "plants": 3, "seconds": 1.5, "turns": 1, "model": SMALL},
     "growth": {
         "rows": (2_000, 6_000),
