@@ -57,7 +57,7 @@ PARTS = (
     Part("reproduce-environments.md", "choices", "choices", ("choices/*.json",)),
     Part("frontier.md", "unseen", "unseen_worlds", ("unseen-worlds/*.json",)),
     Part("reproduce-stages.md", "adaptive", "adaptive", ("adaptive/*.json",)),
-    Part("compare.md", "compare", "compare", ("compare/*.json",)),
+    Part("reproduce-compare.md", "compare", "compare", ("compare/*.json",)),
     Part("data-center.md", "energy", "energy", ("energy/1-three-controllers.json",)),
     Part("data-center.md", "weather", "energy", ("energy/2-energy.json",)),
     Part("data-center.md", "context", "energy_context", ("energy_context/*.json",)),
