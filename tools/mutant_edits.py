@@ -329,7 +329,7 @@ EDITS = (
         "behavior/thresholds.py",
         "cost_doubt: float = 0.005",
         "cost_doubt: float = 0.05",
-        ("test_docs.py::test_the_safety_page_lists_every_threshold_with_its_value",),
+        ("tools/test_make_numbers.py::test_the_page_is_what_the_source_says",),
     ),
     # -- estimators and sequences ------------------------------------------------------------------
     Edit(
