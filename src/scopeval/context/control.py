@@ -77,7 +77,8 @@ def fixed_interval(found: Adjusted, history: History, alpha: float, method: str 
     half = plain.half_width
     if method == "t" and math.isfinite(half):
         half *= quantile(alpha, 1.0 + _freedom(found.values[:, 0])) / quantile(alpha, moments.n)
-    half = math.hypot(half, history.quantile(alpha) * float(found.error[0]))
+    ours = history.quantile(alpha) * float(found.error[0])
+    half = math.hypot(half, ours)
     return replace(plain, low=plain.estimate - half, high=plain.estimate + half)
 
 
