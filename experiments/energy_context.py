@@ -8,6 +8,7 @@ weather and the load (`History` of 100 days for every day of an evaluation; they
 - *energy*: the mean of the controller's own days, as they are;
 - *saving*: the same days, with the hand-made formula;
 - *energy, context*: the same days, with the history as control variate;
+- *energy, degree hours*: likewise, by features that an engineer would take (`degree_hours`);
 - *recorded*: the same of the 300 days in the logs, of ten other controllers, without the simulator;
 - *design*: `scope-dr` from the recorded logs, with minus the energy as reward;
 - *design, context*: both;

@@ -338,7 +338,7 @@ def test_paths_go_on_after_an_early_end_or_are_refused():
     assert evaluate(Ends(whole=False), half, horizon=4, episodes=120, context=begun)
 
 
-def test_the_lever_that_is_worth_trying_is_named():
+def test_the_lever_that_is_worth_trying_is_named(learned):
     """Most of the variance is the start's, or the signal's, and the result says so."""
 
     class FromAnywhere(Ends):
@@ -362,6 +362,9 @@ def test_the_lever_that_is_worth_trying_is_named():
     assert found.noise.context > 0.8
     assert found.noise.left + found.noise.context + found.noise.design == pytest.approx(1.0)
     assert "% by context" in found.summary()
+    of_design = evaluate(ANYWHERE, PI, learned, episodes=400, context=by_value())
+    assert of_design.noise.design > 0.05
+    assert found.noise.design == 0.0  # the policy itself ran: nothing was designed
     of_queue = evaluate(Plant(lambda: ExogenousEnv(QUEUE), exogenous=("arrivals",)),
                         QUEUE.policies()[1], horizon=60, episodes=150)  # fmt: skip
     assert "goes with arrivals" in of_queue.advice[0]

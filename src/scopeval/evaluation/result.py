@@ -213,6 +213,8 @@ class Evaluation:
         """Where a return's variance went; None: no context was used, or it is not known."""
         if self.context is None or self.on_policy.unknown or not self.on_policy.episodes > 0:
             return None
+        if self.by_target == self.finished:  # nothing was designed
+            return Noise(0.0, 1.0 - self.context.relative_variance, self.context.relative_variance)
         left = self.finished / self.on_policy.episodes
         before = left / self.context.relative_variance
         return Noise(1.0 - before, before - left, left)

@@ -230,8 +230,6 @@ def _checks(e: Evaluation) -> tuple[Check, ...]:
     said.append(Check("good", _validity(e)))
     if e.context is not None:
         said.append(Check("plain", sentence_of(e.context.sentence)))
-    if e.noise is not None:
-        said.append(Check("plain", sentence_of(e.noise.sentence)))
     if not by_itself(e):
         weights = _weights(e)
         said += [check for check in weights if check.tone == "good" or not d.warnings]

@@ -184,7 +184,7 @@ def noise_figure(noise: Noise, about: str = "") -> Figure:
     parts = [
         (max(noise.design, 0.0), noise.by, OURS),
         (max(noise.context, 0.0), "context", OWN),
-        (max(noise.left, 0.0), "left", SOFT),
+        (max(noise.left, 0.0), "neither", SOFT),
     ]
     total = sum(share for share, _, _ in parts) or 1.0
     with canvas(4.8, 1.5) as (drawing, ax):
