@@ -354,6 +354,29 @@ EDITS = (
         ("context/test_control.py::test_intervals_cover_also_with_short_histories",),
     ),
     Edit(
+        "a variance that a few days decide counts as if it were well known",
+        "context/control.py",
+        "1.0 + _freedom(found.values[:, 0])",
+        "float(moments.n)",
+        (
+            "context/test_control.py::test_a_variance_that_a_few_days_decide_has_fewer_degrees_of_freedom",
+        ),
+    ),
+    Edit(
+        "of a comparison, what paths explain is subtracted, and its mean not added back",
+        "comparison/context.py",
+        "return np.asarray(np.stack(columns, axis=1) - self.mean)",
+        "return np.stack(columns, axis=1)",
+        ("comparison/test_comparison_context.py::test_unbiased_by_enumeration",),
+    ),
+    Edit(
+        "the score of a shift has no slope",
+        "context/exogeneity.py",
+        "return np.asarray(columns @ (inverse @ slopes)).reshape(values.shape)",
+        "return x.reshape(values.shape)",
+        ("context/test_exogeneity.py::test_the_score_of_a_shift_is_that_of_the_density",),
+    ),
+    Edit(
         "what paths explain is subtracted, and its mean not added back",
         "context/control.py",
         "found[held] -= share * (learned.of(own.rows(held)) - history.mean(guessed))",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from scopeval import History
-from scopeval.context.exogeneity import exogeneity, exogeneity_warnings
+from scopeval.context.exogeneity import _shift_score, exogeneity, exogeneity_warnings
 from scopeval.envs.battery import Battery
 from scopeval.envs.exogenous import simulate
 from scopeval.envs.inventory import Inventory
@@ -99,3 +99,16 @@ def test_what_cannot_be_tested_has_no_result():
     vectors = episodes(60, 4)
     moved = replace(vectors, action=vectors.action[:, :, None] + 0.5)
     assert exogeneity(moved, HISTORY) == ()
+
+
+def test_the_score_of_a_shift_is_that_of_the_density():
+    """-(d / dx) log p of two normal laws 6 apart, which past values tell apart, or do not."""
+    rng = np.random.default_rng(9)
+    center = 3.0 * rng.choice([-1.0, 1.0], size=(4000, 5))
+    x = center + rng.normal(size=center.shape)
+    weight = 1.0 / (1.0 + np.exp(-6.0 * x))  # that the center is 3, where nothing else is known
+    seen = _shift_score(x, center).ravel()
+    assert np.corrcoef(seen, (x - center).ravel())[0, 1] > 0.99
+    hidden, true = _shift_score(x, 0.0 * x).ravel(), (x - 3.0 * (2.0 * weight - 1.0)).ravel()
+    assert np.corrcoef(hidden, true)[0, 1] > 0.75  # hinges at quartiles bend only there
+    assert abs(np.corrcoef(x.ravel(), true)[0, 1]) < 0.5  # a regression does not see it
