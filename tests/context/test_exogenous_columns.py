@@ -22,7 +22,7 @@ from scopeval import (
     read_logs,
     write_logs,
 )
-from scopeval.campaign.designs import kept_history
+from scopeval.campaign.transfer import kept_history
 from scopeval.envs.exogenous import ExogenousEnv, simulate
 from scopeval.envs.queue import Queue
 from scopeval.errors import DataError, InputError
