@@ -74,8 +74,9 @@ def problems():
 @pytest.mark.parametrize("number", range(4))
 def test_the_policy_that_runs_costs_and_varies_as_assessed(number):
     """At prices that no grid was made for. Solved from another first guess at run time than in the
-    sweep, as once, a long line costs 20 % more than assessed; without the longer grid 1 %. With a
-    control variate its mu jumps so often that assessing eight times as fine is needed for .2 %."""
+    sweep, as once, a long line costs 20 % more than assessed; without the longer grid 1 %; from pi
+    alone its mu jumps between local minima, and it costs .5 % more.
+    """
     mdp, target = list(problems())[number]
     model, log = model_and_logs(mdp)
     own = exact.assess(model, target, target)
@@ -83,17 +84,13 @@ def test_the_policy_that_runs_costs_and_varies_as_assessed(number):
     unit = own.variance / own.cost
     for designs in curve._designs:
         costs = []
-        jumps = number == 0 and designs.method.control_variate
         for price in unit * np.array([0.37, 3.1, 24.0]):
             found = designs.as_run(designs.at_price(float(price)))
             behavior = curve._designed(designs, found)
-            runs = exact.tabulate(model, target, behavior, points=200).predicted
+            runs = exact.tabulate(model, target, behavior, points=300).predicted
             costs.append(runs.relative_cost)
-            assert found.point.cost == pytest.approx(
-                runs.relative_cost, rel=6e-3 if jumps else 2e-3
-            )
-            # what runs may jump from one weight to the next: tables of 120 and 480 differ by .6 %
-            assert found.point.variance == pytest.approx(runs.relative_variance, rel=1e-2)
+            assert found.point.cost == pytest.approx(runs.relative_cost, rel=2e-3)
+            assert found.point.variance == pytest.approx(runs.relative_variance, rel=2e-3)
         assert costs[0] > costs[1] > costs[2]
         assert costs[2] < 0.8
 
@@ -134,7 +131,7 @@ def test_promised_costs_know_that_accidents_are_rare():
     """About 40 accidents in each of ten logs. Nearly every point looks cheaper than it is.
 
     A promise may be exceeded in one of 44 logs: three of ten have a chance of 1e-3. Without what
-    the check adds and its error nearly all are.
+    the check adds and its error half of them are.
     """
     mdp, target = accidents(), np.tile([0.3, 0.4, 0.3], (6, 1))
     logger = TabularPolicy(np.full((6, 3), 1 / 3))
@@ -151,4 +148,4 @@ def test_promised_costs_know_that_accidents_are_rare():
         optimistic += true > 1.005 * policy.predicted.cost
     assert offered >= 6
     assert exceeded <= 2
-    assert optimistic >= offered - 1
+    assert optimistic >= offered / 2

@@ -7,6 +7,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from scopeval.arrays import TIE
 from scopeval.behavior._step_kernel import NOT_FINITE, UNSEEN, weigh_action
 from scopeval.solver._kernel import solve_row
 
@@ -85,30 +86,61 @@ def readied(q: Any, noise: Any, known: Any, pi: Any, share: float, largest: floa
 
 
 @compiled  # type: ignore[untyped-decorator]
-def improve(
+def best_of_starts(
     j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
     mass: float, shift: float, per_log: float, share: float, effort: Any, room: Any, mu: Any,
 ) -> bool:  # fmt: skip
-    """The best mu at one price, from the given mu on; False where there is no answer.
+    """The best mu at one price; False where there is no answer.
+
+    The objective has several local minima. `improve` begins with pi, and halfway between pi and the
+    action that is cheapest at this price, and the better end is the answer. It depends on the row
+    and its price only, so that an episode runs what the sweep has assessed.
+    """
+    top = float(carried.shape[1] - 2)
+    floor, other = room[2], room[6]
+    cheapest, least, most, n = 0, np.inf, -np.inf, 0
+    for a in range(len(pi)):
+        mu[a] = other[a] = pi[a]
+        if known[a]:
+            floor[n] = min(share, 1.0) * (pi[a] / mass)
+            n += 1
+            ahead = between(cost[a], min(max(j, 0.0), top))
+            most = max(most, ahead)
+            if ahead < least and pi[a] > 0.0:
+                cheapest, least = a, ahead
+    value = improve(
+        j, u, rest, noise, carried, cost, known, pi, mass, shift, per_log, effort, room, mu
+    )
+    if not value < np.inf or share >= 1.0 or not least < most:
+        return bool(value < np.inf)
+    for a in range(len(pi)):
+        if known[a]:
+            other[a] = 0.5 * (pi[a] + (mass if a == cheapest else 0.0))
+    second = improve(
+        j, u, rest, noise, carried, cost, known, pi, mass, shift, per_log, effort, room, other
+    )
+    if second < value * (1.0 - TIE):
+        for a in range(len(pi)):
+            mu[a] = other[a]
+    return True
+
+
+@compiled  # type: ignore[untyped-decorator]
+def improve(
+    j: float, u: float, rest: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any,
+    mass: float, shift: float, per_log: float, effort: Any, room: Any, mu: Any,
+) -> float:  # fmt: skip
+    """A local minimum at one price, from the given mu on; what it is worth, or infinity.
 
     `effort` is the number of repetitions at most, and the change of mu below which they end.
-
-    Begun with pi, where it ends depends on the row and its price only, so that an episode runs what
-    the sweep has assessed.
 
     g_t(s, u) = A + u B is concave in u, so its tangent at the last u' lies above it, and every
     solution of the program with A and B taken there is at least as good as the last. The tangent
     alone is slow where much of the variance is still to come: so the curvature of g (dA = -u dB)
     is taken into the weights, and where that does not improve the objective, the tangent alone.
     """
-    weight, charged, floor, found, best, near = room
+    weight, charged, floor, solved, best, near, _ = room
     A, top = len(pi), float(carried.shape[1] - 2)
-    n = 0
-    for a in range(A):
-        best[a] = mu[a]
-        if known[a]:
-            floor[n] = min(share, 1.0) * (pi[a] / mass)
-            n += 1
     price = u * mass * mass
     eta, least, tangent = -1.0, np.inf, False
     for left in range(effort[0], 0, -1):
@@ -128,7 +160,7 @@ def improve(
             near[n] = price * slope_at(cost[a], where) * per_log
             n += 1
         if not value < np.inf:
-            return False
+            return np.inf
         if value > least * (1.0 + 1e-12) and not tangent:
             tangent = True
             for a in range(A):
@@ -151,30 +183,30 @@ def improve(
                         weight[n] = np.sqrt(bent)
                     n += 1
         tangent = False
-        eta = solve_row(weight[:n], charged[:n], 1.0, floor[:n], found[:n], max(eta, 0.0))
+        eta = solve_row(weight[:n], charged[:n], 1.0, floor[:n], solved[:n], max(eta, 0.0))
         if eta < 0.0:
-            return False
+            return np.inf
         change, fine = 0.0, True
         n = 0
         for a in range(A):
             if known[a]:
-                new = mass * found[n]
+                new = mass * solved[n]
                 gap = abs(new - mu[a])
                 fine = fine and gap < 1.0 + 1e-9  # False for what is not a number
                 change = max(change, gap)
                 mu[a] = new
                 n += 1
         if not fine:
-            return False
+            return np.inf
         if change < effort[1]:
             break
-    return True
+    return least
 
 
 @compiled  # type: ignore[untyped-decorator]
 def weigh_grid(
     q: Any, noise: Any, carried: Any, cost: Any, known: Any, pi: Any, prices: Any, places: Any,
-    floors: Any, share: float, gamma: float, largest: float, effort: Any, first: Any,
+    floors: Any, share: float, gamma: float, largest: float, effort: Any,
 ) -> Any:  # fmt: skip
     """Mu [V, B, A] and b [B, A] at many places of the grid.
 
@@ -192,7 +224,6 @@ def weigh_grid(
         gamma: discount.
         largest: magnitude of a number that is believed.
         effort: see `improve`.
-        first: [V, B, A] where to begin; [1, B, A]: everywhere there.
     """
     B, A = pi.shape
     V, top = len(places), float(len(prices) - 1)
@@ -200,7 +231,7 @@ def weigh_grid(
     shift = -np.log(gamma) / step
     mu, b = np.empty((V, B, A)), np.zeros((B, A))
     rest, control = np.empty(A), np.empty(A)
-    room, now = np.empty((6, A)), np.empty(A)
+    room, now = np.empty((7, A)), np.empty(A)
     for i in range(B):
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
         if fine:
@@ -209,8 +240,7 @@ def weigh_grid(
             j = min(max(places[k], 0.0), top)  # beyond the grid: as at its end
             solved = fine and mass > 0.0
             if solved:
-                now[:] = first[min(k, len(first) - 1), i]
-                solved = improve(
+                solved = best_of_starts(
                     j, prices[0] * np.exp(j * step), rest, noise[i], carried[i], cost[i], known[i],
                     pi[i], mass, shift, 1.0 / step, floors[k], effort, room, now,
                 )  # fmt: skip
@@ -247,7 +277,7 @@ def weigh_weighted(
     shift, top = -np.log(gamma) / step, float(len(prices) - 1)
     mu, b = np.empty((B, A)), np.zeros((B, A))
     rest, control = np.empty(A), np.empty(A)
-    room = np.empty((6, A))
+    room = np.empty((7, A))
     why = np.zeros(B, np.uint8)
     for i in range(B):
         mass, fine = readied(q[i], noise[i], known[i], pi[i], share, largest, (rest, control))
@@ -258,7 +288,7 @@ def weigh_weighted(
         j = min(max(np.log(own[i] / prices[0]) / step, 0.0), top) if own[i] > 0.0 else 0.0
         u = prices[0] * np.exp(j * step)
         if fine and mass > 0.0:
-            fine = improve(
+            fine = best_of_starts(
                 j, u, rest, noise[i], carried[i], cost[i], known[i], pi[i],
                 mass, shift, 1.0 / step, floors[i], effort, room, mu[i],
             )  # fmt: skip

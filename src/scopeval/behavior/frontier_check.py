@@ -17,7 +17,7 @@ between the halves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,8 +28,10 @@ from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import Swept, ratio
 from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
+from scopeval.models.protocols import SweepData
+from scopeval.models.table import Table
 
-__all__ = ["Judged", "judge"]
+__all__ = ["Judged", "judge", "pooled"]
 
 #: Standard errors up to which a promised cost leaves room, with tables: 2.3 % one-sided.
 Z = 2.0
@@ -70,12 +72,12 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
     """Design at all prices from all logs, and from each half to be judged by the other."""
     e, many = evidence, 1 + grid.count
     follow = follow_prices(method, recipe, grid)
-    whole = e.sweep(e.whole, follow, many)
+    whole = e.sweep(pooled(e.whole), follow, many)
     more, costs = np.zeros((2, 2, grid.count)), []
     some = np.arange(0, grid.count, EVERY)
     errors: list[list[CostError]] = []
     for k in range(2):
-        half, mine = sweep_recorded(e, e.halves[k], follow, grid)
+        half, mine = sweep_recorded(e, pooled(e.halves[k]), follow, grid)
         fixed = follow_fixed_prices(method, recipe, grid, half.critics)
         if mine is not None:  # tables: the same states, so that mu is known already
             fixed = mine.following(grid, recipe.gamma)
@@ -98,6 +100,13 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
         more_cost=more[1].mean(axis=0),
         room=room,
     )
+
+
+def pooled(data: SweepData) -> SweepData:
+    """The data that designs of a frontier learn from; what judges them is not shrunk."""
+    if not isinstance(data.regression, Table):
+        return data
+    return replace(data, regression=replace(data.regression, pooled_costs=True))
 
 
 def _relative(swept: Swept, by: str) -> Floats:

@@ -10,6 +10,9 @@ from scopeval.arrays import Floats
 
 __all__ = ["approach", "find_price"]
 
+#: What `approach` leaves unspent, as a share of what is allowed, and how many prices it tries.
+SLACK, TRIES = 2e-3, 12
+
 
 def find_price(
     spent: Callable[[list[float]], Sequence[float]],
@@ -55,44 +58,41 @@ def approach(
     allowed: float,
     places: Floats,
     costs: Floats,
-    *,
-    slack: float = 3e-3,
-    tries: int = 6,
 ) -> float:
     """The log price at which episodes cost what is allowed, or a little less.
 
-    For costs that take a while to compute, and are nearly known: by the slope of the known ones,
-    and by the secant once both sides have been tried.
+    For costs that take a while to compute, and are nearly known: where the known ones change by
+    what is missing, and by the secant once both sides have been tried.
 
     Args:
         spent: cost at a log price; it falls as prices rise.
         allowed: what it may be.
         places: log prices, ascending, of
         costs: that are about those of `spent`.
-        slack: what may be left unspent, as a share of what is allowed.
-        tries: at most.
 
     Returns:
         The best of those tried that costs no more; the most expensive price tried if none does.
     """
     falling = np.minimum.accumulate(costs)
-    x = float(np.interp(-allowed, -falling, places))
-    slopes = np.gradient(falling, places) if len(places) > 1 else np.full(1, -allowed)
+
+    def place_of(cost: float) -> float:
+        return float(np.interp(-cost, -falling, places))
+
+    x = place_of(allowed)
     tried: dict[float, float] = {}
-    for _ in range(tries):
+    for _ in range(TRIES):
         tried[x] = gap = spent(x) - allowed
-        if -slack * allowed <= gap <= 1e-6 * allowed:
+        if -SLACK * allowed <= gap <= 1e-6 * allowed:
             break
         fine = [one for one, far in tried.items() if far <= 1e-6 * allowed]
         over = [one for one, far in tried.items() if far > 1e-6 * allowed]
         if fine and over:
             high, low = min(fine), max(over)
-            part = (tried[low] + 0.3 * slack * allowed) / max(tried[low] - tried[high], 1e-300)
+            part = (tried[low] + 0.3 * SLACK * allowed) / max(tried[low] - tried[high], 1e-300)
             ahead = low + min(max(part, 0.1), 0.9) * (high - low)
         else:
-            slope = min(float(np.interp(x, places, slopes)), -0.02 * allowed)
-            ahead = x - (gap + 0.5 * slack * allowed) / slope
-        ahead = min(max(ahead, float(places[0])), float(places[-1]))
+            nearly = float(np.interp(x, places, falling))
+            ahead = place_of(nearly - gap - 0.5 * SLACK * allowed)
         if ahead in tried:
             break
         x = ahead

@@ -9,13 +9,19 @@ import numpy as np
 
 from scopeval._parallel import one_blas_thread
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.frontier_check import judge
+from scopeval.behavior.frontier_check import judge, pooled
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import Method
 from scopeval.behavior.price import approach
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.sweep import Swept, ratio
-from scopeval.behavior.weighted_step import PriceGrid, follow_fixed_prices, follow_prices
+from scopeval.behavior.weighted_step import (
+    FINER,
+    LEAST_WEIGHT,
+    PriceGrid,
+    follow_fixed_prices,
+    follow_prices,
+)
 from scopeval.models.table import Table
 
 __all__ = ["PricedDesign", "PricedDesigns"]
@@ -24,11 +30,6 @@ __all__ = ["PricedDesign", "PricedDesigns"]
 #: because prices are lambda / W^2, and most episodes of a cheap behavior policy have small weights.
 #: Points are offered as far above as below.
 DECADES = (3.0, 6.0)
-#: What a chosen design costs is computed on a grid so many times as fine, that ends with so small a
-#: weight. With tables only: others would have to learn as many functions.
-FINER, LEAST_WEIGHT = 2, 1e-5
-#: How often the search is repeated with what that says.
-SEARCHES = 3
 
 
 class PricedDesign(NamedTuple):
@@ -93,22 +94,15 @@ class PricedDesigns:
         places = np.array(sorted(known))
         tried: dict[float, PricedDesign] = {}
 
-        def read(found: PricedDesign) -> float:
-            return found.point.safe_cost if by == "cost" else found.point.safe_variance
-
         def reached(place: float) -> float:
             if place not in tried:
-                tried[place] = self.at_price(float(np.exp(sign * place)))
-            return read(tried[place])
+                found = self.at_price(float(np.exp(sign * place)))
+                tried[place] = self.as_run(found)
+            point = tried[place].point
+            return point.safe_cost if by == "cost" else point.safe_variance
 
-        aim = asked
-        for _ in range(SEARCHES):
-            found = tried[approach(reached, aim, places, np.array([known[x] for x in places]))]
-            runs = self.as_run(found)
-            if not (read(runs) > asked * (1.0 + 1e-6) and read(found) <= aim * (1.0 + 1e-6)):
-                break
-            aim *= asked / read(runs)
-        return runs
+        best = approach(reached, asked, places, np.array([known[x] for x in places]))
+        return tried[best]
 
     @one_blas_thread()
     def as_run(self, found: PricedDesign) -> PricedDesign:
@@ -121,7 +115,7 @@ class PricedDesigns:
             found.grid.refined(FINER, found.point.price / LEAST_WEIGHT**2),
         )
         follow = follow_fixed_prices(method, recipe, grid, swept.critics, point.price, finer)
-        runs = e.sweep(e.whole, follow, 1 + finer.count)
+        runs = e.sweep(pooled(e.whole), follow, 1 + finer.count)
         k = 1 + FINER * grid.place_of(point.price)
         more = [
             float(ratio(x[k], x[0])) - before
@@ -144,7 +138,8 @@ class PricedDesigns:
         """
         method, recipe, e = self.method, self.recipe, self._evidence
         grid, k = self._grid.within_cap(price, recipe.cap)
-        swept = e.sweep(e.whole, follow_prices(method, recipe, grid, price), 1 + grid.count)
+        follow = follow_prices(method, recipe, grid, price)
+        swept = e.sweep(pooled(e.whole), follow, 1 + grid.count)
         variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
         cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
         free = self._judged

@@ -50,6 +50,9 @@ __all__ = [
 TOGETHER = 1024
 #: Repetitions of the step at most, and the change of mu below which they end.
 EFFORT = (12, 5e-4)
+#: What runs is assessed on a grid so many times as fine, that ends with so small a weight. With
+#: tables only: others would have to learn as many functions.
+FINER, LEAST_WEIGHT = 4, 1e-5
 
 
 @dataclass(frozen=True)
@@ -193,26 +196,19 @@ def weigh_prices(
     e: Estimates,
     within: PriceGrid,
     floors: Floats,
-    effort: tuple[int, float] = EFFORT,
-    first: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another.
-
-    What runs is solved from pi on, so that a design whose program is solved again at run time
-    begins there; `first` is for tables that run as they are.
-    """
+    """Mu [V, B, A] and b [B, A] at all V prices of a grid; the critics know those of another."""
     from scopeval.behavior._frontier_kernel import weigh_grid
 
     share = float(recipe.share) if method.control_variate else -1.0
     prices, places = grid.prices, within.places(grid)
-    begin = pi[None] if first is None else first
 
     def work(start: int) -> tuple[Floats, Floats]:
         some = slice(start, start + TOGETHER)
         mu, b = weigh_grid(
             e.q[some], e.noise[some], e.carried[some], e.cost_behavior[some],
             np.array(e.known[some]), np.array(pi[some]), prices, places, floors, share,
-            recipe.gamma, LARGEST, effort, np.array(begin[:, some], order="C"),
+            recipe.gamma, LARGEST, EFFORT,
         )  # fmt: skip
         return mu, b
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from scopeval.arrays import TIE, Floats, check_whole, is_number, least
 from scopeval.behavior.price import approach
-from scopeval.behavior.weighted_step import PriceGrid
+from scopeval.behavior.weighted_step import FINER, LEAST_WEIGHT, PriceGrid
 from scopeval.errors import InputError
 from scopeval.exact.assessment import Assessment, assess
 from scopeval.exact.model import TabularMDP
@@ -19,12 +19,6 @@ from scopeval.exact.weight_aware import PricedSweep, PricedTables, sweep_prices
 from scopeval.exact.weighted_design import Point, WeightedDesign
 
 __all__ = ["Frontier", "frontier"]
-
-#: How far below an asked cost or variance a design may end, and how many prices are tried.
-SLACK, TRIES = 2e-3, 12
-#: What a chosen design is worth is computed on a grid so many times as fine, that ends with so
-#: small a weight; and how often the search is repeated with what that says.
-FINER, LEAST_WEIGHT, SEARCHES = 4, 1e-5, 3
 
 
 class Frontier:
@@ -103,7 +97,7 @@ class Frontier:
         """The design, with what the recursion predicts of it on its own grid of prices."""
         tables = self._tables
         grid, k = self._grid.within_cap(price, tables.cap)
-        swept, mu = tables.designed(grid, price, self._near(grid))
+        swept, mu = tables.designed(grid, price)
         control, cap, gamma = self._control, tables.cap, tables.mdp.gamma
         return WeightedDesign(
             self._point(price, swept, k), grid.prices, mu, tables.pi, control,
@@ -130,14 +124,6 @@ class Frontier:
         own = self.own.variance or 1.0, self.own.cost or 1.0
         return Point(price, variance, cost, variance / own[0], cost / own[1])
 
-    def _near(self, grid: PriceGrid) -> Floats:
-        """Mu of the curve, which has no cap, at other prices: [T, S, U, A]."""
-        points, mu = len(self.prices), self._mu
-        places = np.clip(grid.places(self._grid), 0.0, points - 1.0)
-        i = np.minimum(places.astype(np.int64), points - 2)
-        part = (places - i)[:, None]
-        return np.asarray((1.0 - part) * mu[:, :, i] + part * mu[:, :, i + 1])
-
     def _search(self, what: str, asked: float) -> WeightedDesign:
         """The design whose cost or variance is just what was asked, or a little below.
 
@@ -151,25 +137,19 @@ class Frontier:
 
         def reached(place: float) -> float:
             if place not in tried:
-                tried[place] = self._designed(float(np.exp(sign * place)))
+                tried[place] = self.at_price(float(np.exp(sign * place)))
             return _value(tried[place], what)
 
         places, values = np.log(self.prices), curve
         if sign < 0.0:
             places, values = -places[::-1], values[::-1]
         aim = asked * (1.0 - 1e-5)  # which `approach` may exceed by a millionth
-        for _ in range(SEARCHES):
-            best = float(places[0])  # as much as it takes, if that is affordable
-            if values[0] > 1.05 * asked or reached(best) > aim:
-                best = approach(reached, aim, places, values, slack=0.7 * SLACK, tries=TRIES)
-            before = reached(best)
-            design = self._as_run(tried[best])
-            runs = _value(design, what)
-            if runs <= asked or before > aim * (1.0 + 2e-6):
-                break
-            aim = asked * before / runs * (1.0 - 0.25 * SLACK)
-        if runs > asked:
-            least = min([runs, *(_value(one, what) for one in tried.values())])
+        best = float(places[0])  # as much as it takes, if that is affordable
+        if values[0] > 1.05 * asked or reached(best) > aim:
+            best = approach(reached, aim, places, values)
+        design = tried[best]
+        if _value(design, what) > asked:
+            least = min(_value(one, what) for one in tried.values())
             raise InputError(
                 f"{what}: got {asked:g}, but the least {what} within the cap {self._tables.cap:g} "
                 f"is {least:.3g} of the target policy's; try a larger one"
@@ -191,8 +171,6 @@ def frontier(
     floor: float = 0.0,
     points: int = 40,
     reach: tuple[float, float] = (1e-4, 1e6),
-    repetitions: int = 12,
-    tolerance: float = 1e-4,
 ) -> Frontier:
     """The least variance for every cost, by the sweep of `scopeval.exact.weight_aware`.
 
@@ -206,11 +184,8 @@ def frontier(
         points: number of prices U, at least 4.
         reach: smallest and largest price, in units of the target's variance over its cost. Prices
             are lambda / W^2, so they also span what weights do to them.
-        repetitions: of the inner program at each (t, s, u) at most.
-        tolerance: change of mu at which these end.
     """
     many = check_whole("points", points, 4, " of prices")
-    check_whole("repetitions", repetitions, 1)
     if not (is_number(floor) and 0.0 <= floor <= 1.0):
         raise InputError(f"floor: got {floor!r}, expected a share in 0..1")
     if not (cap is None or (is_number(cap) and cap >= 1.0)):
@@ -229,7 +204,6 @@ def frontier(
         control_table(mdp, control),
         float(floor),
         np.inf if cap is None else float(cap),
-        (repetitions, float(tolerance)),
     )
     return Frontier(tables, grid, own, control)
 

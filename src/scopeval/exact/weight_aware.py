@@ -51,7 +51,6 @@ class PricedTables:
         control: b, [T, S, A].
         floor: least share of the target.
         cap: largest weight; infinite for none.
-        effort: repetitions of the inner program at most, and the change of mu that ends them.
     """
 
     mdp: TabularMDP
@@ -59,17 +58,13 @@ class PricedTables:
     control: Floats
     floor: float
     cap: float
-    effort: tuple[int, float]
 
-    def designed(
-        self, grid: PriceGrid, price: float | None = None, first: Floats | None = None
-    ) -> tuple[PricedSweep, Floats]:
+    def designed(self, grid: PriceGrid, price: float | None = None) -> tuple[PricedSweep, Floats]:
         """The designs at all prices, and mu [T, S, U, A]; with a price, the cap is in force.
 
         Args:
             grid: of prices.
             price: lambda, of an episode of weight 1.
-            first: mu [T, S, U, A] to begin with; default: pi.
         """
         from scopeval.behavior.weighted_step import weigh_prices
 
@@ -81,12 +76,10 @@ class PricedTables:
         tables = np.repeat(self.pi[:, :, None], grid.count, axis=2)
 
         def solved(t: int, here: Ints, e: Estimates) -> Floats:
-            begin = None if first is None else first[t, here].transpose(1, 0, 2)
             some = replace(e, q=e.q - self.control[t, here])  # what b leaves of q
             floors = grid.floors(recipe, t, price)
             mu, _ = weigh_prices(
                 METHODS["scope"], recipe, grid, self.pi[t, here], some, grid, floors,
-                self.effort, begin,
             )  # fmt: skip
             tables[t, here] = mu.transpose(1, 0, 2)
             return mu

@@ -52,6 +52,7 @@ class Table:
         state_error: that of all actions of a state that was never left.
         time_varying: whether rewards or dynamics depend on t beyond the state. If not, every logged
             row serves every time step.
+        pooled_costs: whether costs of the actions of a state are shrunk toward each other.
     """
 
     states: int | None = None
@@ -62,6 +63,7 @@ class Table:
     guess_error: float = 0.1
     state_error: float = 1.0
     time_varying: bool = False
+    pooled_costs: bool = False
     name: str = "table"
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
@@ -196,13 +198,17 @@ class _TableLearner:
         lost = np.flatnonzero(self.never_left[rows.next_obs])
         self.before = rows.obs[lost]
         self.into = Averages(rows.next_obs[lost], rows.weight[lost], states)
-        real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
-        self.freedom = np.maximum(real - 1.0, 0.0)
+        self.real = np.bincount(pair, rows.weight * ~rows.borrowed, size)
+        self.freedom = np.maximum(self.real - 1.0, 0.0)
+        self.pair, self.cost_noise = pair, rows.cost_noise
+        self.pooled = settings.pooled_costs
 
     def fit(self, targets: Targets) -> Critic:
         columns = targets.columns
         table = self.pairs.means(columns)
         within = self.pairs.squares(columns[:, 0], table[:, 0], targets.reward_noise)
+        if self.pooled:
+            self._pool_costs(table[:, 2 : 2 + targets.cost_behavior.shape[1]], targets)
         if len(self.unseen):
             self._guess(table)
         usual = within.sum() / max(self.freedom.sum(), 1.0)
@@ -221,6 +227,25 @@ class _TableLearner:
             error.reshape(shape),
             (self.count > 0).reshape(shape),
         )
+
+    def _pool_costs(self, means: Floats, targets: Targets) -> None:
+        """Shrink means [S A, k] of costs toward those of their states, in place; see above."""
+        shape = self.S, self.A, -1
+        count, real, freedom = (x.reshape(shape) for x in (self.count, self.real, self.freedom))
+        gap = (targets.cost_behavior - means[self.pair]) ** 2 + self.cost_noise[:, None]
+        within = self.pairs.sums(gap).reshape(shape) * (real > 0)
+        of_action = within.sum(axis=0) / np.maximum(freedom.sum(axis=0), 1.0)
+        share = count / np.maximum(count.sum(axis=1, keepdims=True), 1e-300)
+        y = means.reshape(shape)
+        apart = y - (share * y).sum(axis=1, keepdims=True)
+        # their squares are in the mean: d^2 and what chance adds to it
+        weight = real * (1.0 - share)
+        chance = ((real > 0) * (1.0 - share) * of_action).sum(axis=(0, 1))
+        between = (real * apart**2).sum(axis=(0, 1)) - chance
+        between = np.maximum(between / max(float(weight.sum()), 1e-300), 0.0)
+        spread = between * count
+        kept = np.divide(spread, spread + of_action, out=np.ones_like(y), where=of_action > 0)
+        y -= np.where(count > 0, 1.0 - kept, 0.0) * apart
 
     def _guess(self, table: Floats) -> None:
         """Fill the pairs never seen, in place.
@@ -266,7 +291,11 @@ class Averages:
 
     def squares(self, column: Floats, mean: Floats, noise: Floats | float = 0.0) -> Floats:
         """Sums [size] of weighted squares of a column [n] about the means, plus noise [n]."""
-        return np.asarray(self._sums @ ((column - mean[self._group]) ** 2 + noise))
+        return self.sums((column - mean[self._group]) ** 2 + noise)
+
+    def sums(self, columns: Floats) -> Floats:
+        """Weighted sums of columns [n, ...], [size, ...]."""
+        return np.asarray(self._sums @ columns)
 
 
 @dataclass(frozen=True)
