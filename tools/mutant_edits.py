@@ -508,7 +508,7 @@ EDITS = (
     ),
     Edit(
         "what the check adds to a cost is left out of what a frontier promises",
-        "behavior/frontier_check.py",
+        "behavior/priced_designs.py",
         "return max(self.read(self.more_cost, place), 0.0) + self.read(self.room, place)",
         "return self.read(self.room, place)",
         (f"{DECISION}::test_the_doubt_about_a_frontiers_cost",),

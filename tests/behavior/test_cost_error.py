@@ -11,11 +11,11 @@ from scipy import stats
 from logged_worlds import rows_of
 from random_mdps import random_case
 from scopeval import Table, Transitions
-from scopeval.behavior import frontier_check
+from scopeval.behavior import priced_designs
 from scopeval.behavior.cost_error import CostError, Recorded, cost_error, sweep_recorded
 from scopeval.behavior.evidence import evidence_of
-from scopeval.behavior.frontier_check import judge
 from scopeval.behavior.methods import METHODS
+from scopeval.behavior.priced_designs import judge
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.weighted_step import (
     PriceGrid,
@@ -181,7 +181,7 @@ def test_a_design_that_its_own_critics_chose_costs_no_more_than_what_is_promised
     pool the costs of a state's actions see that there is nothing to choose.
     """
     if not pool:
-        monkeypatch.setattr(frontier_check, "pooled", lambda data: data)
+        monkeypatch.setattr(priced_designs, "pooled", lambda data: data)
     rng = np.random.default_rng(1)
     S, A, T, rows = 3, 6, 3, 400
     pi = np.full((S, A), 1.0 / A)

@@ -25,9 +25,9 @@ from scopeval.behavior.decision import (
 )
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.final_design import Design, cautious, noise_share
-from scopeval.behavior.frontier_check import Judged
 from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import METHODS
+from scopeval.behavior.priced_designs import Judged
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import THRESHOLDS

@@ -13,7 +13,7 @@ from scopeval import exact, simulate
 from scopeval.envs.gridworld import Gridworld, target_policies
 from scopeval.errors import InputError
 from scopeval.exact import _weighted_kernel as kernel
-from scopeval.exact import weight_aware as sweeps
+from scopeval.exact import known as sweeps
 from scopeval.exact.tables import control_table
 from scopeval.policies.protocols import Behavior, Candidates, EpisodeState, weight_aware
 

@@ -20,19 +20,16 @@ shows what a mu without coverage loses.
 
 from __future__ import annotations
 
-from scopeval.exact.assessment import Assessment, assess
+from scopeval.exact.assessment import Assessment, Values, assess, cost_values, values
 from scopeval.exact.curve import Frontier, frontier
 from scopeval.exact.model import TabularMDP
-from scopeval.exact.optimum import Design, design, design_at_price
+from scopeval.exact.optimum import Design, design, design_at_price, improve_blind
 from scopeval.exact.tables import (
     behavior_tables,
     control_table,
     policy_table,
 )
-from scopeval.exact.tabulation import tabulate
-from scopeval.exact.values import Values, cost_values, values
-from scopeval.exact.weight_blind import improve_blind
-from scopeval.exact.weighted_design import Point, WeightedDesign
+from scopeval.exact.weighted_design import Point, WeightedDesign, tabulate
 
 __all__ = [
     "Assessment",

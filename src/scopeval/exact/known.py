@@ -6,13 +6,14 @@ the noise of the outcome. So `behavior.sweep` does exact dynamic programming wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scopeval.arrays import Bools, Floats
-from scopeval.behavior.sweep import Follow, SweepStep, sweep_steps
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.behavior.sweep import Follow, Followed, SweepStep, sweep_steps
+from scopeval.behavior.weighted_step import PriceGrid, follow_each
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
 from scopeval.models.protocols import Critic, Estimates, Learner, Points, SweepData, Targets
@@ -20,7 +21,7 @@ from scopeval.models.rows import Rows
 from scopeval.models.table import Averages, TableCritic
 from scopeval.policies.adapters import TabularPolicy
 
-__all__ = ["KnownMDP", "known_steps"]
+__all__ = ["KnownMDP", "known_steps", "sweep_prices", "visited"]
 
 #: A standard deviation that rounding explains is none: relative to the largest reward and value.
 ROUNDING = 1e-13
@@ -156,3 +157,42 @@ def known_steps(
         followed=followed,
         seed=0,
     )
+
+
+def sweep_prices(
+    mdp: TabularMDP,
+    pi: Floats,
+    control: Floats,
+    grid: PriceGrid,
+    line_6: Callable[[int, Ints, Estimates], Floats],
+) -> tuple[Floats, Floats]:
+    """Variance and cost [U] of behavior policies on a grid of prices, by the states in reach.
+
+    Args:
+        mdp: the model.
+        pi: the target, [T, S, A].
+        control: b, [T, S, A].
+        grid: of prices.
+        line_6: (t, states [B], estimates) -> mu_t [U, B, A].
+    """
+
+    def follow(t: int, points: Points, pi_t: Floats, e: Estimates) -> list[Followed]:
+        here = np.asarray(points.obs)
+        return follow_each(pi_t, line_6(t, here, e), control[t, here], e, mdp.gamma, grid)
+
+    data = KnownMDP(mdp).data(visited(mdp))
+    for step in known_steps(mdp, pi, follow, 1 + grid.count, data):
+        first = step
+    start, v = first.points.initial, first.value
+    spread = float(start @ (v - start @ v) ** 2)
+    return start @ first.variance[:, 1:] + spread, start @ first.cost[:, 1:]
+
+
+def visited(mdp: TabularMDP) -> Bools:
+    """[T, S] states that an episode can be in, whatever it does."""
+    reached = np.empty((mdp.horizon, mdp.states), np.bool_)
+    here = mdp.initial > 0
+    for t in range(mdp.horizon):
+        reached[t] = here
+        here = np.asarray(mdp.transition.T @ np.repeat(here, mdp.actions).astype(float) > 0)
+    return reached
