@@ -92,8 +92,8 @@ def best_of_starts(
 ) -> bool:  # fmt: skip
     """The best mu at one price; False where there is no answer.
 
-    The objective has several local minima. `improve` begins with pi, and halfway between pi and the
-    action that is cheapest at this price, and the better end is the answer. It depends on the row
+    The objective has several local minima. `improve` begins with pi, and halfway between pi and as
+    much as may be of the action that is cheapest at this price; the better end is the answer. It depends on the row
     and its price only, so that an episode runs what the sweep has assessed.
     """
     top = float(carried.shape[1] - 2)
@@ -115,7 +115,7 @@ def best_of_starts(
         return bool(value < np.inf)
     for a in range(len(pi)):
         if known[a]:
-            other[a] = 0.5 * (pi[a] + (mass if a == cheapest else 0.0))
+            other[a] += 0.5 * (1.0 - share) * ((mass if a == cheapest else 0.0) - pi[a])
     second = improve(
         j, u, rest, noise, carried, cost, known, pi, mass, shift, per_log, effort, room, other
     )
