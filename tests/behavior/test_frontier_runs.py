@@ -85,7 +85,7 @@ def test_the_policy_that_runs_costs_and_varies_as_assessed(number):
     for designs in curve._designs:
         costs = []
         for price in unit * np.array([0.37, 3.1, 24.0]):
-            found = designs.as_run(designs.at_price(float(price)))
+            found = designs.at_price(float(price))
             behavior = curve._designed(designs, found)
             runs = exact.tabulate(model, target, behavior, points=300).predicted
             costs.append(runs.relative_cost)

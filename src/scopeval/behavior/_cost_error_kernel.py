@@ -15,7 +15,7 @@ compiled = nb.njit(cache=True, nogil=True, error_model="numpy")
 @compiled  # type: ignore[untyped-decorator]
 def one_step(
     pairs: Any, rows: Any, here: Any, own: Any, mu: Any, pi: Any, ahead: Any, ratio: float,
-    scale: float, gamma: float, step: float, told: Any, apart: Any,
+    scale: float, gamma: float, step: float, changes: Any, apart: Any,
 ) -> Any:  # fmt: skip
     """Move both distributions by one step; returns those of the next step.
 
@@ -31,7 +31,7 @@ def one_step(
         scale: gamma^t.
         gamma: discount.
         step: log ratio of neighboring prices.
-        told: [rows], added to: what the relative cost would change by, were the pair's outcome
+        changes: [rows], added to: what the relative cost would change by, were the pair's outcome
             always that of this row.
         apart: [S A, 2], added to: how often the pair is taken more than `ratio` times as often as
             by the target policy, with its sign and without.
@@ -75,5 +75,5 @@ def one_step(
                     flow = goes_on * share[i] * taken[j]
                     then[to, k] += (1.0 - part) * flow
                     then[to, k + 1] += part * flow
-                told[i] += scale * value
+                changes[i] += scale * value
     return then, own_then

@@ -93,8 +93,8 @@ def best_of_starts(
     """The best mu at one price; False where there is no answer.
 
     The objective has several local minima. `improve` begins with pi, and halfway between pi and as
-    much as may be of the action that is cheapest at this price; the better end is the answer. It depends on the row
-    and its price only, so that an episode runs what the sweep has assessed.
+    much as may be of the action that is cheapest at this price; the better end is the answer. It
+    depends on the row and its price only, so that an episode runs what the sweep has assessed.
     """
     top = float(carried.shape[1] - 2)
     floor, other = room[2], room[6]

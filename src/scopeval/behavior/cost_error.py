@@ -177,7 +177,8 @@ def cost_error(
             table.pairs, table.rows, here, own, recorded.mu[T - 1 - t],
             np.ascontiguousarray(points.target(evidence.target, t)),
             recorded.value[T - 2 - t] if t + 1 < T else nothing, ratio,
-            settings.gamma**t, settings.gamma, float(np.log(grid.ratio)), table.told, table.apart,
+            settings.gamma**t, settings.gamma, float(np.log(grid.ratio)),
+            table.changes, table.apart,
         )  # fmt: skip
         costs = points.estimates(swept.critics[t]).cost_target.ravel()
         guess += float((np.abs(table.apart[:, 0] - before) * costs)[table.count == 0].sum())
@@ -200,7 +201,7 @@ class _Table:
         self.weight, self.cost_noise = rows.weight, rows.cost_noise
         share = rows.weight / self.count[self.pair]
         self.rows = rows.next_obs, rows.alive, share, rows.cost
-        self.told, self.apart = np.zeros(len(rows)), np.zeros((size, 2))
+        self.changes, self.apart = np.zeros(len(rows)), np.zeros((size, 2))
 
     def moments(self, shrinkage: float) -> Floats:
         """[2] sums over the pairs with rows of E (f - E f)^2 / n and E (f - E f)^3 / n^2.
@@ -208,11 +209,11 @@ class _Table:
         What few rows say is shrunk toward what is usual, relative to how much depends on the pair:
         a rare event that one pair has not shown is expected as often as others show it.
         """
-        size, known, seen = len(self.count), self.count > 0, self.real > 0
-        per = np.where(known, self.count, 1.0)
+        size, shown, seen = len(self.count), self.count > 0, self.real > 0
+        per = np.where(shown, self.count, 1.0)
         depends, freedom = self.apart[:, 1], np.maximum(self.real - 1.0, 0.0)
-        mean = np.bincount(self.pair, self.weight * self.told, size) / per
-        gap = self.told - mean[self.pair]
+        mean = np.bincount(self.pair, self.weight * self.changes, size) / per
+        gap = self.changes - mean[self.pair]
         moments = np.empty(2)
         for j, power in enumerate((2, 3)):
             each = gap**power
@@ -223,5 +224,5 @@ class _Table:
             usual = within[seen].sum() / max(float(freedom[seen] @ scale[seen]), 1e-300)
             shrunk = (within + shrinkage * usual * scale) / np.maximum(freedom + shrinkage, 1e-12)
             moment = np.where(seen, shrunk, within / per)
-            moments[j] = (moment / per ** (power - 1))[known].sum()
+            moments[j] = (moment / per ** (power - 1))[shown].sum()
         return moments

@@ -95,9 +95,9 @@ class Frontier:
     ) -> None:
         self._began = time.perf_counter()
         self._evidence, self._decision = evidence, decision
-        own = decision.design.swept
-        costs = bool(own.cost[0] > 0)
-        unit = float(own.variance[0] / own.cost[0]) if costs else 1.0
+        swept = decision.design.swept
+        costs = bool(swept.cost[0] > 0)
+        unit = float(swept.variance[0] / swept.cost[0]) if costs else 1.0
         unit = unit if unit > 0 else 1.0
         self.warnings = warnings if costs else (*warnings, NO_COST)
         self._designs = [
@@ -162,61 +162,61 @@ class Frontier:
 
     def best(self) -> BehaviorPolicy:
         """The point with the least variance times cost: what reaching a given precision costs."""
-        found = []
+        designs = []
         for one in self._designs:
             if one.points:
                 price = least_needed(one.points).price
-                found.append((one, one.as_run(one.at_price(price))))
-        found.sort(key=lambda each: each[1].point.needed)
-        if not found or not found[0][1].point.needed < self._itself.needed:
+                designs.append((one, one.at_price(price)))
+        designs.sort(key=lambda each: each[1].point.needed)
+        if not designs or not designs[0][1].point.needed < self._itself.needed:
             return self._run_itself()
-        return self._designed(*found[0])
+        return self._designed(*designs[0])
 
     def _cheapest(self, variance: float) -> BehaviorPolicy:
-        found = [
+        designs = [
             (one, one.search("variance", variance))
             for one in self._designs
             if any(p.safe_variance <= variance for p in one.points)
         ]
-        found.sort(key=lambda each: each[1].point.safe_cost)
+        designs.sort(key=lambda each: each[1].point.safe_cost)
         itself = self._itself
         if itself.variance <= variance and (
-            not found or found[0][1].point.safe_cost >= itself.safe_cost
+            not designs or designs[0][1].point.safe_cost >= itself.safe_cost
         ):
             return self._run_itself()
-        if not found:
+        if not designs:
             least = min(p.safe_variance for p in (*self.points, itself))
             raise InputError(
                 f"variance: got {variance:g}, but the least that the logs bear out is {least:.3g} "
                 "of the target policy's; try that, or log more"
             )
-        return self._designed(*found[0])
+        return self._designed(*designs[0])
 
     def _most_precise(self, cost: float) -> BehaviorPolicy:
         """The least variance at this cost, with the cap in force."""
-        found = [
+        designs = [
             (one, one.search("cost", cost))
             for one in self._designs
             if any(p.safe_cost <= cost * (1.0 + 1e-9) for p in one.points)
         ]
-        within = [each for each in found if each[1].point.safe_cost <= cost * (1.0 + 1e-3)]
+        within = [each for each in designs if each[1].point.safe_cost <= cost * (1.0 + 1e-3)]
         within.sort(key=lambda each: each[1].point.safe_variance)
         if cost >= 1.0 - 1e-12 and not (within and self._is_better(*within[0])):
             return self._run_itself()
         if not within:
-            raise InputError(self._why_not_at(cost, [each[1].point for each in found]))
+            raise InputError(self._why_not_at(cost, [each[1].point for each in designs]))
         return self._designed(*within[0], cost)
 
-    def _is_better(self, designs: PricedDesigns, found: PricedDesign) -> bool:
+    def _is_better(self, designs: PricedDesigns, priced: PricedDesign) -> bool:
         """Whether a point at the target policy's own cost is used instead of what `design` runs.
 
         If that takes no risk, both halves of the logs must confirm a gain that is worth one.
         """
         itself = self._itself
         if self._decision.design.recipe.floor < 1.0:
-            return found.point.safe_variance < itself.variance
+            return priced.point.safe_variance < itself.variance
         most = (1.0 - self._evidence.settings.least_gain) * itself.variance
-        return designs.confirmed_variance(found.point) < most
+        return designs.confirmed_variance(priced.point) < most
 
     def _why_not_at(self, cost: float, tried: Sequence[Point]) -> str:
         """An empty frontier and a cost out of reach are two things."""
@@ -236,10 +236,10 @@ class Frontier:
         )
 
     def _designed(
-        self, designs: PricedDesigns, found: PricedDesign, cost: float | None = None
+        self, designs: PricedDesigns, priced: PricedDesign, cost: float | None = None
     ) -> BehaviorPolicy:
         """The behavior policy, which promises the cost that was asked for; None: its own."""
-        evidence, (swept, grid, point) = self._evidence, found
+        evidence, (swept, grid, point) = self._evidence, priced
         recipe = replace(
             designs.recipe,
             budget="weighted",
@@ -296,8 +296,8 @@ class Frontier:
             ax: matplotlib axes; None: those of a new figure, which is ``.figure``.
             chosen: a behavior policy of this frontier.
         """
-        told = None if chosen is None else chosen.predicted
-        at = None if told is None else (told.variance, told.safe_cost)
+        point = None if chosen is None else chosen.predicted
+        at = None if point is None else (point.variance, point.safe_cost)
         return draw_curve(self.curve, ax, at, self.why_empty)
 
     def to_frame(self) -> DataFrame:
@@ -342,11 +342,11 @@ def envelope(curves: Sequence[Sequence[Point]], itself: Point) -> tuple[Point, .
             q.safe_cost <= p.safe_cost and q.safe_variance <= p.safe_variance for q in others
         )
 
-    found = []
+    kept = []
     for curve in curves:
         others = [q for other in curves if other is not curve for q in other]
-        found += [p for p in curve if not beaten(p, (*others, itself))]
-    return tuple(sorted(found, key=lambda p: p.safe_variance) if len(curves) > 1 else found)
+        kept += [p for p in curve if not beaten(p, (*others, itself))]
+    return tuple(sorted(kept, key=lambda p: p.safe_variance) if len(curves) > 1 else kept)
 
 
 def _numbers(p: Point) -> tuple[str, str, str]:
@@ -384,27 +384,27 @@ def frontier(
         seed: of the halving and the networks.
         progress: as for `design`.
     """
-    how, given = method_named(method), check or Check()
+    chosen, given = method_named(method), check or Check()
     asked = question_of(policy, horizon, gamma)
     if isinstance(logs, KnownModel):
         settings: dict[str, Any] = {"cap": cap, "points": points, "floor": given.floor}
-        known: Frontier = logs.frontier_for(asked, how, **settings)
-        return known
+        exact: Frontier = logs.frontier_for(asked, chosen, **settings)
+        return exact
     if asked.horizon is None:
         raise InputError("horizon: needed, expected the number of steps of an episode")
-    with follow_phases(progress) as told:
+    with follow_phases(progress) as watched:
         return _learned_frontier(
             logs,
             asked.policy,
-            how,
+            chosen,
             Settings(
                 horizon=asked.horizon,
                 gamma=1.0 if asked.gamma is None else asked.gamma,
                 learn=learn_of(learn),
                 floor=LEAST_SHARE if given.floor is None else given.floor,
-                constraint=how.constraint,
+                constraint=chosen.constraint,
                 seed=seed,
-                progress=told,
+                progress=watched,
             ),
             cap,
             points,

@@ -188,63 +188,39 @@ class PricedDesigns:
         The curve, which has no cap, says where to begin.
         """
         sign = 1.0 if by == "cost" else -1.0  # the one falls with the price, the other rises
-        known = {
+        values = {
             sign * float(np.log(p.price)): p.safe_cost if by == "cost" else p.safe_variance
             for p in self.points
         }
-        places = np.array(sorted(known))
+        places = np.array(sorted(values))
         tried: dict[float, PricedDesign] = {}
 
         def reached(place: float) -> float:
             if place not in tried:
-                found = self.at_price(float(np.exp(sign * place)))
-                tried[place] = self.as_run(found)
+                tried[place] = self.at_price(float(np.exp(sign * place)))
             point = tried[place].point
             return point.safe_cost if by == "cost" else point.safe_variance
 
-        best = approach(reached, asked, places, np.array([known[x] for x in places]))
+        best = approach(reached, asked, places, np.array([values[x] for x in places]))
         return tried[best]
-
-    @one_blas_thread()
-    def as_run(self, found: PricedDesign) -> PricedDesign:
-        """The same design; its variance and cost are those of what runs between two prices."""
-        method, recipe, e = self.method, self.recipe, self._evidence
-        if not isinstance(e.regression, Table):
-            return found
-        (swept, grid, point), finer = (
-            found,
-            found.grid.refined(FINER, found.point.price / LEAST_WEIGHT**2),
-        )
-        follow = follow_fixed_prices(method, recipe, grid, swept.critics, point.price, finer)
-        runs = e.sweep(pooled(e.whole), follow, 1 + finer.count)
-        k = 1 + FINER * grid.place_of(point.price)
-        more = [
-            float(ratio(x[k], x[0])) - before
-            for x, before in ((runs.variance, point.variance), (runs.cost, point.cost))
-        ]
-        point = replace(
-            point,
-            variance=point.variance + more[0],
-            cost=point.cost + more[1],
-            checked_variance=max(point.checked_variance + more[0], 0.0),
-            checked_cost=point.checked_cost + more[1],
-        )
-        return found._replace(point=point)
 
     @one_blas_thread()
     def at_price(self, price: float) -> PricedDesign:
         """The design at a price with the cap in force, and the grid it is on.
 
-        It is checked without the cap: what held-out logs say more is carried over.
+        With tables its variance and cost are those of what runs between two prices. It is checked
+        without the cap: what held-out logs say more is carried over.
         """
         method, recipe, e = self.method, self.recipe, self._evidence
         grid, k = self._grid.within_cap(price, recipe.cap)
         follow = follow_prices(method, recipe, grid, price)
-        swept = e.sweep(pooled(e.whole), follow, 1 + grid.count)
-        variance = float(ratio(swept.variance[1 + k], swept.variance[0]))
-        cost = float(ratio(swept.cost[1 + k], swept.cost[0]))
-        free = self._judged
-        place = self._place(price)
+        swept = runs = e.sweep(pooled(e.whole), follow, 1 + grid.count)
+        if isinstance(e.regression, Table):
+            finer, k = grid.refined(FINER, price / LEAST_WEIGHT**2), FINER * k
+            follow = follow_fixed_prices(method, recipe, grid, swept.critics, price, finer)
+            runs = e.sweep(pooled(e.whole), follow, 1 + finer.count)
+        variance, cost = (float(ratio(x[1 + k], x[0])) for x in (runs.variance, runs.cost))
+        free, place = self._judged, self._place(price)
         checked = (
             max(variance + free.read(free.more_variance, place), 0.0),
             cost + free.read(free.more_cost, place),

@@ -60,10 +60,10 @@ def with_simulated_cost(
     if isinstance(regression.dynamics, Simulator):  # its steps may take long
         return design
     allowed = 1.0 + design.recipe.epsilon + thresholds.cost_doubt
-    found = simulated_cost(evidence, method, design, regression.paths)
-    if found.cost + 2.0 * found.error > allowed:
-        found = simulated_cost(evidence, method, design, 4 * regression.paths)
-    return replace(design, cost=found.cost, doubt=design.doubt + found.error)
+    simulated = simulated_cost(evidence, method, design, regression.paths)
+    if simulated.cost + 2.0 * simulated.error > allowed:
+        simulated = simulated_cost(evidence, method, design, 4 * regression.paths)
+    return replace(design, cost=simulated.cost, doubt=design.doubt + simulated.error)
 
 
 def simulated_cost(evidence: Evidence, method: Method, design: Design, paths: int) -> SimulatedCost:

@@ -178,14 +178,14 @@ def follow_each(
     from scopeval.behavior._frontier_kernel import look_ahead
 
     nothing = np.zeros_like(pi)
-    found = [Followed(pi, nothing, e.carried[..., 0], e.cost_behavior[..., 0])]
+    target = [Followed(pi, nothing, e.carried[..., 0], e.cost_behavior[..., 0])]
     step = float(np.log(grid.ratio))
     ahead = fan_out(
         lambda j: look_ahead(e.carried, e.cost_behavior, mu[j], pi, float(j), gamma, step),
         range(grid.count),
         threads=None if len(pi) >= TOGETHER else 1,  # a pool would cost more
     )
-    return found + [Followed(mu[j], b, *both) for j, both in enumerate(ahead)]
+    return target + [Followed(mu[j], b, *both) for j, both in enumerate(ahead)]
 
 
 def weigh_prices(

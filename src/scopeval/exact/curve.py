@@ -10,7 +10,6 @@ need not be the optimum: on tiny MDPs it was within 1 % of it for K = 10, and 4 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -123,16 +122,22 @@ class Frontier:
         """The design that minimizes variance + price * cost within the cap."""
         if not (is_number(price) and price > 0):
             raise InputError(f"price: got {price!r}, expected a number > 0")
-        return self._as_run(self._designed(price))
-
-    def _designed(self, price: float) -> WeightedDesign:
-        """The design, with what the recursion predicts of it on its own grid of prices."""
+        mdp, control = self._mdp, self._control
         grid, k = self._grid.within_cap(price, self._cap)
         swept, mu = self._sweep(grid, price)
-        return WeightedDesign(
-            self._point(price, swept, k), grid.prices, mu, self._pi, self._control,
-            floor=self._floor, cap=self._cap, gamma=self._mdp.gamma,
+        design = WeightedDesign(
+            self._point(price, swept, k), grid.prices, mu, self._pi, control,
+            floor=self._floor, cap=self._cap, gamma=mdp.gamma,
         )  # fmt: skip
+        # what runs between two prices, on a grid as fine as needed, which goes on to weights so
+        # small that they hardly come back
+        finer = grid.refined(FINER, price / LEAST_WEIGHT**2)
+        runs = sweep_prices(
+            mdp, self._pi, control_table(mdp, control), finer,
+            lambda t, here, _: design.at_prices(finer.prices, t, here),
+        )  # fmt: skip
+        design.predicted = self._point(price, runs, FINER * k)
+        return design
 
     def _sweep(
         self, grid: PriceGrid, price: float | None = None
@@ -159,24 +164,6 @@ class Frontier:
             return mu
 
         return sweep_prices(mdp, pi, b, grid, line_6), tables
-
-    def _as_run(self, design: WeightedDesign) -> WeightedDesign:
-        """The same design; its variance and cost are those of what runs between two prices.
-
-        On a grid as fine as needed, which goes on to weights so small that they hardly come back.
-        """
-        price, (low, *_, high) = design.predicted.price, design.prices
-        count = len(design.prices)
-        grid = PriceGrid(float(low), float((high / low) ** (1.0 / (count - 1))), count)
-        finer = grid.refined(FINER, price / LEAST_WEIGHT**2)
-        control = control_table(self._mdp, self._control)
-        swept = sweep_prices(
-            self._mdp, self._pi, control, finer,
-            lambda t, here, _: design.at_prices(finer.prices, t, here),
-        )  # fmt: skip
-        runs = copy.copy(design)
-        runs.predicted = self._point(price, swept, finer.place_of(price))
-        return runs
 
     def _point(self, price: float, swept: tuple[Floats, Floats], k: int) -> Point:
         variance, cost = (float(x[k]) for x in swept)
