@@ -71,7 +71,7 @@ EDITS = (
     Edit(
         "chance in the simulated cost is not doubted",
         "behavior/simulated_cost.py",
-        "doubt=design.doubt + found.error)",
+        "doubt=design.doubt + simulated.error)",
         "doubt=design.doubt)",
         (f"{SIMULATED}::test_more_episodes_where_the_cost_is_near_its_limit",),
     ),
