@@ -1,7 +1,7 @@
 """How often a campaign's interval misses, and how often its guard alarms for nothing.
 
     python tools/campaign_rates.py [--campaigns 200] [--episodes 120] [--plants 4] [--refit]
-        [--events]
+        [--events [--fixed]]
 
 Many campaigns with several plants side by side in a small world whose value is known exactly. The
 cost of an episode does not depend on actions: the promise holds with equality, and every alarm is
@@ -12,7 +12,9 @@ depends on the weights. Every campaign is closed and opened again after every 25
 With ``--events`` nothing is run: the events of campaigns in stages are made up, and folded by the
 same code that a campaign is opened with. Values, costs and the time that an episode takes depend on
 each other; predictions of the designs, and so the weights, depend on the values before them, and
-designs arrive late. A campaign misses if its interval misses after any of its episodes.
+designs arrive late. A campaign misses if its interval misses after any of its episodes. With
+``--fixed`` as well there are no stages, and only the interval at the end of the plan counts, which
+is that of a number of episodes that was fixed before.
 """
 
 from __future__ import annotations
@@ -131,11 +133,13 @@ def one(number: int, place: Path, episodes: int, plants: int, refit: bool) -> tu
     return not result.interval.low <= truth <= result.interval.high, alarms
 
 
-def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
-    """The same for a campaign of made-up events, at all times; the value is 0."""
+def by_events(number: int, episodes: int, plants: int, fixed: bool = False) -> tuple[bool, bool]:
+    """The same for a campaign of made-up events, at all times or at its end; the value is 0."""
     rng = np.random.default_rng((number, 3))
-    settings = Stages(first=30)
-    terms = Terms(horizon=HORIZON, stop=Stop(episodes=episodes), refit=settings)
+    stages = None if fixed else Stages(first=30)
+    terms = Terms(
+        HORIZON, stop=Stop(episodes=episodes), refit=stages, interval="t" if fixed else "sequence"
+    )
     state, clock = CampaignState(terms), 0
 
     def fold(event: Event) -> None:
@@ -158,7 +162,7 @@ def by_events(number: int, episodes: int, plants: int) -> tuple[bool, bool]:
             data |= {"cost": cost, "weighted_cost": weighted, "weight": weighted / cost}
             fold(Event("ended", "", "a", episode, data=data))
             interval = state.interval
-            missed |= not interval.low <= 0.0 <= interval.high
+            missed = not interval.low <= 0.0 <= interval.high or (missed and not fixed)
             due = state.next_refit()
             if due is not None:
                 fold(due)
@@ -193,11 +197,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--refit", action="store_true")
     parser.add_argument("--events", action="store_true")
+    parser.add_argument("--fixed", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = np.array(
             [
-                by_events(1000 * asked.seed + number, asked.episodes, asked.plants)
+                by_events(1000 * asked.seed + number, asked.episodes, asked.plants, asked.fixed)
                 if asked.events
                 else one(
                     1000 * asked.seed + number,
