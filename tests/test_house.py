@@ -460,7 +460,7 @@ def test_one_certificate_and_one_guard():
     # a comparison's cost terms ask a ledger
     assert classes_with("certificate") == {
         "safety.certificate.Ledger",
-        "comparison.costs.CostTerms",
+        "comparison.totals.CostTerms",
     }
     assert classes_with("step_limit_exceeded") == {"safety.guard.Guard"}
     assert calls_of("Certificate") == {"safety.certificate"}
