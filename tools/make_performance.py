@@ -20,6 +20,7 @@ PART = re.compile(r"(?<=<!-- results -->\n).*?(?=<!-- end of results -->)", re.D
 TITLES = {
     "design": "From logs to a design",
     "evaluate": "A whole evaluation, time per step",
+    "compare": "A comparison of several policies",
     "live": "One decision",
     "growth": "Growth: time per row, and slopes (1 is linear)",
     "solver": "Line 6, time per row",
