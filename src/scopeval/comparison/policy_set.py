@@ -73,9 +73,11 @@ class Normal:
     def log_density(self, actions: Floats) -> Floats:
         """Of drawn actions [B, d], [B]; -inf where there is no distribution."""
         ok = self.usable
-        z = (actions[ok] - self.mean[ok]) / self.std[ok]
         out = np.full(len(ok), -np.inf)
-        each = -0.5 * z * z - np.log(self.std[ok]) - 0.5 * math.log(2.0 * math.pi)
+        with np.errstate(over="ignore"):  # far away: a density of 0
+            z = (actions[ok] - self.mean[ok]) / self.std[ok]
+            square = z * z
+        each = -0.5 * square - np.log(self.std[ok]) - 0.5 * math.log(2.0 * math.pi)
         out[ok] = each.sum(axis=1)
         return out
 
