@@ -1,4 +1,4 @@
-"""What each number of the decision about a design is worth: designs with it and without it.
+"""What the decision about a design is worth, and each number of it: designs with and without it.
 
 Every variant decides about the same logs, so differences are paired. All is exact: Gridworlds of
 seeds that are not reported elsewhere, the same with logs in which a tenth of the rewards is ten
@@ -10,8 +10,11 @@ counts: other Gridworlds, other targets of the finite environments, other worlds
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, ClassVar
+from unittest import mock
 
 import numpy as np
 
@@ -20,26 +23,25 @@ from experiments.unseen_worlds import BROKEN, PREDICTION, true_of
 from experiments.user_worlds import LOGS, PARTS, TARGETS, WORLDS, logs_for, target_of
 from experiments.worlds.finite import FINITE, finite_world
 from scopeval import exact
-from scopeval.behavior.decision import decide
+from scopeval.behavior import candidates, decision
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
-from scopeval.behavior.thresholds import Thresholds
 from scopeval.errors import InputError
 
 FAMILIES = ("gridworld", "spoilt", "finite", "unseen")
-#: What is decided without, and the thresholds that leave it out.
-VARIANTS: dict[str, dict[str, Any]] = {
+#: What is decided without, and what stands in the place of the number then.
+VARIANTS: dict[str, dict[ModuleType, Any]] = {
     "as it is": {},
-    "floors": {"floors": ()},
-    "cost_doubt": {"cost_doubt": np.inf},
-    "control_variate_variance": {"control_variate_variance": 1.0},
+    "FLOORS": {candidates: ()},
+    "SLACK": {candidates: np.inf},
+    "CONTROL_VARIATE": {decision: np.inf},
 }
 #: Gridworlds: sizes, numbers of logged episodes, targets, and where the seeds begin.
 SIZES, EPISODES, GRIDS = (4, 10), (100, 300, 1000), {"choose": 12, "report": 30}
-FIRST_SEED = {"choose": 5000, "report": 7000}
+FIRST_SEED = {"choose": 5000, "report": 11000}
 #: Targets of the finite environments, and their logs.
-NUMBERS = {"choose": (0, 2, 4), "report": (1, 3, 5, 7, 9)}
+NUMBERS = {"choose": (0, 2, 4), "report": (11, 13, 15, 17, 19)}
 FINITE_LOGS = (
     ("mixed", 1000), ("mixed", 100), ("mixed", 32),
     ("one controller", 1000), ("random", 1000), ("hidden states", 1000),
@@ -61,6 +63,8 @@ class Args(RunArgs):
     """choose or report."""
     families: tuple[str, ...] = FAMILIES
     """Of worlds."""
+    without: tuple[str, ...] = tuple(VARIANTS)
+    """Numbers that are left out, each in turn; "as it is": none, which comes first."""
 
     RANGES: ClassVar[tuple[str, ...]] = ("half", "families")
 
@@ -71,6 +75,9 @@ class Args(RunArgs):
         for name in self.families:
             if name not in FAMILIES:
                 raise InputError(f"families: got {name!r}, expected {', '.join(FAMILIES)}")
+        for name in self.without:
+            if name not in VARIANTS:
+                raise InputError(f"without: got {name!r}, expected {', '.join(VARIANTS)}")
 
 
 QUICK: dict[str, Any] = {"half": "choose", "families": ("gridworld",)}
@@ -128,8 +135,11 @@ def job(args: Args, family: str, world: str, target: str) -> dict[str, Any]:
         for method, budget in KINDS[family]:
             evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon, budget=budget))
             decided: dict[str, list[float]] = {}
-            for name, changes in VARIANTS.items():
-                made = decide(evidence, METHODS[method], Thresholds(**changes))
+            for name in args.without:
+                with ExitStack() as left_out:
+                    for module, value in VARIANTS[name].items():
+                        left_out.enter_context(mock.patch.object(module, name, value))
+                    made = decision.decide(evidence, METHODS[method])
                 true = (1.0, 1.0)
                 if made.method.tilted:
                     true = true_of(mdp, pi, own, evidence, made.method, made.design)

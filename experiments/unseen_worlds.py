@@ -136,21 +136,18 @@ def design_row(mdp: TabularMDP, pi: Any, own: Any, logged: Any) -> dict[str, Any
 
 
 def forced(mdp: TabularMDP, pi: Any, own: Any, logged: Any) -> float:
-    """The true variance of the best choice of the cross-check, used whatever the verdicts are.
+    """The true variance of what has the least upper end, used whatever that is.
 
     1 if it costs more than the target policy.
     """
-    from scopeval.behavior.decision import candidates, check, with_margin
+    from scopeval.behavior.candidates import compare, design_on_all, kinds_of
     from scopeval.behavior.evidence import evidence_of
-    from scopeval.behavior.final_design import design_on_all
     from scopeval.behavior.methods import METHODS
     from scopeval.behavior.settings import Settings
-    from scopeval.behavior.thresholds import THRESHOLDS
 
-    method = METHODS["scope-dr"]
     evidence = evidence_of(logged, pi, Settings(horizon=mdp.horizon))
-    checked = check(evidence, next(candidates(method, "state")), THRESHOLDS)
-    recipe = with_margin(method, checked, evidence.caution, THRESHOLDS)
+    compared = compare(evidence, kinds_of(evidence, METHODS["scope-dr"]))
+    method, recipe = compared.choices[int(np.argmin(compared.upper))]
     design = design_on_all(evidence, method, recipe)
     variance, cost = true_of(mdp, pi, own, evidence, method, design)
     return variance if cost <= BROKEN else 1.0

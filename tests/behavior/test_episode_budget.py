@@ -13,13 +13,13 @@ from scipy.optimize import minimize
 from logged_worlds import cells
 from random_mdps import cases, random_case
 from scopeval import Method, Promise, Status, Table, Transitions, design, exact, load, solve
-from scopeval.behavior import cross_check, evidence, final_design, step, sweep
+from scopeval.behavior import candidates, evidence, step, sweep
 from scopeval.behavior.evidence import evidence_of, with_price
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.price import approach, find_price
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
-from scopeval.behavior.sweep import follow_own
+from scopeval.behavior.sweep import Kind, line_6
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError
 from scopeval.models.protocols import Estimates
@@ -276,7 +276,7 @@ def test_the_budget_is_spent_but_for_the_margin(worlds, epsilon, margin):
     run, how, recipe = opened(worlds, epsilon=epsilon)
     found = with_price(run, run.whole, how, replace(recipe, margin=margin))
     assert found.price > 0
-    swept = run.sweep(run.whole, follow_own(how, found), 2)
+    swept = run.sweep(run.whole, line_6([Kind(how, found)]), 2)
     assert 1 + epsilon - margin - 0.0011 <= swept.cost[1] / swept.cost[0] <= 1 + epsilon - margin
     assert swept.start_spread[1] == 0.0  # all episodes begin in one state
     wider = replace(recipe, epsilon=epsilon, margin=margin + 0.01)
@@ -331,7 +331,7 @@ def test_a_price_that_fails_in_the_end_is_dropped(worlds, monkeypatch):
         found = with_price(evidence, data, how, recipe)
         return replace(found, price=1e6 * found.price) if found.budget == "episode" else found
 
-    monkeypatch.setattr(final_design, "with_price", wrong)
+    monkeypatch.setattr(candidates, "with_price", wrong)
     _, target, log, _ = worlds[0]
     policy, plain = (
         design(log, target, horizon=10, method="scope", promise=Promise(per=budget))
@@ -346,7 +346,7 @@ def test_each_half_has_its_own_price(worlds, monkeypatch):
     prices = {id(run.halves[0]): 0.3, id(run.halves[1]): 7.0, id(run.whole): 1.0}
     followed = []
     monkeypatch.setattr(
-        cross_check, "with_price", lambda _, g, __, r: replace(r, price=prices[id(g)])
+        candidates, "with_price", lambda _, g, __, r: replace(r, price=prices[id(g)])
     )
     right = step.weigh_rows
 
@@ -354,11 +354,10 @@ def test_each_half_has_its_own_price(worlds, monkeypatch):
         followed.append(recipe.price)
         return right(how, recipe, pi, e)
 
-    monkeypatch.setattr(cross_check, "weigh_rows", spy)
     monkeypatch.setattr(sweep, "weigh_rows", spy)
-    cross_check.cross_check(run, how, (0.02,), [recipe])
+    candidates.compare(run, [sweep.Kind(how, recipe)])
     T = 10
-    assert followed == [0.3] * T + [7.0] * T + [0.3] * T + [7.0] * T
+    assert followed == [0.3] * T + [7.0] * T + [0.3] * T + [7.0] * T + [1.0] * T
 
 
 def test_the_unit_of_rewards_does_not_matter(worlds):

@@ -13,7 +13,6 @@ from scopeval.behavior.decision import Decision
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
-from scopeval.behavior.thresholds import THRESHOLDS
 from scopeval.models.model import simulated_data
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
@@ -86,11 +85,11 @@ def test_only_clear_cases_end_here():
 
     some = Decision(METHODS["on-policy"], None, None, {}, (), "why")  # type: ignore[arg-type]
     clear = first_look._is_clear
-    assert not clear(Seen(), some, THRESHOLDS)  # the support decided, and is not that low
-    assert not clear(Seen(), replace(some, promised=0.9), THRESHOLDS)
-    assert clear(Seen(), replace(some, promised=0.97), THRESHOLDS)
+    assert not clear(Seen(), some)  # the support decided, and is not that low
+    assert not clear(Seen(), replace(some, promised=0.9))
+    assert clear(Seen(), replace(some, promised=0.97))
     Seen.support = 0.2
-    assert clear(Seen(), some, THRESHOLDS)
+    assert clear(Seen(), some)
 
 
 def test_no_look_where_it_saves_nothing(trained):

@@ -9,9 +9,9 @@ import pytest
 
 from experiments.worlds.finite import finite_world
 from scopeval import TabularPolicy, Transitions, design, exact
-from scopeval.behavior import final_design
+from scopeval.behavior import candidates
+from scopeval.behavior.candidates import design_on_all
 from scopeval.behavior.evidence import evidence_of
-from scopeval.behavior.final_design import design_on_all
 from scopeval.behavior.methods import method_named
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
@@ -110,7 +110,7 @@ def test_a_design_whose_cost_depends_on_a_guess_is_not_run(monkeypatch):
     assert exact.assess(world.mdp, target, hidden).cost == pytest.approx(alone.cost)
     whole = design(world.logs("mixed", 1000, 0), target, horizon=horizon, method="scope-dr")
     assert whole.recipe.floor < 1.0
-    monkeypatch.setattr(final_design, "unseen_cost", lambda *asked: 0.0)
+    monkeypatch.setattr(candidates, "unseen_cost", lambda *asked: 0.0)
     believed = design(logs, target, horizon=horizon, method="scope-dr")
     assert believed.recipe.floor < 1.0
 

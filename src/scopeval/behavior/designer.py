@@ -3,12 +3,11 @@
 `sweep` is the paper's Algorithm 1. `design` runs it with the precautions that estimated critics
 need:
 
-1. The logs are halved. A behavior policy is designed on each half and *cross-checked* by critics
-   that learn from the other half (`cross_check`).
-2. The cross-check decides what is run (`decision`): how much of the target policy is mixed in, how
-   much of the cost budget is left unspent, whether a control variate is used, or whether the design
-   falls back to the target policy.
-3. The final design uses all of the logs.
+1. The logs are halved. Behavior policies are designed on each half and *cross-checked* by critics
+   that learn from the other half; then from all of the logs (`candidates`).
+2. By that one is chosen (`decision`): how much of the target policy is mixed in, how much of the
+   cost budget is left unspent, whether a control variate is used, or whether the design falls back
+   to the target policy.
 
 Differs from the paper: the cost in the constraint is q^c under mu, as in the paper's program; q^c
 under pi, as its Algorithm 1 lists, is ``Method("scope", constrained=True, constraint="target")``.
@@ -26,16 +25,15 @@ import numpy as np
 
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
-from scopeval.behavior.decided_policy import designed
-from scopeval.behavior.decision import decide
+from scopeval.behavior.decision import behavior_policy, decide
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.first_look import first_look
 from scopeval.behavior.frontier import frontier
 from scopeval.behavior.methods import KnownModel, Method, method_named
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.promised_cost import PromisedCost, promised_reference
-from scopeval.behavior.settings import LEAST_GAIN, Learn, Settings, learn_of
-from scopeval.behavior.thresholds import FLOOR
+from scopeval.behavior.settings import Learn, Settings, learn_of
+from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
@@ -197,7 +195,9 @@ def designs(
         evidence, decisions = clear
     else:
         decisions = {one.name: decide(evidence, one) for one in wanted}
-    made = {name: designed(evidence, decision, began) for name, decision in decisions.items()}
+    made = {
+        name: behavior_policy(evidence, decision, began) for name, decision in decisions.items()
+    }
     evidence.data.finish()
     return made
 

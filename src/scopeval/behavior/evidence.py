@@ -23,10 +23,11 @@ from scopeval.behavior.support import (
 from scopeval.behavior.sweep import (
     Follow,
     Followed,
+    Kind,
     SweepStep,
     Swept,
-    follow_own,
     followed_target,
+    line_6,
     ratio,
     sweep,
 )
@@ -359,8 +360,8 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
 
     def spent(prices: list[float]) -> list[float]:
         nonlocal unit
-        recipes = [replace(recipe, price=price) for price in prices]
-        swept = evidence.sweep(data, follow_own(method, *recipes), 1 + len(recipes))
+        priced = [Kind(method, replace(recipe, price=price)) for price in prices]
+        swept = evidence.sweep(data, line_6(priced), 1 + len(priced))
         unit = float(ratio(swept.variance[0], swept.cost[0]))
         ratios = ratio(swept.cost, swept.cost[0]) + 2.0 * swept.start_spread / root
         return [float(one) for one in np.nan_to_num(ratios[1:], nan=np.inf)]

@@ -14,17 +14,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from scopeval.behavior.cross_check import own_promise
+from scopeval.behavior.candidates import own_promise
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
-from scopeval.behavior.thresholds import THRESHOLDS, Thresholds
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.return_features import Study
 from scopeval.models.model.training import Training
 
 __all__ = ["first_look"]
 
+#: Share of the target policy's steps below which the logs are clearly too thin: less than a full
+#: look asks for (`thresholds.LEAST_SUPPORT`), for small networks are worse.
+SUPPORT = 0.35
 #: Width of the networks, and steps of their training.
 HIDDEN, STEPS = 64, 600
 #: Simulated episodes of the critics, and of the return features; steps of the latter.
@@ -32,14 +34,13 @@ PATHS, STUDY_PATHS, STUDY_STEPS = 150, 500, 300
 
 
 def first_look(
-    logged: Evidence, methods: Sequence[Method], thresholds: Thresholds = THRESHOLDS
+    logged: Evidence, methods: Sequence[Method]
 ) -> tuple[Evidence, dict[str, Decision]] | None:
     """Evidence of a first look and decisions by it, if all of them clearly fall back.
 
     Args:
         logged: the logs, of which nothing is learned yet.
         methods: to decide about.
-        thresholds: all numbers of the decision.
 
     Returns:
         None if there may be something to gain, or there is nothing to save: no model has to be
@@ -57,24 +58,24 @@ def first_look(
     evidence = replace(logged, regression=_shortened(regression), settings=quiet)
     decisions: dict[str, Decision] = {}
     for method in methods:
-        shown = evidence.support >= thresholds.first_look_support
+        shown = evidence.support >= SUPPORT
         if shown and own_promise(evidence, method) < 1.0 - evidence.settings.least_gain:
             return None
-        found = decide(evidence, method, thresholds)
-        if found.fallback is None or not _is_clear(evidence, found, thresholds):
+        decision = decide(evidence, method)
+        if decision.fallback is None or not _is_clear(evidence, decision):
             return None
-        reason = f"{found.fallback} (A first look showed this; nothing was learned in full)"
-        others = tuple(note for note in found.warnings if note != found.fallback)
-        decisions[method.name] = replace(found, fallback=reason, warnings=(*others, reason))
+        reason = f"{decision.fallback} (A first look showed this; nothing was learned in full)"
+        others = tuple(note for note in decision.warnings if note != decision.fallback)
+        decisions[method.name] = replace(decision, fallback=reason, warnings=(*others, reason))
     return evidence, decisions
 
 
-def _is_clear(evidence: Evidence, found: Decision, thresholds: Thresholds) -> bool:
+def _is_clear(evidence: Evidence, decision: Decision) -> bool:
     """Whether more training would hardly change the decision to fall back."""
-    if evidence.support < thresholds.first_look_support:
+    if evidence.support < SUPPORT:
         return True
     least = 1.0 - evidence.settings.least_gain
-    return least <= found.promised < np.inf  # infinite: nothing was checked
+    return least <= decision.promised < np.inf  # infinite: nothing was checked
 
 
 def _shortened(regression: Networks) -> Networks:

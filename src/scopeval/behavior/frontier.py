@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scopeval._parallel import one_blas_thread
 from scopeval._progress import Progress, follow_phases
 from scopeval.arrays import is_number, least
-from scopeval.behavior.decided_policy import designed
-from scopeval.behavior.decision import Decision, decide
+from scopeval.behavior.decision import Decision, behavior_policy, decide
 from scopeval.behavior.evidence import Evidence, evidence_of
 from scopeval.behavior.frontier_point import Curve, Point, draw_curve, least_needed
 from scopeval.behavior.methods import (
@@ -32,8 +31,8 @@ from scopeval.behavior.priced_designs import PricedDesign, PricedDesigns
 from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.sweep import follow_own, ratio
-from scopeval.behavior.thresholds import THRESHOLDS
+from scopeval.behavior.sweep import Kind, line_6, ratio
+from scopeval.behavior.thresholds import LEAST_SUPPORT
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
 from scopeval.models.model.regression import Networks
@@ -121,7 +120,7 @@ class Frontier:
             return Curve()
         e, odi = self._evidence, METHODS["odi"]
         recipe = replace(self._designs[0].recipe, method="odi", epsilon=0.0, cap=None)
-        swept = e.sweep(e.whole, follow_own(odi, recipe), 2)
+        swept = e.sweep(e.whole, line_6([Kind(odi, recipe)]), 2)
         both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
         variance, cost = (float(x) for x in both)
         return Curve(self.points, (variance, cost))
@@ -133,7 +132,7 @@ class Frontier:
         return Point(0.0, p.variance, 1.0, p.checked_variance, 1.0, 0.0)
 
     def _run_itself(self) -> BehaviorPolicy:
-        behavior = designed(self._evidence, self._decision, self._began)
+        behavior = behavior_policy(self._evidence, self._decision, self._began)
         behavior.report = replace(behavior.report, curve=self.curve)
         return behavior
 
@@ -429,7 +428,7 @@ def _learned_frontier(
         evidence = replace(evidence, settings=replace(settings, floor=MODEL_SHARE))
     decision = decide(evidence, method)
     chosen, warnings = [decision.method], decision.warnings
-    shown = evidence.support >= THRESHOLDS.least_support
+    shown = evidence.support >= LEAST_SUPPORT
     if not decision.method.tilted:
         # a design that saves no variance at the target's own cost may still save cost: the
         # cross-check of every point decides, which logs must be able to (tables' too: a point

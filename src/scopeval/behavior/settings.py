@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scopeval._progress import Progress
 from scopeval.arrays import Floats, as_floats, check_whole, is_number
 from scopeval.behavior.step import Recipe
-from scopeval.behavior.thresholds import FLOOR
+from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import DataError, InputError
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulator import Simulator
@@ -34,10 +34,6 @@ __all__ = [
 
 #: What the promise is about: the rest of the episode from every state on, or whole episodes.
 BUDGETS = ("state", "episode")
-
-
-#: Relative variance that a design must save, predicted and checked.
-LEAST_GAIN = 0.03
 
 
 @dataclass(frozen=True)

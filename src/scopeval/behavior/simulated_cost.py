@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scopeval.arrays import Floats
+from scopeval.behavior.candidates import Design
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.final_design import Design
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import weigh_rows
-from scopeval.behavior.thresholds import Thresholds
+from scopeval.behavior.thresholds import SLACK
 from scopeval.models.model.critic import ModelCritic
 from scopeval.models.model.regression import Networks
 from scopeval.models.model.simulated_data import first_observations, redrawn
@@ -43,9 +43,7 @@ class SimulatedCost(NamedTuple):
     error: float
 
 
-def with_simulated_cost(
-    evidence: Evidence, method: Method, design: Design, thresholds: Thresholds
-) -> Design:
+def with_simulated_cost(evidence: Evidence, method: Method, design: Design) -> Design:
     """The design with its simulated cost; one standard error is added to the doubt about it.
 
     As many episodes as the critics have serve for a cost that is clearly within its budget, and
@@ -59,7 +57,7 @@ def with_simulated_cost(
         return design
     if isinstance(regression.dynamics, Simulator):  # its steps may take long
         return design
-    allowed = 1.0 + design.recipe.epsilon + thresholds.cost_doubt
+    allowed = 1.0 + design.recipe.epsilon + SLACK
     simulated = simulated_cost(evidence, method, design, regression.paths)
     if simulated.cost + 2.0 * simulated.error > allowed:
         simulated = simulated_cost(evidence, method, design, 4 * regression.paths)

@@ -20,7 +20,7 @@ zero and none needs a model of the reward.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,10 +35,11 @@ from scopeval.policies.protocols import ContinuousPolicy, Policy
 __all__ = [
     "Follow",
     "Followed",
+    "Kind",
     "SweepStep",
     "Swept",
-    "follow_own",
     "followed_target",
+    "line_6",
     "ratio",
     "sweep",
     "sweep_steps",
@@ -205,17 +206,43 @@ def _carried_on(
     return v, v_cost, V, costs, same
 
 
-def follow_own(method: Method, *recipes: Recipe) -> Follow:
-    """Follow the target and the behavior policies that the critics themselves imply."""
+class Kind(NamedTuple):
+    """Behavior policies that differ only in the share of the target policy that is mixed in.
 
-    def follow(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+    Line 6 is solved once, for the first share: it looks ahead to what follows with that one.
+    """
+
+    method: Method
+    recipe: Recipe
+    floors: tuple[float, ...] = ()  # the shares; none: the recipe's own
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Of the target policy."""
+        return self.floors or (self.recipe.floor,)
+
+
+def line_6(kinds: Sequence[Kind], critics: Sequence[Critic] | None = None) -> Follow:
+    """Follow the target and the behavior policies that critics imply by line 6.
+
+    Args:
+        kinds: of behavior policies.
+        critics: of all time steps; None: those of the sweep itself. In a cross-check they are what
+            another sweep with the same kinds learned from other logs, and mu and b are given.
+    """
+
+    def behaviors(t: int, points: Points, pi: Floats, e: Estimates) -> list[Followed]:
+        said = e if critics is None else points.estimates(critics[t])
         followed = [followed_target(pi, e)]
-        for j, recipe in enumerate(recipes, start=1):
-            mu, b, why = weigh_rows(method, recipe, pi, e.following(j))
-            followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j], why))
+        for kind in kinds:
+            bare = replace(kind.recipe, floor=0.0)
+            solved, b, why = weigh_rows(kind.method, bare, pi, said.following(len(followed)))
+            for share in kind.shares:
+                j, mu = len(followed), (1.0 - share) * solved + share * pi
+                followed.append(Followed(mu, b, e.carried[..., j], e.cost_behavior[..., j], why))
         return followed
 
-    return follow
+    return behaviors
 
 
 def followed_target(pi: Floats, e: Estimates) -> Followed:

@@ -20,9 +20,9 @@ import numpy as np
 
 from scopeval.arrays import check_whole, is_number
 from scopeval.behavior.methods import Method, method_named
-from scopeval.behavior.settings import LEAST_GAIN, Learn, learn_of, varies
+from scopeval.behavior.settings import Learn, learn_of, varies
 from scopeval.behavior.summary import Prediction
-from scopeval.behavior.thresholds import FLOOR
+from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError
 from scopeval.evaluation.stage_report import Payback, Stage
 from scopeval.logs.transitions import Transitions

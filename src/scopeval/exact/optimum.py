@@ -205,13 +205,13 @@ class KnownDesigns:
 
     def sweep(self, *recipes: Recipe) -> Swept:
         """Variance and cost of the target and of what each recipe makes."""
-        from scopeval.behavior.sweep import follow_own, sweep
+        from scopeval.behavior.sweep import Kind, line_6, sweep
         from scopeval.exact.known import KnownMDP
 
         return sweep(
             KnownMDP(self.mdp).data(),
             TabularPolicy(self.pi),
-            follow_own(self.method, *recipes),
+            line_6([Kind(self.method, recipe) for recipe in recipes]),
             horizon=self.mdp.horizon,
             gamma=self.mdp.gamma,
             actions=self.mdp.actions,

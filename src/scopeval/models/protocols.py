@@ -153,12 +153,15 @@ class Caution:
         shares: of the critics' differences between actions that a control variate may take over
             (see `behavior.step.Recipe`); the cross-check chooses one.
         margin: part of the cost budget that is always left unspent, relative to the target's cost.
-        least: checked relative variance from which on the design falls back to the target policy.
+        least: relative variance from which on the design falls back to the target policy.
+        optimism: which parts of what the halves say too much are left with all logs: expected, and
+            at most (see `behavior.decision`). Where errors are chance a quarter and a half.
     """
 
     shares: tuple[float, ...] = (1.0,)
     least: float = 1.0
     margin: float = 0.0
+    optimism: tuple[float, float] = (0.25, 0.5)
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0.0 <= share <= 1.0 for share in self.shares):

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopeval import Transitions, solve
-from scopeval.behavior.cross_check import cross_check
+from scopeval.behavior.candidates import compare
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, weigh_rows
+from scopeval.behavior.sweep import Kind
 from scopeval.models.model.return_features import (
     ReturnNetworks,
     ReturnSamples,
@@ -160,14 +161,15 @@ def test_shares_checked_together_are_as_checked_alone():
     evidence, how = evidence_of(log, pi, settings), METHODS["scope-dr"]
     recipe = settings.recipe("scope-dr")
     floors = (0.02, 0.5, 1.0)
-    variants = [replace(recipe, share=share) for share in (0.3, 1.0)]
-    together = cross_check(evidence, how, floors, variants)
-    for k, variant in enumerate(variants):
-        alone = cross_check(evidence, how, floors, [variant])
+    kinds = [Kind(how, replace(recipe, share=share), floors) for share in (0.3, 1.0)]
+    together = compare(evidence, kinds)
+    for k, kind in enumerate(kinds):
+        alone = compare(evidence, [kind])
         some = slice(3 * k, 3 * k + 3)
-        np.testing.assert_allclose(together.variance[some], alone.variance, rtol=1e-10)
+        np.testing.assert_allclose(together.checked[some], alone.checked, rtol=1e-10)
+        np.testing.assert_allclose(together.expected[some], alone.expected, rtol=1e-10)
         np.testing.assert_allclose(together.cost[:, some], alone.cost, rtol=1e-10)
-    assert not np.allclose(together.variance[:3], together.variance[3:], rtol=1e-3)
+    assert not np.allclose(together.checked[:3], together.checked[3:], rtol=1e-3)
 
 
 def test_what_is_followed_can_be_looked_at_alone():

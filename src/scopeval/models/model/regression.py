@@ -39,7 +39,9 @@ class Networks:
     paths: int = 600
     study: Study = field(default_factory=Study)
     ridge: float = 3e-2
-    caution: Caution = field(default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.95, 0.01))
+    caution: Caution = field(
+        default_factory=lambda: Caution((0.35, 0.65, 1.0), 0.95, 0.01, (1.0, 1.0))
+    )
     first_look: bool = True
     simulates_costs: bool = True
     dynamics: Dynamics | Simulator | None = None
