@@ -124,7 +124,7 @@ def test_a_control_variate_that_held_out_logs_do_not_bear_out_is_dropped(worlds,
         if learned.recipe.method != "scope-dr":
             thin = learned.report.support < 0.9
             why = "logs are too thin" if thin else "critics are too poor"
-            assert f"the {why} for a control variate" in learned.summary()
+            assert f"the {why}" in learned.summary()
 
 
 def test_one_deterministic_controller_teaches_nothing_about_other_actions(worlds):
@@ -185,7 +185,10 @@ def test_progress_comes_to_its_end(small):
     case, log = small
     told = []
     design(log, case.target, horizon=5, progress=lambda *said: told.append(said), method="scope")
-    assert told == [("design", i, 30) for i in range(1, 31)]  # six sweeps of five steps
+    steps = [i for _, i, _ in told]
+    assert steps == list(range(1, len(told) + 1))  # a design that fails its check adds a sweep
+    assert len(told) >= 30  # six sweeps of five steps
+    assert told[-1] == ("design", len(told), len(told))
 
 
 def test_the_next_observation_of_an_ended_episode_is_not_looked_at(small):

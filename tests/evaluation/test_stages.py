@@ -298,11 +298,11 @@ def test_below_the_target_policys_own_cost():
 def test_the_certificate_of_stages_judges_the_cost_that_was_asked():
     """`verdict` answers the question of `epsilon`, and the own cost is judged beside it.
 
-    With this seed all episodes together cost about 0.74 of the target policy's: above the 0.7 that
+    With this seed all episodes together cost about 0.70 of the target policy's: above the 0.6 that
     was asked, and below its own cost.
     """
-    found = evaluate(GRID, PI, episodes=400, seed=4, run=QUICK, promise=Promise(at_most=0.7))
-    assert found.certificate.epsilon == pytest.approx(-0.3)
+    found = evaluate(GRID, PI, episodes=400, seed=4, run=QUICK, promise=Promise(at_most=0.6))
+    assert found.certificate.epsilon == pytest.approx(-0.4)
     assert found.certificate.verdict == "refuted"
     assert found.certificate_at_own_cost.epsilon == 0.0
     assert found.certificate_at_own_cost.verdict == "safe"
@@ -314,11 +314,11 @@ def test_the_certificate_of_stages_judges_the_cost_that_was_asked():
     assert found.to_dict()["certificate_at_own_cost"]["verdict"] == "safe"
     assert found.to_frame().loc["all", "verdict"] == "refuted"
     card = found._repr_html_()
-    assert "0.7 times the target" in card
+    assert "0.6 times the target" in card
     assert "at most the target" in card
     page = page_of_evaluation(found)
     told = " ".join(text for section in page.sections for text in section.text)
-    assert "0.7 times the target's" in told
+    assert "0.6 times the target's" in told
     assert "at most the target's" in told
     plain = evaluate(GRID, PI, episodes=200, seed=2, run=QUICK)
     assert plain.certificate.epsilon == 0.0

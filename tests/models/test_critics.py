@@ -425,8 +425,8 @@ def rows_with_costs(obs, action, cost):
     n = len(obs)
     return Rows(
         t=np.zeros(n, int), obs=obs, action=action, reward=np.zeros(n), reward_noise=np.zeros(n),
-        cost=cost, cost_noise=np.zeros(n), next_obs=obs, alive=np.zeros(n), weight=np.ones(n),
-        borrowed=np.zeros(n, bool),
+        cost=cost, cost_noise=np.zeros(n), next_obs=obs, has_next=np.ones(n, bool),
+        alive=np.zeros(n), weight=np.ones(n), borrowed=np.zeros(n, bool),
     )  # fmt: skip
 
 

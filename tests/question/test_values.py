@@ -103,7 +103,7 @@ WRONG = {
     "floor nan": (lambda: Check(floor=np.nan), "floor: got nan"),
     "least_gain": (lambda: Check(least_gain=2), "least_gain: got 2"),
     "unconfirmed": (lambda: Baseline(OLD, "stop"), "baseline.unconfirmed: got 'stop'"),
-    "baseline": (lambda: Baseline(3), "policy: got int"),
+    "baseline": (lambda: Baseline(3), "baseline: got int"),
     "workers 0": (lambda: Workers(0), "workers: got 0"),
     "backend": (lambda: Workers(backend="threads"), "backend: got 'threads'"),
     "plant workers": (lambda: Plant("env", workers="ray"), "workers: got 'ray'"),

@@ -119,7 +119,7 @@ def test_the_guard_ends_an_evaluation_whose_promise_is_not_the_targets() -> None
     assert found.finished < 5000
     assert found.stopped.startswith("stopped by the guard")
     assert "above the limit" in found.stopped
-    assert "stopped the evaluation" in found.summary()
+    assert "stopped by the guard" in found.summary()
 
 
 def test_recorded_episodes_too() -> None:

@@ -23,13 +23,14 @@ Errors of networks are in part no chance, which more logs do not cure: all of th
 check, J_B(mu_A), the larger the share of noise in them (`noise_share`).
 
 **A control variate** can do harm that held-out logs do not see: rewards that the logs have wrong
-are in both halves. So it must save more (`CONTROL_VARIATE`); less is taken only with the target
-policy itself, whose cost is certain, where nothing else saves anything.
+are in both halves. So it must save more (`CONTROL_VARIATE`); with the target policy itself, whose
+cost is certain, half of that will do where nothing else saves anything (`ALONE`).
 
 **Cost.** What the halves say of each other's designs, the mean and one standard error, must keep
-the promise: what is above is left unspent. The design from all logs must keep it too, with the
-doubt about states that the logs never leave, or the error of simulated episodes; else the next
-best is tried.
+the promise: what is above is left unspent. Where already the mean is above it, by more than
+`SLACK`, it does not run. The design from all logs must keep it
+too, with the doubt about states that the logs never leave, or the error of simulated episodes; else
+the next best is tried.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from scopeval.behavior.methods import Method
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.simulated_cost import with_simulated_cost
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.thresholds import CONTROL_VARIATE, LEAST_SUPPORT
+from scopeval.behavior.thresholds import ALONE, CONTROL_VARIATE, LEAST_SUPPORT, SLACK
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.fingerprint import take_fingerprint
 
@@ -148,12 +149,11 @@ def choose(evidence: Evidence, compared: Compared, left: Bools) -> int | None:
     """The best of what is left to choose among; None: the target policy itself."""
     choices, upper = compared.choices, compared.upper
     most = min(1.0 - evidence.settings.least_gain, evidence.caution.least)
-    told = np.asarray(
-        np.isfinite(compared.cost).all(axis=0)
-    )  # held-out logs can tell what it costs
+    # held-out logs can say what it costs (NaN: they cannot), and do not deny that it is allowed
+    cost = np.where(np.isfinite(compared.cost).all(axis=0), compared.cost.mean(axis=0), np.inf)
     able = [
-        one.method.tilted and (ok or not _has_promise(one))
-        for ok, one in zip(told, choices, strict=True)
+        one.method.tilted and (not _has_promise(one) or c <= 1.0 + one.recipe.epsilon + SLACK)
+        for c, one in zip(cost, choices, strict=True)
     ]
     # held-out logs need not see all of the gain, but may not deny it
     worth = left & (upper < most) & (compared.checked < 1.0) & np.array(able)
@@ -163,9 +163,9 @@ def choose(evidence: Evidence, compared: Compared, left: Bools) -> int | None:
     # a departure must save as much beside the target policy with its control variate, in what a
     # precision costs: variance times cost, the larger one of what the halves say
     certain = upper[worth & alone].min(initial=np.inf)
-    needed = upper * np.where(told, compared.cost.max(axis=0), 1.0)
+    needed = upper * np.where(np.isfinite(cost), compared.cost.max(axis=0), 1.0)
     worth &= alone | (needed < (1.0 - evidence.settings.least_gain) * certain)
-    for some in (worth & strong, worth & alone):
+    for some in (worth & strong, worth & alone & (upper < ALONE)):
         places = np.flatnonzero(some)
         if len(places):
             return int(places[least(upper[places], [choices[j].rank for j in places])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ALONE",
     "CONTROL_VARIATE",
     "FLOOR",
     "FLOORS",
@@ -23,6 +24,9 @@ LEAST_GAIN = 0.03
 #: rewards that the logs have wrong now and then, one that saves less does harm that held-out logs,
 #: which have them wrong too, do not see.
 CONTROL_VARIATE = 0.8
+#: The same for the target policy with a control variate: where a tenth of the logged rewards was
+#: ten times too large, what promised less had up to twice the variance.
+ALONE = 0.9
 #: The cost and the doubt about it together may be this much beyond what is allowed, relative to the
 #: target's cost.
 SLACK = 0.005
