@@ -278,8 +278,8 @@ EDITS = (
     Edit(
         "a checked cost of NaN is accepted",
         "behavior/decision.py",
-        "(ok or not _has_promise(one))",
-        "True",
+        "compared.cost.mean(axis=0), np.inf)",
+        "compared.cost.mean(axis=0), 0.0)",
         (f"{DECISION}::test_a_cost_that_held_out_logs_cannot_tell_is_heeded",),
     ),
     Edit(

@@ -55,7 +55,7 @@ PROGRAM = (
 )
 #: What writes a file there. Episodes, which are many, need little of the package.
 _WRITERS = {
-    "episodes": ("scopeval.campaign.result", "write_episodes"),
+    "episodes": ("scopeval.campaign.steps", "write_episodes"),
     "logs": ("scopeval.serve.viewer", "write_task"),
 }
 
