@@ -38,7 +38,7 @@ from scopeval.collection.environments import (
     open_environments,
 )
 from scopeval.collection.episodes import EpisodeRecord, Episodes, LostEpisode
-from scopeval.collection.rollout import draw_actions, episode_streams
+from scopeval.collection.rollout import EpisodeStreams, draw_actions
 from scopeval.collection.simulated import absorbing
 from scopeval.errors import InputError
 from scopeval.exact import TabularMDP
@@ -273,7 +273,7 @@ def _run_episode(
     environment: Environment, sampler: RosSampler, record: EpisodeRecord, seed: int, horizon: int
 ) -> None:
     """Run one episode; every step changes the behavior policy of the next."""
-    streams = episode_streams(seed, record.index, horizon)
+    streams = EpisodeStreams(seed, record.index, horizon)
     record.obs.append(environment.reset(streams.env_seed))
     for t in range(horizon):
         obs = record.obs[-1][None]

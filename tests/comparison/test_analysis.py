@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,8 +55,8 @@ class Means:
 
     quick: bool
 
-    def learn(self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]) -> list[Any]:
-        return [self._learn(Transitions.concat([parts[i] for i in fit])) for fit in fits]
+    def learn(self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]) -> Iterator[Any]:
+        return (self._learn(Transitions.concat([parts[i] for i in fit])) for fit in fits)
 
     def _learn(self, log: Transitions) -> Any:
         mean = [

@@ -7,7 +7,7 @@ import pytest
 
 from scopeval import Table, TabularPolicy, Transitions
 from scopeval.behavior.sweep import followed_target, sweep
-from scopeval.comparison.counted_model import learned_model, worlds_of
+from scopeval.comparison.counted_model import CountedParts, learned_model
 from scopeval.comparison.estimators import TableControls, TableLearner
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.models.protocols import logged_sweep_data
@@ -79,7 +79,7 @@ def test_a_state_that_was_never_left_is_like_those_that_lead_to_it():
 
 def test_equal_rows_of_several_parts_are_counted_once_for_each_world():
     parts = [some_rows(30, seed) for seed in (5, 6)]
-    rows = worlds_of(parts, [[0, 1], [1]], S)
+    rows = CountedParts.of(parts, S).worlds([[0, 1], [1]])
     assert rows.weight.sum() == 30 + 30 + 30
     second = rows.select(rows.obs >= S)
     assert second.weight.sum() == 30

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from scopeval.policies.protocols import (
     Policy,
 )
 
-__all__ = ["GuardStep", "Rollout", "draw_actions", "episode_streams"]
+__all__ = ["EpisodeStreams", "GuardStep", "Rollout", "draw_actions"]
 
 #: Costs so far of the running episodes [B] -> which of them the target runs from the next step on.
 GuardStep = Callable[[Floats], NDArray[Any]]
@@ -46,22 +46,32 @@ GuardStep = Callable[[Floats], NDArray[Any]]
 INTERRUPTED = "interrupted by the user"
 
 
-class EpisodeStreams(NamedTuple):
-    """The random numbers of one episode."""
+class EpisodeStreams:
+    """The random numbers of one episode: they depend on nothing but the seed and the number.
 
-    env_seed: int
-    candidates: np.random.Generator
-    uniforms: Floats
+    Args:
+        seed: of all episodes.
+        index: number of the episode.
+        horizon: T.
 
+    Attributes:
+        env_seed: of the environment.
+        uniforms: [T] that draw the actions.
+    """
 
-def episode_streams(seed: int, index: int, horizon: int) -> EpisodeStreams:
-    """The streams of episode `index`: they depend on nothing but the seed and the number."""
-    env, candidates, choices = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(3)
-    return EpisodeStreams(
-        env_seed=int(env.generate_state(1)[0]) >> 1,  # 31 bits: an int for every environment
-        candidates=np.random.default_rng(candidates),
-        uniforms=np.random.default_rng(choices).random(horizon),
-    )
+    def __init__(self, seed: int, index: int, horizon: int) -> None:
+        self._seed, self._index = seed, index
+        # 31 bits: an int for every environment
+        self.env_seed = int(self._sequence(0).generate_state(1)[0]) >> 1
+        self.uniforms: Floats = np.random.default_rng(self._sequence(2)).random(horizon)
+
+    def _sequence(self, number: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self._seed, spawn_key=(self._index, number))
+
+    @cached_property
+    def candidates(self) -> np.random.Generator:
+        """Draws the candidates of continuous policies; made where one needs it."""
+        return np.random.default_rng(self._sequence(1))
 
 
 class _Tape:
@@ -77,7 +87,7 @@ class _Tape:
     ) -> None:
         B = len(indices)
         self.indices = indices
-        self.streams = [episode_streams(seed, index, horizon) for index in indices]
+        self.streams = [EpisodeStreams(seed, index, horizon) for index in indices]
         self.uniforms = np.stack([one.uniforms for one in self.streams])
         self.noise = None
         if noise is not None:

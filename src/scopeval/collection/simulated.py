@@ -19,7 +19,7 @@ from scopeval.collection.episodes import Episodes
 from scopeval.errors import InputError
 from scopeval.exact import Design, TabularMDP, WeightedDesign, behavior_tables, policy_table
 from scopeval.policies.adapters import TabularPolicy
-from scopeval.policies.drawing import draw_action
+from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import Behavior, ContinuousPolicy, Policy
 from scopeval.simulate import cumulative_rows
 
@@ -139,11 +139,13 @@ class TabularFleet:
 
     def reset(self, seeds: Sequence[int], which: Ints) -> Ints:
         """Begin an episode in each of `which`; all of its random numbers are drawn now."""
-        for seed, row in zip(seeds, which, strict=True):
+        first = np.empty(len(which))
+        for i, (seed, row) in enumerate(zip(seeds, which, strict=True)):
             rng = np.random.default_rng(seed)
-            self._state[row] = draw_action(self._mdp.initial, rng.random())
+            first[i] = rng.random()
             self._uniforms[row] = rng.random(self._mdp.horizon)
             self._normals[row] = rng.standard_normal(self._mdp.horizon)
+        self._state[which] = draw_actions(self._mdp.initial[None], first)
         self._time[which] = 0
         return self._state[which]
 

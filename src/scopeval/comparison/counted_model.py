@@ -5,12 +5,13 @@ state's other actions, and a state that was never left like the states that lead
 was never entered either is absorbing, without reward.
 
 Several such worlds side by side are one MDP whose states are those of all of them, so that one
-recursion has the values of all: `worlds_of`.
+recursion has the values of all: `CountedParts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
 from scopeval.models.rows import Rows
 
-__all__ = ["learned_model", "value_tables", "worlds_of"]
+__all__ = ["CountedParts", "learned_model", "value_tables"]
 
 
 def value_tables(mdp: TabularMDP, name: str, pi: Floats) -> tuple[Floats, Floats]:
@@ -119,49 +120,64 @@ def _guesses(rows: Rows, seen: Any) -> tuple[Any, Ints]:
     return guess, np.flatnonzero(~seen.ravel() & (np.diff(guess.indptr) == 0))
 
 
-def worlds_of(parts: Sequence[Transitions], fits: Sequence[Sequence[int]], states: int) -> Rows:
-    """Rows of several worlds side by side: the states of world e begin at e * `states`.
+@dataclass(frozen=True)
+class CountedParts:
+    """Parts of logs, counted once, of which several worlds are made side by side.
 
-    Every part is counted once, however many worlds it belongs to. Equal rows are one with their
-    mean reward and cost; how much these differ is not kept.
+    Equal rows are one with their mean reward and cost; how much these differ is not kept.
 
-    Args:
-        parts: of logs.
-        fits: numbers of the parts that show each world.
-        states: of one of them.
+    Attributes:
+        states: of one world.
+        actions: that occur.
+        kinds: [kinds] what rows are there, by number.
+        sums: number of rows, rewards and costs, [3, parts, kinds].
     """
-    parts = [part.select(part.has_next) for part in parts]
-    log = Transitions.concat(parts)
-    alive = (~log.terminated).astype(np.int64)
-    A = 1 + int(log.action.max())
-    code = ((log.obs * A + log.action) * states + log.next_obs) * 2 + alive
-    kinds, kind = np.unique(code, return_inverse=True)
-    of = np.repeat(np.arange(len(parts)), [len(part) for part in parts]) * len(kinds) + kind
-    size = len(parts) * len(kinds)
-    member = np.zeros((len(fits), len(parts)))
-    for e, fit in enumerate(fits):
-        member[e, list(fit)] = 1.0
 
-    def total(column: Floats | None) -> Floats:
-        """[E, kinds]."""
-        return np.asarray(member @ np.bincount(of, column, size).reshape(len(parts), -1))
+    states: int
+    actions: int
+    kinds: Ints
+    sums: Floats
 
-    count = total(None)
-    world, place = np.nonzero(count)
-    weight = count[world, place]
-    pair, after = np.divmod(kinds[place] // 2, states)
-    zeros = np.zeros(len(place))
-    return Rows(
-        t=np.zeros(len(place), np.int64),
-        obs=world * states + pair // A,
-        action=pair % A,
-        reward=total(log.reward)[world, place] / weight,
-        reward_noise=zeros,
-        cost=total(log.cost)[world, place] / weight,
-        cost_noise=zeros,
-        next_obs=world * states + after,
-        alive=(kinds[place] % 2).astype(np.float64),
-        weight=weight,
-        borrowed=zeros > 0,
-        has_next=np.ones(len(place), np.bool_),
-    )
+    @classmethod
+    def of(cls, parts: Sequence[Transitions], states: int) -> CountedParts:
+        """Those rows whose next state is known."""
+        parts = [part.select(part.has_next) for part in parts]
+        log = Transitions.concat(parts)
+        alive = (~log.terminated).astype(np.int64)
+        A = 1 + int(log.action.max())
+        code = ((log.obs * A + log.action) * states + log.next_obs) * 2 + alive
+        kinds, kind = np.unique(code, return_inverse=True)
+        of = np.repeat(np.arange(len(parts)), [len(part) for part in parts]) * len(kinds) + kind
+        size = len(parts) * len(kinds)
+        sums = [np.bincount(of, column, size) for column in (None, log.reward, log.cost)]
+        each = np.asarray(sums, np.float64).reshape(3, len(parts), len(kinds))
+        return cls(states, A, np.asarray(kinds, np.int64), each)
+
+    def worlds(self, fits: Sequence[Sequence[int]]) -> Rows:
+        """Rows of several worlds: the states of world e begin at e * `states`.
+
+        Args:
+            fits: numbers of the parts that show each world.
+        """
+        member = np.zeros((len(fits), self.sums.shape[1]))
+        for e, fit in enumerate(fits):
+            member[e, list(fit)] = 1.0
+        count, reward, cost = member @ self.sums
+        world, place = np.nonzero(count)
+        weight = count[world, place]
+        pair, after = np.divmod(self.kinds[place] // 2, self.states)
+        zeros = np.zeros(len(place))
+        return Rows(
+            t=np.zeros(len(place), np.int64),
+            obs=world * self.states + pair // self.actions,
+            action=pair % self.actions,
+            reward=reward[world, place] / weight,
+            reward_noise=zeros,
+            cost=cost[world, place] / weight,
+            cost_noise=zeros,
+            next_obs=world * self.states + after,
+            alive=(self.kinds[place] % 2).astype(np.float64),
+            weight=weight,
+            borrowed=zeros > 0,
+            has_next=np.ones(len(place), np.bool_),
+        )

@@ -24,9 +24,9 @@ The sum of these products over all pairs is an unbiased estimate of what the var
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 
 import numpy as np
 
@@ -159,7 +159,7 @@ class Analyst:
         self._seed = seed
         self._standing = controls  # from nobody's fold
         if controls is None and learner is not None and not learner.quick and logs is not None:
-            self._standing = learner.learn([logs], [[0]])[0]
+            self._standing = next(learner.learn([logs], [[0]]))
 
     def judge(self, episodes: MixtureEpisodes, groups: Ints | None = None) -> Judged:
         """Values of all episodes; of a single one there are no others to learn from.
@@ -229,7 +229,7 @@ class Analyst:
 
     def controls(
         self, parts: Sequence[_Sample], fits: Sequence[Sequence[int]], *, quick: bool = True
-    ) -> list[tuple[Controls, ...]]:
+    ) -> Iterator[tuple[Controls, ...]]:
         """Control variates by some of the parts, for each of the fits.
 
         Of learning in milliseconds by logs too, and by the parts alone.
@@ -241,15 +241,17 @@ class Analyst:
         """
         learner = self._learner
         if self._standing is not None or learner is None or (quick and not learner.quick):
-            return [()] * len(fits)
+            yield from (() for _ in fits)
+            return
         rows = [part.episodes.transitions() for part in parts]
-        asked = [list(fit) for fit in fits]
+        asked, each = [list(fit) for fit in fits], 1
         if self._logs is not None and learner.quick:
             rows.append(self._logs)
-            asked = [[*fit, len(parts)] for fit in asked] + asked
+            asked = [rest for fit in asked for rest in ([*fit, len(parts)], fit)]
+            each = 2
         made = learner.learn(rows, asked)
-        each = [made[e :: len(fits)] for e in range(len(fits))]
-        return [tuple(one for one in some if one is not None) for some in each]
+        for _ in fits:
+            yield tuple(one for one in islice(made, each) if one is not None)
 
     def answers(
         self, fitted: _Fitted, controls: Sequence[Controls], sample: _Sample
@@ -292,16 +294,14 @@ class _Folds:
     def leave_out(self) -> None:
         """Fits without one fold, without two, and without three, and their answers of these."""
         F = len(self.rows)
-        for size in range(1, max(min(F - 1, 3), 1) + 1):
-            every = [frozenset(out) for out in combinations(range(F), size)]
-            for begin in range(0, len(every), F):  # many at once are faster, and take more memory
-                outs = every[begin : begin + F]
-                learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
-                for out, controls in zip(outs, learned, strict=True):
-                    fitted = self._fits[out] = self._analyst.fit(self._others(out))
-                    for f in out:
-                        answers = self._analyst.answers(fitted, controls, self._parts[f])
-                        self._answers[out, f] = answers
+        sizes = range(1, max(min(F - 1, 3), 1) + 1)
+        outs = [frozenset(out) for size in sizes for out in combinations(range(F), size)]
+        learned = self._analyst.controls(self._parts, [self._rest(out) for out in outs])
+        for out, controls in zip(outs, learned, strict=True):
+            fitted = self._fits[out] = self._analyst.fit(self._others(out))
+            for f in out:
+                answers = self._analyst.answers(fitted, controls, self._parts[f])
+                self._answers[out, f] = answers
 
     def close_ring(self) -> None:
         """For what takes long to learn: the next fold teaches it, and the one after it chooses.
@@ -309,7 +309,7 @@ class _Folds:
         So no two folds teach each other, but for centers and levels.
         """
         F, analyst = len(self.rows), self._analyst
-        learned = analyst.controls(self._parts, [[f] for f in range(F)], quick=False)
+        learned = list(analyst.controls(self._parts, [[f] for f in range(F)], quick=False))
         for f in range(F):
             by, judge, out = (f + 1) % F, (f + 2) % F, frozenset([f])
             chosen = analyst.answers(analyst.fit(self._parts[by]), learned[by], self._parts[judge])

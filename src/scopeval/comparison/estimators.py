@@ -25,7 +25,7 @@ sweep of every policy in one learned world.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,12 +34,13 @@ from numpy.typing import NDArray
 
 from scopeval.arrays import Bools, Floats
 from scopeval.collection.episodes import discounts
-from scopeval.comparison.counted_model import learned_model, value_tables, worlds_of
+from scopeval.comparison.counted_model import CountedParts, learned_model, value_tables
 from scopeval.comparison.mixture import MixtureEpisodes
 from scopeval.comparison.policy_set import PolicySet
 from scopeval.errors import ScopevalError
 from scopeval.exact import TabularMDP
 from scopeval.logs.transitions import Transitions
+from scopeval.models.rows import Rows
 from scopeval.policies.protocols import Observations, Policy, Time
 
 __all__ = [
@@ -159,7 +160,7 @@ class ControlLearner(Protocol):
 
     def learn(
         self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
-    ) -> list[Controls | None]:
+    ) -> Iterator[Controls | None]:
         """One for each of the fits, from the parts of these numbers; None: they are of no use."""
         ...
 
@@ -232,6 +233,10 @@ class AskedControls:
         return control, baseline
 
 
+#: Worlds that are learned together: more are faster, and take more memory.
+TOGETHER = 10
+
+
 @dataclass(frozen=True)
 class TableLearner:
     """State numbers: values in the worlds that the rows show."""
@@ -244,27 +249,34 @@ class TableLearner:
 
     def learn(
         self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
-    ) -> list[Controls | None]:
-        """All of them by one recursion for each policy."""
-        some = [e for e, fit in enumerate(fits) if any(parts[i].has_next.any() for i in fit)]
-        if not some:
-            return [None] * len(fits)
-        E, K, T, A = len(some), len(self.policies), self.horizon, self.actions
+    ) -> Iterator[Controls | None]:
+        """Some of them at a time, by one recursion for each policy."""
+        leads = [bool(part.has_next.any()) for part in parts]
+        if not any(leads):
+            yield from (None for _ in fits)
+            return
+        T, A = self.horizon, self.actions
         known = np.unique(np.concatenate([x for p in parts for x in (p.obs, p.next_obs)]))
         S = 1 + int(known[-1])
-        rows = worlds_of(parts, [fits[e] for e in some], S)
-        mdp = learned_model(rows, E * S, A, T, self.gamma)
         tables, _ = self.policies.tables(T, known, (S, A))
+        counted = CountedParts.of(parts, S)
+        for begin in range(0, len(fits), TOGETHER):
+            every = fits[begin : begin + TOGETHER]
+            some = [fit for fit in every if any(leads[i] for i in fit)]
+            made = self._tables(counted.worlds(some), len(some), tables) if some else iter(())
+            yield from (next(made) if any(leads[i] for i in fit) else None for fit in every)
+
+    def _tables(self, rows: Rows, E: int, tables: Floats) -> Iterator[TableControls]:
+        """Of E worlds side by side, for policies [K, T, S, A]."""
+        K, T, S, A = tables.shape
+        mdp = learned_model(rows, E * S, A, T, self.gamma)
         q, v = np.zeros((E, K, T, S, A)), np.zeros((E, K, T, S))
         for k, pi in enumerate(tables):
             every = np.concatenate([np.tile(pi, (1, E, 1)), np.full((T, 1, A), 1.0 / A)], axis=1)
             ahead, here = value_tables(mdp, "reward", every)
             q[:, k] = ahead[:, :-1].reshape(T, E, S, A).swapaxes(0, 1)
             v[:, k] = here[:-1, :-1].reshape(T, E, S).swapaxes(0, 1)
-        made: list[Controls | None] = [None] * len(fits)
-        for e, one, there in zip(some, q, v, strict=True):
-            made[e] = TableControls(one, there)
-        return made
+        return map(TableControls, q, v)
 
 
 @dataclass(frozen=True)
@@ -307,9 +319,9 @@ class WorldLearner:
 
     def learn(
         self, parts: Sequence[Transitions], fits: Sequence[Sequence[int]]
-    ) -> list[Controls | None]:
+    ) -> Iterator[Controls | None]:
         """One world for each, and a sweep of every policy in it."""
-        return [self._learn([parts[i] for i in fit]) for fit in fits]
+        return (self._learn([parts[i] for i in fit]) for fit in fits)
 
     def _learn(self, rows: Sequence[Transitions]) -> Controls | None:
         from scopeval.behavior.designer import design

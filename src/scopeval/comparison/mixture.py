@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.collection.environments import EnvironmentFailure, EnvironmentPool, Outcomes
 from scopeval.collection.episodes import LostEpisode, discounts
-from scopeval.collection.rollout import INTERRUPTED, draw_actions, episode_streams
+from scopeval.collection.rollout import INTERRUPTED, EpisodeStreams, draw_actions
 from scopeval.collection.signal_paths import record_signals
 from scopeval.comparison.policy_set import Normal, PolicySet
 from scopeval.errors import PlantError
@@ -240,7 +240,7 @@ class _Tape:
 
     indices: range
     uniforms: Floats
-    draws: list[np.random.Generator]
+    streams: list[EpisodeStreams]
     state: EpisodeState
     reward: Floats
     cost: Floats
@@ -258,12 +258,12 @@ class _Tape:
         cls, indices: range, seed: int, horizon: int, policies: int, signals: int = 0
     ) -> tuple[_Tape, Ints]:
         """A tape, and the seeds of its environments."""
-        streams = [episode_streams(seed, index, horizon) for index in indices]
+        streams = [EpisodeStreams(seed, index, horizon) for index in indices]
         B = len(indices)
         tape = cls(
             indices,
             np.stack([one.uniforms for one in streams]),
-            [one.candidates for one in streams],
+            streams,
             EpisodeState.start(B, policies),
             np.zeros((B, horizon)),
             np.zeros((B, horizon)),
@@ -458,7 +458,8 @@ class MixtureRollout:
 
     def _choose(self, tape: _Tape, rows: Ints, t: int, shares: Floats) -> MixtureChoice:
         state = EpisodeState(tape.state.log_weights[rows], tape.state.returned[rows])
-        draws = [tape.draws[row] for row in rows]
+        streams = [tape.streams[row] for row in rows if self.policies.continuous]
+        draws = [one.candidates for one in streams]
         uniforms = tape.uniforms[rows, t]
         made = choose(self.policies, tape.obs[rows, t], t, state, shares, uniforms, draws)
         for k, reason in made.reasons.items():
@@ -499,7 +500,7 @@ def choose(
         state: the running weights.
         shares: of the policies, [K].
         uniforms: draw the actions; of continuous policies, who acts.
-        draws: draw the actions of continuous policies.
+        draws: draw the actions of continuous policies; of finite actions there are none.
         mute: [K] policies that gave no answer when this was decided before; None: they are asked.
     """
     if policies.continuous:
