@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 
+import numpy as np
 import pytest
-from machine import HORIZON, Machine, run_episode, tables
+import sqlalchemy as sa
+from machine import ACTIONS, HORIZON, STATES, Machine, run_episode, tables
 
-from scopeval import Bound, Campaign, Promise
+from scopeval import Bound, Campaign, Promise, Transitions
+from scopeval.campaign.audit import verify_campaign
+from scopeval.campaign.store import METADATA
+from scopeval.errors import ScopevalError
 
 TARGET, BEHAVIOR = tables()
 
@@ -92,3 +97,127 @@ def test_missing_episodes_and_events_are_found(made):
     assert found.holes > 0
     assert "episode 4 is missing" in found.first
     assert json.dumps(found.first).count("events are missing") == 1
+
+
+# -- every column of every table -------------------------------------------------------------------
+
+#: Columns that no event vouches for, and why that changes no result.
+UNSEALED = {
+    "facts.name": "the format and the versions of the programs; a wrong format is refused",
+    "facts.value": "the same; terms and target have hashes",
+    "plants.name": "signs of life and leases",
+    "plants.seen": "the same",
+    "plants.holder": "the same",
+    "episodes.request": "the idempotency key of the call that began it",
+    "episodes.started": "the event has the time",
+    "episodes.ended": "the event has the time",
+    "steps.decided": "the events around it have times",
+    "steps.observed": "the same",
+}
+#: Who may call, what operators were refused, and what webhooks took: no part of the evidence.
+OF_THE_SERVICE = ("serve_tokens", "serve_audit", "serve_deliveries")
+#: Of a running episode what plants have reported is in no event yet.
+REPORTED = ("control", "baseline", "would", "reward", "cost", "signals", "next_obs", "terminated")
+
+
+def past(n=40):
+    """Logs of single steps."""
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(STATES, size=n), rng.integers(ACTIONS, size=n)
+    return Transitions(
+        t=np.zeros(n, np.int64),
+        obs=state,
+        action=action,
+        reward=rng.normal(size=n),
+        cost=rng.random(n),
+        next_obs=state,
+        terminated=np.ones(n, np.bool_),
+    )
+
+
+def another(value, kind):
+    """A value that is not this one, and as like it as can be."""
+    if value is None:
+        return {str: "x", bytes: b"x", bool: True}.get(kind, 1)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, bytes):
+        return value + b"x"
+    if not isinstance(value, str):
+        return "x"
+    try:
+        content = json.loads(value)
+    except ValueError:
+        return value + "x"
+    if isinstance(content, list):
+        return json.dumps([content[0] + 1, *content[1:]])
+    if isinstance(content, dict):
+        name = min(content, default="x")
+        return json.dumps(content | {name: another(content.get(name), int)})
+    return json.dumps(content + 1)
+
+
+OPEN = 5
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_whatever_is_edited_is_found(place, many):
+    """Each column of each table, in three rows, alone; what is not found stands above, and why."""
+    policies = {"today": TARGET, "new": BEHAVIOR} if many else TARGET
+    given = {"behavior": None if many else BEHAVIOR, "logs": past() if many else None}
+    with Campaign.create(place / "c", policies, horizon=HORIZON, seed=1, **given) as campaign:
+        for _ in range(3):
+            run_episode(campaign)
+        for lost in (True, False):
+            episode = campaign.start(request="abcdefgh" if lost else None)
+            for step in range(2):
+                episode.act(1)
+                if lost or not step:
+                    episode.observe(1.0, 2.0, 1)
+            if lost:
+                episode.lose("a power cut")
+                campaign.drop(2, "a broken sensor")
+                run_episode(campaign)
+        assert episode.number == OPEN
+        campaign.pause("lunch", who="ada")
+        backend = campaign.backend
+        assert campaign.verify().good
+        for table in METADATA.sorted_tables:
+            if table.name in OF_THE_SERVICE:
+                continue
+            with backend.store.read() as connection:
+                rows = connection.execute(sa.select(table)).all()
+            assert rows or table.name == "logs", table.name
+            for column in table.c:
+                for row in (rows[0], rows[len(rows) // 2], rows[-1]) if rows else ():
+                    name = f"{table.name}.{column.name}"
+                    reported = name.startswith("steps") and row.episode == OPEN
+                    if reported and column.name in REPORTED:
+                        continue
+                    if not found(backend, table, column, row):
+                        assert name in UNSEALED, (name, row)
+                        assert table.name != "facts" or row.name not in ("terms", "target")
+
+
+def found(backend, table, column, row):
+    """Whether an audit finds this value changed, or the database or the program refuses it."""
+
+    class UndoneError(Exception):
+        """Nothing of it stays."""
+
+    good = True
+    key = [c == getattr(row, c.name) for c in table.primary_key.columns]
+    try:
+        with backend.store.group() as connection:
+            value = another(getattr(row, column.name), column.type.python_type)
+            connection.execute(table.update().where(*key).values({column.name: value}))
+            good = verify_campaign(connection, backend.terms, backend.new_deciding()).good
+            raise UndoneError
+    except UndoneError:
+        return not good
+    except (ScopevalError, sa.exc.SQLAlchemyError):
+        return True  # it cannot even be read
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return True

@@ -32,7 +32,17 @@ from scopeval.campaign.steps import (
     summary_of,
     weights_after,
 )
-from scopeval.campaign.store import DESIGNS, EPISODES, EVENTS, FACTS, START, STEPS, Event, chained
+from scopeval.campaign.store import (
+    DESIGNS,
+    EPISODES,
+    EVENTS,
+    FACTS,
+    START,
+    STEPS,
+    Event,
+    chained,
+    kept_digests,
+)
 from scopeval.campaign.terms import Terms, terms_digest
 from scopeval.campaign.view import ShadowReport, Verification
 from scopeval.errors import InputError
@@ -99,6 +109,9 @@ def verify_campaign(
         findings.add(
             "holes", f"{state.last_episode + 1} episodes have started, {expected} are there"
         )
+    alone = sa.select(STEPS.c.episode).where(STEPS.c.episode.not_in(sa.select(EPISODES.c.number)))
+    for number in connection.execute(alone.distinct()).scalars():
+        findings.add("altered", f"there are steps of episode {number}, which is not there")
     counts = findings.counts
     return Verification(
         decisions,
@@ -155,7 +168,9 @@ def _check_terms(connection: sa.Connection, events: Sequence[Event], findings: _
         if content != row.fingerprint:
             findings.add("altered", f"design {row.number}: its content was changed")
     named: dict[str, Any] = {}
+    sealed: dict[str, str] = {}
     for event in events:
+        sealed |= event.data.get("kept", {})
         digest = event.data.get("terms")
         if digest is not None and digest != terms_digest(text):
             findings.add("altered", "the terms were changed")
@@ -165,6 +180,10 @@ def _check_terms(connection: sa.Connection, events: Sequence[Event], findings: _
             findings.add("altered", f"design {number}: another one was put in its place")
     for number in there.keys() - named.keys() if named else ():
         findings.add("altered", f"design {number}: no event has brought it")
+    rows = kept_digests(connection) if sealed else {}  # older journals do not have them
+    for name in sorted(rows.keys() | sealed.keys()):
+        if rows.get(name) != sealed.get(name):
+            findings.add("altered", f"{name}: the row was changed, added or deleted")
 
 
 def _by_episode(events: Sequence[Event], kind: str) -> dict[int, list[Event]]:
@@ -185,7 +204,7 @@ def _check_decisions(
     """Draw the decisions of an episode again; returns how many."""
     if episode.shadow:
         return 0
-    weight, drawn = 1.0, 0
+    weight, returned, drawn = 1.0, 0.0, 0
     weights = np.zeros(max(len(shares), 1))  # logs of the running weights
     for expected, row in enumerate(rows):
         if row.step != expected:
@@ -200,6 +219,9 @@ def _check_decisions(
             kept = np.array(json.loads(row.log_weights), np.float64)
             if kept.shape != weights.shape or not np.allclose(kept, weights, SLACK, SLACK):
                 text = f"its log weights are {row.log_weights:.60}, by the steps before {weights}"
+            if not math.isclose(row.returned, returned, rel_tol=SLACK, abs_tol=SLACK):
+                text = f"its return is {row.returned:.6g}, by the steps before {returned:.6g}"
+        returned += row.reward or 0.0
         weight *= row.target_probability / row.probability
         if row.target_probabilities is not None:
             weights = weights_after(row)
@@ -209,6 +231,10 @@ def _check_decisions(
         if text is not None:
             findings.add("different", f"episode {episode.number}, step {row.step}: {text}")
     return drawn
+
+
+#: The events that end an episode, by its state.
+_KINDS = {"open": [], "finished": ["ended"], "lost": ["lost"], "dropped": ["ended", "dropped"]}
 
 
 def _altered(
@@ -224,10 +250,11 @@ def _altered(
         return f"spent is {episode.spent:.6g}, by its steps it is {spent:.6g}"
     if episode.length != len(seen):
         return f"its length is {episode.length}, it has {len(seen)} steps"
-    wanted_kinds = {"open": [], "lost": ["lost"], "dropped": ["ended", "dropped"]}
+    if bool(episode.terminated) != bool(seen and seen[-1].terminated):
+        return "whether it has terminated is not what its last step says"
     kinds = [kind for kind in ("ended", "lost", "dropped") for _ in over[kind] or ()]
-    if kinds != wanted_kinds.get(episode.state, ["ended"]):
-        return f"it is {episode.state}, the events say {kinds or 'nothing'}"
+    if kinds != _KINDS.get(episode.state):
+        return f"it is {episode.state:.40}, the events say {kinds or 'nothing'}"
     began = over["started"] or []
     if len(began) != 1 or began[0].plant != episode.plant:
         return "no event has started it on this plant"
@@ -235,7 +262,11 @@ def _altered(
         if name in began[0].data and began[0].data[name] != getattr(episode, name):
             return f"{name} is {getattr(episode, name)}, it began with {began[0].data[name]}"
     if not kinds:
-        return None
+        late = (episode.numbers, episode.ended, episode.reason)
+        return None if late == (None, None, None) else "it runs, and has numbers or an end"
+    said = [event.text for event in over["dropped"] or over["lost"] or ()]
+    if not said[0].endswith(str(episode.reason)) if said else episode.reason is not None:
+        return f"its reason is {episode.reason!r:.60}, the events say another"
     end = (over["ended"] or over["lost"] or [])[0]
     if "steps" in end.data and end.data["steps"] != digest_of(seen):
         return "its steps are not those with which it ended"
@@ -283,6 +314,8 @@ def _difference(again: Chosen, row: sa.Row[Any]) -> str | None:
         said = [math.nan if p is None else p for p in each or ()]
         if len(drawn) != len(said) or not np.allclose(drawn, said, 0.0, SLACK, equal_nan=True):
             return f"the probabilities of the policies are {said!r:.60}, drawn again {drawn!r:.60}"
+    if again.each is not None and row.chooser != again.choice.chooser:
+        return f"it was decided by the {row.chooser:.40}, drawn again by the {again.choice.chooser}"
     kept = np.asarray(json.loads(row.action))
     if np.shape(action) != kept.shape or np.abs(action - kept).max() > SLACK:
         return f"the action is {row.action:.60}, drawn again it is {action!r:.60}"
@@ -302,8 +335,9 @@ def shadow_report(connection: sa.Connection, terms: Terms) -> ShadowReport:
     reasons = Counter(row["fallback"] for row in rows if row["fallback"] is not None)
     finished = connection.execute(
         sa.select(EPISODES.c.number)
+        .join(EVENTS, sa.and_(EVENTS.c.episode == EPISODES.c.number, EVENTS.c.kind == "ended"))
         .where(EPISODES.c.state == "finished", EPISODES.c.shadow.is_(True))
-        .order_by(EPISODES.c.ended, EPISODES.c.number)
+        .order_by(EVENTS.c.number)
     ).scalars()
     sums = [earned_of(observed_rows(connection, n), terms.gamma) for n in finished.all()]
     return ShadowReport(

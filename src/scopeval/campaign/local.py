@@ -35,6 +35,7 @@ from scopeval.campaign.store import (
     FORMAT,
     Event,
     Store,
+    kept_digests,
     reading_row,
 )
 from scopeval.campaign.terms import Ramp, Terms, check_name, terms_digest
@@ -316,6 +317,7 @@ def create_local(
             if terms.baseline:
                 marks[str(BASELINE)] = designs.keep_baseline(connection, clock())
             data: dict[str, Any] = {"terms": terms_digest(text), "designs": marks}
+            data["kept"] = kept_digests(connection)
             if several is None:
                 data["confirmed"] = confirmed(designs.behavior(0), baseline=terms.baseline)
             if terms.refit is not None:

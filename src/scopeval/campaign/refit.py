@@ -37,7 +37,7 @@ from scopeval.campaign.recorder import Recorder
 from scopeval.campaign.stages import StagePlan, budget_after
 from scopeval.campaign.state import CampaignState
 from scopeval.campaign.steps import read_episodes
-from scopeval.campaign.store import DESIGNS, EVENTS, Event
+from scopeval.campaign.store import DESIGNS, EVENTS, Event, kept_digests
 from scopeval.campaign.transfer import kept_logs
 from scopeval.collection.episodes import Episodes
 from scopeval.errors import DataError
@@ -104,6 +104,7 @@ def refit_now(recorder: Recorder) -> bool:
         )
         if made.plan.new:
             data["designs"] = {str(number): mark}
+            data["kept"] = kept_digests(connection)
         recorder.happen(connection, Event("design", text, data=data))
     return True
 

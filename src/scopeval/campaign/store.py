@@ -50,6 +50,7 @@ __all__ = [
     "chained",
     "decode",
     "encode",
+    "kept_digests",
     "open_engine",
     "reading_row",
 ]
@@ -346,6 +347,26 @@ def chained(before: str, row: Mapping[str, Any]) -> str:
     names = ("number", "time", "kind", "text", "plant", "episode", "who", "data")
     content = json.dumps([before, *(row[name] for name in names)], ensure_ascii=False)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def kept_digests(connection: sa.Connection) -> dict[str, str]:
+    """Hashes of the rows that are written once and then only read, by table and key.
+
+    These are the designs, the logs and the fingerprint of the target; the terms have their own.
+    """
+    digests = {}
+    for table, chosen in (
+        (DESIGNS, sa.select(DESIGNS)),
+        (LOGS, sa.select(LOGS)),
+        (FACTS, sa.select(FACTS).where(FACTS.c.name == "target")),
+    ):
+        for row in connection.execute(chosen):
+            digest = hashlib.sha256()
+            for value in row:
+                content = value if isinstance(value, bytes) else json.dumps(value).encode()
+                digest.update(hashlib.sha256(content).digest())
+            digests[f"{table.name} {row[0]}"] = digest.hexdigest()
+    return digests
 
 
 class _Group(threading.local):
