@@ -39,24 +39,26 @@ def check(
     from scopeval.logs.clock import clock_of
     from scopeval.logs.diagnose import Problem, diagnosis_of
     from scopeval.logs.picture import LogCounts, picture
+    from scopeval.logs.read import logged_batches, open_reader
     from scopeval.logs.sources import CsvFormat
     from scopeval.logs.statistics import LogStatistics
-    from scopeval.logs.stream import logged_batches
     from scopeval.policies.adapters import TabularPolicy
 
     target = None if policy is None else policy_from(policy)
     table = target if isinstance(target, TabularPolicy) else None
     statistics, counts, noise = LogStatistics(), LogCounts(), LogNoise()
     with progress_bar("reading the log"):
-        batches, notes = logged_batches(
+        clock = clock_of(time, gap)
+        reader = open_reader(
             log,
-            columns=columns_from(columns or []),
+            columns_from(columns or []),
             csv=CsvFormat(separator, decimal),
-            clock=clock_of(time, gap),
+            clock=clock,
             exogenous=exogenous_from(exogenous),
         )
+        batches, notes = logged_batches(reader, clock)
         for batch in batches:
-            statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
+            statistics.add(*batch)
             counts.add(batch.log)
             noise.add(batch.log)
     if table is None:
@@ -81,7 +83,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: tuple[str, ...]) -> None:
+def _print_diagnosis(console: Console, diagnosis: Diagnosis, notes: list[str]) -> None:
     for kind, texts in (
         ("error", diagnosis.errors),
         ("warning", diagnosis.warnings),

@@ -33,7 +33,7 @@ from scopeval.logs.columns import (
 )
 from scopeval.logs.diagnose import Problem, examine
 from scopeval.logs.sources import CsvFormat, open_source
-from scopeval.logs.tables import ParquetTable, Part, Table, reading
+from scopeval.logs.tables import Part, Table, reading
 from scopeval.logs.transitions import Transitions, check_below
 from scopeval.logs.values import Origin
 
@@ -43,11 +43,11 @@ __all__ = [
     "FieldReader",
     "Fields",
     "Kind",
-    "batch_of",
     "check_sizes",
     "computed_cost",
     "kind_of",
-    "notes_of",
+    "logged_batches",
+    "open_reader",
     "read_logs",
     "read_whole",
     "reader_of",
@@ -75,15 +75,41 @@ def refuse_other_kind(field: str, known: Kind, kind: Kind, first: str, source: s
         )
 
 
+class Batch(NamedTuple):
+    """Consecutive rows of a log, with the columns that only describe episodes."""
+
+    log: Transitions
+    episode: Ints | None
+    truncated: Bools | None
+
+
 @dataclass(frozen=True)
 class FieldReader:
-    """A table, the choice of its columns, and the limits on their values."""
+    """A table, the choice of its columns, and the limits on their values.
+
+    Attributes:
+        cost: the function that takes the place of a column of costs; None: there is such a column.
+    """
 
     table: Table
     choices: Mapping[str, Choice]
     problem: Problem
     discrete: bool | None = None
     exogenous: tuple[int, ...] | tuple[str, ...] = ()
+    cost: CostFunction | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the log before its rows are read."""
+        notes = list(self.table.notes)
+        if "terminated" not in self.choices:
+            notes.append("no terminated column: no row counts as terminated")
+        return notes + swapped_columns(self.choices)
+
+    @property
+    def missing(self) -> list[str]:
+        """Fields that only `rebuild` can fill in, from all rows together."""
+        return [name for name in ("t", "next_obs") if name not in self.choices]
 
     def parts(self) -> Iterator[tuple[Part, Fields]]:
         """The checked fields of each part."""
@@ -97,6 +123,28 @@ class FieldReader:
                 kind = kind_of(fields[field])
                 refuse_other_kind(field, kinds.setdefault(field, kind), kind, first, part.source)
             yield part, fields
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows as they are stored, where no field is missing."""
+        for part, fields in self.parts():
+            if self.cost is not None:
+                if not fields.get("has_next", np.True_).all():
+                    raise DataError(
+                        f"{part.source}: rows without a successor (has_next), where the function "
+                        "cost= is given next_obs; expected a column of costs, or read_logs, which "
+                        "leaves such rows out"
+                    )
+                fields["cost"] = computed_cost(self.cost, fields)
+            yield self.batch_of(fields, part.source)
+
+    def batch_of(self, fields: Fields, source: str) -> Batch:
+        """Fields as a batch."""
+        episode, truncated = fields.pop("episode", None), fields.pop("truncated", None)
+        values: dict[str, Any] = dict(fields)
+        try:
+            return Batch(Transitions(**values, exogenous=self.exogenous), episode, truncated)
+        except InputError as cause:
+            raise DataError(f"{source}: {cause}") from cause
 
     def gather(self) -> tuple[Fields, list[int]]:
         """All parts as one, and the rows where a new file begins."""
@@ -281,12 +329,22 @@ def _sealed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-class Batch(NamedTuple):
-    """Consecutive rows of a log, with the columns that only describe episodes."""
-
-    log: Transitions
-    episode: Ints | None
-    truncated: Bools | None
+def open_reader(
+    source: object,
+    columns: ColumnMap | None,
+    problem: Problem = Problem(),  # noqa: B008  (frozen)
+    cost: CostFunction | None = None,
+    discrete: bool | None = None,
+    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
+    clock: Clock | None = None,
+    exogenous: Exogenous | None = None,
+) -> FieldReader:
+    """The reader of whatever `read_logs` accepts."""
+    check_sizes(problem.horizon, problem.actions)
+    if clock is not None:
+        columns = {**(columns or {}), "time": clock.column}
+    table, columns = open_source(source, columns, cost_needed=cost is None, csv=csv)
+    return reader_of(table, columns, problem, cost, discrete, exogenous)
 
 
 def reader_of(
@@ -299,11 +357,9 @@ def reader_of(
 ) -> FieldReader:
     """The reader of a table, with its columns chosen; `exogenous` None: as the log says."""
     choices = choose_columns(table.names, columns, table.source, cost_needed=cost is None)
-    if isinstance(table, ParquetTable):
-        for file in table.files[1:]:
-            refuse_other_columns(
-                choices, columns, file.names, str(file.path), str(table.files[0].path)
-            )
+    first = table.pieces[0].source
+    for piece in table.pieces[1:]:
+        refuse_other_columns(choices, columns, piece.names, piece.source, first)
     wanted = {field: c for field, c in choices.items() if cost is None or field != "cost"}
     named, signals = table.exogenous, None
     if exogenous is not None:
@@ -312,15 +368,7 @@ def reader_of(
         signals = Choice(("signals",))
     if signals is not None:
         wanted["signals"] = signals
-    return FieldReader(table, wanted, problem, discrete, named)
-
-
-def notes_of(table: Table, reader: FieldReader) -> list[str]:
-    """What to know about the log before its rows are read."""
-    notes = list(table.notes) if isinstance(table, ParquetTable) else []
-    if "terminated" not in reader.choices:
-        notes.append("no terminated column: no row counts as terminated")
-    return notes + swapped_columns(reader.choices)
+    return FieldReader(table, wanted, problem, discrete, named, cost)
 
 
 def check_sizes(horizon: int | None, actions: int | None) -> None:
@@ -339,18 +387,6 @@ def computed_cost(cost: CostFunction, fields: Fields) -> NDArray[np.float64]:
         origin.fail(f"has {len(costs):,} values for {len(fields['obs']):,} rows")
     origin.refuse_where(costs < 0, "is negative", "costs are amounts, at least 0")
     return costs
-
-
-def batch_of(
-    fields: Fields, source: str, exogenous: tuple[int, ...] | tuple[str, ...] = ()
-) -> Batch:
-    """Fields as a batch."""
-    episode, truncated = fields.pop("episode", None), fields.pop("truncated", None)
-    values: dict[str, Any] = dict(fields)
-    try:
-        return Batch(Transitions(**values, exogenous=exogenous), episode, truncated)
-    except InputError as cause:
-        raise DataError(f"{source}: {cause}") from cause
 
 
 def read_logs(
@@ -422,32 +458,19 @@ def read_logs(
     """
     problem = Problem(horizon=horizon, actions=actions)
     csv, clock = CsvFormat(separator, decimal), clock_of(time, gap)
-    batch, notes = read_whole(source, columns, problem, cost, discrete, csv, clock, exogenous)
+    reader = open_reader(source, columns, problem, cost, discrete, csv, clock, exogenous)
+    batch, notes = read_whole(reader, clock)
     log, diagnosis = examine(batch.log, problem, episode=batch.episode, truncated=batch.truncated)
     diagnosis.raise_errors(_name(source))
     return log.with_notes((*notes, *diagnosis.warnings))
 
 
-def read_whole(
-    source: object,
-    columns: ColumnMap | None,
-    problem: Problem,
-    cost: CostFunction | None,
-    discrete: bool | None,
-    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
-    clock: Clock | None = None,
-    exogenous: Exogenous | None = None,
-) -> tuple[Batch, list[str]]:
+def read_whole(reader: FieldReader, clock: Clock | None = None) -> tuple[Batch, list[str]]:
     """The whole log, with missing fields filled in, and notes about it."""
-    check_sizes(problem.horizon, problem.actions)
-    if clock is not None:
-        columns = {**(columns or {}), "time": clock.column}
-    table, columns = open_source(source, columns, cost_needed=cost is None, csv=csv)
-    if isinstance(table, ParquetTable):
-        table.check_memory()
-    reader = reader_of(table, columns, problem, cost, discrete, exogenous)
+    table, cost, problem = reader.table, reader.cost, reader.problem
+    table.check_memory()
     fields, borders = reader.gather()
-    notes = notes_of(table, reader)
+    notes = reader.notes
     if "terminated" not in fields:
         fields["terminated"] = np.zeros(len(fields["obs"]), np.bool_)
     if clock is not None:
@@ -459,9 +482,22 @@ def read_whole(
     if cost is not None:
         notes += _without_last_rows(fields)
         fields["cost"] = computed_cost(cost, fields)
-    batch = batch_of(fields, table.source, reader.exogenous)
+    batch = reader.batch_of(fields, table.source)
     batch.log.check(problem.horizon, problem.actions, source=table.source)
     return batch, notes
+
+
+def logged_batches(
+    reader: FieldReader, clock: Clock | None = None
+) -> tuple[Iterator[Batch], list[str]]:
+    """The rows of a log as they are stored, in batches where possible, and notes about them.
+
+    Nothing is judged, and nothing is counted once.
+    """
+    if reader.table.batch_rows is not None and not reader.missing and clock is None:
+        return reader.batches(), reader.notes
+    batch, notes = read_whole(reader, clock)
+    return iter([batch]), notes
 
 
 def _without_last_rows(fields: Fields) -> list[str]:

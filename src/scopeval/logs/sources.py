@@ -28,13 +28,12 @@ from scopeval.errors import DataError, InputError, MissingExtraError
 from scopeval.logs.columns import Choice, ColumnMap, choose_columns
 from scopeval.logs.tables import (
     SUFFIXES,
-    InMemory,
-    NpzTable,
     Table,
     block_of,
     content_of,
     open_frame,
     open_json_lines,
+    open_npz,
     open_parquet,
     reading,
 )
@@ -77,7 +76,7 @@ class CsvFormat:
         return None
 
 
-def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> InMemory:  # noqa: B008  (frozen)
+def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> Table:  # noqa: B008  (frozen)
     """A CSV file with a header line, perhaps compressed (``.gz``).
 
     Types are inferred from the whole file, not from its start. Without a stated format the
@@ -91,7 +90,7 @@ def open_csv(path: Path, written: CsvFormat = CsvFormat()) -> InMemory:  # noqa:
         table = _csv_table(content, encoding, separator, written.decimal or ".")
         if written.decimal is None and separator != "," and _has_decimal_commas(table):
             table = _csv_table(content, encoding, separator, ",")
-    return InMemory.of_arrow(str(path), table)
+    return Table.of_arrow(str(path), table)
 
 
 def _csv_table(content: Any, encoding: str, separator: str, decimal: str) -> Any:
@@ -177,11 +176,11 @@ def open_source(
         raise InputError(f"{csv.stated}, but only CSV files have one; leave it out")
     if isinstance(source, Mapping):
         arrays = {str(key): values for key, values in source.items()}
-        return InMemory("dict", arrays, names=list(arrays)), columns
+        return Table.of_arrays("dict", arrays), columns
     if isinstance(source, Recorded):
         arrays = source.transitions()
         reported = tuple(arrays.pop("exogenous", np.zeros(0)).tolist())
-        return InMemory("episodes", arrays, names=list(arrays), exogenous=reported), columns
+        return Table.of_arrays("episodes", arrays, exogenous=reported), columns
     if hasattr(source, "iterate_episodes"):
         episodes = source.iterate_episodes()
     elif isinstance(source, (list, tuple)):
@@ -212,7 +211,7 @@ def open_path(
         if ending in (".jsonl", ".jsonl.gz"):
             return open_json_lines(path)
         if ending == ".npz":
-            return NpzTable(path)
+            return open_npz(path)
     raise DataError(
         f"{path}: cannot tell the format from {ending or 'a name without ending'!r}; expected "
         ".parquet, .pq, .csv, .csv.gz, .jsonl, .jsonl.gz, .npz, or a folder of Parquet files"
@@ -237,7 +236,7 @@ def load_minari(name: str) -> Any:
 
 def open_episodes(
     episodes: Iterable[Any], columns: ColumnMap | None, source: str, *, cost_needed: bool
-) -> InMemory:
+) -> Table:
     """All episodes as one table with our field names.
 
     The cost may also be in an episode's ``infos["cost"]``, where Minari stores it.
@@ -272,7 +271,7 @@ def open_episodes(
         raise DataError(f"{source}: no episodes with at least one step")
     with reading(source, "episodes"):
         arrays = {field: np.concatenate(values) for field, values in pieces.items()}
-    return InMemory(source, arrays, np.asarray(starts, np.int64), list(arrays))
+    return Table.of_arrays(source, arrays, np.asarray(starts, np.int64))
 
 
 def _record(episode: Any, where: str) -> dict[str, Any]:

@@ -383,7 +383,6 @@ class LogStatistics:
     def add(
         self,
         log: Transitions,
-        *,
         episode: Ints | None = None,
         truncated: NDArray[np.bool_] | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ each in turn, so that rows that are far apart in the log come together).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,41 +22,28 @@ import numpy as np
 
 from scopeval.arrays import check_whole
 from scopeval.errors import DataError, InputError
-from scopeval.logs.clock import Clock
-from scopeval.logs.columns import ColumnMap, Exogenous
+from scopeval.logs.columns import ColumnMap
 from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of
 from scopeval.logs.read import (
     Batch,
     CostFunction,
     FieldReader,
     Kind,
-    batch_of,
     check_sizes,
-    computed_cost,
     kind_of,
-    notes_of,
-    read_whole,
     reader_of,
     refuse_other_kind,
 )
-from scopeval.logs.sources import CsvFormat, open_path
+from scopeval.logs.sources import open_path
 from scopeval.logs.statistics import LogStatistics
-from scopeval.logs.tables import (
-    BlockTable,
-    ParquetTable,
-    Part,
-    is_ray_dataset,
-    open_ray_dataset,
-)
+from scopeval.logs.tables import Table, is_ray_dataset, open_ray_dataset
 from scopeval.logs.transitions import Transitions
 from scopeval.workers.attempt import Job, Queue, pack
 from scopeval.workers.crew import Workers, open_crew, workers_of
 
 __all__ = [
     "SIDE_BY_SIDE",
-    "LogPiece",
     "LoggedStream",
-    "logged_batches",
     "read_pieces",
     "sample_logs",
     "shuffled_batches",
@@ -109,35 +96,33 @@ def stream_logs(
         raise InputError(f"batch_rows must be a positive integer, got {batch_rows!r}")
     crew = workers_of(workers)
     table = _opened(source, batch_rows)
-    if isinstance(table, BlockTable) and crew is not None and crew.backend != "ray":
+    if is_ray_dataset(source) and crew is not None and crew.backend != "ray":
         raise InputError(
             "workers: got a Ray dataset, which only workers of its cluster can read; expected "
             "Workers(backend='ray')"
         )
-    problem = Problem(horizon=horizon, actions=actions)
-    reader = reader_of(table, columns, problem, cost, discrete)
-    missing = [name for name in ("t", "next_obs") if name not in reader.choices]
-    if missing:
+    reader = reader_of(table, columns, Problem(horizon, actions), cost, discrete)
+    if reader.missing:
         raise DataError(
-            f"{table.source}: no column for {' and '.join(missing)}, which a stream needs; "
+            f"{table.source}: no column for {' and '.join(reader.missing)}, which a stream needs; "
             "read_logs can rebuild it for a log that fits into memory"
         )
     if not table.rows:
         raise DataError(f"{table.source}: no rows")
-    notes = tuple(notes_of(table, reader))
-    return LoggedStream(reader, table.rows, notes, cost, crew)
+    return LoggedStream(reader, crew, tuple(reader.notes))
 
 
-def _opened(source: object, batch_rows: int) -> ParquetTable | BlockTable:
+def _opened(source: object, batch_rows: int) -> Table:
     if is_ray_dataset(source):
-        return open_ray_dataset(source, batch_rows)
-    if not isinstance(source, str | os.PathLike):
+        table = open_ray_dataset(source)
+    elif isinstance(source, str | os.PathLike):
+        table = open_path(source)
+    else:
         raise InputError(
             f"source: got {type(source).__name__}, expected the path of a Parquet file or of a "
             "folder of them, or a Ray dataset; use read_logs for what is in memory"
         )
-    table = open_path(source)
-    if not isinstance(table, ParquetTable):
+    if table.batch_rows is None:
         raise DataError(f"{source}: only Parquet can be read in batches; use read_logs")
     return replace(table, batch_rows=batch_rows)
 
@@ -147,23 +132,28 @@ class LoggedStream:
     """Batches of a log on disk; can be iterated any number of times.
 
     Attributes:
-        rows: rows in all batches together.
+        crew: the workers that read its pieces; None: this process does.
+        reading_notes: what reading the log had to say, before its rows were judged.
     """
 
     _reader: FieldReader
-    rows: int
-    _notes: tuple[str, ...] = ()
-    _cost: CostFunction | None = None
     crew: Workers | None = None
+    reading_notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows in all batches together."""
+        return self._reader.table.rows
 
     def __iter__(self) -> Iterator[Transitions]:
-        read = 0
-        for batch, statistics in self._counted():
+        read, statistics = 0, LogStatistics()
+        for batch in self.batches():
+            statistics.add(*batch)
             read += len(batch.log)
             if read < self.rows:
                 yield batch.log
             else:
-                yield batch.log.with_notes(self.notes(statistics))
+                yield batch.log.with_notes((*self.reading_notes, *self.judge(statistics).warnings))
 
     def diagnose(self, states: int | None = None) -> Diagnosis:
         """Read the whole log and return its diagnosis; contradictions are not raised.
@@ -172,18 +162,13 @@ class LoggedStream:
             states: number of states of the target policy.
         """
         statistics = LogStatistics()
-        for _, statistics in self._counted():  # noqa: B007  (the last ones count)
-            pass
+        for batch in self.batches():
+            statistics.add(*batch)
         return diagnosis_of(statistics.facts(), replace(self._reader.problem, states=states))
 
-    def pieces(self) -> list[LogPiece]:
+    def pieces(self) -> list[Table]:
         """The files, or blocks, that have rows."""
-        pieces, row = [], 0
-        for table in self._table.pieces():
-            if table.rows:
-                pieces.append(LogPiece(table, row))
-            row += table.rows
-        return pieces
+        return self._reader.table.each()
 
     def row_groups(self, batch_rows: int) -> list[LoggedStream]:
         """The row groups of the files, or the blocks, each alone, in smaller batches.
@@ -191,63 +176,19 @@ class LoggedStream:
         Args:
             batch_rows: most rows of a batch.
         """
-        table = self._table
-        if isinstance(table, ParquetTable):
-            return [self.of(replace(g, batch_rows=batch_rows)) for g in table.row_groups()]
-        return [self.of(replace(piece.table, batch_rows=batch_rows)) for piece in self.pieces()]
+        return [self.of(group) for group in self._reader.table.row_groups(batch_rows)]
 
-    def of(self, table: ParquetTable | BlockTable) -> LoggedStream:
+    def of(self, table: Table) -> LoggedStream:
         """The same way of reading, for a piece."""
-        return replace(self, _reader=replace(self._reader, table=table), rows=table.rows)
+        return replace(self, _reader=replace(self._reader, table=table))
 
     def without_rows(self) -> LoggedStream:
         """The way of reading alone."""
-        return self.of(self._table.without_rows())
-
-    def notes(self, statistics: LogStatistics) -> tuple[str, ...]:
-        """What a user should know about the log.
-
-        Args:
-            statistics: of all rows.
-
-        Raises:
-            DataError: the log contradicts itself, or stores every row several times.
-        """
-        return (*self._notes, *self.judge(statistics).warnings)
-
-    @property
-    def reading_notes(self) -> tuple[str, ...]:
-        """What reading the log had to say, before its rows were judged."""
-        return tuple(self._notes)
-
-    @property
-    def _table(self) -> ParquetTable | BlockTable:
-        assert isinstance(self._reader.table, ParquetTable | BlockTable)
-        return self._reader.table
-
-    def _counted(self) -> Iterator[tuple[Batch, LogStatistics]]:
-        """The batches, and the statistics of all rows until then."""
-        statistics = LogStatistics()
-        for _, batch in self._parts():
-            statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
-            yield batch, statistics
+        return self.of(replace(self._reader.table, pieces=()))
 
     def batches(self) -> Iterator[Batch]:
         """The batches as they are stored, without a diagnosis."""
-        for _, batch in self._parts():
-            yield batch
-
-    def _parts(self) -> Iterator[tuple[Part, Batch]]:
-        for part, fields in self._reader.parts():
-            if self._cost is not None:
-                if not fields.get("has_next", np.True_).all():
-                    raise DataError(
-                        f"{part.source}: rows without a successor (has_next), where the function "
-                        "cost= is given next_obs; expected a column of costs, or read_logs, which "
-                        "leaves such rows out"
-                    )
-                fields["cost"] = computed_cost(self._cost, fields)
-            yield part, batch_of(fields, part.source, self._reader.exogenous)
+        return self._reader.batches()
 
     def judge(self, statistics: LogStatistics) -> Diagnosis:
         """The diagnosis of all rows.
@@ -266,48 +207,6 @@ class LoggedStream:
         return diagnosis
 
 
-class LogPiece(NamedTuple):
-    """A file or a block of a log.
-
-    Attributes:
-        table: its rows.
-        first_row: number of its first row in the log.
-        wanted: how many of its rows belong to a sample.
-    """
-
-    table: ParquetTable | BlockTable
-    first_row: int
-    wanted: int = 0
-
-
-def logged_batches(
-    source: object,
-    *,
-    columns: ColumnMap | None = None,
-    problem: Problem = Problem(),  # noqa: B008  (frozen)
-    discrete: bool | None = None,
-    csv: CsvFormat = CsvFormat(),  # noqa: B008  (frozen)
-    clock: Clock | None = None,
-    batch_rows: int = 1 << 18,
-    exogenous: Exogenous | None = None,
-) -> tuple[Iterator[Batch], tuple[str, ...]]:
-    """The rows of a log as they are stored, in batches where possible, and notes about them.
-
-    Nothing is judged, and nothing is counted once.
-    """
-    if isinstance(source, str | os.PathLike) and csv.stated is None and clock is None:
-        table = open_path(source)
-        if isinstance(table, ParquetTable):
-            reader = reader_of(
-                replace(table, batch_rows=batch_rows), columns, problem, None, discrete, exogenous
-            )
-            if {"t", "next_obs"} <= set(reader.choices):
-                stream = LoggedStream(reader, table.rows)
-                return stream.batches(), tuple(notes_of(table, reader))
-    batch, notes = read_whole(source, columns, problem, None, discrete, csv, clock, exogenous)
-    return iter([batch]), tuple(notes)
-
-
 class PieceRead(NamedTuple):
     """What is kept of a piece, the statistics of all its rows, and the kinds of its fields."""
 
@@ -318,10 +217,10 @@ class PieceRead(NamedTuple):
 
 
 #: What to keep of a piece, given its rows in batches; workers must be able to copy it.
-Keep = Callable[[LogPiece, Iterator[Transitions]], Any]
+Keep = Callable[[Table, Iterator[Transitions]], Any]
 
 
-def read_piece(stream: LoggedStream, keep: Keep, piece: LogPiece) -> PieceRead:
+def read_piece(stream: LoggedStream, keep: Keep, piece: Table) -> PieceRead:
     """Read a piece, here or in a worker.
 
     Args:
@@ -333,27 +232,29 @@ def read_piece(stream: LoggedStream, keep: Keep, piece: LogPiece) -> PieceRead:
     kinds: dict[str, Kind] = {}
 
     def rows() -> Iterator[Transitions]:
-        for batch in stream.of(piece.table).batches():
-            statistics.add(batch.log, episode=batch.episode, truncated=batch.truncated)
+        for batch in stream.of(piece).batches():
+            statistics.add(*batch)
             kinds.update(obs=kind_of(batch.log.obs), action=kind_of(batch.log.action))
             yield batch.log
 
     content = keep(piece, rows())
-    return PieceRead(piece.table.source, content, statistics, kinds)
+    return PieceRead(piece.source, content, statistics, kinds)
 
 
 def read_pieces(
-    logged: LoggedStream, pieces: Sequence[LogPiece], keep: Keep, take: Callable[[Any], None]
-) -> LogStatistics:
-    """Call `take` with what is kept of every piece, in their order; the statistics of all rows.
+    logged: LoggedStream, keep: Keep, take: Callable[[Any], None]
+) -> tuple[Diagnosis, tuple[str, ...]]:
+    """Call `take` with what is kept of every piece, in their order; diagnosis and notes of all.
 
     Args:
         logged: the log; it says which workers read it. Without any, all is read here.
-        pieces: of it.
         keep: what is kept of a piece.
         take: merges that. What comes early waits for those before it.
+
+    Raises:
+        DataError: the log contradicts itself, or stores every row several times.
     """
-    reader = partial(read_piece, logged.without_rows(), keep)
+    reader, pieces = partial(read_piece, logged.without_rows(), keep), logged.pieces()
     statistics, first = LogStatistics(), list[PieceRead]()
 
     def merge(read: PieceRead) -> None:
@@ -366,37 +267,40 @@ def read_pieces(
     if logged.crew is None:
         for piece in pieces:
             merge(reader(piece))
-        return statistics
-    early: dict[int, PieceRead] = {}
-    taken = 0
+    else:
+        early: dict[int, PieceRead] = {}
+        taken = 0
 
-    def in_order(number: int, read: PieceRead) -> None:
-        nonlocal taken
-        early[number] = read
-        while taken in early:
-            merge(early.pop(taken))
-            taken += 1
+        def in_order(number: int, read: PieceRead) -> None:
+            nonlocal taken
+            early[number] = read
+            while taken in early:
+                merge(early.pop(taken))
+                taken += 1
 
-    packed = pack("logged", reader, _HINT)
-    queue = Queue({k: Job(one, one.table.source) for k, one in enumerate(pieces)}, in_order)
-    with open_crew(logged.crew.count, logged.crew.backend, grace=0.0) as workers:
-        workers.load(packed)
-        workers.run(queue)
-    return statistics
+        packed = pack("logged", reader, _HINT)
+        queue = Queue({k: Job(one, one.source) for k, one in enumerate(pieces)}, in_order)
+        with open_crew(logged.crew.count, logged.crew.backend, grace=0.0) as workers:
+            workers.load(packed)
+            workers.run(queue)
+    diagnosis = logged.judge(statistics)
+    return diagnosis, (*logged.reading_notes, *diagnosis.warnings)
 
 
-def _sample(seed: int, piece: LogPiece, batches: Iterator[Transitions]) -> list[Transitions]:
-    """As many rows of a piece as are wanted, drawn by this seed."""
+def _sample(
+    seed: int, wanted: dict[int, int], piece: Table, batches: Iterator[Transitions]
+) -> list[Transitions]:
+    """As many rows of a piece as are wanted, by its first row, drawn by this seed."""
     rng = np.random.default_rng((seed, 17, piece.first_row))
-    left, wanted = piece.table.rows, piece.wanted
+    left, needed = piece.rows, wanted[piece.first_row]
     samples: list[Transitions] = []
     for log in batches:
         n = len(log)
         # of the rows that are left, so many of the sample are in this batch
-        count = int(rng.hypergeometric(n, left - n, wanted)) if wanted else 0
+        count = int(rng.hypergeometric(n, left - n, needed)) if needed else 0
         if count:
             samples.append(log.select(np.sort(rng.choice(n, count, replace=False))))
-        left, wanted = left - n, wanted - count
+        left, needed = left - n, needed - count
     return samples
 
 
@@ -425,17 +329,15 @@ def sample_logs(logged: LoggedStream, rows: int, seed: int = 0) -> Transitions:
     check_whole("rows", rows, 1)
     check_whole("seed", seed, 0)
     pieces = logged.pieces()
-    sizes = np.array([piece.table.rows for piece in pieces])
     rng = np.random.default_rng((seed, 17))
     count = min(rows, logged.rows)
-    counts = rng.multivariate_hypergeometric(sizes, count, method="marginals")
+    sizes = np.array([piece.rows for piece in pieces])
+    drawn = rng.multivariate_hypergeometric(sizes, count, method="marginals").tolist()
+    wanted = {piece.first_row: n for piece, n in zip(pieces, drawn, strict=True)}
     parts = list[Transitions]()
-    drawn = [one._replace(wanted=int(n)) for one, n in zip(pieces, counts, strict=True)]
-    statistics = read_pieces(logged, drawn, partial(_sample, seed), parts.extend)
-    diagnosis = logged.judge(statistics)
-    notes = [*logged.reading_notes, *diagnosis.warnings]
+    diagnosis, notes = read_pieces(logged, partial(_sample, seed, wanted), parts.extend)
     if count < logged.rows:
-        notes.append(f"a random sample of {count:,} of {logged.rows:,} rows")
+        notes = (*notes, f"a random sample of {count:,} of {logged.rows:,} rows")
     return Transitions.concat(parts).keep_facts(diagnosis.facts).with_notes(notes)
 
 

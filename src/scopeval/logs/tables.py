@@ -1,7 +1,8 @@
 """Tables of logged data: CSV, JSON lines, NPZ, Parquet, data frames, arrays, Ray datasets.
 
-A `Table` has column names and yields `Part`s with the requested columns. The meaning of the columns
-is decided elsewhere.
+A `Table` has column names and yields `Part`s with the requested columns, piece by piece: arrays in
+memory are one piece; a folder has one for each file, and a Ray dataset one for each block. The
+meaning of the columns is decided elsewhere.
 
 Parquet is the format for logs on disk: files larger than memory are read in batches. It has
 checksums of the pages of a file, but not of their headers nor of the footer, which holds the schema
@@ -21,11 +22,12 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,24 +41,25 @@ from scopeval.errors import DataError, InputError, ScopevalError
 from scopeval.logs.transitions import Transitions
 
 __all__ = [
+    "BATCH_ROWS",
     "SUFFIXES",
-    "BlockTable",
-    "InMemory",
-    "NpzTable",
-    "ParquetTable",
     "Part",
+    "Piece",
     "Table",
     "block_of",
     "content_of",
     "is_ray_dataset",
     "open_frame",
     "open_json_lines",
+    "open_npz",
     "open_parquet",
     "open_ray_dataset",
     "reading",
     "write_logs",
 ]
 
+#: Rows of a batch, unless the caller says otherwise.
+BATCH_ROWS = 1 << 18
 _NPZ_KINDS = PLAIN_KINDS + "S"  # episodes may be named by bytes
 SUFFIXES = (".parquet", ".pq")
 _KEY = b"scopeval"
@@ -77,90 +80,168 @@ class Part:
     starts: NDArray[np.int64] | None = None  # first row of each episode, where that is known
 
 
-class Table(Protocol):
-    """A source of named columns."""
-
-    @property
-    def source(self) -> str:
-        """Name of the table in error messages."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the columns."""
-
-    @property
-    def exogenous(self) -> tuple[int, ...] | tuple[str, ...]:
-        """What no action changes, as the log says: see `Transitions`."""
-
-    def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """These columns, in order, in one or more parts."""
+#: Reads columns of a piece, at most so many rows at a time.
+ReadParts = Callable[[Sequence[str], int], Iterator[Part]]
 
 
 @dataclass(frozen=True)
-class InMemory:
-    """Arrays, or Arrow columns, by name; `starts` as in `Part`."""
+class Piece:
+    """Rows that are stored together: arrays in memory, a file, a row group of it, or a block.
+
+    Attributes:
+        source: its name in messages.
+        names: of its columns.
+        read: reads some of them.
+        rows: how many; 0 where only reading them shows it.
+        groups: its row groups.
+        packed: bytes of the file.
+        unpacked: bytes that all columns take in memory, by the footer of the file.
+    """
 
     source: str
-    columns: Mapping[str, Any]
-    starts: NDArray[np.int64] | None = None
-    names: Sequence[str] = ()
+    names: Sequence[str]
+    read: ReadParts
+    rows: int = 0
+    groups: tuple[Piece, ...] = ()
+    packed: int = 0
+    unpacked: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with named columns, in pieces that follow each other.
+
+    Attributes:
+        source: its name in messages.
+        pieces: in their order.
+        names: of the columns, in the first piece.
+        batch_rows: most rows of a part; None: each piece is read as a whole.
+        exogenous: what no action changes, as the log says: see `Transitions`.
+        notes: that were written with the log.
+        first_row: number of its first row in the log that it is a part of.
+    """
+
+    source: str
+    pieces: tuple[Piece, ...]
+    names: Sequence[str]
+    batch_rows: int | None = None
     exogenous: tuple[int, ...] | tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    first_row: int = 0
 
     @classmethod
-    def of_arrow(cls, source: str, table: Any) -> InMemory:
+    def of_arrays(
+        cls,
+        source: str,
+        columns: Mapping[str, Any],
+        starts: NDArray[np.int64] | None = None,
+        exogenous: tuple[int, ...] | tuple[str, ...] = (),
+    ) -> Table:
+        """Arrays, or Arrow columns, by name; `starts` as in `Part`."""
+        names = list(columns)
+        piece = Piece(source, names, partial(_array_parts, source, columns, starts))
+        return cls(source, (piece,), names, exogenous=exogenous)
+
+    @classmethod
+    def of_arrow(cls, source: str, table: Any) -> Table:
         """The columns of a pyarrow table; names that occur twice are still named twice."""
         with reading(source, "a table"):  # names may not be text
             names = list(table.column_names)
-            return cls(source, dict(zip(names, table.columns, strict=True)), names=names)
-
-    def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """One part, not copied; none if a table has no rows."""
-        columns = {name: self.columns[name] for name in names}
-        if not any(isinstance(one, pa.ChunkedArray) and not len(one) for one in columns.values()):
-            yield Part(self.source, columns, starts=self.starts)
-
-
-@dataclass(frozen=True)
-class NpzTable:
-    """Arrays in a ``.npz`` file; only requested arrays are read, and none is unpickled."""
-
-    path: Path
-    exogenous: tuple[int, ...] | tuple[str, ...] = ()
+            made = cls.of_arrays(source, dict(zip(names, table.columns, strict=True)))
+        return replace(made, names=names)
 
     @property
-    def source(self) -> str:
-        """The path."""
-        return str(self.path)
+    def rows(self) -> int:
+        """Rows in all pieces."""
+        return sum(piece.rows for piece in self.pieces)
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the arrays."""
-        with reading(self.source, "NPZ"), zipfile.ZipFile(self.path) as archive:
-            members = archive.infolist()
-            for member in members:
-                archive.open(member).close()  # compares its name with the one in the zip directory
-            end = _last_bytes(self.path, 22)  # the record that closes the directory
-            promised = int.from_bytes(end[10:12], "little")
-            if end.startswith(b"PK\5\6") and promised not in (len(members), 0xFFFF):
+    def each(self) -> list[Table]:
+        """The pieces that have rows, each alone."""
+        first = np.cumsum([0, *(piece.rows for piece in self.pieces)]).tolist()
+        return [
+            replace(self, source=piece.source, pieces=(piece,), first_row=row)
+            for piece, row in zip(self.pieces, first, strict=False)
+            if piece.rows
+        ]
+
+    def row_groups(self, batch_rows: int) -> list[Table]:
+        """The row groups of the files, or the blocks, each alone, in smaller batches."""
+        groups = [group for piece in self.pieces for group in piece.groups or (piece,)]
+        return replace(self, pieces=tuple(groups), batch_rows=batch_rows).each()
+
+    def check_memory(self) -> None:
+        """Refuse files that would unpack to far more than they are, before all of it is read.
+
+        Raises:
+            DataError: one of them would; reading in batches is not limited.
+        """
+        for piece in self.pieces:
+            if piece.unpacked > most_unpacked(piece.packed):
                 raise DataError(
-                    f"{self.source}: the zip directory promises {promised} arrays and lists "
-                    f"{len(members)}; the file is corrupt"
+                    f"{piece.source}: {piece.packed:,} bytes would unpack to {piece.unpacked:,}, "
+                    f"expected at most {MAX_RATIO} times as many; read it with stream_logs in "
+                    "batches, or, if you trust the file, write it again without compression and "
+                    "dictionaries"
                 )
-            return [m.filename[:-4] for m in members if m.filename.endswith(".npy")]
 
     def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """One part; sizes are checked before, and the zip checksum of each array after reading."""
-        with reading(self.source, "NPZ"), open_regular(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
-            remedy = "write such a log as Parquet, which stream_logs reads in batches"
-            with open_archive(
-                self.source, file, size, names=names, kinds=_NPZ_KINDS, remedy=remedy
-            ) as archive:
-                arrays = {name: archive.read(name) for name in names}
-        yield Part(self.source, arrays)
+        """These columns, in order; never more than one part is in memory."""
+        for piece in self.pieces:
+            missing = sorted(set(names) - set(piece.names))
+            if missing:
+                raise DataError(
+                    f"{piece.source}: no column {missing[0]!r}, which {self.pieces[0].source} has; "
+                    f"it has {', '.join(piece.names)}; all files of a folder must have the same "
+                    "columns"
+                )
+            yield from piece.read(names, self.batch_rows or piece.rows)
 
 
-def open_json_lines(path: Path) -> InMemory:
+def _array_parts(
+    source: str,
+    arrays: Mapping[str, Any],
+    starts: NDArray[np.int64] | None,
+    names: Sequence[str],
+    _batch_rows: int,
+) -> Iterator[Part]:
+    """One part, not copied; none if a table has no rows."""
+    columns = {name: arrays[name] for name in names}
+    if not any(isinstance(one, pa.ChunkedArray) and not len(one) for one in columns.values()):
+        yield Part(source, columns, starts=starts)
+
+
+def open_npz(path: Path) -> Table:
+    """Arrays in a ``.npz`` file; only requested arrays are read, and none is unpickled."""
+    source = str(path)
+    with reading(source, "NPZ"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        for member in members:
+            archive.open(member).close()  # compares its name with the one in the zip directory
+        end = _last_bytes(path, 22)  # the record that closes the directory
+        promised = int.from_bytes(end[10:12], "little")
+        if end.startswith(b"PK\5\6") and promised not in (len(members), 0xFFFF):
+            raise DataError(
+                f"{source}: the zip directory promises {promised} arrays and lists "
+                f"{len(members)}; the file is corrupt"
+            )
+        names = [m.filename[:-4] for m in members if m.filename.endswith(".npy")]
+    return Table(source, (Piece(source, names, partial(_npz_parts, path)),), names)
+
+
+def _npz_parts(path: Path, names: Sequence[str], _batch_rows: int) -> Iterator[Part]:
+    """One part; sizes are checked before, and the zip checksum of each array after reading."""
+    source = str(path)
+    with reading(source, "NPZ"), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        remedy = "write such a log as Parquet, which stream_logs reads in batches"
+        with open_archive(
+            source, file, size, names=names, kinds=_NPZ_KINDS, remedy=remedy
+        ) as archive:
+            arrays = {name: archive.read(name) for name in names}
+    yield Part(source, arrays)
+
+
+def open_json_lines(path: Path) -> Table:
     """A file with one JSON object per line, perhaps compressed (``.gz``)."""
     with reading(str(path), "JSON lines"):
         content = content_of(path)
@@ -168,7 +249,7 @@ def open_json_lines(path: Path) -> InMemory:
             pa.BufferReader(content),
             read_options=pa.json.ReadOptions(block_size=block_of(content.size)),
         )
-    return InMemory.of_arrow(str(path), table)
+    return Table.of_arrow(str(path), table)
 
 
 def content_of(path: Path) -> Any:
@@ -195,22 +276,22 @@ def block_of(size: int) -> int:
     return min(max(size, 1 << 20), 1 << 30)
 
 
-def open_frame(frame: Any) -> InMemory:
+def open_frame(frame: Any) -> Table:
     """A pandas, polars or pyarrow table, or any object with the Arrow C stream interface."""
     kind = type(frame)
     source = f"{kind.__module__.partition('.')[0]} {kind.__name__}"
     with reading(source, "a table"):
         if isinstance(frame, pa.Table):
-            return InMemory.of_arrow(source, frame)
+            return Table.of_arrow(source, frame)
         if isinstance(frame, pa.RecordBatch):
-            return InMemory.of_arrow(source, pa.Table.from_batches([frame]))
+            return Table.of_arrow(source, pa.Table.from_batches([frame]))
         if kind.__module__.startswith("pandas"):
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            return InMemory.of_arrow(source, table)
+            return Table.of_arrow(source, table)
         if hasattr(frame, "__arrow_c_stream__"):
-            return InMemory.of_arrow(source, pa.table(frame))
+            return Table.of_arrow(source, pa.table(frame))
         if hasattr(frame, "to_arrow"):
-            return InMemory.of_arrow(source, frame.to_arrow())
+            return Table.of_arrow(source, frame.to_arrow())
     raise InputError(
         f"cannot read logged data from {kind.__module__}.{kind.__qualname__}; expected a path "
         "(.parquet, .csv, .jsonl, .npz or a folder of Parquet files), a data frame, a dict of "
@@ -279,120 +360,8 @@ def write_logs(transitions: Transitions, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path}: cannot be written ({cause})") from cause
 
 
-@dataclass(frozen=True)
-class ParquetFile:
-    """The content of a file's footer.
-
-    `unpacked` is how many bytes all columns take in memory, by the footer. `group` is the only row
-    group that is read, if not None.
-    """
-
-    path: Path
-    names: tuple[str, ...]
-    rows: int
-    notes: tuple[str, ...]
-    unpacked: int = 0
-    group: int | None = None
-    exogenous: tuple[int, ...] | tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ParquetTable:
-    """One or more Parquet files with the same columns, in the order of their names."""
-
-    source: str
-    files: tuple[ParquetFile, ...]
-    batch_rows: int = 1 << 18
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the columns, in the first file."""
-        return self.files[0].names
-
-    @property
-    def exogenous(self) -> tuple[int, ...] | tuple[str, ...]:
-        """As all files say; else nothing."""
-        said = {file.exogenous for file in self.files}
-        return said.pop() if len(said) == 1 else ()
-
-    @property
-    def rows(self) -> int:
-        """Rows in all files."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The notes that were written with the logs."""
-        return tuple(dict.fromkeys(note for file in self.files for note in file.notes))
-
-    def check_memory(self) -> None:
-        """Refuse files that would unpack to far more than they are, before all of it is read.
-
-        Raises:
-            DataError: one of them would; reading in batches is not limited.
-        """
-        for file in self.files:
-            size = file.path.stat().st_size
-            if file.unpacked > most_unpacked(size):
-                raise DataError(
-                    f"{file.path}: {size:,} bytes would unpack to {file.unpacked:,}, expected at "
-                    f"most {MAX_RATIO} times as many; read it with stream_logs in batches, or, "
-                    "if you trust the file, write it again without compression and dictionaries"
-                )
-
-    def pieces(self) -> list[ParquetTable]:
-        """Each file alone."""
-        return [replace(self, files=(file,)) for file in self.files]
-
-    def row_groups(self) -> list[ParquetTable]:
-        """Each row group of each file alone."""
-        pieces = []
-        for file in self.files:
-            with reading(str(file.path), "Parquet"), _opened(file.path) as content:
-                sizes = [
-                    content.metadata.row_group(k).num_rows for k in range(content.num_row_groups)
-                ]
-            pieces += [
-                replace(self, files=(replace(file, rows=rows, group=k),))
-                for k, rows in enumerate(sizes)
-                if rows
-            ]
-        return pieces
-
-    def without_rows(self) -> ParquetTable:
-        """No file."""
-        return replace(self, files=())
-
-    def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """At most `batch_rows` rows at a time; never more than one batch in memory."""
-        for file in self.files:
-            yield from self._parts_of(file, names)
-
-    def _parts_of(self, file: ParquetFile, names: Sequence[str]) -> Iterator[Part]:
-        source = str(file.path)
-        missing = sorted(set(names) - set(file.names))
-        if missing:
-            raise DataError(
-                f"{source}: no column {missing[0]!r}, which {self.files[0].path} has; it has "
-                f"{', '.join(file.names)}; all files of a folder must have the same columns"
-            )
-        row = 0
-        groups = None if file.group is None else [file.group]
-        # of a group, pages are read as they are needed: several may be open at the same time
-        buffer = 0 if file.group is None else 1 << 20
-        with reading(source, "Parquet"), _opened(file.path, buffer) as content:
-            for batch in content.iter_batches(
-                self.batch_rows, row_groups=groups, columns=list(names)
-            ):
-                if batch.num_rows:
-                    yield Part(source, {name: batch.column(name) for name in names}, row)
-                row += batch.num_rows
-        if row != file.rows:
-            raise DataError(f"{source}: {file.rows:,} rows promised, {row:,} found; it is corrupt")
-
-
-def open_parquet(path: Path) -> ParquetTable:
-    """A Parquet file, or a folder with Parquet files at any depth."""
+def open_parquet(path: Path) -> Table:
+    """A Parquet file, or a folder with Parquet files at any depth, in the order of their names."""
     paths = [path]
     if path.is_dir():
         paths = sorted(
@@ -406,7 +375,16 @@ def open_parquet(path: Path) -> ParquetTable:
                 f"{path}: no Parquet files in this folder (it has {', '.join(others) or 'nothing'})"
                 "; name a single CSV or NPZ file by its own path"
             )
-    return ParquetTable(str(path), tuple(_inspect(one) for one in paths))
+    pieces, written = zip(*map(_inspect, paths), strict=True)
+    exogenous = {tuple(one.get("exogenous", ())) for one in written}
+    return Table(
+        str(path),
+        pieces,
+        pieces[0].names,
+        BATCH_ROWS,
+        exogenous.pop() if len(exogenous) == 1 else (),  # as all files say; else nothing
+        tuple(dict.fromkeys(str(note) for one in written for note in one.get("notes", ()))),
+    )
 
 
 def _opened(path: Path, buffer: int = 0) -> Any:
@@ -415,34 +393,51 @@ def _opened(path: Path, buffer: int = 0) -> Any:
     )
 
 
-def _inspect(path: Path) -> ParquetFile:
+def _inspect(path: Path) -> tuple[Piece, dict[str, Any]]:
+    """A file by its footer, and what was written about the log."""
     source = str(path)
     with reading(source, "Parquet"):
         if not path.stat().st_size:
             raise DataError(f"{source}: the file is empty (0 bytes); write it again")
         _check_seal(path)
         with _opened(path) as content:
-            names = tuple(content.schema_arrow.names)
-            written = json.loads((content.metadata.metadata or {}).get(_KEY, b"{}"))
-            if written.get("format", _FORMAT) > _FORMAT:
-                raise DataError(
-                    f"{source}: written in format {written['format']!r}, this version of scopeval "
-                    f"reads format {_FORMAT}; update scopeval"
-                )
-            notes = tuple(str(note) for note in written.get("notes", ()))
-            about, exogenous = content.metadata, tuple(written.get("exogenous", ()))
-            return ParquetFile(
-                path, names, about.num_rows, notes, _unpacked(about), exogenous=exogenous
+            names, about = tuple(content.schema_arrow.names), content.metadata
+        written = json.loads((about.metadata or {}).get(_KEY, b"{}"))
+        if written.get("format", _FORMAT) > _FORMAT:
+            raise DataError(
+                f"{source}: written in format {written['format']!r}, this version of scopeval "
+                f"reads format {_FORMAT}; update scopeval"
             )
+        groups = [about.row_group(k) for k in range(about.num_row_groups)]
+        chunks = [group.column(k) for group in groups for k in range(group.num_columns)]
+
+        def piece(rows: int, group: int | None) -> Piece:
+            return Piece(source, names, partial(_parquet_parts, path, rows, group), rows)
+
+        return replace(
+            piece(about.num_rows, None),
+            groups=tuple(piece(group.num_rows, k) for k, group in enumerate(groups)),
+            packed=path.stat().st_size,
+            # 8 bytes for every value, or what the pages hold, if that is more
+            unpacked=sum(max(8 * x.num_values, x.total_uncompressed_size) for x in chunks),
+        ), written
 
 
-def _unpacked(about: Any) -> int:
-    """Bytes in memory by the footer: 8 for every value, or what the pages hold, if that is more."""
-    return sum(
-        max(8 * chunk.num_values, chunk.total_uncompressed_size)
-        for group in map(about.row_group, range(about.num_row_groups))
-        for chunk in map(group.column, range(group.num_columns))
-    )
+def _parquet_parts(
+    path: Path, rows: int, group: int | None, names: Sequence[str], batch_rows: int
+) -> Iterator[Part]:
+    """Of a file or of one row group, at most `batch_rows` rows at a time."""
+    source, row = str(path), 0
+    groups = None if group is None else [group]
+    # of a group, pages are read as they are needed: several may be open at the same time
+    buffer = 0 if group is None else 1 << 20
+    with reading(source, "Parquet"), _opened(path, buffer) as content:
+        for batch in content.iter_batches(batch_rows, row_groups=groups, columns=list(names)):
+            if batch.num_rows:
+                yield Part(source, {name: batch.column(name) for name in names}, row)
+            row += batch.num_rows
+    if row != rows:
+        raise DataError(f"{source}: {rows:,} rows promised, {row:,} found; it is corrupt")
 
 
 def _seal(file: IO[bytes]) -> None:
@@ -499,73 +494,42 @@ def _to_arrow(transitions: Transitions) -> Any:
     return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about).encode()})
 
 
-@dataclass(frozen=True)
-class BlockTable:
-    """Blocks of a dataset.
-
-    Attributes:
-        source: name in messages.
-        names: of the columns.
-        blocks: references of Arrow tables.
-        sizes: rows of each block.
-        batch_rows: the most rows of a part.
-    """
-
-    source: str
-    names: Sequence[str]
-    blocks: tuple[Any, ...]
-    sizes: tuple[int, ...]
-    batch_rows: int
-    exogenous: tuple[int, ...] | tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """Rows in all blocks."""
-        return sum(self.sizes)
-
-    def pieces(self) -> list[BlockTable]:
-        """Each block alone."""
-        return [
-            replace(self, source=f"{self.source}, block {k}", blocks=(block,), sizes=(size,))
-            for k, (block, size) in enumerate(zip(self.blocks, self.sizes, strict=True))
-        ]
-
-    def without_rows(self) -> BlockTable:
-        """No block."""
-        return replace(self, blocks=(), sizes=())
-
-    def parts(self, names: Sequence[str]) -> Iterator[Part]:
-        """At most `batch_rows` rows at a time; never more than one block in memory."""
-        import ray
-
-        for block in self.blocks:
-            with reading(self.source, "a block"):
-                table = ray.get(block)
-            for row in range(0, table.num_rows, self.batch_rows):
-                some = table.slice(row, self.batch_rows)
-                yield Part(self.source, {name: some.column(name) for name in names}, row)
-
-
 def is_ray_dataset(source: object) -> bool:
     """Whether it is one; who has one has loaded ray.data."""
     module = sys.modules.get("ray.data")
     return module is not None and isinstance(source, module.Dataset)
 
 
-def open_ray_dataset(source: Any, batch_rows: int) -> BlockTable:
-    """Compute the dataset, in its own order."""
+def open_ray_dataset(dataset: Any) -> Table:
+    """Compute the dataset, in its own order; its blocks are the pieces."""
     import ray
 
-    source.context.execution_options.preserve_order = True
-    blocks = tuple(source.to_arrow_refs())
+    dataset.context.execution_options.preserve_order = True
+    blocks = tuple(dataset.to_arrow_refs())
     if not blocks:
         raise InputError("source: got a Ray dataset without blocks, expected rows")
     shape = ray.remote(_shape)  # counted where the blocks are
     shapes = ray.get([shape.remote(block) for block in blocks])
     names = next((names for size, names in shapes if size), shapes[0][1])
-    return BlockTable("Ray dataset", names, blocks, tuple(size for size, _ in shapes), batch_rows)
+    sources = [f"Ray dataset, block {k}" for k in range(len(blocks))]
+    pieces = [
+        Piece(source, own if size else names, partial(_block_parts, source, block), size)
+        for source, block, (size, own) in zip(sources, blocks, shapes, strict=True)
+    ]
+    return Table("Ray dataset", tuple(pieces), names, BATCH_ROWS)
 
 
 def _shape(table: Any) -> tuple[int, list[str]]:
     """Rows and names of a block."""
     return int(table.num_rows), list(table.column_names)
+
+
+def _block_parts(source: str, block: Any, names: Sequence[str], batch_rows: int) -> Iterator[Part]:
+    """Of a block of a dataset, at most `batch_rows` rows at a time."""
+    import ray
+
+    with reading(source, "a block"):
+        table = ray.get(block)
+    for row in range(0, table.num_rows, batch_rows):
+        batch = table.slice(row, batch_rows)
+        yield Part(source, {name: batch.column(name) for name in names}, row)

@@ -314,12 +314,12 @@ class Transitions:
         Args:
             ax: matplotlib axes; None: those of a new figure.
         """
-        from scopeval.logs.views import draw_log
+        from scopeval.logs.picture import draw_log
 
         return draw_log(self.t, self.reward, self.cost, ax)
 
     def _repr_html_(self) -> str:
-        from scopeval.logs.views import log_card
+        from scopeval.logs.picture import log_card
 
         facts = []
         if len(self):

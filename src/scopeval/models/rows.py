@@ -25,7 +25,8 @@ from scopeval.logs.transitions import Transitions, not_a_log
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, Redraws, offer
 
 if TYPE_CHECKING:  # it loads pyarrow
-    from scopeval.logs.stream import LoggedStream, LogPiece
+    from scopeval.logs.stream import LoggedStream
+    from scopeval.logs.tables import Table
 
 __all__ = [
     "IN_MEMORY",
@@ -423,7 +424,7 @@ def _merged_rows(
     target: Policy | ContinuousPolicy,
     horizon: int,
     seed: int,
-    piece: LogPiece,
+    piece: Table,
     batches: Iterator[Transitions],
 ) -> tuple[Part, int]:
     """The rows of a piece, equal ones merged, and how many actions the target offers."""
@@ -460,9 +461,7 @@ def gather_stream(
         actions = actions or read[1]
 
     keep = partial(_merged_rows, target, horizon, seed)
-    statistics = read_pieces(logged, logged.pieces(), keep, take)
-    diagnosis = logged.judge(statistics)
-    notes = (*logged.reading_notes, *diagnosis.warnings)
+    diagnosis, notes = read_pieces(logged, keep, take)
     log = log_of(parts, logged.rows, actions, notes)
     return replace(log, doubt=diagnosis.doubt)
 
