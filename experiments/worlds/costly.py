@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scopeval.arrays import Floats
+from scopeval.question.promise import Bound
 from scopeval.safety.cost_bound import CostBound, cost_bound_of
 from scopeval.safety.costs import EpisodeCosts
 
@@ -96,7 +97,7 @@ def heavy_weights() -> VerdictWorld:
     weights range from .02 to 1,500.
     """
     steps = 8
-    bound = cost_bound_of(None, 1.0, horizon=steps)
+    bound = cost_bound_of(Bound(step=1.0), horizon=steps)
     assert bound is not None
 
     def draw(rng: np.random.Generator, n: int) -> EpisodeCosts:
@@ -130,7 +131,7 @@ def too_expensive() -> VerdictWorld:
 def _two_actions(name: str, pi: Floats, mu: Floats) -> VerdictWorld:
     """Eight steps with two actions that cost 1 with probability .2 and .4."""
     steps = 8
-    bound = cost_bound_of(None, 1.0, horizon=steps)
+    bound = cost_bound_of(Bound(step=1.0), horizon=steps)
     assert bound is not None
     chance = np.array([0.2, 0.4])
 

@@ -111,8 +111,10 @@ def test_every_estimate_of_the_targets_cost_by_enumeration(
     heaviest = float(np.cumprod(episodes.ratios, axis=1).max())
     largest = float(episodes.cost.max())
     for bound in (
-        cost_bound_of(None, largest, horizon=T, gamma=gamma, largest_weight=max(heaviest, 1.0)),
-        cost_bound_of(T * largest, None, horizon=T, gamma=gamma),
+        cost_bound_of(
+            Bound(step=largest), horizon=T, gamma=gamma, largest_weight=max(heaviest, 1.0)
+        ),
+        cost_bound_of(Bound(episode=T * largest), horizon=T, gamma=gamma),
     ):
         assert bound is not None
         assert bound.violation(costs) is None
@@ -140,8 +142,8 @@ def test_without_coverage_nothing_is_refuted_wrongly(seed: int) -> None:
     costs = costs_of(episodes)
     assert chance @ costs.weighted_cost < truth - 1e-3
     for bound in (
-        cost_bound_of(None, float(episodes.cost.max()), horizon=T, largest_weight=1e6),
-        cost_bound_of(float(T), None, horizon=T, largest_weight=1e6),
+        cost_bound_of(Bound(step=float(episodes.cost.max())), horizon=T, largest_weight=1e6),
+        cost_bound_of(Bound(episode=float(T)), horizon=T, largest_weight=1e6),
     ):
         assert bound is not None
         for pair in bound.for_refutation(costs):
@@ -386,9 +388,9 @@ def test_environments_take_the_bound_and_the_cap_of_the_weights() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: cost_bound_of(0.0, None, horizon=3), "cost_bound: got 0.0"),
-        (lambda: cost_bound_of(None, math.inf, horizon=3), "step_cost_bound: got inf"),
-        (lambda: cost_bound_of(None, 1.0, horizon=None), "horizon: needed"),
+        (lambda: Bound(episode=0.0), "bound.episode: got 0.0"),
+        (lambda: Bound(step=math.inf), "bound.step: got inf"),
+        (lambda: cost_bound_of(Bound(step=1.0), horizon=None), "horizon: needed"),
         (lambda: CostBound(1.0, largest_weight=0.5), "largest_weight"),
         (lambda: Guard(bound=CostBound(1.0)).update([0.5], [0.5]), "needs the weights"),
     ],
@@ -410,7 +412,10 @@ def test_a_cut_episode_counts_with_no_more_than_it_would_have(step, largest_weig
     """
     rng, horizon, gamma = np.random.default_rng(0), 6, 0.9
     bound = cost_bound_of(
-        None if step else 6.0, step, horizon=horizon, gamma=gamma, largest_weight=largest_weight
+        Bound(None if step else 6.0, step),
+        horizon=horizon,
+        gamma=gamma,
+        largest_weight=largest_weight,
     )
     factors = gamma ** np.arange(horizon)
 

@@ -83,8 +83,10 @@ def test_any_control_variate_keeps_the_mean_and_the_ends(
         assert chance @ costs.pair[0] == pytest.approx(own, abs=1e-9)
         assert chance @ costs.pair[1] == pytest.approx(truth, abs=1e-9)
         for bound in (
-            cost_bound_of(None, step, horizon=mdp.horizon, gamma=gamma, largest_weight=heaviest),
-            cost_bound_of(3 * step, None, horizon=mdp.horizon, largest_weight=heaviest),
+            cost_bound_of(
+                Bound(step=step), horizon=mdp.horizon, gamma=gamma, largest_weight=heaviest
+            ),
+            cost_bound_of(Bound(episode=3 * step), horizon=mdp.horizon, largest_weight=heaviest),
         ):
             assert bound is not None
             for pair in (*bound.for_safety(costs), *bound.for_refutation(costs)):
@@ -264,7 +266,7 @@ def test_proofs_need_fewer_episodes_with_a_control_variate() -> None:
             return mu.weigh(offered, obs, t, state)
 
     episodes = collect(mdp, pi, mu, episodes=800, seed=3)
-    bound = cost_bound_of(None, float(mdp.cost.max()), horizon=4, largest_weight=30.0)
+    bound = cost_bound_of(Bound(step=float(mdp.cost.max())), horizon=4, largest_weight=30.0)
     found = {}
     for name, control in (("plain", None), ("q", CostControl(pi, Critic(pi, q, np.empty(0))))):
         ledger = Ledger(bound=bound)

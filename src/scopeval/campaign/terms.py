@@ -185,11 +185,7 @@ class Terms:
         # no episode weighs more for the baseline, whose share only grows
         most = 1.0 / self.shares[self.reference] if self.policies else math.inf
         return cost_bound_of(
-            self.promise.bound.episode,
-            self.promise.bound.step,
-            horizon=self.horizon,
-            gamma=self.gamma,
-            largest_weight=most,
+            self.promise.bound, horizon=self.horizon, gamma=self.gamma, largest_weight=most
         )
 
     @property

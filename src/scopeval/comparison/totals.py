@@ -242,13 +242,9 @@ class PairedSettings:
                 "expected Promise(at_most=...) or Promise(limit=...), and baseline='name'"
             )
         bound = None
-        if promise is not None and promise.bound.stated:
+        if promise is not None:
             bound = cost_bound_of(
-                promise.bound.episode,
-                promise.bound.step,
-                horizon=horizon,
-                gamma=self.gamma,
-                largest_weight=1.0 / share,
+                promise.bound, horizon=horizon, gamma=self.gamma, largest_weight=1.0 / share
             )
         alpha = self.inference.alpha
         return CostTerms(promise, self.policies.baseline, self.gamma, bound, alpha)

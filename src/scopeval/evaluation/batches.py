@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +21,9 @@ from scopeval.estimation.estimators import (
     pdis,
     pdis_cost,
 )
+from scopeval.policies.protocols import ContinuousPolicy, Policy
 from scopeval.question.inference import Inference
+from scopeval.question.promise import Promise
 from scopeval.safety.costs import CostControl, EpisodeCosts, costs_of
 
 __all__ = ["Batch", "refuse_dependent", "refuse_terms", "summarize", "unbiased_estimator"]
@@ -70,8 +73,23 @@ def summarize(
     gamma: float,
     estimator: Estimator,
     cost_control: CostControl | None = None,
+    promise: Promise | None = None,
+    target: Policy | ContinuousPolicy | None = None,
+    cap: float = math.inf,
 ) -> Batch:
-    """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis."""
+    """The numbers of collected episodes; estimator "auto": dr with a control variate, else pdis.
+
+    Args:
+        episodes: finished.
+        gamma: discount.
+        estimator: gives the values.
+        cost_control: finds a control variate for costs; None: none.
+        promise: what costs are compared with; None: the target's.
+        target: the target policy, to check whether a reference policy is covered.
+        cap: the weight that no episode can exceed.
+    """
+    finite = None if isinstance(target, ContinuousPolicy) else target
+    costs = costs_of(episodes, gamma, cost_control, promise, finite)
     controlled = episodes.control is not None
     returned, spent = episodes.returns(gamma), episodes.costs()
     value = target_spent = np.empty(0)
@@ -87,7 +105,7 @@ def summarize(
         value=value,
         returned=returned,
         weight=episodes.weights,
-        costs=costs_of(episodes, gamma, cost_control),
+        costs=replace(costs, cap=cap),
         spent=spent,
         target_spent=target_spent,
         by_target=episodes.by_target,

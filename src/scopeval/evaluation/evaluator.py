@@ -185,8 +185,7 @@ def _task(
     if horizon is None and isinstance(plant.env, TabularMDP):
         horizon = plant.env.horizon
     bound = cost_bound_of(
-        judged.bound.episode,
-        judged.bound.step,
+        judged.bound,
         horizon=horizon,
         gamma=discount(question),
         largest_weight=largest_weight(None if in_stages else behavior),

@@ -28,7 +28,7 @@ from scopeval.estimation.estimators import (
     weighted_pdis,
 )
 from scopeval.estimation.fitted_q import fitted_q
-from scopeval.evaluation.batches import Batch, refuse_terms, summarize, unbiased_estimator
+from scopeval.evaluation.batches import refuse_terms, summarize, unbiased_estimator
 from scopeval.evaluation.context_control import context_control
 from scopeval.evaluation.loop import INTERRUPTED
 from scopeval.evaluation.result import Evaluation
@@ -45,9 +45,9 @@ from scopeval.policies.protocols import (
 )
 from scopeval.question.baseline import baseline_of, judged_promise, unrecognized
 from scopeval.question.inference import Inference, inference_of
-from scopeval.question.promise import Bound, Promise, promises_and_limits
-from scopeval.safety.cost_bound import CostBound, cost_bound_of
-from scopeval.safety.costs import cost_control_of, costs_of
+from scopeval.question.promise import Promise, promises_and_limits
+from scopeval.safety.cost_bound import cost_bound_of
+from scopeval.safety.costs import cost_control_of
 
 __all__ = ["estimate", "repeated_streams"]
 
@@ -158,14 +158,17 @@ def estimate(
     anytime = anytime or episodes.interrupted
     history = history_of(context)
     refuse_terms(by, history)
-    of = target if target is not None else _target_of(run)
-    pi = None if of is None else as_policy(of)
+    if target is None and isinstance(run, LearnedBehavior):
+        target = run.target
+    pi = None if target is None else as_policy(target)
     estimator = _estimator(
         by, pi, gamma, on_policy=on_policy and episodes.control is None, anytime=anytime
     )
     promises, _ = promises_and_limits(promise)
     judged = judged_promise(run, promises[0] if promises else None, baseline_of(baseline))
-    batch = _batch(episodes, pi, run, estimator, gamma, judged)
+    cap = largest_weight(run)
+    cost_control = None if pi is None else cost_control_of(pi, run)
+    batch = summarize(episodes, gamma, estimator, cost_control, judged, pi, cap)
     if not len(episodes):
         why = f"; the first was lost: {batch.lost[0].reason}" if batch.lost else ""
         raise InputError(f"episodes: got none that was finished, expected at least one{why}")
@@ -178,7 +181,9 @@ def estimate(
         target_n=max(len(episodes), 50),
         on_policy=on_policy,
         keep=True,
-        bound=_bound(promises, run, episodes.horizon, gamma),
+        bound=cost_bound_of(
+            judged.bound, horizon=episodes.horizon, gamma=gamma, largest_weight=cap
+        ),
         return_bound=by.return_bound,
         context=control,
         columns=episodes.columns,
@@ -224,43 +229,6 @@ def _estimator(
             "the probabilities of actions that were not taken"
         )
     return lambda episodes: fitted_q(episodes, gamma, target)
-
-
-def _batch(
-    episodes: Episodes,
-    target: Policy | ContinuousPolicy | None,
-    behavior: Any,
-    estimator: Estimator,
-    gamma: float,
-    judged: Promise,
-) -> Batch:
-    """The numbers of the episodes, with the costs that the promise compares."""
-    control = None if target is None else cost_control_of(target, behavior)
-    batch = summarize(episodes, gamma, estimator, control)
-    costs = batch.costs
-    if judged.compared != "target" and len(episodes):
-        finite = None if isinstance(target, ContinuousPolicy) else target
-        costs = costs_of(episodes, gamma, None, judged, finite)
-    return replace(batch, costs=replace(costs, cap=largest_weight(behavior)))
-
-
-def _bound(
-    promises: Sequence[Promise], behavior: Any, horizon: int, gamma: float
-) -> CostBound | None:
-    """What is known about the costs of episodes; None: nothing."""
-    stated = promises[0].bound if promises else Bound()
-    return cost_bound_of(
-        stated.episode,
-        stated.step,
-        horizon=horizon,
-        gamma=gamma,
-        largest_weight=largest_weight(behavior),
-    )
-
-
-def _target_of(behavior: Any) -> Any:
-    """The target that a behavior policy was designed for; None: unknown."""
-    return behavior.target if isinstance(behavior, LearnedBehavior) else None
 
 
 def _retargeted(episodes: Episodes, target: Any, q: Any) -> Episodes:

@@ -53,7 +53,6 @@ from scopeval.safety.costs import (
     CostControl,
     EpisodeCosts,
     cost_control_of,
-    costs_of,
     limit_costs,
 )
 from scopeval.safety.guard import Guard
@@ -112,7 +111,7 @@ class CollectedSource:
     uncovered: str | None = None
     cost_control: CostControl | None = None
     promise: Promise = field(default_factory=Promise)
-    target: Policy | None = None
+    target: Policy | ContinuousPolicy | None = None
     cap: float = math.inf  # on the weights of the behavior policy
 
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
@@ -122,11 +121,15 @@ class CollectedSource:
             raise NoEpisodeError(episodes)
         if not first and callable(self.estimator):
             refuse_dependent(self.estimator, episodes)
-        batch = summarize(episodes, self.gamma, self.estimator, self.cost_control)
-        costs = batch.costs
-        if self.promise.compared != "target":
-            costs = costs_of(episodes, self.gamma, None, self.promise, self.target)
-        return replace(batch, costs=replace(costs, cap=1.0 if by_target else self.cap))
+        return summarize(
+            episodes,
+            self.gamma,
+            self.estimator,
+            self.cost_control,
+            self.promise,
+            self.target,
+            1.0 if by_target else self.cap,
+        )
 
 
 @dataclass(frozen=True)
@@ -172,50 +175,37 @@ class Sources:
         keep: bool,
     ) -> Source:
         """The source that runs a behavior policy; None runs the target itself."""
-        if self.environments is not None:
-            return self._in_environments(
-                self.environments, self.question.horizon, behavior, estimator, guard
-            )
-        limited = guard is not None and guard.limited
-        if self.batch is not None or self.cost not in (None, "none") or limited:
-            raise InputError(
-                "env: a TabularMDP is run by the compiled simulator, which runs whole episodes and "
-                "knows no limits within them, no side_by_side and no cost function; try "
-                "env=TabularEnv(mdp)"
-            )
-        if weight_aware(behavior) and not isinstance(behavior, WeightedDesign):
+        limit = guard.steps_exceeded if guard is not None and guard.limited else None
+        target, horizon = self.question.policy, self.question.horizon
+        environments = self.environments
+        if environments is None:
+            if self.batch is not None or self.cost not in (None, "none") or limit is not None:
+                raise InputError(
+                    "env: a TabularMDP is run by the compiled simulator, which runs whole episodes "
+                    "and knows no limits within them, no side_by_side and no cost function; try "
+                    "env=TabularEnv(mdp)"
+                )
+            free = self.cost == "none"
+            if not weight_aware(behavior) or isinstance(behavior, WeightedDesign):
+                return simulated_source(
+                    self.env,
+                    target,
+                    behavior,
+                    self.cut,
+                    estimator=estimator,
+                    free=free,
+                    seed=self.seed,
+                    keep=keep,
+                    promise=self.promise,
+                )
             mdp = self.env if self.cut is None else self.env.shortened(self.cut)
-            pool = open_environments(
-                TabularFleet(mdp), cost="none" if self.cost == "none" else None
-            )
-            return self._in_environments(pool, mdp.horizon, behavior, estimator, guard)
-        return simulated_source(
-            self.env,
-            self.question.policy,
-            behavior,
-            self.cut,
-            estimator=estimator,
-            free=self.cost == "none",
-            seed=self.seed,
-            keep=keep,
-            promise=self.promise,
-        )
-
-    def _in_environments(
-        self,
-        environments: EnvironmentPool | SharedEnvironments,
-        horizon: int | None,
-        behavior: Behavior | Policy | None,
-        estimator: Estimator,
-        guard: Guard | None,
-    ) -> Source:
-        target = self.question.policy
+            horizon = mdp.horizon
+            environments = open_environments(TabularFleet(mdp), cost="none" if free else None)
         if horizon is None:
             raise InputError(
                 "horizon: needed, expected the number of steps at which episodes are cut"
             )
         horizon = check_whole("horizon", horizon, 1)
-        guard_step = guard.steps_exceeded if guard is not None and guard.limited else None
         rollout: Rollout | SharedRollout
         if isinstance(environments, SharedEnvironments):
             rollout = SharedRollout(
@@ -224,7 +214,7 @@ class Sources:
                 behavior,
                 horizon=horizon,
                 seed=self.seed,
-                guard_step=guard_step,
+                guard_step=limit,
                 baseline=self.baseline,
             )
         else:
@@ -234,7 +224,7 @@ class Sources:
                 behavior,
                 horizon,
                 self.seed,
-                guard_step,
+                limit,
                 self.baseline,
             )
         return CollectedSource(
@@ -245,7 +235,7 @@ class Sources:
             uncovered=_missing_entries(target, behavior),
             cost_control=None if self.cost == "none" else cost_control_of(target, behavior),
             promise=self.promise,
-            target=None if isinstance(target, ContinuousPolicy) else target,
+            target=target,
             cap=largest_weight(behavior),
         )
 
@@ -297,10 +287,15 @@ def _missing_entries(target: Any, behavior: Any) -> str | None:
     holes = (target.table(T) > 0) & (behavior.table(T) == 0)
     if not holes.any():
         return None
+    return _holes_are(int(holes.sum()))
+
+
+def _holes_are(count: int) -> str:
+    """A warning about places of tables that mu leaves out."""
     return (
-        f"the behavior policy's table is 0 at {int(holes.sum()):,} places where the target's is "
-        "not; where those are reached, the target's cost is underestimated, and the value too "
-        "unless the behavior was designed so"
+        f"the behavior policy's table is 0 at {count:,} places where the target's is not; where "
+        "those are reached, the target's cost is underestimated, and the value too unless the "
+        "behavior was designed so"
     )
 
 
@@ -317,7 +312,7 @@ def simulated_source(
     free: bool,
     seed: int,
     keep: bool,
-    promise: Promise | None = None,
+    promise: Promise,
 ) -> Source:
     """The source for a `TabularMDP`.
 
@@ -330,7 +325,7 @@ def simulated_source(
         free: costs count as 0.
         seed: of the episodes.
         keep: keep whole episodes and not only their numbers.
-        promise: what the cost of the behavior policy is compared with; None: the target's.
+        promise: what the cost of the behavior policy is compared with.
     """
     if isinstance(target, ContinuousPolicy):
         raise InputError("target: has continuous actions, the TabularMDP finitely many")
@@ -352,10 +347,20 @@ def simulated_source(
         every = np.arange(mdp.states)
         q = np.stack([critic.critic.cost_to_go(every, t) for t in range(mdp.horizon)])
     name = estimator if isinstance(estimator, str) else "auto"
+    cap = largest_weight(behavior)
     source = SimulatedSource(
-        mdp, pi, mu, b, own=on_policy, estimator=name, free=free, seed=seed, cost_control=q
+        mdp,
+        pi,
+        mu,
+        b,
+        on_policy=on_policy,
+        estimator=name,
+        free=free,
+        seed=seed,
+        cost_control=q,
+        promise=promise,
+        cap=cap,
     )
-    source.promise, source.cap = promise or Promise(), largest_weight(behavior)
     if not keep and isinstance(estimator, str):
         return source
     run_pi = TabularPolicy(pi)
@@ -380,9 +385,9 @@ def simulated_source(
         quick=True,
         uncovered=source.uncovered,
         cost_control=None if free else cost_control_of(run_pi, behavior),
-        promise=promise or Promise(),
+        promise=promise,
         target=run_pi,
-        cap=largest_weight(behavior),
+        cap=cap,
     )
 
 
@@ -394,11 +399,13 @@ class SimulatedSource:
         pi: the target's table [T, S, A].
         mu: the behavior policy's, or tables for every weight of an episode.
         b: its control variate; None is b = 0.
-        own: the target is what was to be run.
+        on_policy: the target is what was to be run.
         estimator: as in `evaluate`.
         free: costs count as 0.
         seed: of the episodes.
+        promise: what the cost of the behavior policy is compared with.
         cost_control: q^c [T, S, A] as the behavior policy estimates it; None: unknown.
+        cap: on the weights of the behavior policy.
     """
 
     side_by_side, quick = 1, True
@@ -410,11 +417,13 @@ class SimulatedSource:
         mu: Floats | WeightedDesign,
         b: Floats | None,
         *,
-        own: bool,
+        on_policy: bool,
         estimator: str,
         free: bool,
         seed: int,
+        promise: Promise,
         cost_control: Floats | None = None,
+        cap: float = math.inf,
     ) -> None:
         if estimator == "dr" and b is None:
             raise InputError(
@@ -427,10 +436,8 @@ class SimulatedSource:
                 "estimator: 'mc', plain returns, gives the target's value only where the target "
                 "itself is run; try 'auto'"
             )
-        self._seed, self._own = seed, own
-        self._cost_control = cost_control
-        self.promise = Promise()  # what the cost of the behavior policy is compared with
-        self.cap = math.inf  # on the weights of the behavior policy
+        self._seed, self._on_policy = seed, on_policy
+        self._cost_control, self._promise, self._cap = cost_control, promise, cap
         self._whole = estimator == "is"
         self._control = b if estimator in ("auto", "dr") else None
         self._mdp = mdp.without_cost() if free else mdp
@@ -445,7 +452,8 @@ class SimulatedSource:
         """
         mdp = self._mdp
         if isinstance(self._mu, WeightedDesign):
-            return self._holes(self._mu)
+            # whether those entries are ever reached is not known here
+            return _holes_are(self._mu.holes) if self._mu.holes else None
         mu, pi = (x.table(mdp.horizon) for x in (self._mu, self._pi))
         if not ((mu == 0.0) & (pi > 0.0)).any():
             return None
@@ -465,20 +473,9 @@ class SimulatedSource:
             return f"{warning}; the estimate is biased by {bias:.3g}"
         return f"{warning}; nothing is lost for the value, but the target's cost is underestimated"
 
-    @staticmethod
-    def _holes(design: WeightedDesign) -> str | None:
-        """Whether those entries are ever reached is not known here."""
-        if not design.holes:
-            return None
-        return (
-            f"the behavior policy's tables are 0 at {design.holes:,} places where the target's are "
-            "not; where those are reached, the target's cost is underestimated, and the value too "
-            "unless the behavior was designed so"
-        )
-
     def run(self, first: int, count: int, *, by_target: bool) -> Batch:
         """Run episodes first .. first+count-1."""
-        target = self._own or by_target
+        target = self._on_policy or by_target
         ran = self._pi if target else self._mu
         done = summaries(
             self._mdp,
@@ -494,7 +491,7 @@ class SimulatedSource:
             value=done.weight * done.returned if self._whole else done.estimate,
             returned=done.returned,
             weight=done.weight,
-            costs=replace(self._costs(done, first, ran), cap=1.0 if target else self.cap),
+            costs=replace(self._costs(done, first, ran), cap=1.0 if target else self._cap),
             spent=done.spent,
             target_spent=done.weighted_spent,
             by_target=np.full(count, target),
@@ -505,9 +502,9 @@ class SimulatedSource:
         self, done: Summaries, first: int, ran: TabularPolicy | WeightedDesign
     ) -> EpisodeCosts:
         """What the promise is about; the same episodes weighted for a reference policy."""
-        if self.promise.limit is not None:
-            return limit_costs(done.cost, self.promise.limit)
-        if self.promise.compared == "target":
+        if self._promise.limit is not None:
+            return limit_costs(done.cost, self._promise.limit)
+        if self._promise.compared == "target":
             controlled = self._cost_control is not None
             return EpisodeCosts(
                 done.cost,
@@ -522,7 +519,7 @@ class SimulatedSource:
                 "reference: the simulator weighs episodes of a weight-aware behavior policy for "
                 "its own target only; try env=TabularEnv(mdp)"
             )
-        other = policy_table(self._mdp, "reference", self.promise.of)
+        other = policy_table(self._mdp, "reference", self._promise.of)
         again = summaries(
             self._mdp, other, ran, episodes=len(done.cost), seed=self._seed, first=first
         )

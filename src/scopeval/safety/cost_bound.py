@@ -45,11 +45,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scopeval.arrays import Bools, Floats, check_alpha, is_number
+from scopeval.arrays import Bools, Floats, check_alpha
 from scopeval.collection.episodes import discounts
 from scopeval.errors import InputError
 from scopeval.estimation.betting import Capital, mean_capital
 from scopeval.estimation.moments import ROUNDING
+from scopeval.question.promise import Bound
 from scopeval.safety.costs import RESOLUTION, ROOM, EpisodeCosts
 
 __all__ = ["BoundedComparison", "CostBound", "CostPair", "cost_bound_of"]
@@ -186,8 +187,7 @@ class CostBound:
 
 
 def cost_bound_of(
-    cost_bound: float | None,
-    step_cost_bound: float | None,
+    stated: Bound,
     *,
     horizon: int | None,
     gamma: float = 1.0,
@@ -196,30 +196,25 @@ def cost_bound_of(
     """The bound from what a user states; None when nothing is stated.
 
     Args:
-        cost_bound: the most that one episode can cost (not discounted).
-        step_cost_bound: the most that one step can cost; needs the horizon.
+        stated: of an episode (not discounted), of a step, or both; of a step needs the horizon.
         horizon: T.
         gamma: discount of the promise. Costs are at least 0, so that a discounted episode costs no
-            more than `cost_bound` either.
+            more than `stated.episode` either.
         largest_weight: no weight within an episode exceeds it; inf: unknown.
 
     Raises:
-        InputError: a bound is not a finite number above 0, or there is no horizon.
+        InputError: there is no horizon.
     """
-    for name, value in (("cost_bound", cost_bound), ("step_cost_bound", step_cost_bound)):
-        if value is not None and not (is_number(value) and math.isfinite(value) and value > 0):
-            raise InputError(f"{name}: got {value!r}, expected a finite number above 0")
-    if cost_bound is None and step_cost_bound is None:
-        return None
-    if step_cost_bound is None:
-        assert cost_bound is not None
-        return CostBound(float(cost_bound), largest_weight=largest_weight)
+    if stated.step is None:
+        if stated.episode is None:
+            return None
+        return CostBound(float(stated.episode), largest_weight=largest_weight)
     if horizon is None:
-        raise InputError("horizon: needed with step_cost_bound, the most steps of an episode")
+        raise InputError("horizon: needed with Bound(step=...), the most steps of an episode")
     duration = float(discounts(gamma, horizon).sum())
-    whole = step_cost_bound * duration
-    episode = whole if cost_bound is None else min(whole, cost_bound)
-    return CostBound(float(episode), float(step_cost_bound), duration, largest_weight)
+    whole = stated.step * duration
+    episode = whole if stated.episode is None else min(whole, stated.episode)
+    return CostBound(float(episode), float(stated.step), duration, largest_weight)
 
 
 # -- the bets --------------------------------------------------------------------------------------
