@@ -309,22 +309,35 @@ class Transitions:
         return frame_of(columns)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the mean reward and the mean cost of a step by time.
+        """Draw the mean reward and the mean cost of a step by time, the middle half shaded.
 
         Args:
             ax: matplotlib axes; None: those of a new figure.
         """
-        from scopeval.logs.picture import draw_log
+        from scopeval.notebook.sketch import OURS, OWN, axes_or_new
 
-        return draw_log(self.t, self.reward, self.cost, ax)
+        ax = axes_or_new(ax)
+        order = np.argsort(self.t, kind="stable")
+        times, starts = np.unique(self.t[order], return_index=True)
+        for name, color in (("reward", OURS), ("cost", OWN)):
+            groups = np.split(getattr(self, name)[order], starts[1:])
+            quarters = np.array([np.quantile(group, (0.25, 0.75)) for group in groups])
+            ax.fill_between(times, quarters[:, 0], quarters[:, 1], color=color, alpha=0.15, lw=0)
+            ax.plot(times, [group.mean() for group in groups], color=color, lw=2.0, label=name)
+        ax.set_xlabel("time within the episode")
+        ax.set_ylabel("mean of a step; shaded: middle half")
+        ax.legend(frameon=False)
+        return ax
 
     def _repr_html_(self) -> str:
-        from scopeval.logs.picture import log_card
+        from scopeval.notebook.card import Card
 
-        facts = []
+        facts: list[tuple[str, str]] = []
         if len(self):
             facts = [("time", f"from {self.t.min()} to {self.t.max()}"), *self._facts()]
-        return log_card(facts, len(self), self.notes).html()
+        doubt = ", with remarks" if self.notes else ""
+        title = f"{len(self):,} logged steps{doubt}."
+        return Card("Logs", title, tuple(facts), remarks=self.notes).html()
 
 
 @runtime_checkable
