@@ -932,7 +932,7 @@ EDITS = (
     Edit(
         "a Parquet file may unpack to any size",
         "logs/tables.py",
-        "if file.unpacked > most_unpacked(size):",
+        "if piece.unpacked > most_unpacked(piece.packed):",
         "if False:",
         ("logs/test_read.py::test_a_parquet_file_that_would_unpack_to_far_more_than_it_is",),
     ),
