@@ -373,7 +373,7 @@ def test_one_row_program():
 
 def test_one_recursion_of_designs_that_depend_on_the_weight():
     """The place of the next price, u mu^2 / pi^2, is computed in one place, for learned and known
-    models; and what calls `sweep_steps` is the sweep itself or the known MDP."""
+    models."""
 
     def modules_with(found: Callable[[ast.AST], bool]) -> set[str]:
         return {name for name, tree in TREES.items() if any(map(found, ast.walk(tree)))}
@@ -382,10 +382,6 @@ def test_one_recursion_of_designs_that_depend_on_the_weight():
         lambda x: isinstance(x, ast.Call) and ast.unparse(x).startswith("np.log(mu")
     )
     assert prices == {"behavior._frontier_kernel"}
-    sweeps = modules_with(
-        lambda x: isinstance(x, ast.Call) and ast.unparse(x.func).endswith("sweep_steps")
-    )
-    assert sweeps == {"behavior.sweep", "exact.known"}
     searches = modules_with(
         lambda x: isinstance(x, ast.FunctionDef) and x.name in ("find_price", "approach")
     )

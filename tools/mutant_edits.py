@@ -250,8 +250,8 @@ EDITS = (
     Edit(
         "a half judges its own design",
         "behavior/candidates.py",
-        "evidence.sweep(halves[1 - k], line_6",
-        "evidence.sweep(halves[k], line_6",
+        "sweep(halves[1 - k], line_6",
+        "sweep(halves[k], line_6",
         (f"{DECISION}::test_each_half_is_judged_by_the_other",),
     ),
     Edit(

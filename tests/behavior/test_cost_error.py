@@ -17,13 +17,13 @@ from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.priced_designs import judge
 from scopeval.behavior.settings import Settings
+from scopeval.behavior.sweep import sweep
 from scopeval.behavior.weighted_step import (
     PriceGrid,
     follow_each,
     follow_fixed_prices,
     follow_prices,
 )
-from scopeval.models.protocols import SweepData
 
 GRID, PLACE = PriceGrid(1e-3, 3.0, 14), 6
 METHOD = METHODS["scope-dr"]
@@ -44,7 +44,7 @@ def designed(evidence):
 
 def judged(evidence, follow):
     recorded = Recorded()
-    swept = evidence.sweep(evidence.whole, recorded.recording(follow), 1 + GRID.count)
+    swept = sweep(evidence.whole, recorded.recording(follow), 1 + GRID.count)
     return swept, cost_error(evidence, evidence.whole, swept, recorded, GRID, PLACE)
 
 
@@ -63,8 +63,8 @@ def test_it_is_the_first_order_of_the_relative_cost(seed, gamma, varying):
     def cost_with(t, weight):
         data = evidence.whole
         rows = [replace(r, weight=weight) if k == t else r for k, r in enumerate(data.rows)]
-        changed = SweepData(rows, data.points, data.successor, data.regression)
-        found = evidence.sweep(changed, follow, 1 + GRID.count)
+        changed = replace(data, rows=rows)
+        found = sweep(changed, follow, 1 + GRID.count)
         return found.cost[1 + PLACE] / found.cost[0]
 
     for t, rows in enumerate(evidence.whole.rows):

@@ -33,7 +33,7 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.priced_designs import Judged
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
-from scopeval.behavior.sweep import Kind, line_6
+from scopeval.behavior.sweep import Kind, line_6, sweep
 from scopeval.behavior.thresholds import ALONE, CONTROL_VARIATE, FLOORS, LEAST_SUPPORT, SLACK
 from scopeval.exact import TabularMDP
 from scopeval.models.protocols import Caution
@@ -168,13 +168,13 @@ def test_each_half_is_judged_by_the_other(noisy, monkeypatch):
     # there is nothing to gain, but by its own critics every design gains something
     assert found.own.max() < 0.99
     assert found.checked.min() > 1.0
-    own = [noisy.sweep(half, line_6([kind]), 3) for half in noisy.halves]
-    other = [noisy.sweep(noisy.halves[1 - k], line_6([kind], own[k].critics), 3) for k in (0, 1)]
+    own = [sweep(half, line_6([kind]), 3) for half in noisy.halves]
+    other = [sweep(noisy.halves[1 - k], line_6([kind], own[k].critics), 3) for k in (0, 1)]
     for said, swept in ((found.own, own), (found.checked, other)):
         total = sum(one.variance for one in swept)
         np.testing.assert_allclose(said, total[1:] / total[0], rtol=1e-12)
     np.testing.assert_allclose(found.cost, [x.cost[1:] / x.cost[0] for x in other], rtol=1e-12)
-    whole = noisy.sweep(noisy.whole, line_6([kind]), 3)
+    whole = sweep(noisy.whole, line_6([kind]), 3)
     said = whole.variance[1:] / whole.variance[0]
     # the rewards are nothing but noise: what the critics say of themselves does not count
     np.testing.assert_allclose(found.expected, found.checked, rtol=1e-12)
@@ -215,7 +215,7 @@ def test_line_6_is_solved_once_for_all_shares_of_the_target(noisy):
     def look(step):
         seen.append(step)
 
-    noisy.sweep(noisy.whole, line_6([Kind(SCOPE_DR, recipe, (0.02, 0.5, 1.0))]), 4, look)
+    sweep(noisy.whole, line_6([Kind(SCOPE_DR, recipe, (0.02, 0.5, 1.0))]), 4, look)
     for step in seen:
         target, low, half, full = (one.mu for one in step.behaviors)
         np.testing.assert_allclose(full, target, atol=1e-15)
@@ -269,7 +269,7 @@ def test_expected_and_upper_end_over_many_logs():
         kind = Kind(SCOPE_DR, run.settings.recipe("scope-dr"), (1.0,))
         found = compare(run, [kind])
         b = run.whole.at(0).estimates(
-            run.sweep(run.whole, line_6([kind]), 2).critics[0]
+            sweep(run.whole, line_6([kind]), 2).critics[0]
         ).q[None]  # fmt: skip
         own = exact.assess(mdp, pi, pi, None)
         true = exact.assess(mdp, pi, pi, b).variance / own.variance

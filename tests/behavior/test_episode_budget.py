@@ -276,7 +276,7 @@ def test_the_budget_is_spent_but_for_the_margin(worlds, epsilon, margin):
     run, how, recipe = opened(worlds, epsilon=epsilon)
     found = with_price(run, run.whole, how, replace(recipe, margin=margin))
     assert found.price > 0
-    swept = run.sweep(run.whole, line_6([Kind(how, found)]), 2)
+    swept = sweep.sweep(run.whole, line_6([Kind(how, found)]), 2)
     assert 1 + epsilon - margin - 0.0011 <= swept.cost[1] / swept.cost[0] <= 1 + epsilon - margin
     assert swept.start_spread[1] == 0.0  # all episodes begin in one state
     wider = replace(recipe, epsilon=epsilon, margin=margin + 0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import CallablePolicy, Table
+from scopeval import CallablePolicy, Question, Table
 from scopeval.behavior.support import (
     USUAL,
     Steps,
@@ -125,7 +125,7 @@ def test_simulated_steps_are_as_frequent_as_episodes_last():
         parts.append(rows)
     share = np.full(600, 1 / 600)
     points = [Points(part.obs, share, share) for part in parts]
-    data = SweepData(parts, points, [np.arange(600)] * 4, Table())
+    data = SweepData(parts, points, [np.arange(600)] * 4, Table(), Question(np.ones((1, 1)), 4), 1)
     found = simulated_steps(data, int(rng.integers(100)))
     counts = np.bincount(found.obs[:, 0].astype(int))
     expected = len(found.obs) * np.array([8, 4, 2, 1]) / 15

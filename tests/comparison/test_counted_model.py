@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scopeval import Table, TabularPolicy, Transitions
+from scopeval import Question, Table, TabularPolicy, Transitions
 from scopeval.behavior.sweep import followed_target, sweep
 from scopeval.comparison.counted_model import CountedParts, learned_model
 from scopeval.comparison.estimators import TableControls, TableLearner
@@ -33,11 +33,9 @@ def some_rows(count: int, seed: int) -> Transitions:
 def swept(log: Transitions, pi: np.ndarray) -> np.ndarray:
     """Q [T, S, A] by Algorithm 1 over the table of these rows."""
     rows = Rows.of(log)
-    data = logged_sweep_data(rows, rows, Table(states=S), actions=A, steps=1, states=S)
-    found = sweep(
-        data, TabularPolicy(pi), lambda t, points, pi, e: [followed_target(pi, e)],
-        horizon=T, gamma=0.9, actions=A, followed=1, seed=0,
-    )  # fmt: skip
+    asked = Question(TabularPolicy(pi), T, 0.9)
+    data = logged_sweep_data(rows, rows, Table(states=S), asked, actions=A, steps=1, states=S)
+    found = sweep(data, lambda t, points, pi, e: [followed_target(pi, e)], 1)
     return np.stack([critic.at(np.arange(S)).q for critic in found.critics])
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from scopeval import Networks, Table, Transitions, design, read_logs
+from scopeval import Networks, Question, Table, Transitions, design, read_logs
 from scopeval.models.model.step_model import Encoder
 from scopeval.models.model.training import Training, learn_network
 from scopeval.models.protocols import logged_sweep_data
@@ -95,11 +95,14 @@ def test_means_of_rewards_take_every_row():
 def test_the_last_step_takes_every_row():
     rows = Rows.of(log_of([True, True, False, True, False]))
     starts = rows.select(rows.t == 0)
-    data = logged_sweep_data(rows, starts, Table(), actions=2, steps=1)
+    asked = Question(np.ones((2, 2)) / 2, 1)
+    data = logged_sweep_data(rows, starts, Table(), asked, actions=2, steps=1)
     assert data.rows[0].weight.sum() == 3
     assert data.last.weight.sum() == 5
-    whole = rows.select(rows.has_next)
-    assert logged_sweep_data(whole, starts, Table(), actions=2, steps=1).last is None
+    whole = logged_sweep_data(
+        rows.select(rows.has_next), starts, Table(), asked, actions=2, steps=1
+    )
+    assert whole.last is None
 
 
 def test_networks_learn_where_rows_lead_from_those_that_show_it():

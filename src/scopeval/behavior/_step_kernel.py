@@ -291,17 +291,16 @@ def values(pi: Any, q: Any, cost: Any, error: Any) -> Any:
 
 @compiled  # type: ignore[untyped-decorator]
 def carry_on(
-    pi: Any, mu: Any, q: Any, b: Any, noise: Any, carried: Any, cost: Any, v_error: Any,
-    variance: Any, paid: Any,
-) -> Any:  # fmt: skip
-    """Variance and cost of a behavior from here on, [B] each; returned: where mu is pi, [B].
+    pi: Any, mu: Any, q: Any, b: Any, noise: Any, carried: Any, cost: Any, v_error: Any
+) -> Any:
+    """Variance and cost of a behavior from here on, and where mu is pi, [B] each.
 
     With rest = q - b and lead = E_pi[rest], the variance E_mu[rho^2 X] - lead^2 is written
     E_mu[(rho rest - lead)^2] + E_mu[rho^2 (noise + carried)]: a large mean takes no digits away.
     The squared error of v is subtracted, for E[v^2] is larger than v^2.
     """
     B, A = pi.shape
-    same = np.empty(B, np.bool_)
+    variance, paid, same = np.empty(B), np.empty(B), np.empty(B, np.bool_)
     for i in range(B):
         lead, spent, kept = 0.0, 0.0, True
         for a in range(A):
@@ -318,4 +317,4 @@ def carry_on(
         variance[i] = 0.0 if left < 0.0 else left  # NaN stays
         paid[i] = spent
         same[i] = kept
-    return same
+    return variance, paid, same

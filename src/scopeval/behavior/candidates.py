@@ -17,7 +17,7 @@ from scopeval.behavior.methods import METHODS, Method, without_control_variate
 from scopeval.behavior.settings import BUDGETS
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.support import unseen_cost
-from scopeval.behavior.sweep import Kind, SweepStep, Swept, line_6, ratio
+from scopeval.behavior.sweep import Kind, SweepStep, Swept, line_6, ratio, sweep
 from scopeval.behavior.thresholds import FLOORS, SLACK
 from scopeval.models.protocols import SweepData
 from scopeval.policies.protocols import Why
@@ -145,10 +145,8 @@ def compare(evidence: Evidence, kinds: Sequence[Kind]) -> Compared:
     many = 1 + sum(len(kind.shares) for kind in kinds)
     halves = evidence.halves
     made = [[_priced(evidence, half, kind) for kind in kinds] for half in halves]
-    own = [
-        evidence.sweep(half, line_6(some), many) for half, some in zip(halves, made, strict=True)
-    ]
-    cross = [evidence.sweep(halves[1 - k], line_6(made[k], own[k].critics), many) for k in range(2)]
+    own = [sweep(half, line_6(some), many) for half, some in zip(halves, made, strict=True)]
+    cross = [sweep(halves[1 - k], line_6(made[k], own[k].critics), many) for k in range(2)]
     cost = np.stack([ratio(swept.cost[1:], swept.cost[0]) for swept in cross])
     final, first = [], 0
     for kind in kinds:
@@ -156,7 +154,7 @@ def compare(evidence: Evidence, kinds: Sequence[Kind]) -> Compared:
         recipe = replace(kind.recipe, margin=margin)
         final.append(_priced(evidence, evidence.whole, kind._replace(recipe=recipe)))
         first += len(kind.shares)
-    whole = evidence.sweep(evidence.whole, line_6(final), many)
+    whole = sweep(evidence.whole, line_6(final), many)
     said, checked, mine = (_relative(some) for some in ([whole], cross, own))
     errors = _disagreements(evidence, own)
     gap, noise = np.maximum(checked - mine, 0.0), noise_share(errors["reward critic"])
@@ -233,7 +231,7 @@ def own_promise(evidence: Evidence, method: Method) -> float:
         for kind in kinds_of(evidence, method)
         if kind.recipe.budget == "state"
     ]
-    own = [evidence.sweep(half, line_6(kinds), 1 + len(kinds)) for half in evidence.halves]
+    own = [sweep(half, line_6(kinds), 1 + len(kinds)) for half in evidence.halves]
     return float(_relative(own).min())
 
 
@@ -276,7 +274,7 @@ def design_on_all(evidence: Evidence, method: Method, recipe: Recipe) -> Design:
             binding += tight / recipe.horizon
             infeasible += unanswered / recipe.horizon
 
-    swept = evidence.sweep(evidence.whole, line_6([Kind(method, recipe)]), 2, measure)
+    swept = sweep(evidence.whole, line_6([Kind(method, recipe)]), 2, measure)
     variance = float(ratio(swept.variance[-1], swept.variance[0]))
     cost = float(ratio(swept.cost[-1], swept.cost[0]))
     doubt = 0.0

@@ -38,7 +38,7 @@ from scipy.special import gammaincinv, ndtr
 
 from scopeval.arrays import Floats
 from scopeval.behavior.evidence import Evidence
-from scopeval.behavior.sweep import Follow, Followed, Swept
+from scopeval.behavior.sweep import Follow, Followed, Swept, sweep
 from scopeval.behavior.weighted_step import PriceGrid, follow_each
 from scopeval.models.protocols import Estimates, Points, SweepData
 from scopeval.models.rows import Rows
@@ -132,9 +132,9 @@ def sweep_recorded(
     """
     many = 1 + grid.count
     if not isinstance(evidence.regression, Table):
-        return evidence.sweep(data, follow, many), None
+        return sweep(data, follow, many), None
     recorded = Recorded()
-    return evidence.sweep(data, recorded.recording(follow), many), recorded
+    return sweep(data, recorded.recording(follow), many), recorded
 
 
 def cost_error(

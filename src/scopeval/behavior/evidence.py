@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,11 +21,8 @@ from scopeval.behavior.support import (
     vector_support,
 )
 from scopeval.behavior.sweep import (
-    Follow,
     Followed,
     Kind,
-    SweepStep,
-    Swept,
     followed_target,
     line_6,
     ratio,
@@ -98,15 +95,14 @@ class Evidence:
         """Data for sweeps; where critics need a model of the world, it is learned now."""
         halves = [np.flatnonzero(self.log.fold == k) for k in range(2)]
         regression, settings = self.regression, self.settings
-        if not isinstance(regression, Networks):
-            return _logged(self.log, self.target, settings, regression, halves)
-        task = ModelTask(
-            regression,
-            Question((self.target,), settings.horizon, settings.gamma),
-            settings.seed,
-            settings.progress,
-        )
-        return task.sweep_data([self.log.rows.select(half) for half in halves], self.log)
+        question = Question((self.target,), settings.horizon, settings.gamma)
+        if isinstance(regression, Networks):
+            task = ModelTask(regression, question, settings.seed, settings.progress)
+            data = task.sweep_data([self.log.rows.select(half) for half in halves], self.log)
+        else:
+            data = _logged(self.log, question, settings.seed, regression, halves)
+        both = [replace(half, tick=self._tick) for half in data.halves]
+        return replace(data, halves=both, whole=replace(data.whole, tick=self._tick))
 
     @property
     def halves(self) -> list[SweepData]:
@@ -156,35 +152,15 @@ class Evidence:
             known = Followed(pi, q, e.carried[..., 1], e.cost_behavior[..., 1])
             return [followed_target(pi, e), known]
 
-        swept = self.sweep(self.whole, follow, 2)
+        swept = sweep(self.whole, follow, 2)
         return float(np.clip(1.0 - ratio(swept.variance[1], swept.variance[0]), 0.0, 1.0))
-
-    def sweep(
-        self,
-        data: SweepData,
-        follow: Follow,
-        followed: int,
-        *watch: Callable[[SweepStep], None],
-    ) -> Swept:
-        """`sweep` over a half or all of the logs; `watch` is called with every time step."""
-        return sweep(
-            data,
-            self.target,
-            follow,
-            horizon=self.settings.horizon,
-            gamma=self.settings.gamma,
-            actions=self.log.actions,
-            followed=followed,
-            seed=self.settings.seed,
-            watch=watch if self.settings.progress is None else (*watch, self._tick),
-        )
 
     def logged_obs(self, t: int) -> Observations:
         """Observations of time step t that the logs, or imagined episodes, show."""
         points = self.whole.at(t)
         return points.obs[points.logged > 0]
 
-    def _tick(self, _: SweepStep) -> None:
+    def _tick(self) -> None:
         self.steps_done += 1
         total = max(self.steps_expected, self.steps_done)
         if self.settings.progress is not None:
@@ -320,30 +296,29 @@ def _sweeps(evidence: Evidence, method: Method) -> int:
 
 
 def _logged(
-    log: Log,
-    target: Policy | ContinuousPolicy,
-    settings: Settings,
-    regression: Regression,
-    halves: list[Ints],
+    log: Log, question: Question, seed: int, regression: Regression, halves: list[Ints]
 ) -> HalvedData:
     """The logged rows themselves."""
-    varying = varies(regression)
+    varying, target = varies(regression), question.policy
     rows = log.rows if varying else replace(log.rows, t=np.zeros_like(log.rows.t))
     most = CHECK_ROWS if rows.obs.ndim > 1 and not varying else len(rows)
-    states = target.states if isinstance(target, TabularPolicy) else None
+    steps = question.horizon if varying else 1
+    assert steps is not None
 
     def data_of(some: Rows) -> SweepData:
         return logged_sweep_data(
             some,
             log.starts,
             regression,
+            question,
             actions=log.actions,
-            steps=settings.horizon if varying else 1,
-            states=states,
+            seed=seed,
+            steps=steps,
+            states=target.states if isinstance(target, TabularPolicy) else None,
             everything=rows,
         )
 
-    each = [data_of(rows.select(thin_out(half, most, settings.seed))) for half in halves]
+    each = [data_of(rows.select(thin_out(half, most, seed))) for half in halves]
     whole = data_of(rows.select(np.arange(len(rows))))
     return HalvedData(each, whole)
 
@@ -361,7 +336,7 @@ def with_price(evidence: Evidence, data: SweepData, method: Method, recipe: Reci
     def spent(prices: list[float]) -> list[float]:
         nonlocal unit
         priced = [Kind(method, replace(recipe, price=price)) for price in prices]
-        swept = evidence.sweep(data, line_6(priced), 1 + len(priced))
+        swept = sweep(data, line_6(priced), 1 + len(priced))
         unit = float(ratio(swept.variance[0], swept.cost[0]))
         ratios = ratio(swept.cost, swept.cost[0]) + 2.0 * swept.start_spread / root
         return [float(one) for one in np.nan_to_num(ratios[1:], nan=np.inf)]

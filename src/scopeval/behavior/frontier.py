@@ -31,7 +31,7 @@ from scopeval.behavior.priced_designs import PricedDesign, PricedDesigns
 from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.summary import Prediction, Report, Shape
-from scopeval.behavior.sweep import Kind, line_6, ratio
+from scopeval.behavior.sweep import Kind, line_6, ratio, sweep
 from scopeval.behavior.thresholds import LEAST_SUPPORT
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
@@ -120,7 +120,7 @@ class Frontier:
             return Curve()
         e, odi = self._evidence, METHODS["odi"]
         recipe = replace(self._designs[0].recipe, method="odi", epsilon=0.0, cap=None)
-        swept = e.sweep(e.whole, line_6([Kind(odi, recipe)]), 2)
+        swept = sweep(e.whole, line_6([Kind(odi, recipe)]), 2)
         both = (ratio(x[1], x[0]) for x in (swept.variance, swept.cost))
         variance, cost = (float(x) for x in both)
         return Curve(self.points, (variance, cost))

@@ -34,7 +34,7 @@ from scopeval.behavior.frontier_point import Point
 from scopeval.behavior.methods import Method
 from scopeval.behavior.price import approach
 from scopeval.behavior.step import Recipe
-from scopeval.behavior.sweep import Swept, ratio
+from scopeval.behavior.sweep import Swept, ratio, sweep
 from scopeval.behavior.weighted_step import (
     FINER,
     LEAST_WEIGHT,
@@ -90,7 +90,7 @@ def judge(evidence: Evidence, method: Method, recipe: Recipe, grid: PriceGrid) -
     """Design at all prices from all logs, and from each half to be judged by the other."""
     e, many = evidence, 1 + grid.count
     follow = follow_prices(method, recipe, grid)
-    whole = e.sweep(pooled(e.whole), follow, many)
+    whole = sweep(pooled(e.whole), follow, many)
     more, costs = np.zeros((2, 2, grid.count)), []
     some = np.arange(0, grid.count, EVERY)
     errors: list[list[CostError]] = []
@@ -214,11 +214,11 @@ class PricedDesigns:
         method, recipe, e = self.method, self.recipe, self._evidence
         grid, k = self._grid.within_cap(price, recipe.cap)
         follow = follow_prices(method, recipe, grid, price)
-        swept = runs = e.sweep(pooled(e.whole), follow, 1 + grid.count)
+        swept = runs = sweep(pooled(e.whole), follow, 1 + grid.count)
         if isinstance(e.regression, Table):
             finer, k = grid.refined(FINER, price / LEAST_WEIGHT**2), FINER * k
             follow = follow_fixed_prices(method, recipe, grid, swept.critics, price, finer)
-            runs = e.sweep(pooled(e.whole), follow, 1 + finer.count)
+            runs = sweep(pooled(e.whole), follow, 1 + finer.count)
         variance, cost = (float(ratio(x[1 + k], x[0])) for x in (runs.variance, runs.cost))
         free, place = self._judged, self._place(price)
         checked = (

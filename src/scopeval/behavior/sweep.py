@@ -19,18 +19,18 @@ zero and none needs a model of the reward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval.arrays import Bools, Floats
+from scopeval.arrays import Floats
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.models.protocols import Critic, Estimates, Points, SweepData, Targets
-from scopeval.policies.protocols import ContinuousPolicy, Policy
+from scopeval.question.question import discount
 
 __all__ = [
     "Follow",
@@ -42,7 +42,6 @@ __all__ = [
     "line_6",
     "ratio",
     "sweep",
-    "sweep_steps",
 ]
 
 
@@ -72,7 +71,6 @@ class SweepStep(NamedTuple):
     value: Floats  # [P] v of the target
     variance: Floats  # [P, k] from here on, per followed behavior
     cost: Floats  # [P, k] likewise
-    same: Bools  # [P] where the last one is the target
 
 
 @dataclass(frozen=True)
@@ -95,115 +93,74 @@ class Swept:
     start_spread: Floats
 
 
-@np.errstate(over="ignore", invalid="ignore")  # as in `sweep_steps`
+@np.errstate(over="ignore", invalid="ignore")  # critics that are not finite: line 6 counts them
 def sweep(
     data: SweepData,
-    target: Policy | ContinuousPolicy,
     follow: Follow,
-    *,
-    horizon: int,
-    gamma: float,
-    actions: int,
     followed: int,
-    seed: int,
-    watch: Sequence[Callable[[SweepStep], None]] = (),
+    *watch: Callable[[SweepStep], None],
+    keep: bool = True,
 ) -> Swept:
     """Algorithm 1 for the target and some behavior policies: what they are worth.
 
     Args:
-        data: the rows to learn from at each time step, and the points where values are needed.
-        target: pi.
-        follow: line 6, for every followed behavior policy; the first is the target itself.
-        horizon: T.
-        gamma: discount.
-        actions: number of actions, or of candidates.
+        data: the question; the rows to learn from at each time step; the points where values are
+            needed.
+        follow: line 6, for every followed behavior policy; the first is mostly the target itself.
         followed: how many behavior policies `follow` returns.
-        seed: of whatever the regression draws.
         watch: called with every time step.
+        keep: the critics.
     """
-    critics: list[Critic] = []
-    unchanged = 0.0
-    steps = sweep_steps(
-        data, target, follow,
-        horizon=horizon, gamma=gamma, actions=actions, followed=followed, seed=seed,
-    )  # fmt: skip
-    for step in steps:
-        critics.append(step.critic)
-        unchanged += float(step.points.logged @ step.same) / horizon
-        for seen in watch:
-            seen(step)
-    start = data.at(0).initial
-    cost = start @ step.cost
-    away = step.cost - ratio(cost, cost[0]) * step.cost[:, :1]
-    return Swept(
-        critics=critics[::-1],
-        variance=start @ step.variance + float(start @ (step.value - start @ step.value) ** 2),
-        cost=cost,
-        unchanged=unchanged,
-        start_spread=np.sqrt(start @ away**2) / (cost[0] if cost[0] > 0 else 1.0),
-    )
-
-
-def sweep_steps(
-    data: SweepData,
-    target: Policy | ContinuousPolicy,
-    follow: Follow,
-    *,
-    horizon: int,
-    gamma: float,
-    actions: int,
-    followed: int,
-    seed: int,
-) -> Iterator[SweepStep]:
-    """Algorithm 1: backwards in t, fit the critics, solve for mu, carry the values on."""
-    pooled = len(data.rows) == 1  # the rows of all time steps serve every step
-    learners = [data.learner(0, actions, seed)] if pooled else []
-    v = np.zeros(len(data.at(horizon).obs))
-    v_cost = np.zeros_like(v)
-    V = costs = np.zeros((len(v), followed))
-    for t in reversed(range(horizon)):  # Alg. 1, line 4
-        at = 0 if pooled else t
-        rows, to, points = data.rows[at], data.successor[at], data.at(t)
-        if t == horizon - 1 and data.last is not None:  # v is 0 wherever a row leads
-            rows, to = data.last, np.zeros(len(data.last), np.int64)
-            learner = data.learner(-1, actions, seed)
-        else:
-            learner = learners[0] if pooled else data.learner(t, actions, seed)
-        ahead = gamma * rows.alive
-        # critics that are not finite are counted in line 6
-        with np.errstate(over="ignore", invalid="ignore"):
-            critic = learner.fit(  # Alg. 1, lines 3 and 5
-                Targets(
-                    reward=rows.reward + ahead * v[to],
-                    cost_target=rows.cost + ahead * v_cost[to],
-                    cost_behavior=rows.cost[:, None] + ahead[:, None] * costs[to],
-                    carried=(gamma * ahead)[:, None] * V[to],
-                    reward_noise=rows.reward_noise,
-                )
-            )
-            e = points.estimates(critic)
-            pi = np.ascontiguousarray(points.target(target, t))
-            behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
-            v, v_cost, V, costs, same = _carried_on(pi, e, behaviors)
-        yield SweepStep(t, critic, points, pi, e, behaviors, v, V, costs, same)
-
-
-def _carried_on(
-    pi: Floats, e: Estimates, behaviors: list[Followed]
-) -> tuple[Floats, Floats, Floats, Floats, Bools]:
-    """What the step before needs: v, v^c, V_j and cost_j; and where the last behavior is pi."""
     from scopeval.behavior import _step_kernel as kernel
 
-    v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
-    V, costs = (np.empty((len(v), len(behaviors))) for _ in range(2))
-    same = np.ones(len(v), np.bool_)
-    variance, cost = np.empty((2, len(v)))
-    for j, behavior in enumerate(behaviors):
-        # copies: for arrays of another layout, kernels would be compiled once more
-        mu, b, carried, paid = (np.array(x, order="C") for x in behavior[:4])
-        same = kernel.carry_on(pi, mu, e.q, b, e.noise, carried, paid, v_error, variance, cost)
-        V[:, j], costs[:, j] = variance, cost
-    return v, v_cost, V, costs, same
+    T, gamma, target = data.horizon, discount(data.question), data.question.policy
+    learners = {} if data.learners is None else data.learners
+    critics: list[Critic] = []
+    unchanged = 0.0
+    v = np.zeros(len(data.at(T).obs))  # after the last step nothing is worth anything
+    v_cost, V, cost = np.zeros_like(v), *np.zeros((2, len(v), followed))
+    for t in reversed(range(T)):  # Alg. 1, line 4
+        rows, to, learner = data.step(t, learners)
+        ahead = gamma * rows.alive
+        critic = learner.fit(  # Alg. 1, lines 3 and 5
+            Targets(
+                reward=rows.reward + ahead * v[to],
+                cost_target=rows.cost + ahead * v_cost[to],
+                cost_behavior=rows.cost[:, None] + ahead[:, None] * cost[to],
+                carried=(gamma * ahead)[:, None] * V[to],
+                reward_noise=rows.reward_noise,
+            )
+        )
+        points = data.at(t)
+        e = points.estimates(critic)
+        pi = np.ascontiguousarray(points.target(target, t))
+        behaviors = follow(t, points, pi, e)  # Alg. 1, line 6
+        v, v_cost, v_error = kernel.values(pi, e.q, e.cost_target, e.error)
+        V, cost = np.empty((2, len(v), len(behaviors)))
+        same = np.ones(len(v), np.bool_)
+        for j, one in enumerate(behaviors):  # X, V_j and cost_j
+            # copies: for arrays of another layout, kernels would be compiled once more
+            mu, b, carried, paid = (np.array(x, order="C") for x in one[:4])
+            V[:, j], cost[:, j], same = kernel.carry_on(
+                pi, mu, e.q, b, e.noise, carried, paid, v_error
+            )
+        if keep:
+            critics.append(critic)
+        unchanged += float(points.logged @ same) / T
+        step = SweepStep(t, critic, points, pi, e, behaviors, v, V, cost)
+        for seen in watch:
+            seen(step)
+        data.tick()
+    start = data.at(0).initial
+    expected = start @ cost
+    away = cost - ratio(expected, expected[0]) * cost[:, :1]
+    return Swept(
+        critics=critics[::-1],
+        variance=start @ V + float(start @ (v - start @ v) ** 2),
+        cost=expected,
+        unchanged=unchanged,
+        start_spread=np.sqrt(start @ away**2) / (expected[0] if expected[0] > 0 else 1.0),
+    )
 
 
 class Kind(NamedTuple):

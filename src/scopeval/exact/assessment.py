@@ -44,13 +44,19 @@ def cost_values(mdp: TabularMDP, policy: AnyPolicy) -> Values:
 
 
 def _values(mdp: TabularMDP, policy: AnyPolicy, name: str) -> Values:
-    from scopeval.exact.known import known_steps
+    from scopeval.behavior.sweep import SweepStep, followed_target, sweep
+    from scopeval.exact.known import KnownMDP
 
     pi = policy_table(mdp, "policy", policy)
     q, v = np.empty(pi.shape), np.zeros((mdp.horizon + 1, mdp.states))
-    for step in known_steps(mdp, pi, lambda *_: [], 0):
+
+    def look(step: SweepStep) -> None:
         q[step.t] = getattr(step.estimates, name)
         v[step.t] = (step.pi * q[step.t]).sum(axis=1)
+
+    sweep(
+        KnownMDP(mdp).data(pi), lambda _, __, pi, e: [followed_target(pi, e)], 1, look, keep=False
+    )
     return Values(q, v)
 
 
@@ -95,8 +101,8 @@ def assess(
         control_variate: b, [S, A] or [T, S, A]; None is b = 0 (PDIS); "own" is the behavior's
             own, the one it was designed for, which is b = 0 for a plain policy.
     """
-    from scopeval.behavior.sweep import Followed
-    from scopeval.exact.known import KnownMDP, known_steps
+    from scopeval.behavior.sweep import Followed, SweepStep, sweep
+    from scopeval.exact.known import KnownMDP
 
     pi = policy_table(mdp, "target", target)
     mu, own = behavior_tables(mdp, pi, behavior)
@@ -107,25 +113,27 @@ def assess(
     def follow(t: int, points: Points, _: Floats, e: Estimates) -> list[Followed]:
         return [Followed(mu[t], b[t], e.carried[..., 0], e.cost_behavior[..., 0])]
 
-    data = KnownMDP(mdp).data()
+    data = KnownMDP(mdp).data(pi)
     skipped = (mu == 0.0) & (pi > 0.0)
     if skipped.any():
         at = data.points[0]
         answers = [partial(_skipping, at, skipped[t], b[t]) for t in range(mdp.horizon)]
         data = replace(data, points=[replace(at, answer=one) for one in answers])
-    variances = np.zeros((mdp.horizon + 1, mdp.states))
+    means, variances = np.zeros((2, mdp.horizon + 1, mdp.states))
     moments = np.empty(pi.shape)
-    for step in known_steps(mdp, pi, follow, 1, data):
+
+    def look(step: SweepStep) -> None:
         q, e = step.critic.at(step.points.obs).q, step.estimates
         moments[step.t] = (q - b[step.t]) ** 2 + e.noise + e.carried[..., 0]
-        variances[step.t] = step.variance[:, 0]
-    start, mean = mdp.initial, step.value
-    expectation = float(start @ mean)
+        means[step.t], variances[step.t] = step.value, step.variance[:, 0]
+
+    swept = sweep(data, follow, 1, look, keep=False)
+    expectation = float(mdp.initial @ means[0])
     return Assessment(
-        value=float(start @ values(mdp, pi).v[0]) if skipped.any() else expectation,
+        value=float(mdp.initial @ values(mdp, pi).v[0]) if skipped.any() else expectation,
         expectation=expectation,
-        variance=float(start @ variances[0]) + float(start @ (mean - expectation) ** 2),
-        cost=float(start @ step.cost[:, 0]),
+        variance=float(swept.variance[0]),
+        cost=float(swept.cost[0]),
         variances=variances,
         second_moments=moments,
     )

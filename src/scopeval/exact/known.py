@@ -6,13 +6,13 @@ the noise of the outcome. So `behavior.sweep` does exact dynamic programming wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.behavior.sweep import Follow, Followed, SweepStep, sweep_steps
+from scopeval.behavior.sweep import Followed, sweep
 from scopeval.behavior.weighted_step import PriceGrid, follow_each
 from scopeval.errors import InputError
 from scopeval.exact.model import TabularMDP
@@ -20,8 +20,9 @@ from scopeval.models.protocols import Critic, Estimates, Learner, Points, SweepD
 from scopeval.models.rows import Rows
 from scopeval.models.table import Averages, TableCritic
 from scopeval.policies.adapters import TabularPolicy
+from scopeval.question.question import Question
 
-__all__ = ["KnownMDP", "known_steps", "sweep_prices", "visited"]
+__all__ = ["KnownMDP", "sweep_prices", "visited"]
 
 #: A standard deviation that rounding explains is none: relative to the largest reward and value.
 ROUNDING = 1e-13
@@ -40,25 +41,28 @@ class KnownMDP:
     mdp: TabularMDP
     name: str = "known MDP"
 
-    def data(self, reached: Bools | None = None) -> SweepData:
+    def data(self, pi: Floats, reached: Bools | None = None) -> SweepData:
         """Transitions and states, for a sweep.
 
         Args:
+            pi: the target, [T, S, A].
             reached: [T, S] the states that matter; those that follow them must be among them. None:
                 all states at all times.
         """
-        if reached is not None:
-            return self._data_of(reached)
         mdp, S = self.mdp, self.mdp.states
+        asked = self, Question((TabularPolicy(pi),), mdp.horizon, mdp.gamma), mdp.actions
+        if reached is not None:
+            return SweepData(*self._within(reached), *asked)
         tables = (mdp.reward, mdp.cost, mdp.reward_variance)
         entries = [x for x in (mdp.next_reward, mdp.next_cost) if x is not None]
         varying = any(x.ndim == 3 for x in tables) or any(len(x) > 1 for x in entries)
         steps = mdp.horizon if varying else 1
         points = Points(np.arange(S), mdp.initial, np.full(S, 1.0 / S))
         rows = [self._rows(t) for t in range(steps)]
-        return SweepData(rows, [points], [rows[0].next_obs] * steps, self)
+        return SweepData(rows, [points], [rows[0].next_obs] * steps, *asked)
 
-    def _data_of(self, reached: Bools) -> SweepData:
+    def _within(self, reached: Bools) -> tuple[list[Rows], list[Points], list[Ints]]:
+        """Rows, points and successors by the states in reach."""
         rows, points, successor = [], [], []
         place = np.cumsum(reached, axis=1) - 1
         for t in range(self.mdp.horizon):
@@ -69,7 +73,7 @@ class KnownMDP:
             rows.append(replace(some, obs=place[t, some.obs]))
             shares = np.full(len(here), 1.0 / len(here))
             points.append(Points(here, self.mdp.initial[here], shares, answer=_all_states))
-        return SweepData(rows, points, successor, self)
+        return rows, points, successor
 
     def prepare(self, rows: Rows, actions: int) -> Rows:
         """As they are."""
@@ -143,22 +147,6 @@ class _Expectations:
         )
 
 
-def known_steps(
-    mdp: TabularMDP, pi: Floats, follow: Follow, followed: int, data: SweepData | None = None
-) -> Iterator[SweepStep]:
-    """Algorithm 1 in a known MDP, for pi [T, S, A]: last step first."""
-    return sweep_steps(
-        KnownMDP(mdp).data() if data is None else data,
-        TabularPolicy(pi),
-        follow,
-        horizon=mdp.horizon,
-        gamma=mdp.gamma,
-        actions=mdp.actions,
-        followed=followed,
-        seed=0,
-    )
-
-
 def sweep_prices(
     mdp: TabularMDP,
     pi: Floats,
@@ -180,12 +168,8 @@ def sweep_prices(
         here = np.asarray(points.obs)
         return follow_each(pi_t, line_6(t, here, e), control[t, here], e, mdp.gamma, grid)
 
-    data = KnownMDP(mdp).data(visited(mdp))
-    for step in known_steps(mdp, pi, follow, 1 + grid.count, data):
-        first = step
-    start, v = first.points.initial, first.value
-    spread = float(start @ (v - start @ v) ** 2)
-    return start @ first.variance[:, 1:] + spread, start @ first.cost[:, 1:]
+    swept = sweep(KnownMDP(mdp).data(pi, visited(mdp)), follow, 1 + grid.count, keep=False)
+    return swept.variance[1:], swept.cost[1:]
 
 
 def visited(mdp: TabularMDP) -> Bools:

@@ -208,22 +208,14 @@ class KnownDesigns:
         from scopeval.behavior.sweep import Kind, line_6, sweep
         from scopeval.exact.known import KnownMDP
 
-        return sweep(
-            KnownMDP(self.mdp).data(),
-            TabularPolicy(self.pi),
-            line_6([Kind(self.method, recipe) for recipe in recipes]),
-            horizon=self.mdp.horizon,
-            gamma=self.mdp.gamma,
-            actions=self.mdp.actions,
-            followed=1 + len(recipes),
-            seed=0,
-        )
+        kinds = [Kind(self.method, recipe) for recipe in recipes]
+        return sweep(KnownMDP(self.mdp).data(self.pi), line_6(kinds), 1 + len(kinds), keep=False)
 
     def design(self, recipe: Recipe, pose: Pose | None = None) -> Design:
         """The tables of what a recipe makes, from estimates that `pose` has changed."""
         from scopeval.behavior.step import weigh_rows
-        from scopeval.behavior.sweep import Followed, followed_target
-        from scopeval.exact.known import known_steps
+        from scopeval.behavior.sweep import Followed, followed_target, sweep
+        from scopeval.exact.known import KnownMDP
 
         mu, control = np.empty(self.pi.shape), np.empty(self.pi.shape)
         why = np.zeros(mu.shape[:2], np.uint8)
@@ -235,8 +227,7 @@ class KnownDesigns:
             mine = Followed(mu[t], control[t], e.carried[..., 1], e.cost_behavior[..., 1])
             return [followed_target(pi, e), mine]
 
-        for _ in known_steps(self.mdp, self.pi, follow, 2):
-            pass
+        sweep(KnownMDP(self.mdp).data(self.pi), follow, 2, keep=False)
         status = np.where(why & Why.INDIFFERENT, np.int8(1), np.int8(0))
         status[(why & (Why.INFEASIBLE | Why.NOT_FINITE)) > 0] = 2
         b = control if self.method.control_variate else None

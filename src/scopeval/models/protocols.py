@@ -35,6 +35,7 @@ from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
 from scopeval.models.rows import Rows, those_that_lead_on
 from scopeval.policies.protocols import ContinuousPolicy, Observations, Policy, probs_of
+from scopeval.question.question import Question
 
 __all__ = [
     "Critic",
@@ -241,29 +242,45 @@ class SweepData:
         successor: for each entry of rows, where every row's next observation is among the points
             of the step after.
         regression: how critics are learned here.
+        question: the target policy, the horizon and the discount.
+        actions: number of actions, or of candidates.
+        seed: of whatever the regression draws.
         learners: by step, for a regression whose learners do not change when they fit; None: every
             sweep makes its own.
         last: rows for the last step of the horizon, if they are others than those of `rows`: some
             have no successor, and after this step none is needed.
+        tick: called when a time step was swept.
     """
 
     rows: Sequence[Rows]
     points: Sequence[Points]
     successor: Sequence[Ints]
     regression: Regression
+    question: Question
+    actions: int
+    seed: int = 0
     learners: dict[int, Learner] | None = None
     last: Rows | None = None
+    tick: Callable[[], None] = lambda: None
 
-    def learner(self, step: int, actions: int, seed: int) -> Learner:
-        """A learner for the rows of a step; below 0: for `last`."""
-        if step < 0:
-            assert self.last is not None
-            return self.regression.learner(self.last, actions, seed)
-        if self.learners is None:
-            return self.regression.learner(self.rows[step], actions, seed)
-        if step not in self.learners:
-            self.learners[step] = self.regression.learner(self.rows[step], actions, seed)
-        return self.learners[step]
+    @property
+    def horizon(self) -> int:
+        """T."""
+        assert self.question.horizon is not None
+        return self.question.horizon
+
+    def step(self, t: int, learners: dict[int, Learner]) -> tuple[Rows, Ints, Learner]:
+        """The rows of step t, where each leads among the points of step t + 1, and their learner.
+
+        Learners that are there serve again: where all steps have the same rows there is one.
+        """
+        place = min(t, len(self.rows) - 1)
+        rows, to = self.rows[place], self.successor[place]
+        if t == self.horizon - 1 and self.last is not None:  # nothing counts wherever a row leads
+            place, rows, to = -1, self.last, np.zeros(len(self.last), np.int64)
+        if place not in learners:
+            learners[place] = self.regression.learner(rows, self.actions, self.seed)
+        return rows, to, learners[place]
 
     def at(self, t: int) -> Points:
         """The points of step t."""
@@ -291,8 +308,10 @@ def logged_sweep_data(
     rows: Rows,
     starts: Rows,
     regression: Regression,
+    question: Question,
     *,
     actions: int,
+    seed: int = 0,
     steps: int,
     states: int | None = None,
     everything: Rows | None = None,
@@ -303,11 +322,14 @@ def logged_sweep_data(
         rows: of the log, or of a half.
         starts: first observations.
         regression: how critics are learned.
+        question: the target policy, the horizon and the discount.
         actions: number of actions.
+        seed: of the regression.
         steps: time steps that need rows of their own; 1: every row serves every step.
         states: number of states, at least; None for vectors.
         everything: rows whose states are needed as points (default: these).
     """
+    asked = regression, question, actions, seed
     every, last = rows, None
     if not rows.has_next.all():
         rows = those_that_lead_on(every)
@@ -334,10 +356,10 @@ def logged_sweep_data(
         logged = np.bincount(counted.obs, counted.weight, size)
         points = Points(np.arange(size), initial / initial.sum(), logged / logged.sum())
         successor = [part.next_obs for part in parts]
-        return SweepData(parts, [points], successor, regression, last=last)
+        return SweepData(parts, [points], successor, *asked, last=last)
     # vectors never repeat: the points are the rows' next observations, then the first ones
     obs = np.concatenate([rows.next_obs, starts.obs])
     initial = np.concatenate([np.zeros(len(rows)), starts.weight])
     logged = np.concatenate([rows.weight, np.zeros(len(starts))])
     points = Points(obs, initial / initial.sum(), logged / logged.sum())
-    return SweepData(parts, [points], which, regression, last=last)
+    return SweepData(parts, [points], which, *asked, last=last)

@@ -9,7 +9,7 @@ There are such data for each half of the logs, and for both together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -237,7 +237,7 @@ class ModelTask:
             )
             for k, step in enumerate(steps)
         ]
-        each = [self._half(k, rollouts[k], models) for k in HALVES]
+        each = [self._half(k, rollouts[k], models, log.actions) for k in HALVES]
         # one simulator that serves both halves is one model, not the mean of two
         different = steps[:1] if steps[0] is steps[1] else steps
         both = LearnedModel.of(
@@ -309,7 +309,9 @@ class ModelTask:
 
         return fan_out(learn, range(len(steps)))
 
-    def _half(self, k: int, rollouts: Rollouts, models: list[LearnedModel]) -> SweepData:
+    def _half(
+        self, k: int, rollouts: Rollouts, models: list[LearnedModel], actions: int
+    ) -> SweepData:
         """The episodes of one half, with what the models of both halves predict there.
 
         The other half's model is needed because its designs are cross-checked here.
@@ -329,7 +331,9 @@ class ModelTask:
         points.append(Points(rollouts.obs[-1], share, share))  # after the last step: no value
         successor = [np.arange(self.settings.paths)] * self._steps
         regression = RolloutRegression(models[k], self.settings.ridge, taken)
-        return SweepData(rollouts.rows, points, successor, regression, {})
+        return SweepData(
+            rollouts.rows, points, successor, regression, self.question, actions, self.seed, {}
+        )
 
     def _both(
         self, halves: list[SweepData], rollouts: list[Rollouts], model: LearnedModel
@@ -355,7 +359,10 @@ class ModelTask:
             points.append(Points(obs, initial, initial, candidates, stored))
         successor = [np.arange(len(part)) for part in rows]
         regression = RolloutRegression(model, self.settings.ridge, taken)
-        return SweepData(rows, points, successor, regression, {})
+        first = halves[0]
+        return replace(
+            first, rows=rows, points=points, successor=successor, regression=regression, learners={}
+        )
 
     @property
     def _steps(self) -> int:
