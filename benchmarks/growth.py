@@ -187,8 +187,8 @@ def write_vectors(folder: Path, rows: int, file_rows: int, seed: int) -> None:
 def learn_folder(folder: str) -> tuple[float, float]:
     """Peak memory (MB) and processor time of a world learned from the files of a folder."""
     from scopeval.logs.stream import stream_logs
-    from scopeval.models.model.training import Training
-    from scopeval.models.model.world import World
+    from scopeval.models.training import Training
+    from scopeval.models.world import World
 
     World.learn(stream_logs(folder, batch_rows=50_000), training=Training(steps=1000))
     usage = resource.getrusage(resource.RUSAGE_SELF)

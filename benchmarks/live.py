@@ -27,8 +27,8 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.campaign import Campaign
 from scopeval.envs.gridworld import Gridworld, logs_of, target_policies
 from scopeval.errors import InputError
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 __all__ = ["Config", "run", "under_load"]
 

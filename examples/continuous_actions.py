@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.training import Training
+from scopeval.models.networks import Networks
+from scopeval.models.training import Training
 
 
 class Joint(gymnasium.Env):

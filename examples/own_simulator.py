@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 
 from scopeval import GaussianPolicy, Transitions, collect, design, evaluate
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.simulator import Simulator
+from scopeval.models.model_critic import Study
+from scopeval.models.networks import Networks
+from scopeval.models.simulator import Simulator
 
 
 def simulate(obs, actions, t):

@@ -59,9 +59,9 @@ from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import pdis_cost
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import WIDE, Training
+from scopeval.models.model_critic import Study
+from scopeval.models.networks import Networks
+from scopeval.models.training import WIDE, Training
 from scopeval.safety.certificate import certify
 
 if TYPE_CHECKING:

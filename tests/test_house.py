@@ -107,8 +107,6 @@ def test_no_module_imports_itself_through_others():
     graph = {module: others for module, others in GRAPH.items() if module in NAMES}
     # two modules that import each other inside functions are a deliberate pair
     graph["behavior.policy"] = graph["behavior.policy"] - {"behavior.file"}
-    world = "models.model.world"
-    graph[world] = graph[world] - {"models.model.world_file"}
     # a known model makes its own designs, which are made of it
     designs = {"exact.assessment", "exact.curve", "exact.optimum"}
     graph["exact.model"] = graph["exact.model"] - designs
@@ -187,8 +185,8 @@ HOLDERS = {
     "collection.rollout.Rollout": "the width of its arrays",
     "comparison.mixture.MixtureRollout": "the width of its arrays",
     "exact.model.TabularMDP": "a model has its horizon",
-    "models.model.step_model.Encoder": "an input of the networks",
-    "models.model.return_features.ReturnNetworks": "a network a time step",
+    "models.dynamics.Encoder": "an input of the networks",
+    "models.model_critic.ReturnNetworks": "a network a time step",
     "logs.diagnose.Problem": "time steps of rows",
     # to go: the promise is still taken apart here
     "behavior.designer.AllowedCost": "relative to the target's cost, by the logs",
@@ -329,8 +327,7 @@ COMPILED = {
     "behavior._frontier_kernel": "line 6 at all prices of a frontier",
     "behavior._step_kernel": "line 6 of Algorithm 1, and what is carried to the step before",
     "exact._weighted_kernel": "tables that depend on the weight, in the simulator too",
-    "models.model._forward_kernel": "the forward pass of small networks, a row with the same bits",
-    "models.model._training_kernel": "steps of Adam for small networks",
+    "models._layers_kernel": "small networks: the forward pass, a row with the same bits; Adam",
     "policies._random_kernel": "random numbers for the simulator and for training",
     "solver._kernel": "the program of one state",
 }
@@ -389,7 +386,7 @@ def test_one_recursion_of_designs_that_depend_on_the_weight():
 
 
 def test_one_forward_pass_and_one_training_of_small_networks():
-    """The soft step of the networks is computed in two places: to predict, and to train."""
+    """The soft step of the networks is computed beside each other: to predict, and to train."""
     swish = {
         module
         for module, tree in TREES.items()
@@ -398,7 +395,7 @@ def test_one_forward_pass_and_one_training_of_small_networks():
         and isinstance(node.op, ast.Div)
         and ast.unparse(node.right).startswith(("ONE + abs(", "1.0 + abs(", "(1.0 + np.abs("))
     }
-    assert swish == {"models.model._forward_kernel", "models.model._training_kernel"}
+    assert swish == {"models._layers_kernel"}
     adam = {
         (module, node.name)
         for module, tree in TREES.items()
@@ -406,8 +403,8 @@ def test_one_forward_pass_and_one_training_of_small_networks():
         if isinstance(node, ast.FunctionDef) and "adam" in node.name
     }
     assert {module for module, _ in adam} == {
-        "models.model._training_kernel",
-        "models.model.fitting",
+        "models._layers_kernel",
+        "models.layers",
     }
 
 

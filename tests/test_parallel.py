@@ -23,8 +23,8 @@ from scopeval._parallel import (
     stop_if_unwanted,
 )
 from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
-from scopeval.models.model import world as world_module
-from scopeval.models.model.training import Training
+from scopeval.models import world as world_module
+from scopeval.models.training import Training
 from scopeval.workers.attempt import attempt
 
 

@@ -13,8 +13,8 @@ from scopeval import Networks, Stages, Stop, Transitions, design, evaluate
 from scopeval import _progress as progress_module
 from scopeval._progress import follow_phases, show_progress
 from scopeval.envs.gridworld import Gridworld, target_policies
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 QUICK = Networks(
     training=Training(hidden=8, steps=60, batch=32),

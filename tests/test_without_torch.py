@@ -21,8 +21,8 @@ sys.modules["torch"] = None  # an import of it fails from now on
 
 import numpy as np
 from scopeval import Networks, Stop, collect, compare, design, evaluate, frontier, read_logs
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 from scopeval.cli.demonstration import Config, run
 from walking_world import Walk
 

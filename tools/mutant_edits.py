@@ -37,7 +37,7 @@ EPISODE_BUDGET = "behavior/test_episode_budget.py"
 FRONTIER = "behavior/test_frontier.py"
 DIAGNOSIS = "logs/test_diagnosis.py"
 SAFETY = "safety/test_safety.py"
-IDENTITIES = "models/model/test_identities.py"
+IDENTITIES = "models/test_identities.py"
 SIMULATED = "behavior/test_simulated_cost.py"
 SOLVER = "solver/test_program.py"
 STAGES = "evaluation/test_stages.py"
@@ -91,14 +91,14 @@ EDITS = (
     ),
     Edit(
         "simulated episodes leave the identities of the logs",
-        "models/model/network.py",
+        "models/dynamics.py",
         "return self.identities.keep(next_obs)",
         "return next_obs",
         (f"{IDENTITIES}::test_simulated_episodes_stay_where_the_identity_holds",),
     ),
     Edit(
         "what holds only about is an identity",
-        "models/model/identities.py",
+        "models/identities.py",
         "np.sqrt(np.maximum(values, 0.0)) <= EXACT",
         "values <= EXACT",
         (f"{IDENTITIES}::test_what_holds_only_about_is_no_identity",),
@@ -587,7 +587,7 @@ EDITS = (
     ),
     Edit(
         "networks learn that nothing changes after the last row of an episode",
-        "models/model/training.py",
+        "models/training.py",
         "    goes_on = rows.goes_on\n    mean, scale",
         "    goes_on = rows.alive > 0\n    mean, scale",
         ("models/test_last_rows.py::test_networks_learn_where_rows_lead_from_those_that_show_it",),

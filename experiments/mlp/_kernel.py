@@ -12,7 +12,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from scopeval.models.model._training_kernel import adam
+from scopeval.models._layers_kernel import adam
 from scopeval.policies._random_kernel import next_random
 
 #: A network must lower the held-out error by this share to be better than none.

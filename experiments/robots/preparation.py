@@ -26,13 +26,11 @@ from scopeval._files import replace_file
 from scopeval.errors import DataError
 from scopeval.logs.read import read_logs
 from scopeval.logs.transitions import Transitions
-from scopeval.models.model.identities import identities_of
-from scopeval.models.model.network import Dynamics, stack, unstack
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.simulated_data import ModelTask
-from scopeval.models.model.step_model import StepModel
-from scopeval.models.model.training import Training
+from scopeval.models.dynamics import Dynamics, StepModel, stack, unstack
+from scopeval.models.identities import identities_of
+from scopeval.models.networks import Networks
 from scopeval.models.rows import Log, Rows, gather
+from scopeval.models.training import Training
 from scopeval.question.question import Question
 
 __all__ = ["DYNAMICS", "Preparation", "Prepared", "prepare", "protocol_policy", "recall", "whole"]
@@ -94,9 +92,9 @@ def prepare(folder: Path, what: Preparation) -> dict[str, str]:
 
 
 def _learned(what: Preparation, logs: Transitions) -> list[StepModel]:
-    some, log, halves = _gathered(what, logs)
+    some, log, _ = _gathered(what, logs)
     how = Networks(training=what.training)
-    return ModelTask(how, Question(some, HORIZON), what.seed).step_models(halves, log)[0]
+    return how.step_models(log, Question(some, HORIZON), what.seed)[0]
 
 
 def _gathered(
@@ -134,7 +132,7 @@ def recall(folder: Path, what: Preparation, parquet: str, npz: str) -> Prepared:
     logs = read_logs(folder / f"{what.name}.parquet")
     if dynamics is not None:
         for network, rows in zip(dynamics.learned, _gathered(what, logs)[2], strict=True):
-            network.identities = identities_of(rows, network.encoder)
+            network.identities = identities_of(rows, network.encoder.predicted)
     return Prepared(logs, dynamics)
 
 

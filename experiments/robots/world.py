@@ -1,4 +1,4 @@
-"""A robot's own simulator as the dynamics of a design, see `models.model.simulator`.
+"""A robot's own simulator as the dynamics of a design, see `models.simulator`.
 
 It shows the limits of learning: no real plant has an exact simulator.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from experiments.robots.bins import BinnedPolicy
 from experiments.robots.env import Robots
 from scopeval.arrays import Bools, Floats
-from scopeval.models.model.simulator import Simulator
+from scopeval.models.simulator import Simulator
 
 __all__ = ["robot_world"]
 

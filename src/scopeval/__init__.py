@@ -39,10 +39,10 @@ if TYPE_CHECKING:  # the same names, for type checkers and editors
     from scopeval.logs.stream import stream_logs as stream_logs
     from scopeval.logs.tables import write_logs as write_logs
     from scopeval.logs.transitions import Transitions as Transitions
-    from scopeval.models.model.regression import Networks as Networks
-    from scopeval.models.model.simulator import Simulator as Simulator
-    from scopeval.models.model.world import World as World
+    from scopeval.models.networks import Networks as Networks
+    from scopeval.models.simulator import Simulator as Simulator
     from scopeval.models.table import Table as Table
+    from scopeval.models.world import World as World
     from scopeval.policies.adapters import CallablePolicy as CallablePolicy
     from scopeval.policies.adapters import TabularPolicy as TabularPolicy
     from scopeval.policies.adapters import TorchPolicy as TorchPolicy
@@ -86,12 +86,12 @@ _PUBLIC = {
     "Inference": "scopeval.question.inference",
     "Limit": "scopeval.question.promise",
     "Method": "scopeval.behavior.methods",
-    "Networks": "scopeval.models.model.regression",
+    "Networks": "scopeval.models.networks",
     "Plant": "scopeval.collection.plant",
     "Promise": "scopeval.question.promise",
     "Question": "scopeval.question.question",
     "Ramp": "scopeval.campaign.terms",
-    "Simulator": "scopeval.models.model.simulator",
+    "Simulator": "scopeval.models.simulator",
     "Solution": "scopeval.solver",
     "Stages": "scopeval.evaluation.stages",
     "Status": "scopeval.solver",
@@ -101,7 +101,7 @@ _PUBLIC = {
     "TorchPolicy": "scopeval.policies.adapters",
     "Transitions": "scopeval.logs.transitions",
     "Workers": "scopeval.workers.crew",
-    "World": "scopeval.models.model.world",
+    "World": "scopeval.models.world",
     "as_policy": "scopeval.policies.adapters",
     "assess": "scopeval.exact.assessment",
     "collect": "scopeval.collection.collector",

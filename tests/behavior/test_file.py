@@ -35,8 +35,8 @@ from scopeval import (
 from scopeval.behavior import file_header
 from scopeval.behavior.promised_cost import PromisedCost
 from scopeval.errors import DataError, InputError
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 HERE = Path(__file__).parent
 

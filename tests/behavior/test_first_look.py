@@ -13,9 +13,9 @@ from scopeval.behavior.decision import Decision
 from scopeval.behavior.evidence import evidence_of
 from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
-from scopeval.models.model import simulated_data
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models import networks
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 T = 4
 SMALL = Networks(
@@ -42,13 +42,13 @@ def logs(gain, episodes=600):
 @pytest.fixture
 def trained(monkeypatch):
     """The steps of every training of dynamics."""
-    seen, learn = [], simulated_data.learn_halves
+    seen, learn = [], networks.learn_halves
 
     def count(halves, encoder, tried, *rest):
         seen.extend(how.steps for how in tried)
         return learn(halves, encoder, tried, *rest)
 
-    monkeypatch.setattr(simulated_data, "learn_halves", count)
+    monkeypatch.setattr(networks, "learn_halves", count)
     return seen
 
 

@@ -20,7 +20,7 @@ import sys
 import threading
 os.cpu_count = lambda: 2
 from scopeval import Networks, design, read_logs
-from scopeval.models.model.training import Training
+from scopeval.models.training import Training
 
 def told(what, done, total):
     if done == 500:
@@ -90,7 +90,7 @@ def test_the_command_ends_with_status_130(log, tmp_path):
     )
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import scopeval.models.model.training as training\n"
+        "import scopeval.models.training as training\n"
         "training.STEPS_PER_ROOT = training.MOST_STEPS = 10**9\n"
         "from scopeval.cli.app import main\n"
         f"sys.argv = ['scopeval', 'design', '--data', {log!r}, '--policy', 'pi:probs', "
@@ -109,9 +109,8 @@ def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
     A thread may have asked whether it is still wanted just before; it begins one piece then.
     """
     from scopeval import _parallel
-    from scopeval.models.model import _training_kernel
-    from scopeval.models.model.fitting import Examples, Schedule, fit_layers
-    from scopeval.models.model.network import LAYERS
+    from scopeval.models import _layers_kernel
+    from scopeval.models.layers import LAYERS, Examples, Schedule, fit_layers
 
     begun = {"before": 0, "after": 0}
 
@@ -124,7 +123,7 @@ def test_at_most_one_piece_of_training_runs_after_the_signal(monkeypatch):
         if begun["before"] >= 4:
             assert unwanted.wait(60)  # until the main thread has been told
 
-    monkeypatch.setattr(_training_kernel, "train", piece)
+    monkeypatch.setattr(_layers_kernel, "train", piece)
     shapes = {"w1": (2, 3), "b1": (3,), "w2": (3, 3), "b2": (3,), "w3": (3, 1), "b3": (1,)}
     layers = {name: np.zeros(shapes.get(name, (1,)), np.float32) for name in LAYERS}
     rows, none = np.zeros((10, 2), np.float32), np.zeros((0, 0), np.float32)

@@ -15,9 +15,8 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import SLACK
-from scopeval.models.model.critic import ModelCritic
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import ModelCritic, Study
+from scopeval.models.training import Training
 
 T = 6
 SMALL = Networks(

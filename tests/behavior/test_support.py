@@ -125,7 +125,9 @@ def test_simulated_steps_are_as_frequent_as_episodes_last():
         parts.append(rows)
     share = np.full(600, 1 / 600)
     points = [Points(part.obs, share, share) for part in parts]
-    data = SweepData(parts, points, [np.arange(600)] * 4, Table(), Question(np.ones((1, 1)), 4), 1)
+    data = SweepData(
+        parts, points, [np.arange(600)] * 4, Table(), Question(np.ones((1, 1)), 4), 1, 0
+    )
     found = simulated_steps(data, int(rng.integers(100)))
     counts = np.bincount(found.obs[:, 0].astype(int))
     expected = len(found.obs) * np.array([8, 4, 2, 1]) / 15

@@ -22,8 +22,8 @@ from scopeval.envs.gridworld import Gridworld, gridworld_logs, target_policies
 from scopeval.errors import InputError, MissingExtraError
 from scopeval.exact import values
 from scopeval.logs.diagnose import diagnose
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 ROOT = Path(__file__).parents[2]
 SMALL = Networks(

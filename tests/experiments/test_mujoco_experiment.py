@@ -17,10 +17,9 @@ from experiments.robots.logs import robot_logs
 from experiments.robots.preparation import Preparation
 from scopeval import read_logs
 from scopeval.errors import DataError, InputError
-from scopeval.models.model.network import Dynamics
-from scopeval.models.model.step_model import Encoder
-from scopeval.models.model.training import WIDE, Training, learn_network
+from scopeval.models.dynamics import Dynamics, Encoder
 from scopeval.models.rows import Rows
+from scopeval.models.training import WIDE, Training, learn_network
 
 TINY = {**mujoco.QUICK, "targets": 1, "runs": 3, "episodes": 4, "logged": 60}
 WHAT = Preparation("Hopper", "bins", seed=0, logged=2, training=(Training(hidden=1, steps=1),))

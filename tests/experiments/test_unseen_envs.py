@@ -21,8 +21,8 @@ from experiments.worlds.vectors import VECTOR_LOGS
 from scopeval import Networks, design, exact
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 # -- the worlds ----------------------------------------------------------------------------------
 

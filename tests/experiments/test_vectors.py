@@ -16,7 +16,7 @@ from experiments.worlds.vectors import (
 )
 from scopeval import Networks, design
 from scopeval.errors import InputError
-from scopeval.models.model.training import Training
+from scopeval.models.training import Training
 from scopeval.policies.protocols import Weighing
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from scopeval import Networks, Question, Table, Transitions, design, read_logs
-from scopeval.models.model.step_model import Encoder
-from scopeval.models.model.training import Training, learn_network
+from scopeval.models.dynamics import Encoder
 from scopeval.models.protocols import logged_sweep_data
 from scopeval.models.rows import Rows, those_that_lead_on
+from scopeval.models.training import Training, learn_network
 
 S, A, T = 3, 2, 3
 

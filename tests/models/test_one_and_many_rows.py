@@ -26,11 +26,10 @@ from scopeval import (
 )
 from scopeval.behavior.methods import METHODS, method_named
 from scopeval.behavior.step import weigh_rows
-from scopeval.models.model.critic import ModelCritic
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import ModelCritic, Study
 from scopeval.models.protocols import Estimates
 from scopeval.models.table import TableCritic
+from scopeval.models.training import Training
 from scopeval.policies.protocols import Candidates, Counts, Why, offer
 
 

@@ -8,8 +8,8 @@ from scopeval.behavior.candidates import Compared, Design
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.thresholds import LEAST_SUPPORT, NOTED_INFEASIBLE, NOTED_SUPPORT
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.simulator import Simulator
+from scopeval.models.networks import Networks
+from scopeval.models.simulator import Simulator
 from scopeval.models.table import Table
 
 __all__ = [

@@ -36,8 +36,8 @@ from scopeval.behavior.settings import Learn, Settings, learn_of
 from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.world import World
+from scopeval.models.networks import Networks
+from scopeval.models.world import World
 from scopeval.policies.adapters import as_policy
 from scopeval.policies.protocols import ContinuousPolicy, Policy
 from scopeval.question.baseline import Baseline, baseline_of

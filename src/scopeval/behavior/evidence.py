@@ -33,10 +33,7 @@ from scopeval.logs.diagnose import Diagnosis, Problem, diagnosis_of, examine
 from scopeval.logs.statistics import LogStatistics
 from scopeval.logs.stream import LoggedStream
 from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.simulated_data import ModelTask
-from scopeval.models.model.simulator import Simulator
-from scopeval.models.model.world import World
+from scopeval.models.networks import Networks
 from scopeval.models.protocols import (
     Caution,
     Estimates,
@@ -47,7 +44,9 @@ from scopeval.models.protocols import (
     logged_sweep_data,
 )
 from scopeval.models.rows import Log, Rows, check_batch, gather, gather_stream
+from scopeval.models.simulator import Simulator
 from scopeval.models.table import Table
+from scopeval.models.world import World
 from scopeval.policies.adapters import TabularPolicy, as_policy
 from scopeval.policies.protocols import (
     ContinuousPolicy,
@@ -93,14 +92,12 @@ class Evidence:
     @cached_property
     def data(self) -> HalvedData:
         """Data for sweeps; where critics need a model of the world, it is learned now."""
-        halves = [np.flatnonzero(self.log.fold == k) for k in range(2)]
         regression, settings = self.regression, self.settings
         question = Question((self.target,), settings.horizon, settings.gamma)
         if isinstance(regression, Networks):
-            task = ModelTask(regression, question, settings.seed, settings.progress)
-            data = task.sweep_data([self.log.rows.select(half) for half in halves], self.log)
+            data = regression.sweep_data(self.log, question, settings.seed, settings.progress)
         else:
-            data = _logged(self.log, question, settings.seed, regression, halves)
+            data = _logged(self.log, question, settings.seed, regression)
         both = [replace(half, tick=self._tick) for half in data.halves]
         return replace(data, halves=both, whole=replace(data.whole, tick=self._tick))
 
@@ -295,9 +292,7 @@ def _sweeps(evidence: Evidence, method: Method) -> int:
     return needed + 5 * (1 + 2 * (len(evidence.caution.shares) if method.control_variate else 1))
 
 
-def _logged(
-    log: Log, question: Question, seed: int, regression: Regression, halves: list[Ints]
-) -> HalvedData:
+def _logged(log: Log, question: Question, seed: int, regression: Regression) -> HalvedData:
     """The logged rows themselves."""
     varying, target = varies(regression), question.policy
     rows = log.rows if varying else replace(log.rows, t=np.zeros_like(log.rows.t))
@@ -318,6 +313,7 @@ def _logged(
             everything=rows,
         )
 
+    halves = [np.flatnonzero(log.fold == k) for k in range(2)]
     each = [data_of(rows.select(thin_out(half, most, seed))) for half in halves]
     whole = data_of(rows.select(np.arange(len(rows))))
     return HalvedData(each, whole)

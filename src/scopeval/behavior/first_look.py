@@ -18,9 +18,9 @@ from scopeval.behavior.candidates import own_promise
 from scopeval.behavior.decision import Decision, decide
 from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.networks import Networks
+from scopeval.models.training import Training
 
 __all__ = ["first_look"]
 

@@ -35,8 +35,8 @@ from scopeval.behavior.sweep import Kind, line_6, ratio, sweep
 from scopeval.behavior.thresholds import LEAST_SUPPORT
 from scopeval.errors import InputError
 from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.world import World
+from scopeval.models.networks import Networks
+from scopeval.models.world import World
 from scopeval.notebook.card import Card
 from scopeval.notebook.frame import frame_of
 from scopeval.notebook.sketch import sketch_curve

@@ -22,7 +22,7 @@ from scopeval.behavior.step import LARGEST, Recipe, StepResult, Weigher
 from scopeval.behavior.summary import Prediction, Report, summary_of
 from scopeval.behavior.weighted_step import PriceGrid, weigh_weighted
 from scopeval.errors import InputError
-from scopeval.models.model.critic import ModelCritic
+from scopeval.models.model_critic import ModelCritic
 from scopeval.models.protocols import Critic, Estimates
 from scopeval.models.table import TableCritic
 from scopeval.policies._random_kernel import drawn

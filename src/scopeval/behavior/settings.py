@@ -12,10 +12,10 @@ from scopeval.arrays import Floats, as_floats, check_whole, is_number
 from scopeval.behavior.step import Recipe
 from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import DataError, InputError
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.simulator import Simulator
+from scopeval.models.networks import Networks
 from scopeval.models.protocols import Regression
 from scopeval.models.rows import Log
+from scopeval.models.simulator import Simulator
 from scopeval.models.table import Table
 from scopeval.policies.adapters import TabularPolicy
 from scopeval.policies.protocols import ContinuousPolicy, Policy

@@ -25,11 +25,10 @@ from scopeval.behavior.evidence import Evidence
 from scopeval.behavior.methods import Method
 from scopeval.behavior.step import weigh_rows
 from scopeval.behavior.thresholds import SLACK
-from scopeval.models.model.critic import ModelCritic
-from scopeval.models.model.regression import Networks
-from scopeval.models.model.simulated_data import first_observations, redrawn
-from scopeval.models.model.simulator import Simulator
-from scopeval.models.model.step_model import StepModel
+from scopeval.models.dynamics import StepModel
+from scopeval.models.model_critic import ModelCritic
+from scopeval.models.networks import Networks, first_observations, redrawn
+from scopeval.models.simulator import Simulator
 from scopeval.policies.drawing import draw_actions
 from scopeval.policies.protocols import Observations, offer
 

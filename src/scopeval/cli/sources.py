@@ -238,7 +238,7 @@ def attribute_from(text: str, what: str) -> Any:
 
 def learn_from(name: str, features: Path | None, time_varying: bool) -> Any:
     """What learns, by its name; None: as suits the logs."""
-    from scopeval.models.model.regression import Networks
+    from scopeval.models.networks import Networks
     from scopeval.models.table import Table
 
     kinds: dict[str, Any] = {"table": Table, "networks": Networks}

@@ -325,7 +325,7 @@ class WorldLearner:
 
     def _learn(self, rows: Sequence[Transitions]) -> Controls | None:
         from scopeval.behavior.designer import design
-        from scopeval.models.model.world import World
+        from scopeval.models.world import World
 
         if not rows:
             return None

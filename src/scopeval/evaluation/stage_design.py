@@ -37,7 +37,7 @@ from scopeval.question.question import Question, discount
 if TYPE_CHECKING:
     from scopeval.behavior.frontier import Frontier
     from scopeval.behavior.policy import BehaviorPolicy
-    from scopeval.models.model.world import World
+    from scopeval.models.world import World
 
 __all__ = ["Plan", "StageDesigner"]
 
@@ -272,7 +272,7 @@ class StageDesigner:
 
     def _data(self, parts: list[Transitions]) -> Transitions | World:
         """What a design learns from; of vectors one learned world, which is refitted."""
-        from scopeval.models.model.world import World  # loads numba
+        from scopeval.models.world import World  # loads numba
 
         whole, s = Transitions.concat(parts), self._settings
         if whole.discrete_obs or s.learn is not None:

@@ -26,7 +26,7 @@ from scopeval.behavior.thresholds import FLOOR, LEAST_GAIN
 from scopeval.errors import InputError
 from scopeval.evaluation.stage_report import Payback, Stage
 from scopeval.logs.transitions import Transitions
-from scopeval.models.model.regression import Networks
+from scopeval.models.networks import Networks
 from scopeval.models.table import Table
 from scopeval.question.inference import Check
 from scopeval.question.promise import Scope

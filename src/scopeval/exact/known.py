@@ -50,16 +50,17 @@ class KnownMDP:
                 all states at all times.
         """
         mdp, S = self.mdp, self.mdp.states
-        asked = self, Question((TabularPolicy(pi),), mdp.horizon, mdp.gamma), mdp.actions
+        asked = self, Question((TabularPolicy(pi),), mdp.horizon, mdp.gamma), mdp.actions, 0
         if reached is not None:
-            return SweepData(*self._within(reached), *asked)
+            rows, points, successor = self._within(reached)
+            return SweepData(rows, points, successor, *asked)
         tables = (mdp.reward, mdp.cost, mdp.reward_variance)
         entries = [x for x in (mdp.next_reward, mdp.next_cost) if x is not None]
         varying = any(x.ndim == 3 for x in tables) or any(len(x) > 1 for x in entries)
         steps = mdp.horizon if varying else 1
-        points = Points(np.arange(S), mdp.initial, np.full(S, 1.0 / S))
+        every = Points(np.arange(S), mdp.initial, np.full(S, 1.0 / S))
         rows = [self._rows(t) for t in range(steps)]
-        return SweepData(rows, [points], [rows[0].next_obs] * steps, *asked)
+        return SweepData(rows, [every], [rows[0].next_obs] * steps, *asked)
 
     def _within(self, reached: Bools) -> tuple[list[Rows], list[Points], list[Ints]]:
         """Rows, points and successors by the states in reach."""

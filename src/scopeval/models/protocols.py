@@ -18,7 +18,7 @@ A sweep works on rows to learn from, and on points where values are needed. Ther
 *Logged* data are the log itself: every row serves every time step or, where the problem changes
 with time, the rows of that step. A row without a successor serves the last step of the horizon,
 after which nothing has a value, and the means of rewards and costs by state and action. *Simulated*
-data are episodes of the target policy in a model of the world (`models.model.simulated_data`): rows
+data are episodes of the target policy in a model of the world (`models.networks`): rows
 of step t lead to the points of step t + 1.
 """
 
@@ -258,7 +258,7 @@ class SweepData:
     regression: Regression
     question: Question
     actions: int
-    seed: int = 0
+    seed: int
     learners: dict[int, Learner] | None = None
     last: Rows | None = None
     tick: Callable[[], None] = lambda: None

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from scopeval._archive import Header
 from scopeval.errors import InputError
-from scopeval.models.model import network
-from scopeval.models.model.critic import RETURN_FEATURES, ModelCritic, with_products
+from scopeval.models import layers
+from scopeval.models.model_critic import RETURN_FEATURES, ModelCritic, with_products
 from scopeval.models.protocols import Critic
 from scopeval.models.table import TableCritic
 
@@ -124,8 +124,8 @@ RETURNS = {
     "mean": Layout(np.float32, "n w"),
     "scale": Layout(np.float32, "n w"),
 }
-assert set(NETWORK) == {*network.NETWORK, "centre", "spread", "low", "high"}
-assert set(RETURNS) == set(network.NETWORK)
+assert set(NETWORK) == {*layers.NETWORK, "centre", "spread", "low", "high"}
+assert set(RETURNS) == set(layers.NETWORK)
 
 
 def _layouts(kind: str, names: Mapping[str, Header]) -> dict[str, Layout]:

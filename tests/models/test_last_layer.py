@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from scopeval.models.model import fitting
-from scopeval.models.model.fitting import fit_ends, fit_means
-from scopeval.models.model.network import fresh_layers
+from scopeval.models import layers as fitting
+from scopeval.models.layers import fit_ends, fit_means, fresh_layers
 
 HIDDEN, INPUTS = 6, 3
 
@@ -103,6 +102,6 @@ def test_means_are_least_squares(monkeypatch, block):
 
 @pytest.mark.parametrize(("horizon", "paths"), [(1, 4000), (100, 4000), (200, 2560)])
 def test_no_more_episodes_are_simulated_than_training_uses(horizon, paths):
-    from scopeval.models.model.return_features import Study
+    from scopeval.models.model_critic import Study
 
     assert Study().paths_of(horizon) == paths

@@ -18,17 +18,21 @@ from numpy.typing import NDArray
 from scopeval._parallel import fan_out, one_blas_thread
 from scopeval.arrays import Bools, Floats, check_whole
 from scopeval.errors import InputError
-from scopeval.models.model.fitting import (
+from scopeval.models.dynamics import Encoder, Network
+from scopeval.models.identities import identities_of
+from scopeval.models.layers import (
     CERTAIN,
+    GAIN,
+    LAYERS,
     Examples,
     Schedule,
+    Weights,
     fit_ends,
     fit_layers,
     fit_means,
+    fresh_layers,
+    hidden_layers,
 )
-from scopeval.models.model.identities import identities_of
-from scopeval.models.model.network import GAIN, LAYERS, Network, fresh_layers, hidden_layers
-from scopeval.models.model.step_model import Encoder, Weights
 from scopeval.models.rows import Rows
 
 if TYPE_CHECKING:
@@ -219,7 +223,7 @@ def _trained(
     room = SLACK * (high - low) + 1e-9
     nothing = np.zeros((1, len(low)))
     network = Network(encoder, weights, low - room, high + room, nothing, 0.0, float("nan"))
-    network.identities = identities_of(rows, encoder)
+    network.identities = identities_of(rows, encoder.predicted)
     _measure_errors(network, held_out, units.spread, rng)
     return network
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from scopeval.arrays import Bools, Floats
 from scopeval.errors import InputError
-from scopeval.models.model.step_model import Encoder, StepPrediction
+from scopeval.models.dynamics import Encoder, StepPrediction
 from scopeval.models.rows import Rows
 
 __all__ = ["Simulator", "SimulatorModel", "Step"]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scopeval import Transitions, World, as_policy
-from scopeval.models.model.identities import (
+from scopeval import Question, Transitions, World, as_policy
+from scopeval.models.identities import (
     DAMPING,
     NO_IDENTITIES,
     find_identities,
     identities_of,
 )
-from scopeval.models.model.simulated_data import sample_returns, simulate_episodes
-from scopeval.models.model.training import Training
+from scopeval.models.networks import sample_returns, simulate_episodes
 from scopeval.models.rows import gather
+from scopeval.models.training import Training
 
 N = 3000
 
@@ -255,8 +255,8 @@ def simulated(world: World):
     pi = as_policy(lambda obs, t: np.full((len(obs), 2), 0.5))
     starts = gather(world.logged, pi, T, 1, merge=False).starts
     model, rng = world.dynamics.learned[0], np.random.default_rng(3)
-    found = simulate_episodes(model, starts, pi, horizon=T, paths=50, rng=rng)
-    plain = sample_returns(model, starts, pi, horizon=T, gamma=1.0, paths=50, rng=rng)
+    found = simulate_episodes(model, starts, Question(pi, T), 50, rng)
+    plain = sample_returns(model, starts, Question(pi, T), 50, rng)
     return np.concatenate(found.obs[1:]), plain
 
 
@@ -284,13 +284,13 @@ def test_only_predicted_entries_of_rows_that_go_on_count(world):
         world.logged, as_policy(lambda obs, t: np.full((len(obs), 2), 0.5)), T, 1, merge=False
     ).rows
     encoder = world.dynamics.encoder
-    assert len(identities_of(rows, encoder)) == 1
+    assert len(identities_of(rows, encoder.predicted)) == 1
     after, alive = np.array(rows.next_obs), np.array(rows.alive)
     after[::50], alive[::50] = 7.0, 0.0  # what follows the end of an episode means nothing
-    assert len(identities_of(replace(rows, next_obs=after, alive=alive), encoder)) == 1
-    assert len(identities_of(replace(rows, next_obs=after), encoder)) == 0
+    assert len(identities_of(replace(rows, next_obs=after, alive=alive), encoder.predicted)) == 1
+    assert len(identities_of(replace(rows, next_obs=after), encoder.predicted)) == 0
     drawn = replace(encoder, predicted=np.array([True, False, True]))
-    assert len(identities_of(rows, drawn)) == 0
+    assert len(identities_of(rows, drawn.predicted)) == 0
 
 
 def test_a_saved_world_knows_its_identities(world, tmp_path):

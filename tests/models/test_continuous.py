@@ -31,14 +31,19 @@ from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, monte_carlo, pdis, pdis_cost
-from scopeval.models.model.critic import LearnedModel, RolloutRegression, features
-from scopeval.models.model.network import Dynamics, Network
-from scopeval.models.model.return_features import ReturnSamples, Study, learn_returns
-from scopeval.models.model.simulated_data import ModelTask, sample_returns, simulate_episodes
-from scopeval.models.model.step_model import Encoder
-from scopeval.models.model.training import Training, learn_network
+from scopeval.models.dynamics import Dynamics, Encoder, Network
+from scopeval.models.model_critic import (
+    LearnedModel,
+    ReturnSamples,
+    RolloutRegression,
+    Study,
+    features,
+    learn_returns,
+)
+from scopeval.models.networks import sample_returns, simulate_episodes
 from scopeval.models.protocols import Caution, Targets
 from scopeval.models.rows import Rows
+from scopeval.models.training import Training, learn_network
 from scopeval.policies.protocols import Candidates, Weighing, Why
 
 T = 3
@@ -232,7 +237,7 @@ def test_simulated_episodes_follow_the_network(logged, target):
     _, log = rows_of(logged, target)
     rng = np.random.default_rng(0)
     network = fake(0.0)  # ends with probability one half
-    found = simulate_episodes(network, log.starts, target, horizon=4, paths=2000, rng=rng)
+    found = simulate_episodes(network, log.starts, Question(target, 4), 2000, rng)
     assert len(found.rows) == len(found.predictions) == len(found.candidates) == 4
     assert len(found.obs) == 5
     for t, rows in enumerate(found.rows):
@@ -249,10 +254,10 @@ def test_simulated_episodes_follow_the_network(logged, target):
     # actions are the target's
     action = found.rows[0].action[:, 0]
     assert stats.kstest(action, "norm").pvalue > 1e-6
-    how = {"horizon": 2, "paths": 50, "rng": rng}
-    never = simulate_episodes(fake(-30.0), log.starts, target, **how)
+    asked = Question(target, 2)
+    never = simulate_episodes(fake(-30.0), log.starts, asked, 50, rng)
     assert all((rows.alive == 1).all() for rows in never.rows)
-    always = simulate_episodes(fake(30.0), log.starts, target, **how)
+    always = simulate_episodes(fake(30.0), log.starts, asked, 50, rng)
     assert all((rows.alive == 0).all() for rows in always.rows)
 
 
@@ -260,7 +265,7 @@ def test_a_variance_that_diverges_stays_finite(logged, target):
     _, log = rows_of(logged, target)
     network = fake(-30.0)
     rng = np.random.default_rng(0)
-    found = simulate_episodes(network, log.starts, target, horizon=1, paths=300, rng=rng)
+    found = simulate_episodes(network, log.starts, Question(target, 1), 300, rng)
     rows = found.rows[0]
     endless = np.full((300, 2), np.inf)
     endless[::2] = np.nan
@@ -285,7 +290,7 @@ def test_where_episodes_end_is_found_in_few_steps(monkeypatch):
     encoder = Encoder(np.empty((0, 1)), np.ones(2, bool))
     how, entropies = Training(hidden=32, steps=400), []
     for steps in (0, 8):
-        monkeypatch.setattr("scopeval.models.model.fitting.NEWTON_STEPS", steps)
+        monkeypatch.setattr("scopeval.models.layers.NEWTON_STEPS", steps)
         network = learn_network(*rows, encoder, how, 0)
         said = network.predict(np.asarray(rows[1].obs), rows[1].action[:, None], 0).end[:, 0]
         ended = rows[1].alive == 0
@@ -365,7 +370,7 @@ def test_training_that_diverged_is_slower_the_next_time(logged, target, monkeypa
             network.weights["w1"][0, 0] = np.nan
         return network
 
-    monkeypatch.setattr("scopeval.models.model.training._trained", trained)
+    monkeypatch.setattr("scopeval.models.training._trained", trained)
     network = learn_network(*halves, ENCODER, Training(rate=0.16), 0)
     np.testing.assert_allclose(rates, [0.16, 0.04, 0.01])
     assert np.isfinite(network.weights["w1"]).all()
@@ -379,9 +384,9 @@ def test_the_mean_of_networks():
 
 def test_stored_predictions_are_what_the_models_predict(logged, target):
     """Sweeps read what was stored with the points; asking the models again is the same."""
-    halves, log = rows_of(logged, target)
+    _, log = rows_of(logged, target)
     quick = replace(QUICK, training=Training(hidden=8, steps=30, batch=64), paths=40)
-    data = ModelTask(quick, Question(target, T), 0).sweep_data(halves, log)
+    data = quick.sweep_data(log, Question(target, T), 0)
     models = [own.regression.model for own in (*data.halves, data.whole)]
     for own, numbers in zip((*data.halves, data.whole), ((0, 1), (0, 1), (2,)), strict=True):
         assert len(own.points) == T + 1
@@ -434,8 +439,8 @@ def test_features_are_inputs_squares_products_and_return_features():
 def test_return_samples_are_what_followed(logged, target):
     _, log = rows_of(logged, target)
     rng = np.random.default_rng(0)
-    how = {"horizon": 4, "gamma": 0.5, "rng": rng}
-    where, when, what = sample_returns(fake(-30.0), log.starts, target, paths=50, **how)
+    asked = Question(target, 4, 0.5)
+    where, when, what = sample_returns(fake(-30.0), log.starts, asked, 50, rng)
     assert where.shape == (200, 1)
     later = {3: 0.0, 2: 1.0, 1: 1.5, 0: 1.75}  # steps that follow, discounted
     expected = np.array([later[t] for t in when])
@@ -444,11 +449,11 @@ def test_return_samples_are_what_followed(logged, target):
     assert (where[when == 0] >= started.min() + 1.0).all()
     assert (where[when == 3] >= started.min() + 4.0).all()
     # half of the episodes end at each step: rows are those that go on, and so on
-    where, when, what = sample_returns(fake(0.0), log.starts, target, paths=4000, **how)
+    where, when, what = sample_returns(fake(0.0), log.starts, asked, 4000, rng)
     alive = np.bincount(when) / 4000
     np.testing.assert_allclose(alive, [0.5, 0.25, 0.125, 0.0625], atol=0.04)  # 5 standard errors
     assert set(np.round(what[when == 2, 0], 9)) == {2.0}  # one more step at least: 2 + 0.5 * 0
-    where, when, what = sample_returns(fake(30.0), log.starts, target, paths=10, **how)
+    where, when, what = sample_returns(fake(30.0), log.starts, asked, 10, rng)
     assert len(where) == len(when) == len(what) == 0
 
 

@@ -17,7 +17,7 @@ from scopeval.behavior.methods import METHODS
 from scopeval.behavior.settings import Settings
 from scopeval.behavior.step import Recipe, weigh_rows
 from scopeval.behavior.sweep import Kind
-from scopeval.models.model.return_features import (
+from scopeval.models.model_critic import (
     ReturnNetworks,
     ReturnSamples,
     Study,

@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopeval._parallel import fan_out
-from scopeval.models.model.fitting import PIECE, Examples, Schedule, fit_layers
-from scopeval.models.model.network import forward, fresh_layers, hidden_layers
-from scopeval.models.model.training import MOST_STEPS, Training
+from scopeval.models.layers import (
+    PIECE,
+    Examples,
+    Schedule,
+    fit_layers,
+    forward,
+    fresh_layers,
+    hidden_layers,
+)
+from scopeval.models.training import MOST_STEPS, Training
 
 NONE = np.empty((0, 0), np.float32)
 NEVER = np.empty(0, np.float32)

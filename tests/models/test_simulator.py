@@ -26,10 +26,10 @@ from scopeval.behavior.designer import designs
 from scopeval.behavior.settings import Settings
 from scopeval.errors import InputError
 from scopeval.estimation.estimators import doubly_robust, pdis
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.simulator import SimulatorModel
-from scopeval.models.model.step_model import Encoder
+from scopeval.models.dynamics import Encoder
+from scopeval.models.model_critic import Study
 from scopeval.models.rows import Rows
+from scopeval.models.simulator import SimulatorModel
 from scopeval.policies.protocols import Redraws, Why
 
 T = 3

@@ -1,15 +1,11 @@
-"""The small networks of a model of the world: their layers, and the dynamics that they predict.
+"""Where a step leads: what a model of the world predicts, learned by networks.
 
-    hidden = swish(swish(x w1 + b1) w2 + b2)
-    output = hidden w3 + x skip + b3
-
-The linear path `skip` lets the hidden layers learn only what is not linear. One such network for
-each half of the logs, over (observation, action), predicts the change of the observation, reward,
-cost, and the probability that the episode ends there. The networks of the halves never share a row.
-So each can be judged by the rows of the other, and so can designs that are based on it. The errors
-of a network on held-out rows are kept. Simulated steps add errors that are drawn from rows where
-the network was about as wrong: a world that is random, or known badly, is uncertain in the
-simulation too, and only there. `fitting` trains layers, `training` learns the networks.
+One network for each half of the logs, over (observation, action), predicts the change of the
+observation, reward, cost, and the probability that the episode ends there. The networks of the
+halves never share a row. So each can be judged by the rows of the other, and so can designs that
+are based on it. The errors of a network on held-out rows are kept. Simulated steps add errors that
+are drawn from rows where the network was about as wrong: a world that is random, or known badly, is
+uncertain in the simulation too, and only there. `training` learns the networks.
 """
 
 from __future__ import annotations
@@ -17,100 +13,141 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scopeval._parallel import fan_out_rows
-from scopeval.arrays import Floats
-from scopeval.models.model.identities import NO_IDENTITIES, Identities
-from scopeval.models.model.step_model import Encoder, StepModel, StepPrediction, Weights
+from scopeval.arrays import Bools, Floats, Ints
+from scopeval.models.identities import NO_IDENTITIES, Identities
+from scopeval.models.layers import Weights, forward
 
-__all__ = [
-    "GAIN",
-    "LAYERS",
-    "NETWORK",
-    "Dynamics",
-    "Network",
-    "forward",
-    "fresh_layers",
-    "hidden_layers",
-    "stack",
-    "unstack",
-]
-
-#: Blocks of rows that are worth a thread of their own.
-BLOCKS_PER_THREAD = 128
-
-#: How sharply fresh units bend. Edges (a pole that falls, a foot that lands) are found in a
-#: fraction of the steps that units need which start soft and at the origin.
-GAIN = 3.0
-
-#: The layers in the order in which compiled code takes them.
-LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3")
-#: All of a network: the layers, mean and scale of its inputs.
-NETWORK = (*LAYERS, "mean", "scale")
+__all__ = ["Dynamics", "Encoder", "Network", "StepModel", "StepPrediction", "stack", "unstack"]
 
 
-def fresh_layers(
-    inputs: int, hidden: int, outputs: int, rng: np.random.Generator, gain: float = GAIN
-) -> dict[str, Weights]:
-    """Layers before training; the linear path starts at zero.
+@dataclass(frozen=True)
+class Encoder:
+    """Observations and actions as a network's inputs.
 
-    Args:
-        inputs: number of them, in standard units.
-        hidden: width of both hidden layers.
-        outputs: number of them.
-        rng: draws the weights.
-        gain: how sharply the units of the first layer bend. 1: softly, and all at the origin.
+    Attributes:
+        embedding: [A, m] a vector for every action number; [0, m]: actions are vectors already.
+        predicted: [d] True for the entries of an observation that a model predicts; False for
+            those that the target policy draws itself (see `policies.Redraws`).
+        horizon: T where the dynamics depend on time, else 0.
     """
 
-    def uniform(*shape: int) -> Weights:
-        bound = 1.0 / np.sqrt(shape[0])
-        return rng.uniform(-bound, bound, shape).astype(np.float32)
+    embedding: Floats
+    predicted: Bools
+    horizon: int = 0
 
-    first = np.float32(gain) * uniform(inputs, hidden)
-    away = np.float32(gain - 1.0)
-    return {
-        "w1": first,
-        "b1": away * rng.uniform(-1.0, 1.0, hidden).astype(np.float32),
-        "w2": uniform(hidden, hidden),
-        "b2": np.zeros(hidden, np.float32),
-        "w3": uniform(hidden, outputs),
-        "skip": np.zeros((inputs, outputs), np.float32),
-        "b3": np.zeros(outputs, np.float32),
-    }
+    @property
+    def finite(self) -> bool:
+        """Whether actions are numbers."""
+        return len(self.embedding) > 0
 
+    def same(self, other: Encoder) -> bool:
+        """Whether two encoders have the same inputs."""
+        return (
+            np.array_equal(self.embedding, other.embedding)
+            and np.array_equal(self.predicted, other.predicted)
+            and self.horizon == other.horizon
+        )
 
-def hidden_layers(p: dict[str, Weights], x: Weights) -> Weights:
-    """The second hidden layer [n, h] for inputs [n, i]: the outputs, were they these units."""
-    units, inputs = len(p["b2"]), len(p["w1"])
-    shown = {
-        "w3": np.eye(units, dtype=np.float32),
-        "skip": np.zeros((inputs, units), np.float32),
-        "b3": np.zeros(units, np.float32),
-    }
-    return forward(p | shown, x)
+    def vectors(self, actions: NDArray[Any]) -> Floats:
+        """Actions [...] or [..., m] as vectors [..., m]."""
+        return self.embedding[actions] if self.finite else np.asarray(actions, np.float64)
 
+    def candidates(self, obs: Floats, actions: NDArray[Any] | None) -> NDArray[Any]:
+        """The given actions [B, K, m], or (None) all action numbers [B, A] for every observation.
 
-def forward(p: dict[str, Weights], x: Weights) -> Weights:
-    """The outputs [n, o] for any number of inputs [n, i]."""
-    from scopeval.models.model import _forward_kernel as kernel
+        Args:
+            obs: [B, d].
+            actions: [B, K, m], or None.
+        """
+        if actions is not None:
+            return actions
+        every = np.arange(len(self.embedding))
+        return np.broadcast_to(every, (len(obs), len(every)))
 
-    layers = [np.ascontiguousarray(p[name], np.float32) for name in LAYERS]
-    given = np.ascontiguousarray(x, np.float32)
-    out = np.empty((len(x), len(p["b3"])), np.float32)
-    fan_out_rows(
-        lambda start, stop: kernel.forward(given, *layers, start, stop, out),
-        len(x),
-        block=kernel.BLOCK,
-        least=BLOCKS_PER_THREAD,
-    )
-    return out
+    def inputs(self, obs: Floats, actions: NDArray[Any], t: int | Ints) -> Weights:
+        """[..., inputs] for observations [..., d] and actions [...] or [..., m]."""
+        parts = [obs, self.vectors(actions)]
+        if self.horizon:
+            time = np.asarray(t, np.float64) / self.horizon
+            parts.append(np.broadcast_to(time[..., None], (*obs.shape[:-1], 1)))
+        return np.concatenate(parts, axis=-1).astype(np.float32)
 
 
-# -- the dynamics ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class StepPrediction:
+    """Where K actions at B observations are expected to lead.
+
+    Attributes:
+        next_obs: [B, K, w] mean of the predicted entries of the next observation.
+        reward: [B, K] mean.
+        cost: [B, K] mean.
+        end: [B, K] probability that the episode ends.
+    """
+
+    next_obs: Floats
+    reward: Floats
+    cost: Floats
+    end: Floats
+
+    @classmethod
+    def join(cls, parts: Sequence[StepPrediction]) -> StepPrediction:
+        """Predictions for several batches as one."""
+        return cls(
+            np.concatenate([part.next_obs for part in parts]),
+            np.concatenate([part.reward for part in parts]),
+            np.concatenate([part.cost for part in parts]),
+            np.concatenate([part.end for part in parts]),
+        )
+
+    @classmethod
+    def mean(cls, parts: Sequence[StepPrediction]) -> StepPrediction:
+        """The mean of what several models predict for the same batch."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.asarray(sum(part.next_obs for part in parts) / len(parts)),
+            np.asarray(sum(part.reward for part in parts) / len(parts)),
+            np.asarray(sum(part.cost for part in parts) / len(parts)),
+            np.asarray(sum(part.end for part in parts) / len(parts)),
+        )
+
+
+class StepModel(Protocol):
+    """A model in which episodes can be simulated: a learned `Network`, or a user's simulator.
+
+    Attributes:
+        encoder: of its inputs.
+        low: [w] simulated observations are kept above this, and
+        high: [w] below this.
+        reward_noise: mean squared error of the reward on held-out rows.
+        loss: mean squared error of the next observation on held-out rows, in units of the spread
+            of its change.
+    """
+
+    encoder: Encoder
+    low: Floats
+    high: Floats
+    reward_noise: float
+    loss: float
+
+    def predict(self, obs: Floats, actions: NDArray[Any] | None, t: int) -> StepPrediction:
+        """Where all actions (None), or the given ones [B, K, m], are expected to lead."""
+        ...
+
+    def draw_errors(
+        self, obs: Floats, action: NDArray[Any], t: int, rng: np.random.Generator
+    ) -> Floats:
+        """Random errors [B, w] of the next observation, as on held-out rows."""
+        ...
+
+    def settle(self, next_obs: Floats) -> Floats:
+        """Simulated observations [B, w] as they can be; those that can be stay as they are."""
+        ...
 
 
 #: An error is drawn from this many kept ones on either side, in the order of expected size.

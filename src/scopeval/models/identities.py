@@ -23,7 +23,6 @@ import numpy as np
 
 from scopeval._parallel import one_blas_thread
 from scopeval.arrays import Bools, Floats
-from scopeval.models.model.step_model import Encoder
 from scopeval.models.rows import Rows
 
 __all__ = ["NO_IDENTITIES", "Identities", "find_identities", "identities_of"]
@@ -102,11 +101,11 @@ class Identities:
 NO_IDENTITIES = Identities(np.zeros(0), np.ones(0), np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)))
 
 
-def identities_of(rows: Rows, encoder: Encoder) -> Identities:
-    """The identities of what the rows lead to: where episodes start, they may not hold yet."""
+def identities_of(rows: Rows, predicted: Bools) -> Identities:
+    """Of the predicted entries that rows lead to: where episodes start, they may not hold yet."""
     on = np.flatnonzero(rows.goes_on)
     before, after = (
-        np.asarray(obs, np.float64)[on][:, encoder.predicted] for obs in (rows.obs, rows.next_obs)
+        np.asarray(obs, np.float64)[on][:, predicted] for obs in (rows.obs, rows.next_obs)
     )
     return find_identities(after, after - before)
 

@@ -23,10 +23,10 @@ from scopeval.errors import InputError
 from scopeval.logs import stream
 from scopeval.logs.stream import shuffled_batches
 from scopeval.models import rows as log_rows
-from scopeval.models.model import world
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models import world
+from scopeval.models.model_critic import Study
 from scopeval.models.rows import StreamedRows, halves_by_content
+from scopeval.models.training import Training
 
 SHORT = Training(hidden=16, steps=300, batch=64)
 ROWS, HORIZON = 6000, 5

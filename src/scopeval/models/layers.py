@@ -1,6 +1,10 @@
-"""Training of a small network: compiled steps of Adam, and then its last layer by regression.
+"""Small networks: their layers, their forward pass, and how they are trained.
 
-The steps are taken in pieces that can be interrupted. Afterwards reward and cost are fitted to the
+    hidden = swish(swish(x w1 + b1) w2 + b2)
+    output = hidden w3 + x skip + b3
+
+The linear path `skip` lets the hidden layers learn only what is not linear. Training takes compiled
+steps of Adam, in pieces that can be interrupted. Afterwards reward and cost are fitted to the
 last hidden layer by least squares: there the mean is wanted, with rare large values in full. The
 probability of an end is fitted by a logistic regression: ends are rare, and steps of few rows alone
 would take long to find where they begin.
@@ -12,13 +16,101 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scopeval._parallel import one_blas_thread, stop_if_unwanted
+from scopeval._parallel import fan_out_rows, one_blas_thread, stop_if_unwanted
 from scopeval.arrays import Bools, Floats, Ints
-from scopeval.models.model.network import LAYERS
-from scopeval.models.model.step_model import Weights
 
-__all__ = ["CERTAIN", "Examples", "Schedule", "fit_ends", "fit_layers", "fit_means"]
+__all__ = [
+    "CERTAIN",
+    "GAIN",
+    "LAYERS",
+    "NETWORK",
+    "Examples",
+    "Schedule",
+    "Weights",
+    "fit_ends",
+    "fit_layers",
+    "fit_means",
+    "forward",
+    "fresh_layers",
+    "hidden_layers",
+]
+
+Weights = NDArray[np.float32]
+
+#: Blocks of rows that are worth a thread of their own.
+BLOCKS_PER_THREAD = 128
+
+#: How sharply fresh units bend. Edges (a pole that falls, a foot that lands) are found in a
+#: fraction of the steps that units need which start soft and at the origin.
+GAIN = 3.0
+
+#: The layers in the order in which compiled code takes them.
+LAYERS = ("w1", "b1", "w2", "b2", "w3", "skip", "b3")
+#: All of a network: the layers, mean and scale of its inputs.
+NETWORK = (*LAYERS, "mean", "scale")
+
+
+def fresh_layers(
+    inputs: int, hidden: int, outputs: int, rng: np.random.Generator, gain: float = GAIN
+) -> dict[str, Weights]:
+    """Layers before training; the linear path starts at zero.
+
+    Args:
+        inputs: number of them, in standard units.
+        hidden: width of both hidden layers.
+        outputs: number of them.
+        rng: draws the weights.
+        gain: how sharply the units of the first layer bend. 1: softly, and all at the origin.
+    """
+
+    def uniform(*shape: int) -> Weights:
+        bound = 1.0 / np.sqrt(shape[0])
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+    first = np.float32(gain) * uniform(inputs, hidden)
+    away = np.float32(gain - 1.0)
+    return {
+        "w1": first,
+        "b1": away * rng.uniform(-1.0, 1.0, hidden).astype(np.float32),
+        "w2": uniform(hidden, hidden),
+        "b2": np.zeros(hidden, np.float32),
+        "w3": uniform(hidden, outputs),
+        "skip": np.zeros((inputs, outputs), np.float32),
+        "b3": np.zeros(outputs, np.float32),
+    }
+
+
+def hidden_layers(p: dict[str, Weights], x: Weights) -> Weights:
+    """The second hidden layer [n, h] for inputs [n, i]: the outputs, were they these units."""
+    units, inputs = len(p["b2"]), len(p["w1"])
+    shown = {
+        "w3": np.eye(units, dtype=np.float32),
+        "skip": np.zeros((inputs, units), np.float32),
+        "b3": np.zeros(units, np.float32),
+    }
+    return forward(p | shown, x)
+
+
+def forward(p: dict[str, Weights], x: Weights) -> Weights:
+    """The outputs [n, o] for any number of inputs [n, i]."""
+    from scopeval.models import _layers_kernel as kernel
+
+    layers = [np.ascontiguousarray(p[name], np.float32) for name in LAYERS]
+    given = np.ascontiguousarray(x, np.float32)
+    out = np.empty((len(x), len(p["b3"])), np.float32)
+    fan_out_rows(
+        lambda start, stop: kernel.forward(given, *layers, start, stop, out),
+        len(x),
+        block=kernel.BLOCK,
+        least=BLOCKS_PER_THREAD,
+    )
+    return out
+
+
+# -- training -------------------------------------------------------------------------------------
+
 
 #: Steps of Adam in one compiled call: some ten milliseconds, after which Ctrl-C is noticed.
 PIECE = 50
@@ -64,7 +156,7 @@ def fit_layers(
         more: further examples, without end: when every row was used once, the next take their
             place.
     """
-    from scopeval.models.model._training_kernel import train
+    from scopeval.models._layers_kernel import train
 
     flat = np.concatenate([np.asarray(layers[name], np.float32).ravel() for name in LAYERS])
     moments = np.zeros((2, len(flat)), np.float32)  # of Adam

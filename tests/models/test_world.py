@@ -14,8 +14,8 @@ from scopeval import Check, Networks, Table, Transitions, World, design, frontie
 from scopeval._archive import CHECKSUM
 from scopeval.behavior.frontier import MODEL_SHARE
 from scopeval.errors import DataError, InputError
-from scopeval.models.model.return_features import Study
-from scopeval.models.model.training import Training
+from scopeval.models.model_critic import Study
+from scopeval.models.training import Training
 
 T = 4
 HOW = Training(hidden=16, steps=250, batch=64)

@@ -1,1 +1,0 @@
-"""Critics by a model of the world: learned dynamics, or a simulator, and rollouts in them."""
