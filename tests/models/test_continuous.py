@@ -411,8 +411,9 @@ def test_stored_predictions_are_what_the_models_predict(logged, target):
         zero = np.zeros(len(rows))
         two = np.column_stack([zero, zero])
         targets = Targets(rows.reward, rows.cost, two + rows.cost[:, None], two, zero)
-        critic = own.learner(0, 10, 0).fit(targets)
-        assert own.learner(0, 10, 0) is own.learner(0, 10, 0)
+        learner = own.step(0, own.learners)[2]
+        assert own.step(0, own.learners)[2] is learner
+        critic = learner.fit(targets)
         stored, direct = own.at(0).estimates(critic), critic.at(own.at(0).obs, own.at(0).actions)
         for name in ("q", "cost_target", "noise"):
             one, other = getattr(stored, name), getattr(direct, name)
