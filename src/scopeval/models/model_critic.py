@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from scopeval.arrays import Bools, Floats, Ints
 from scopeval.errors import InputError
@@ -135,6 +134,8 @@ class _ModelLearner:
     def __init__(
         self, model: LearnedModel, ridge: float, rows: Rows, ahead: Floats, returns: Weights
     ) -> None:
+        from scipy.linalg import cho_factor
+
         self.model, self.rows = model, rows
         self.t = int(rows.t[0])
         self.goes_on = np.flatnonzero(rows.alive > 0)
@@ -149,6 +150,8 @@ class _ModelLearner:
         self.factor = cho_factor(self.x.T @ self.x + np.diag(penalty + 1e-9))
 
     def fit(self, targets: Targets) -> Critic:
+        from scipy.linalg import cho_solve
+
         rows, on = self.rows, self.goes_on
         k = targets.cost_behavior.shape[1]
         # what follows the step; the step's own reward and cost come from the dynamics
