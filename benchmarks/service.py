@@ -283,8 +283,7 @@ def _bare(where: str) -> Iterator[str]:
 def create(where: str, seed: int) -> str:
     """A campaign on the Gridworld with a learned design; returns a token for its plants."""
     from scopeval.behavior.designer import design
-    from scopeval.campaign.campaign import Campaign
-    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.campaign import Campaign, LocalBackend
     from scopeval.envs.gridworld import Gridworld, logs_of
     from scopeval.serve.auth import TokenStore
 

@@ -31,8 +31,7 @@ import numpy as np
 from scopeval import Campaign, Check, Promise, Stop, exact
 from scopeval.behavior.summary import Prediction
 from scopeval.campaign.episode import Episode
-from scopeval.campaign.stages import StagePlan
-from scopeval.campaign.state import CampaignState
+from scopeval.campaign.state import CampaignState, StagePlan
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import Terms
 from scopeval.errors import CampaignError

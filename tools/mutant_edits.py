@@ -515,7 +515,7 @@ EDITS = (
     ),
     Edit(
         "a ramp's share does not count in the weight of an episode",
-        "campaign/stages.py",
+        "campaign/state.py",
         "self._expected.variance**now.share",
         "self._expected.variance",
         ("campaign/test_campaign_stages.py::test_the_share_of_a_ramp_counts_in_the_weight",),
@@ -1063,14 +1063,14 @@ EDITS = (
     ),
     Edit(
         "files are made side by side",
-        "serve/viewer.py",
+        "serve/service.py",
         "asyncio.Semaphore(1)",
         "asyncio.Semaphore(9)",
         (f"{OPERATIONS}::test_files_are_made_one_at_a_time_and_for_all_who_wait",),
     ),
     Edit(
         "a large file is made in the process of the service",
-        "serve/viewer.py",
+        "serve/service.py",
         "if steps <= IN_PROCESS or alone:",
         "if True:",
         (f"{OPERATIONS}::test_a_large_file_is_made_by_a_process_of_its_own",),

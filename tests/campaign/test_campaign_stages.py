@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scopeval import Campaign, Check, Inference, Promise, Question, Stages, Stop
-from scopeval.campaign.stages import Allotment, Expected
+from scopeval.campaign.state import Allotment, Expected
 from scopeval.campaign.terms import Terms
 from scopeval.campaign.transfer import export_campaign, import_campaign
 from scopeval.campaign.view import trace_of

@@ -8,7 +8,7 @@ from campaign.machine import HORIZON, run_episode, tables
 from scopeval import Campaign, Limit, Promise, Stop
 from scopeval.campaign.store import Event
 from scopeval.serve.live import LINES, LivePage, _rows, time_figure, view_of
-from scopeval.serve.viewer import TOTALS, Counts, Metrics, Viewer
+from scopeval.serve.service import TOTALS, Counts, Metrics, Viewer
 
 
 def test_events_that_repeat_themselves_are_one_line():

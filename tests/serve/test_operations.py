@@ -29,7 +29,7 @@ from scopeval.errors import CampaignError, DataError, InputError
 from scopeval.serve.app import Service, Settings, serve, serving
 from scopeval.serve.auth import TokenStore
 from scopeval.serve.models import Limits
-from scopeval.serve.viewer import Viewer
+from scopeval.serve.service import Viewer
 
 TARGET, BEHAVIOR = tables()
 SCOPEVAL = [sys.executable, "-c", "from scopeval.cli import main; main()"]
@@ -288,9 +288,9 @@ def test_files_are_made_one_at_a_time_and_for_all_who_wait(served, place, monkey
 
 
 def test_a_large_file_is_made_by_a_process_of_its_own(served, monkeypatch):
-    monkeypatch.setattr("scopeval.serve.viewer.IN_PROCESS", 0)
+    monkeypatch.setattr("scopeval.serve.service.IN_PROCESS", 0)
     here = []
-    monkeypatch.setattr("scopeval.serve.viewer.write_file", lambda *words: here.append(words))
+    monkeypatch.setattr("scopeval.serve.service.write_file", lambda *words: here.append(words))
     with Campaign.open(served.where, TARGET) as campaign:
         run_episode(campaign)
         patient = {"timeout": 300.0, "patience": 300.0}

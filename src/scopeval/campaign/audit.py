@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from scopeval.campaign.stages import narrowest_at
-from scopeval.campaign.state import CampaignState
+from scopeval.campaign.state import CampaignState, narrowest_at
 from scopeval.campaign.steps import (
     Chosen,
     Deciding,

@@ -1,7 +1,7 @@
 """One episode of a campaign, as a plant's control loop sees it, and what is behind it.
 
 An `Episode` checks, counts and repeats; its backend records: in a database of this machine
-(`campaign.local`), or in a service over HTTP (`serve.client`).
+(`campaign.campaign`), or in a service over HTTP (`serve.client`).
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ import sqlalchemy as sa
 
 from scopeval.behavior.policy import BehaviorPolicy
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.stages import StagePlan, budget_after
-from scopeval.campaign.state import CampaignState
+from scopeval.campaign.state import CampaignState, StagePlan, budget_after
 from scopeval.campaign.steps import read_episodes
 from scopeval.campaign.store import DESIGNS, EVENTS, Event, kept_digests
 from scopeval.campaign.transfer import kept_logs

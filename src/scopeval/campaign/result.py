@@ -17,8 +17,7 @@ import sqlalchemy as sa
 
 from scopeval.campaign.designs import BASELINE
 from scopeval.campaign.recorder import Recorder
-from scopeval.campaign.stages import budget_after, narrowest_at
-from scopeval.campaign.state import CampaignState
+from scopeval.campaign.state import CampaignState, budget_after, narrowest_at
 from scopeval.campaign.steps import (
     path_of,
     read_episodes,

@@ -248,7 +248,7 @@ def events(
 def backup(where: New, file: Annotated[Path, typer.Argument(help="A new file.")]) -> None:
     """Copy a SQLite campaign while it runs; or write all rows of one in PostgreSQL."""
     from scopeval import Campaign
-    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.campaign import LocalBackend
     from scopeval.campaign.transfer import backup_campaign
 
     with Campaign.open(where) as found:
@@ -264,7 +264,7 @@ def prune(
     import time
 
     from scopeval import Campaign
-    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.campaign import LocalBackend
     from scopeval.campaign.transfer import prune_campaign
 
     with Campaign.open(where) as found:
@@ -279,7 +279,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="A .npz file for the episodes, else all rows.")],
 ) -> None:
     """Write the finished episodes (.npz), or the whole campaign with its audit log, to one file."""
-    from scopeval.campaign.local import LocalBackend
+    from scopeval.campaign.campaign import LocalBackend
     from scopeval.campaign.transfer import export_campaign
     from scopeval.errors import InputError
 

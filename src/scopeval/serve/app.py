@@ -33,16 +33,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from scopeval import __version__
+from scopeval.campaign.campaign import LocalBackend, open_local
 from scopeval.campaign.designs import Policies
-from scopeval.campaign.local import LocalBackend, open_local
 from scopeval.errors import DataError, InputError, PlantError, ScopevalError
 from scopeval.serve import page, routes
 from scopeval.serve.auth import FIRST, Access, AuditLog, Sessions, TokenStore, is_loopback
 from scopeval.serve.live import LivePage
 from scopeval.serve.models import LARGEST_HEAD, BodyLimit, Limits, refuse
 from scopeval.serve.routes import AppState
-from scopeval.serve.service import CampaignService, OverloadedError, WriteQueue, problem_of
-from scopeval.serve.viewer import Metrics, Viewer
+from scopeval.serve.service import (
+    CampaignService,
+    Metrics,
+    OverloadedError,
+    Viewer,
+    WriteQueue,
+    problem_of,
+)
 from scopeval.serve.webhooks import Webhook, Webhooks
 
 __all__ = ["Service", "Settings", "create_app", "serve", "serving"]

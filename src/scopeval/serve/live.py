@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scopeval.campaign.designs import BASELINE, DesignRecord
-from scopeval.campaign.stages import narrowest_at
-from scopeval.campaign.state import CampaignState, LookLine
+from scopeval.campaign.state import CampaignState, LookLine, narrowest_at
 from scopeval.campaign.store import Event
 from scopeval.campaign.terms import COMMANDS, Command, Terms
 from scopeval.campaign.view import (
@@ -34,7 +33,7 @@ from scopeval.report.evaluation_figures import Band, Trace, running
 from scopeval.report.page import Check, Fact, Figure, Tone, Verdict
 from scopeval.report.svg import INK, OURS, OWN, UNSAFE, canvas, figure_of
 from scopeval.report.wording import amount, by_itself, verdict_of
-from scopeval.serve.viewer import Viewer
+from scopeval.serve.service import Viewer
 
 __all__ = [
     "LivePage",

@@ -21,8 +21,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 
+from scopeval.campaign.campaign import LocalBackend
 from scopeval.campaign.designs import DesignRecord
-from scopeval.campaign.local import LocalBackend
 from scopeval.campaign.store import FACTS, Event
 from scopeval.campaign.terms import COMMANDS, command_of
 from scopeval.campaign.view import CampaignStatus, ShadowReport, Verification
@@ -48,8 +48,14 @@ from scopeval.serve.models import (
     StartBody,
     StateAnswer,
 )
-from scopeval.serve.service import CampaignService, OverloadedError, WriteQueue
-from scopeval.serve.viewer import Counts, Metrics, Viewer
+from scopeval.serve.service import (
+    CampaignService,
+    Counts,
+    Metrics,
+    OverloadedError,
+    Viewer,
+    WriteQueue,
+)
 from scopeval.serve.webhooks import Webhooks
 
 __all__ = [

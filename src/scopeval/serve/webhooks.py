@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from scopeval._files import versions
-from scopeval.campaign.local import LocalBackend
+from scopeval.campaign.campaign import LocalBackend
 from scopeval.campaign.store import DELIVERIES, Event
 from scopeval.errors import InputError, ScopevalError
 from scopeval.serve.client import to_wire
